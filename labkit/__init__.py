@@ -1,0 +1,46 @@
+"""labkit: a visual laboratory for distributed training. `import labkit as lk`.
+
+This module defines nothing: it hands on names, each imported when it is first used, so that `import labkit` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_WHERE = {
+    "problem": ["Problem"],
+    "run": ["Run", "train"],
+    "predictor": ["Predictor", "load"],
+    "errors": ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError"],
+    "knobs": ["knob"],
+    "data": ["ByLabel", "BySize", "Even", "Shared", "from_arrays", "from_csv", "from_dask"],
+    "nn": ["SGD", "Adagrad", "Adam", "Constant", "Cosine", "Momentum", "Nesterov", "Step", "Warmup"],
+    "roles": [
+        "Ack", "Budget", "Chunk", "Context", "Gradient", "Layout", "Message", "Parameters", "Pull", "Push", "RoleSpec", "Weights",
+        "all_gather", "all_reduce", "barrier", "broadcast", "pull", "push", "push_pull", "reduce_scatter",
+    ],
+    "strategies": ["AsyncPS", "RingAllReduce", "Strategy", "SyncPS"],
+    "engines.dask": ["DaskCluster"],
+    "engines.simulated": ["SimulatedCluster"],
+    "engines.faults": ["Slow"],
+    "engines.laws": [
+        "Deterministic", "Exponential", "LogNormal", "Measured", "Pareto", "ShiftedExponential", "Uniform",
+    ],
+    "trace": ["Trace"],
+}  # fmt: skip
+_HOME = {name: module for module, names in _WHERE.items() for name in names}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"labkit has no {name!r}; it has {', '.join(__all__)}.")
+    value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

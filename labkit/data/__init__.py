@@ -1,0 +1,32 @@
+"""Data sets, and who trains on what.
+
+`load` data by name, or bring your own with `from_arrays`, `from_csv` or `from_dask`; a `Partition` deals the training
+samples to the workers; `Batches` makes mini-batches of a worker's share.
+"""
+
+from .batches import Batch, Batches, NullBatches
+from .dataset import Dataset
+from .lazy import DaskDataset, from_dask
+from .partition import ByLabel, BySize, Even, Partition, Shared, partition_by_name
+from .registry import NAMES, load, options_of
+from .tables import from_arrays, from_csv
+
+__all__ = [
+    "NAMES",
+    "Batch",
+    "Batches",
+    "ByLabel",
+    "BySize",
+    "DaskDataset",
+    "Dataset",
+    "Even",
+    "NullBatches",
+    "Partition",
+    "Shared",
+    "from_arrays",
+    "from_csv",
+    "from_dask",
+    "load",
+    "options_of",
+    "partition_by_name",
+]

@@ -1,0 +1,84 @@
+"""Mini-batches for one worker: for ever, without replacement within an epoch.
+
+Each epoch is a fresh permutation; its last batch is short if the batch size does not divide the samples. Every batch is
+a pair of *fresh* arrays: it stays valid as long as somebody refers to it. Gathering into two alternating buffers was
+measured and not chosen: 0.36 us instead of 0.46 us for 32 x 64 float32, and 8.0 us instead of 8.8 us for 128 x 784
+(`timeit` on `x.take(rows, 0, out, "clip")` and `x.take(rows, 0)`), which does not pay for arrays that change under
+whoever keeps one. A whole batch of 32 x 64 takes about 1.8 us, shuffling
+included (`timeit` on `next(batches)`, digits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import BadInput
+from .checks import check_whole
+
+__all__ = ["Batch", "Batches", "NullBatches"]
+
+
+class Batch(NamedTuple):
+    """x: (b, d) floats; y: (b,) int64 labels or (b, k) floats; samples: b; epoch: passes completed before, from 0."""
+
+    x: np.ndarray
+    y: np.ndarray
+    samples: int
+    epoch: int
+
+
+class Batches:
+    """An endless iterator over mini-batches of one worker's samples.
+
+    x: (n, d), y: (n,) or (n, k), never copied. rng: the worker's own stream; it is used once an epoch, and for nothing
+    else, so the batches follow from it alone. Raises `BadInput` for a batch size below 1 and for no or unequal samples.
+    """
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, batch_size: int, rng: np.random.Generator) -> None:
+        if len(x) != len(y) or len(x) == 0:
+            raise BadInput(f"x has {len(x)} samples and y has {len(y)}; both need the same number, at least 1.")
+        self.batch_size = check_whole("batch_size", batch_size, 1)
+        self.epoch = -1
+        self._x, self._y, self._rng = x, y, rng
+        self._order = np.empty(0, dtype=np.intp)  # made at the first batch: idle workers cost nothing
+        self._next = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        start = self._next
+        if start >= len(self._order):
+            self._begin_epoch()
+            start = 0
+        rows = self._order[start : start + self.batch_size]
+        self._next = start + self.batch_size
+        return Batch(self._x.take(rows, 0), self._y.take(rows, 0), len(rows), self.epoch)
+
+    def _begin_epoch(self) -> None:
+        """Shuffle in place: no array of the data's length is made after the first epoch."""
+        if self.epoch < 0:
+            self._order = np.arange(len(self._x))
+        self._rng.shuffle(self._order)
+        self.epoch += 1
+
+
+class NullBatches:
+    """Batches for runs that only measure time: always the same one, of the right shape and without memory.
+
+    x: (batch_size, features) of zeros, y: (batch_size,) int64 zeros; all strides are 0, and both are read-only.
+    """
+
+    def __init__(self, features: int, batch_size: int, dtype: Any = np.float32) -> None:
+        features, size = check_whole("features", features, 1), check_whole("batch_size", batch_size, 1)
+        x = np.broadcast_to(np.zeros((), dtype), (size, features))
+        self._batch = Batch(x, np.broadcast_to(np.zeros((), np.int64), (size,)), size, 0)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        return self._batch

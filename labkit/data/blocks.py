@@ -1,0 +1,145 @@
+"""What is done to one block of rows on a cluster. Plain functions of NumPy arrays: they run inside Dask tasks.
+
+A block's rows are shuffled by (seed, block); the first few are held out, the others are its training rows, in that
+order. Every task that needs the order recomputes it, so that no indices travel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from .checks import first_bad, label_trouble, stream
+from .dataset import scale_of
+
+__all__ = ["Cut", "Survey", "join", "labels_of", "merge", "survey", "take"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What every block must know: how to hold out, and what comes of it."""
+
+    seed: int
+    test_fraction: float
+    classes: int | None
+    dtype: str
+
+    def rows(self, block: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """(training rows, held-out rows) of a block of `count` rows.
+
+        The held-out number is rounded at random, so that small blocks hold out the right part on average.
+        """
+        rng = stream(self.seed, f"block {block}")
+        held = int(count * self.test_fraction + rng.random())
+        order = rng.permutation(count)
+        return order[held:], order[:held]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of some neighbouring blocks. It is small, whatever they hold.
+
+    rows, train: per block. mean, m2: (d,) float64 of the training rows; m2 is the sum of squared deviations.
+    trouble: (block, row in it or None, what is wrong), the first one.
+    """
+
+    rows: tuple[int, ...]
+    train: tuple[int, ...]
+    mean: np.ndarray
+    m2: np.ndarray
+    trouble: tuple[int, int | None, str] | None = None
+
+    @property
+    def n_train(self) -> int:
+        """Training rows in all."""
+        return sum(self.train)
+
+    def standard(self) -> tuple[np.ndarray, np.ndarray]:
+        """(mean, scale) of the training rows, (d,) each."""
+        return self.mean, scale_of(self.mean, self.m2 / self.n_train)
+
+
+def survey(block: int, x: Any, y: Any, cut: Cut, standardize: bool) -> Survey:
+    """Look once at a block: x (n, d), y (n,) or (n, k)."""
+    x, y = np.asarray(x), np.asarray(y)
+    trouble = _trouble(x, y, cut, standardize)
+    train, _ = cut.rows(block, len(x))
+    width = x.shape[1]
+    if trouble or not len(train):
+        found = (block, *trouble) if trouble else None
+        return Survey((len(x),), (len(train),), np.zeros(width), np.zeros(width), found)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = x[train]
+        mean = values.mean(axis=0, dtype=np.float64)
+        m2 = values.var(axis=0, dtype=np.float64) * len(values)
+    return Survey((len(x),), (len(train),), mean, m2)
+
+
+def _trouble(x: np.ndarray, y: np.ndarray, cut: Cut, standardize: bool) -> tuple[int | None, str] | None:
+    """The first thing that is wrong with a block, and its row if there is one."""
+    if len(x) != len(y):
+        return None, f"x has {len(x)} rows and y has {len(y)}; both must have the same number"
+    for what, a in (("x", x), ("y", y)):
+        bad = first_bad(a)
+        if bad:
+            (row, *column), value = bad
+            where = f" in column {column[0]}" if column else ""
+            return row, f"{what} is {value}{where}; every value must be finite"
+    if cut.classes is not None:
+        wrong = label_trouble(y, cut.classes)
+        if wrong:
+            return wrong[0], f"y is {wrong[1]}"
+    if not standardize and x.size and np.abs(x).max() > np.finfo(cut.dtype).max:
+        return int(np.abs(x).max(axis=1).argmax()), f"x is too large for {cut.dtype}; scale it down"
+    return None
+
+
+def merge(parts: list[Survey]) -> Survey:
+    """Several surveys as one, in order."""
+    return reduce(_merge_two, parts)
+
+
+def _merge_two(a: Survey, b: Survey) -> Survey:
+    """Means and squared deviations of two samples joined: Chan, Golub, LeVeque, "Updating Formulae", 1979."""
+    total = max(a.n_train + b.n_train, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = b.mean - a.mean
+        mean = a.mean + step * (b.n_train / total)
+        m2 = a.m2 + b.m2 + step**2 * (a.n_train * b.n_train / total)
+    return Survey(a.rows + b.rows, a.train + b.train, mean, m2, a.trouble or b.trouble)
+
+
+def labels_of(block: int, y: Any, cut: Cut) -> np.ndarray:
+    """(n,) int64: the labels of the block's training rows, in their order."""
+    y = np.asarray(y)
+    return y[cut.rows(block, len(y))[0]].astype(np.int64)
+
+
+def take(
+    block: int, x: Any, y: Any, cut: Cut, standard: tuple[np.ndarray, np.ndarray], plan: Any, worker: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """One worker's rows of a block, standardised: x (m, d) and y (m,) int64 or (m, k) floats.
+
+    plan: "test" (the held-out rows), None (all training rows), or the worker of each training row.
+    """
+    x, y = np.asarray(x), np.asarray(y)
+    train, test = cut.rows(block, len(x))
+    if isinstance(plan, str):
+        rows = test
+    elif plan is None:
+        rows = train
+    else:
+        rows = train[plan == worker]
+    mean, scale = standard
+    values = ((x[rows] - mean) / scale).astype(cut.dtype)
+    if cut.classes is not None:
+        return values, y[rows].astype(np.int64)
+    return values, y[rows].astype(cut.dtype).reshape(len(rows), -1 if len(rows) else y[:1].size)
+
+
+def join(pieces: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The pieces one after the other, as one contiguous pair."""
+    return np.concatenate([x for x, _ in pieces]), np.concatenate([y for _, y in pieces])

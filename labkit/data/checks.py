@@ -1,0 +1,168 @@
+"""What data must look like. Every check answers with one sentence: what was wrong, where, and what is allowed.
+
+Rows and columns are counted from 0, as NumPy counts them; lines of a file from 1, as editors count them.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+
+__all__ = [
+    "as_numbers",
+    "check_classes",
+    "check_dtype",
+    "check_features",
+    "check_fraction",
+    "check_seed",
+    "check_targets",
+    "check_whole",
+    "first_bad",
+    "label_trouble",
+    "stream",
+]
+
+DTYPES = ("float32", "float64")
+
+
+def stream(seed: int, purpose: str) -> np.random.Generator:
+    """A random stream of its own for each purpose: using one more never changes another."""
+    return np.random.default_rng([seed, *purpose.encode()])
+
+
+def check_whole(name: str, value: Any, low: int) -> int:
+    """`value` as an int that is at least `low`; `BadInput` otherwise."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = low - 1
+    if isinstance(value, bool) or number < low:
+        raise BadInput(f"{name}={value!r} is not allowed; {name} is a whole number, at least {low}.")
+    return number
+
+
+def check_seed(seed: Any) -> int:
+    """A seed is a whole number, at least 0."""
+    return check_whole("seed", seed, 0)
+
+
+def check_classes(classes: Any) -> int | None:
+    """None, or a whole number, at least 2."""
+    return None if classes is None else check_whole("classes", classes, 2)
+
+
+def check_fraction(test_fraction: Any) -> float:
+    """The held-out part: more than nothing, less than everything."""
+    try:
+        fraction = float(test_fraction)
+    except (TypeError, ValueError):
+        fraction = -1.0
+    if not 0.0 < fraction < 1.0:
+        raise BadInput(f"test_fraction={test_fraction!r} is not allowed; it is a number above 0 and below 1.")
+    return fraction
+
+
+def check_dtype(dtype: Any) -> np.dtype[Any]:
+    """`float32` or `float64`, by name or as a NumPy dtype."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = np.dtype(object)
+    if found.name not in DTYPES:
+        raise BadInput(f"dtype={dtype!r} is not allowed; allowed: {', '.join(DTYPES)}.")
+    return found
+
+
+def as_numbers(what: str, values: Any) -> np.ndarray:
+    """`values` as an array of real numbers or booleans; anything else is refused."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise BadInput(f"{what} has rows of different lengths; it must be a rectangular array of numbers.") from None
+    if array.dtype.kind not in "biuf":
+        raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans).")
+    return array
+
+
+def first_bad(x: np.ndarray) -> tuple[tuple[int, ...], float] | None:
+    """The first place, in row order, that is NaN or infinite, with its value; None if all are finite.
+
+    `x`: any shape, real. The sum is looked at first: it is finite almost always, and needs no array of booleans.
+    """
+    if x.dtype.kind != "f":
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(np.sum(x)):
+            return None
+    bad = ~np.isfinite(x)
+    if not bad.any():
+        return None
+    place = np.unravel_index(int(np.argmax(bad)), x.shape)
+    return tuple(int(p) for p in place), float(x[place])
+
+
+def _refuse_nonfinite(what: str, x: np.ndarray) -> None:
+    found = first_bad(x)
+    if found:
+        (row, *column), value = found
+        where = f"row {row}" + (f", column {column[0]}" if column else "")
+        raise BadInput(f"{what} is {value} at {where} (counted from 0); every value must be finite.")
+
+
+def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """`x` as (n, d), and the image shape if it came as images.
+
+    x: (n, d), or images (n, height, width), which are flattened row by row. `BadInput` for another shape, an empty
+    array, a dtype that is not a number, or a NaN or infinity (the first one is named).
+    """
+    array = as_numbers(what, x)
+    if array.ndim not in (2, 3):
+        raise BadInput(f"{what} has shape {array.shape}; it must be (samples, features) or (samples, height, width).")
+    if array.size == 0:
+        raise BadInput(f"{what} is empty, shape {array.shape}; it needs at least one sample and one feature.")
+    image_shape = (int(array.shape[1]), int(array.shape[2])) if array.ndim == 3 else None
+    array = array.reshape(len(array), -1)
+    _refuse_nonfinite(what, array)
+    return array, image_shape
+
+
+def label_trouble(labels: np.ndarray, classes: int | None) -> tuple[int, str] | None:
+    """The first label that is no whole number in 0..classes-1: its row, and what is wrong. None if all are fine.
+
+    labels: (n,) real. `classes=None` allows any whole number from 0 on.
+    """
+    allowed = f"labels are whole numbers from 0 to {classes - 1}" if classes else "labels are whole numbers from 0 on"
+    bad = labels < 0
+    if classes is not None:
+        bad |= labels >= classes
+    if labels.dtype.kind == "f":
+        bad |= ~np.isfinite(labels) | (labels != np.floor(labels))
+    if not bad.any():
+        return None
+    row = int(np.argmax(bad))
+    return row, f"{labels[row]}; {allowed}"
+
+
+def check_targets(what: str, y: Any, samples: int, classes: int | None) -> tuple[np.ndarray, bool]:
+    """`y` as int64 labels (n,) and True, or as float targets (n, k) and False.
+
+    With `classes`, y must be labels. Without, y of integers or booleans are labels; floats are targets of a regression.
+    """
+    array = as_numbers(what, y)
+    if array.ndim not in (1, 2) or array.size == 0:
+        raise BadInput(f"{what} has shape {array.shape}; it must be ({samples},), or ({samples}, k) for a regression.")
+    if len(array) != samples:
+        raise BadInput(f"{what} has {len(array)} rows for {samples} samples; both must have the same number.")
+    if classes is None and array.dtype.kind == "f":
+        _refuse_nonfinite(what, array)
+        return array.reshape(samples, -1), False
+    if array.ndim != 1:
+        raise BadInput(f"{what} has shape {array.shape}; labels are one whole number a sample, shape ({samples},).")
+    trouble = label_trouble(array, classes)
+    if trouble:
+        raise BadInput(f"{what} at row {trouble[0]} (counted from 0) is {trouble[1]}.")
+    return array.astype(np.int64), True

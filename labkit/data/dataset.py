@@ -1,0 +1,154 @@
+"""A data set, ready to train on: split, standardised, contiguous, read-only.
+
+    x_standardised = (x - mean) / scale,    with mean and scale of the *training* part only:
+
+what is held out must not leak into what is trained on. Features that never change get scale 1, so they become 0.
+`raw` undoes it, for plots. All sums are float64, whatever the data set's own dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from .checks import stream
+
+__all__ = ["Dataset", "Described", "build", "hold_out", "scale_of"]
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+class Described:
+    """What data in memory and data on a cluster can both say about themselves."""
+
+    classes: int | None
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def features(self) -> int:
+        """How many numbers a sample has: the width of the network's input."""
+        return len(self.mean)
+
+    @property
+    def outputs(self) -> int:
+        """The width of the network's output: one a class, or one a target."""
+        return self.classes if self.classes is not None else self._targets()
+
+    def _targets(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64: of x, and of y in a regression."""
+        raise NotImplementedError
+
+    def standardise(self, x: np.ndarray) -> np.ndarray:
+        """(n, d) values as they were measured -> (n, d) values as the network sees them, in the data set's dtype."""
+        return np.ascontiguousarray((x - self.mean) / self.scale, dtype=self.dtype)
+
+    def raw(self, x: np.ndarray) -> np.ndarray:
+        """The inverse of `standardise`: (n, d) or (d,) -> the same shape, as it was measured."""
+        return np.ascontiguousarray(x * self.scale + self.mean, dtype=self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(Described):
+    """Training and held-out samples in memory.
+
+    x_train, x_test: (n, d) float32 or float64, C-contiguous, read-only.
+    y_train, y_test: (n,) int64 labels, or (n, k) floats when `classes` is None (regression).
+    mean, scale: (d,) float64; 0 and 1 if not standardised. image_shape: (height, width) if a sample is a picture.
+    about: one sentence with source and licence. extra: whatever else is known, such as an exact solution.
+    """
+
+    name: str
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    classes: int | None
+    mean: np.ndarray
+    scale: np.ndarray
+    image_shape: tuple[int, int] | None = None
+    about: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_train(self) -> int:
+        """How many samples are trained on."""
+        return len(self.x_train)
+
+    @property
+    def n_test(self) -> int:
+        """How many samples are held out."""
+        return len(self.x_test)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64."""
+        return self.x_train.dtype
+
+    def _targets(self) -> int:
+        return int(self.y_train.shape[1])
+
+
+def hold_out(x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int) -> tuple[Pair, Pair]:
+    """Split at random, from the seed: ((x_train, y_train), (x_test, y_test)), at least one sample in each."""
+    samples = len(x)
+    if samples < 2:
+        raise BadInput(f"There is {samples} sample; at least 2 are needed, one to train on and one to hold out.")
+    held = min(max(round(samples * test_fraction), 1), samples - 1)
+    order = stream(seed, "split").permutation(samples)
+    test, train = order[:held], order[held:]
+    return (x[train], y[train]), (x[test], y[test])
+
+
+def scale_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """The standard deviation, and 1 where it is nothing but rounding: a constant feature must not be blown up."""
+    deviation = np.sqrt(variance)
+    constant = deviation <= 64 * np.finfo(np.float64).eps * np.abs(mean)
+    return np.where(constant, 1.0, deviation)
+
+
+def build(
+    name: str,
+    train: Pair,
+    test: Pair,
+    classes: int | None,
+    *,
+    standardize: bool,
+    dtype: np.dtype[Any],
+    image_shape: tuple[int, int] | None = None,
+    about: str = "",
+    extra: dict[str, Any] | None = None,
+) -> Dataset:
+    """A `Dataset` of pairs that are already split and checked; `BadInput` if a value does not fit into `dtype`."""
+    x = train[0]
+    mean, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        if standardize:
+            mean = x.mean(axis=0, dtype=np.float64)
+            scale = scale_of(mean, x.var(axis=0, dtype=np.float64))
+        parts = [_frozen((values - mean) / scale, dtype) for values in (train[0], test[0])]
+        kind = dtype if classes is None else np.dtype(np.int64)
+        targets = [_frozen(values, kind) for values in (train[1], test[1])]
+    if not all(np.isfinite(a).all() for a in (mean, scale, *parts, *targets)):
+        raise BadInput(f"Some values are too large for {dtype}; scale them down" + _or_float64(dtype))
+    return Dataset(
+        name, parts[0], targets[0], parts[1], targets[1], classes, mean, scale, image_shape, about, dict(extra or {})
+    )
+
+
+def _frozen(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """A contiguous copy that nobody can change: thousands of simulated workers share it."""
+    copy = np.array(values, dtype=dtype, order="C")
+    copy.flags.writeable = False
+    return copy
+
+
+def _or_float64(dtype: np.dtype[Any]) -> str:
+    return ", or ask for dtype='float64'." if dtype == np.float32 else "."

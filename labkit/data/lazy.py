@@ -1,0 +1,253 @@
+"""Data that stays on the cluster: Dask arrays, split, standardised and dealt to workers block by block.
+
+What comes to the client is small: how long each block is, mean and variance (8 bytes a feature each), and whether
+something is wrong. Samples never do, with two exceptions that are asked for by name: `gathered()`, and the labels
+(8 bytes a sample) for a partition by label. What goes back are tasks, which recompute from (seed, block)
+which rows they need; only a partition by label sends 4 bytes a sample.
+
+Dealing. The n training samples have positions 0..n-1, block after block, shuffled within a block. With a coprime to n,
+q = (a p + c) mod n is again a permutation of 0..n-1, and the worker whose size interval holds q gets position p:
+sizes are exact, and with a near 0.618 n every block is spread over all workers. (a p must fit into 63 bits: n < 3e9.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from .blocks import Cut, Survey, join, labels_of, merge, survey, take
+from .checks import check_classes, check_dtype, check_fraction, check_seed, check_whole, stream
+from .dataset import Dataset, Described
+from .partition import Partition, Shared, Sized, partition_by_name
+
+__all__ = ["DaskDataset", "from_dask"]
+
+FAN_IN = 16
+
+
+@dataclass(frozen=True, eq=False)
+class DaskDataset(Described):
+    """Training and held-out samples as Dask blocks. Attributes as in `Dataset`, but for the arrays themselves.
+
+    Nothing here is computed again unless it is asked for: `x.persist()` first if making it is expensive.
+    n_train, n_test: samples. lengths, offsets: per block, its rows, and the position of its first training sample.
+    """
+
+    name: str
+    classes: int | None
+    mean: np.ndarray
+    scale: np.ndarray
+    n_train: int
+    n_test: int
+    cut: Cut
+    blocks: list[tuple[Any, Any]]
+    lengths: tuple[int, ...]
+    offsets: tuple[int, ...]
+    targets: int = 1
+    image_shape: tuple[int, int] | None = None
+    about: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64."""
+        return np.dtype(self.cut.dtype)
+
+    def _targets(self) -> int:
+        return self.targets
+
+    def shares(
+        self,
+        workers: int,
+        how: str | Partition = "even",
+        seed: int = 0,
+        addresses: Sequence[str] | None = None,
+    ) -> list[Any]:
+        """One lazy (x, y) a worker: compact, standardised, every training sample exactly once (shared: all to all).
+
+        Each is a `dask.delayed` object of a pair of NumPy arrays, which can also be unpacked into two: `x, y = share`.
+        addresses: the Dask worker on which each share is put together; the blocks themselves are restricted nowhere.
+        By label computes the labels, 8 bytes a sample, on the client. Raises `BadInput` as `Partition.split` does.
+        """
+        how, workers = partition_by_name(how), check_whole("workers", workers, 1)
+        if addresses is not None and len(addresses) != workers:
+            raise BadInput(f"There are {len(addresses)} addresses for {workers} workers; one for each is needed.")
+        plans = self._plans(how, workers, check_seed(seed))
+        made = []
+        for i in range(workers):
+            part = None if isinstance(how, Shared) else i
+            made.append(self._joined([(plan, part) for plan in plans], addresses[i] if addresses else None))
+        return made
+
+    def test(self, address: str | None = None) -> Any:
+        """The held-out samples: a lazy, standardised (x, y), put together on `address` if one is given."""
+        return self._joined([("test", None)] * len(self.blocks), address)
+
+    def gathered(self) -> Dataset:
+        """Everything, computed and brought here: for the simulator, which has no cluster. Needs the memory for it."""
+        import dask
+
+        (x, y), (x_test, y_test) = dask.compute(self.shares(1, "shared")[0], self.test())
+        for array in (x, y, x_test, y_test):
+            array.flags.writeable = False
+        extra = dict(self.extra)
+        return Dataset(
+            self.name, x, y, x_test, y_test, self.classes, self.mean, self.scale, about=self.about, extra=extra
+        )
+
+    def _plans(self, how: Partition, workers: int, seed: int) -> list[Any]:
+        """Per block, the worker of each of its training samples, lazily; None where everybody gets all."""
+        import dask
+
+        if isinstance(how, Shared):
+            return [None] * len(self.blocks)
+        if isinstance(how, Sized):
+            rule = dask.delayed(Deal.draw(how.sizes(self.n_train, workers), seed), pure=True, traverse=False)
+            deal, ends = dask.delayed(Deal.owners, pure=True), (*self.offsets[1:], self.n_train)
+            return [deal(rule, start, end - start) for start, end in zip(self.offsets, ends)]
+        if self.classes is None:
+            how.owners(np.empty((self.n_train, 1)), workers, seed)  # says that there are no labels
+        fetch = dask.delayed(labels_of, pure=True)
+        labels = dask.compute(*[fetch(b, y, self.cut) for b, (_, y) in enumerate(self.blocks)])
+        owners = how.owners(np.concatenate(labels), workers, seed).astype(np.int32)
+        return [dask.delayed(part, pure=True) for part in np.split(owners, self.offsets[1:])]
+
+    def _joined(self, plans: list[tuple[Any, int | None]], address: str | None) -> Any:
+        """One task a block that takes rows, one that joins them, on `address`."""
+        import dask
+
+        piece = dask.delayed(take, pure=True)
+        standard = dask.delayed((self.mean, self.scale), pure=True, traverse=False)
+        pieces = [
+            piece(b, x, y, self.cut, standard, plan, part)
+            for b, ((x, y), (plan, part)) in enumerate(zip(self.blocks, plans))
+            if self.lengths[b]
+        ]
+        place = dask.annotate(workers=[address], allow_other_workers=False) if address else contextlib.nullcontext()
+        with place:
+            return dask.delayed(join, pure=False, nout=2)(pieces)
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Position -> worker, without a table. See the law of this file."""
+
+    sizes: np.ndarray
+    a: int
+    c: int
+
+    @classmethod
+    def draw(cls, sizes: np.ndarray, seed: int) -> Deal:
+        """A deal with these sizes (workers,), drawn by the seed."""
+        n, rng = int(sizes.sum()), stream(seed, "deal")
+        a = max(int(0.618 * n) + int(rng.integers(max(n // 50, 1))), 1)
+        while math.gcd(a, n) != 1:
+            a += 1
+        return cls(sizes, a, int(rng.integers(n)))
+
+    def owners(self, start: int, count: int) -> np.ndarray:
+        """(count,) int64: the workers of positions start, start + 1, ..."""
+        ends = np.cumsum(self.sizes)
+        position = np.arange(start, start + count, dtype=np.int64)
+        return np.searchsorted(ends, (self.a * position + self.c) % int(ends[-1]), side="right")
+
+
+def from_dask(
+    x: Any,
+    y: Any,
+    *,
+    classes: int | None,
+    seed: int = 0,
+    test_fraction: float = 0.2,
+    standardize: bool = True,
+    dtype: Any = "float32",
+    name: str = "dask",
+) -> DaskDataset:
+    """A data set of Dask arrays, which stay where they are.
+
+    x: (n, d), y: (n,) labels, or (n,) or (n, k) floats with `classes=None` (regression); n may be unknown, then both
+    must have the same blocks. Reads the data once, on the current scheduler, for lengths, mean, variance and checks.
+    The held-out part is drawn block by block: `test_fraction` of each, rounded up or down at random.
+    Raises `BadInput` as `from_arrays` does; the first bad row is named.
+    """
+    kind, fraction = check_dtype(dtype), check_fraction(test_fraction)
+    classes = check_classes(classes)
+    x, y = _aligned(x, y, classes)
+    cut = Cut(check_seed(seed), fraction, classes, kind.name)
+    blocks = list(zip(x.to_delayed().ravel(), y.to_delayed().ravel()))
+    seen = _look(blocks, cut, bool(standardize))
+    mean, scale = seen.standard() if standardize else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
+    return DaskDataset(
+        name=name,
+        classes=classes,
+        mean=mean,
+        scale=scale,
+        cut=cut,
+        blocks=blocks,
+        lengths=seen.rows,
+        n_train=seen.n_train,
+        n_test=sum(seen.rows) - seen.n_train,
+        offsets=tuple(accumulate(seen.train[:-1], initial=0)),
+        targets=1 if y.ndim == 1 else int(y.shape[1]),
+        about=f"{name}: {sum(seen.rows)} samples on a Dask cluster; source and licence are their owner's.",
+    )
+
+
+def _aligned(x: Any, y: Any, classes: int | None) -> tuple[Any, Any]:
+    """x and y with the same blocks of rows and whole rows in each, or `BadInput`."""
+    import dask.array as da
+
+    for what, a in (("x", x), ("y", y)):
+        if not isinstance(a, da.Array):
+            raise BadInput(f"{what} is a {type(a).__name__}; it must be a dask array (data frame: df.to_dask_array()).")
+        if a.dtype.kind not in "biuf":
+            raise BadInput(f"{what} has dtype {a.dtype}; it must hold real numbers (floats, integers or booleans).")
+    if x.ndim != 2 or math.isnan(x.shape[1]) or x.shape[1] < 1:
+        raise BadInput(f"x has shape {x.shape}; it must be (samples, features), with a known number of features.")
+    if y.ndim not in ((1,) if classes else (1, 2)) or (y.ndim == 2 and not y.shape[1] >= 1):
+        raise BadInput(f"y has shape {y.shape}; it must be (samples,), or (samples, k) for a regression.")
+    known = not (math.isnan(x.shape[0]) or math.isnan(y.shape[0]))
+    if known and x.shape[0] != y.shape[0]:
+        raise BadInput(f"x has {x.shape[0]} rows and y has {y.shape[0]}; both must have the same number.")
+    if known and x.chunks[0] != y.chunks[0]:
+        y = y.rechunk({0: x.chunks[0]})
+    if x.numblocks[0] != y.numblocks[0]:
+        raise BadInput(f"x has {x.numblocks[0]} blocks of rows and y has {y.numblocks[0]}; both must have the same.")
+    x = x.rechunk({1: -1}) if x.numblocks[1] > 1 else x
+    return x, (y.rechunk({1: -1}) if y.ndim == 2 and y.numblocks[1] > 1 else y)
+
+
+def _look(blocks: list[tuple[Any, Any]], cut: Cut, standardize: bool) -> Survey:
+    """Read the data once, as a tree of tasks whose answers are small; refuse it if something is wrong."""
+    import dask
+
+    look, fold = dask.delayed(survey, pure=True), dask.delayed(merge, pure=True)
+    found = [look(b, x, y, cut, standardize) for b, (x, y) in enumerate(blocks)]
+    while len(found) > 1:
+        found = [fold(found[i : i + FAN_IN]) for i in range(0, len(found), FAN_IN)]
+    (seen,) = dask.compute(found[0])
+    _refuse(seen)
+    return seen
+
+
+def _refuse(seen: Survey) -> None:
+    """Say what the survey found wrong."""
+    if seen.trouble:
+        block, row, text = seen.trouble
+        place = f"row {sum(seen.rows[:block]) + row}" if row is not None else f"block {block}"
+        raise BadInput(f"At {place} (counted from 0), {text}.")
+    held = sum(seen.rows) - seen.n_train
+    if seen.n_train < 1 or held < 1:
+        raise BadInput(
+            f"Of {sum(seen.rows)} samples {held} are held out and {seen.n_train} remain; both need at least one "
+            "(more samples, or another test_fraction)."
+        )
+    if not np.isfinite(seen.m2).all():
+        raise BadInput("Some values of x are too large to standardise in float64; scale them down.")

@@ -1,0 +1,185 @@
+"""Who trains on what: how the training samples are dealt to the workers.
+
+Even, by label and by size give every sample to exactly one worker, and no worker nothing. `Shared` gives all of them to
+everybody. A partition is a pure function of (labels or their number, workers, seed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, nearest
+from ..knobs import check_knobs, knob
+from .checks import check_seed, check_whole, stream
+
+__all__ = ["ByLabel", "BySize", "Even", "Partition", "Shared", "Sized", "partition_by_name"]
+
+
+class Partition:
+    """The base of the four. `split` is what the rest of labkit calls."""
+
+    def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
+        """One sorted int64 index array a worker.
+
+        labels_or_n: the labels (n,), or just how many samples there are where labels do not matter.
+        Raises `BadInput` if there are fewer samples than workers.
+        """
+        owners = self.owners(labels_or_n, workers, seed)
+        order = np.argsort(owners, kind="stable").astype(np.int64)
+        return np.split(order, np.cumsum(np.bincount(owners, minlength=workers))[:-1])
+
+    def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
+        """(n,) int64: the worker of every sample."""
+        raise NotImplementedError
+
+
+class Sized(Partition):
+    """Partitions that only say how many samples each worker gets; which ones is left to chance."""
+
+    def sizes(self, n: int, workers: int) -> np.ndarray:
+        """(workers,) int64, at least 1 each, n in all."""
+        raise NotImplementedError
+
+    def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
+        """A random deal with these sizes."""
+        owners = np.repeat(np.arange(workers), self.sizes(_count(labels_or_n), workers))
+        return stream(check_seed(seed), "partition").permutation(owners)
+
+
+@dataclass(frozen=True)
+class Even(Sized):
+    """Everybody gets the same number of samples, to one. The usual choice."""
+
+    def sizes(self, n: int, workers: int) -> np.ndarray:
+        """n // workers each; the first n % workers get one more."""
+        _enough(n, workers)
+        return np.full(workers, n // workers, dtype=np.int64) + (np.arange(workers) < n % workers)
+
+
+@dataclass(frozen=True)
+class BySize(Sized):
+    """Worker i gets a part proportional to (i + 1) ** -skew, or to `weights[i]`, rounded; at least one sample.
+
+    skew 0 is even; the larger, the more unequal.
+    """
+
+    skew: float = knob(1.0, low=0.0, high=10.0, help="0: even; larger: more unequal")
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        try:
+            weights = tuple(float(w) for w in self.weights)
+        except (TypeError, ValueError):
+            weights = (-1.0,)
+        if not all(0 < w < float("inf") for w in weights):
+            raise BadInput(f"BySize: weights={self.weights!r} is not allowed; weights are finite numbers above 0.")
+        object.__setattr__(self, "weights", weights)
+
+    def sizes(self, n: int, workers: int) -> np.ndarray:
+        """Largest remainders; whoever would get nothing gets one sample of the largest."""
+        _enough(n, workers)
+        if self.weights and len(self.weights) != workers:
+            raise BadInput(f"BySize has {len(self.weights)} weights for {workers} workers; it needs one for each.")
+        weights = np.array(self.weights) if self.weights else np.arange(1, workers + 1) ** -self.skew
+        exact = n * (weights / weights.max()) / np.sum(weights / weights.max())
+        sizes = np.floor(exact).astype(np.int64)
+        sizes[np.argsort(sizes - exact, kind="stable")[: n - sizes.sum()]] += 1
+        for i in np.flatnonzero(sizes == 0):
+            sizes[np.argmax(sizes)] -= 1
+            sizes[i] = 1
+        return sizes
+
+
+@dataclass(frozen=True)
+class ByLabel(Partition):
+    """Unequal in kind: each label is spread over the workers in proportions drawn from a Dirichlet distribution.
+
+    alpha large: everybody sees every label. alpha small: most samples of a label sit with one or two workers.
+    From Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+    Classification", 2019 (arXiv 1909.06335); here proportions are drawn per label, over the workers.
+    """
+
+    alpha: float = knob(0.5, low=1e-3, high=1e6, log=True, help="small: few labels a worker; large: all of them")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
+        """A worker left with nothing gets one sample of the worker that has most."""
+        n = _count(labels_or_n)
+        _enough(n, workers)
+        labels = np.asarray(labels_or_n)
+        if labels.ndim != 1:
+            raise BadInput("by-label needs class labels; a regression has none. Allowed: even, by-size, shared.")
+        rng = stream(check_seed(seed), "partition by label")
+        owners = np.empty(n, dtype=np.int64)
+        for label in np.unique(labels):
+            rows = rng.permutation(np.flatnonzero(labels == label))
+            share = rng.dirichlet(np.full(workers, self.alpha))
+            owners[rows] = np.searchsorted(np.cumsum(share)[:-1], (np.arange(len(rows)) + 0.5) / len(rows))
+        counts = np.bincount(owners, minlength=workers)
+        for i in np.flatnonzero(counts == 0):
+            richest = int(np.argmax(counts))
+            owners[rng.choice(np.flatnonzero(owners == richest))] = i
+            counts[richest] -= 1
+            counts[i] = 1
+        return owners
+
+
+@dataclass(frozen=True)
+class Shared(Partition):
+    """Everybody draws from all samples, each with a stream of its own: one more worker changes nobody's batches."""
+
+    def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
+        """All indices for every worker (one array, referred to by all)."""
+        workers, n = check_whole("workers", workers, 1), _count(labels_or_n)
+        if n < 1:
+            raise BadInput("There are no samples; at least 1 is needed.")
+        return [np.arange(n)] * workers
+
+
+KINDS: Mapping[str, tuple[type[Partition], str]] = {
+    "even": (Even, ""),
+    "by-label": (ByLabel, "alpha"),
+    "by-size": (BySize, "skew"),
+    "shared": (Shared, ""),
+}
+
+
+def partition_by_name(text: str | Partition) -> Partition:
+    """`"even"`, `"by-label"`, `"by-label:0.5"` (alpha), `"by-size"`, `"by-size:2"` (skew), `"shared"`.
+
+    A `Partition` is handed back as it is. Raises `BadInput` with the nearest name, or the limits of the number.
+    """
+    if isinstance(text, Partition):
+        return text
+    name, colon, number = str(text).partition(":")
+    if name not in KINDS:
+        raise nearest("partition", text, KINDS)
+    kind, option = KINDS[name]
+    if not colon:
+        return kind()
+    if not option:
+        raise BadInput(f"The partition {text!r} is not allowed; {name} takes no number.")
+    try:
+        options: dict[str, Any] = {option: float(number)}
+    except ValueError:
+        raise BadInput(f"The partition {text!r} is not allowed; write {name}:{option.upper()}, a number.") from None
+    return kind(**options)
+
+
+def _count(labels_or_n: np.ndarray | int) -> int:
+    """How many samples there are."""
+    return int(labels_or_n) if isinstance(labels_or_n, (int, np.integer)) else len(labels_or_n)
+
+
+def _enough(n: int, workers: int) -> None:
+    """Refuse fewer samples than workers, and no workers at all."""
+    check_whole("workers", workers, 1)
+    if n < workers:
+        raise BadInput(f"There are {n} samples for {workers} workers; every worker needs at least one sample.")

@@ -1,0 +1,57 @@
+"""Data sets by name: `load("digits")`, `load("spirals", arms=3)`.
+
+A name stands for a recipe; the recipe's knobs are the options. One table, everything else is derived from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import nearest
+from ..knobs import Knob, knobs_of
+from .checks import check_dtype, check_fraction, check_seed
+from .dataset import Dataset
+from .digits import Digits
+from .synthetic import Circles, LinearRegression, Moons, Quadratic, Recipe, Spirals
+
+__all__ = ["NAMES", "load", "options_of"]
+
+RECIPES: Mapping[str, type[Recipe]] = MappingProxyType(
+    {recipe.name: recipe for recipe in (Digits, Moons, Circles, Spirals, Quadratic, LinearRegression)}
+)
+NAMES: tuple[str, ...] = tuple(RECIPES)
+
+ALWAYS = ("seed", "test_fraction", "standardize", "dtype")
+
+
+def options_of(name: str) -> dict[str, Knob]:
+    """The options that `load(name, ...)` takes, by name."""
+    if name not in RECIPES:
+        raise nearest("data set", name, NAMES)
+    return knobs_of(RECIPES[name])
+
+
+def load(
+    name: str,
+    *,
+    seed: int = 0,
+    test_fraction: float = 0.2,
+    standardize: bool = True,
+    dtype: Any = None,
+    **options: Any,
+) -> Dataset:
+    """A data set by name: split by the seed and standardised by its training part.
+
+    name: one of `NAMES`. test_fraction: the part that is held out. dtype: "float32" or "float64"; None is the data
+    set's own, float32 but for the quadratic (float64). options: see `options_of(name)`.
+    Raises `BadInput` for an unknown name or option (with the nearest one), or a value out of its limits.
+    """
+    known = options_of(name)
+    for option in options:
+        if option not in known:
+            raise nearest(f"option of {name}", option, [*known, *ALWAYS])
+    recipe = RECIPES[name](**options)
+    kind = check_dtype(recipe.dtype if dtype is None else dtype)
+    return recipe.build(check_seed(seed), check_fraction(test_fraction), bool(standardize), kind)

@@ -1,0 +1,234 @@
+"""Your own data, from arrays or from a CSV file. What is wrong with it is said here, before anything starts.
+
+With `classes` the targets are labels 0..classes-1. Without, targets of whole numbers are labels too (their largest
+says how many classes there are) and floats are targets of a regression.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, nearest
+from .checks import check_classes, check_dtype, check_features, check_fraction, check_seed, check_targets
+from .dataset import Dataset, build, hold_out
+
+__all__ = ["from_arrays", "from_csv"]
+
+Line = tuple[int, list[str]]
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    *,
+    x_test: Any = None,
+    y_test: Any = None,
+    classes: int | None = None,
+    name: str = "arrays",
+    seed: int = 0,
+    test_fraction: float = 0.2,
+    standardize: bool = True,
+    dtype: Any = "float32",
+) -> Dataset:
+    """A data set of arrays, which are copied and checked.
+
+    x: (n, d), or pictures (n, height, width); y: (n,) labels, or (n,) or (n, k) floats for a regression. x_test and
+    y_test: held-out samples, together or not at all; without them `test_fraction` of x is held out, drawn by the seed.
+    Raises `BadInput` for NaN or infinity (first row and column), wrong shapes, unequal lengths, labels out of range or
+    not whole, nothing at all, and anything that is not a number.
+    """
+    kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
+    classes = check_classes(classes)
+    if (x_test is None) != (y_test is None):
+        raise BadInput("x_test and y_test belong together; give both or neither.")
+    x, image_shape = check_features("x", x)
+    y, labelled = check_targets("y", y, len(x), classes)
+    if x_test is None:
+        train, test = hold_out(x, y, fraction, seed)
+    else:
+        train, test = (x, y), _held_out(x, x_test, y, y_test, classes, labelled)
+    if labelled and classes is None:
+        classes = _count_classes(train[1], test[1])
+    about = f"{name}: {len(x)} samples handed in as arrays; source and licence are their owner's."
+    options: dict[str, Any] = {"standardize": bool(standardize), "dtype": kind, "image_shape": image_shape}
+    return build(name, train, test, classes, about=about, **options)
+
+
+def _held_out(
+    x: np.ndarray, x_test: Any, y: np.ndarray, y_test: Any, classes: int | None, labelled: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The given test part, of the same kind and width as the training part."""
+    x_test, _ = check_features("x_test", x_test)
+    if x_test.shape[1] != x.shape[1]:
+        raise BadInput(f"x_test has {x_test.shape[1]} features and x has {x.shape[1]}; both must have the same number.")
+    y_test, also_labelled = check_targets("y_test", y_test, len(x_test), classes)
+    if also_labelled != labelled or y_test.shape[1:] != y.shape[1:]:
+        raise BadInput("y and y_test differ in kind; both are whole-number labels, or both floats of the same width.")
+    return x_test, y_test
+
+
+def _count_classes(*labels: np.ndarray) -> int:
+    """One more than the largest label; many more than there are samples are hardly labels."""
+    classes = 1 + max(int(part.max()) for part in labels)
+    samples = sum(len(part) for part in labels)
+    if classes > max(samples, 2):
+        raise BadInput(
+            f"y holds labels up to {classes - 1} for only {samples} samples; for a regression give y as floats, "
+            "otherwise say how many classes there are (classes=...)."
+        )
+    return max(classes, 2)
+
+
+def from_csv(
+    path: str | os.PathLike[str],
+    *,
+    target: int | str = -1,
+    header: str | bool = "auto",
+    classes: int | None = None,
+    regression: bool = False,
+    delimiter: str = ",",
+    name: str | None = None,
+    seed: int = 0,
+    test_fraction: float = 0.2,
+    standardize: bool = True,
+    dtype: Any = "float32",
+) -> Dataset:
+    """A data set of a CSV file in UTF-8: one sample a line, one column of targets, all others numbers.
+
+    target: the column of labels (or of numbers, if `regression`), by index or by its name in the header. header: "auto"
+    finds one where the first line has a feature that is no number. Labels that are words become 0, 1, ... in sorted
+    order; `extra["class_names"]` keeps the words, `extra["feature_names"]` the header. The rest is as in `from_arrays`.
+    Raises `BadInput` for a file that cannot be read and for a bad cell, by line (from 1) and column.
+    """
+    table = _read(Path(path), target, header, delimiter)
+    x = np.frombuffer(table.values, dtype=np.float64).reshape(len(table.targets), -1)
+    extra: dict[str, Any] = {"feature_names": tuple(table.names)} if table.names else {}
+    if regression:
+        y = np.array([_number(table.path, line, table.target, cell) for line, cell in table.targets])
+        if classes is not None:
+            raise BadInput("regression=True and classes=... contradict each other; give one of them.")
+    else:
+        y, words = _labels(table)
+        if words:
+            extra["class_names"] = words
+            classes = len(words) if classes is None else classes
+    options: dict[str, Any] = {"test_fraction": test_fraction, "standardize": standardize, "dtype": dtype}
+    made = from_arrays(x, y, classes=classes, name=name or table.path.stem, seed=seed, **options)
+    made.extra.update(extra)
+    return made
+
+
+@dataclass
+class _Table:
+    """A file, read: features row by row, targets as they stand there with their line numbers."""
+
+    path: Path
+    target: str
+    names: list[str]
+    values: array[float] = field(default_factory=lambda: array("d"))
+    targets: list[tuple[int, str]] = field(default_factory=list)
+
+
+def _lines(path: Path, delimiter: str) -> Iterator[Line]:
+    """(line number, cells) of every line that is not blank."""
+    if not (isinstance(delimiter, str) and len(delimiter) == 1):
+        raise BadInput(f"delimiter={delimiter!r} is not allowed; it is one character.")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield reader.line_num, [cell.strip() for cell in cells]
+    except OSError as error:
+        raise BadInput(f"The file {str(path)!r} cannot be read: {error.strerror or error}.") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path.name} is not a CSV file in UTF-8: {error}.") from None
+
+
+def _read(path: Path, target: int | str, header: str | bool, delimiter: str) -> _Table:
+    """The file as numbers and targets; the first line decides how many columns there are."""
+    if header not in ("auto", True, False):
+        raise BadInput(f'header={header!r} is not allowed; it is "auto", True or False.')
+    lines = _lines(path, delimiter)
+    first = next(lines, None)
+    if first is None:
+        raise BadInput(f"{path.name} is empty; it needs one line a sample.")
+    width = len(first[1])
+    if width < 2:
+        raise BadInput(f"{path.name} has one column; it needs a target and at least one feature (delimiter=...?).")
+    column = _target_column(path, target, header, first[1])
+    features = [cell for i, cell in enumerate(first[1]) if i != column]
+    named = isinstance(target, str) or header is True or (header == "auto" and any(map(_is_word, features)))
+    names = first[1] if named else [f"column {i}" for i in range(width)]
+    table = _Table(path, names[column], features if named else [])
+    for number, cells in lines if named else chain([first], lines):
+        if len(cells) != width:
+            raise BadInput(f"{path.name}, line {number} has {len(cells)} cells; the first line has {width}.")
+        table.targets.append((number, cells[column]))
+        table.values.extend(_number(path, number, names[i], cells[i]) for i in range(width) if i != column)
+    if not table.targets:
+        raise BadInput(f"{path.name} has a header and no samples; it needs one line a sample.")
+    return table
+
+
+def _target_column(path: Path, target: int | str, header: str | bool, first: list[str]) -> int:
+    """The index of the target's column, from 0."""
+    if isinstance(target, str):
+        if header is False:
+            raise BadInput(f"target={target!r} is a name, but header=False; give the column's index, from 0.")
+        if target not in first:
+            raise nearest(f"column in {path.name}", target, first)
+        return first.index(target)
+    if isinstance(target, bool) or not isinstance(target, int) or not -len(first) <= target < len(first):
+        last = len(first) - 1
+        raise BadInput(f"target={target!r} is not allowed; {path.name} has columns 0 to {last} (-1 is the last).")
+    return target % len(first)
+
+
+def _is_word(cell: str) -> bool:
+    """Neither empty nor a number."""
+    return bool(cell) and _as_float(cell) is None
+
+
+def _as_float(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _number(path: Path, line: int, column: str, cell: str) -> float:
+    """The cell as a finite number; `BadInput` names file, line and column."""
+    value = _as_float(cell)
+    if value is None or not math.isfinite(value):
+        raise BadInput(f"{path.name}, line {line}, {column!r}: {cell!r} is not allowed; it must be a finite number.")
+    return value
+
+
+def _labels(table: _Table) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Class ids (n,) int64, and the words they stand for (none if they are numbers in the file)."""
+    cells = [cell for _, cell in table.targets]
+    values = [_as_float(cell) for cell in cells]
+    if any(value is None for value in values):
+        for line, cell in table.targets:
+            if not cell:
+                raise BadInput(f"{table.path.name}, line {line}, {table.target!r} is empty; it must be a label.")
+        words, ids = np.unique(cells, return_inverse=True)
+        return ids.astype(np.int64), tuple(str(word) for word in words)
+    for (line, cell), value in zip(table.targets, values):
+        if value is None or not (0 <= value < 2**53 and value == int(value)):
+            raise BadInput(
+                f"{table.path.name}, line {line}, {table.target!r}: {cell!r} is no label; labels are words or whole "
+                "numbers from 0 on (for a regression: regression=True)."
+            )
+    return np.array(values, dtype=np.int64), ()

@@ -1,0 +1,297 @@
+"""Messages as bytes, without pickle: what arrives can be wrong, but it can never run code.
+
+Law: a frame is a header of 48 bytes, then `meta`, then `payload`. The payload is the raw bytes of the message's arrays, in
+the order of its fields, each starting at a multiple of 16. Everything else is meta: first one struct with the fields
+that are declared int or float, then the other fields, each behind a tag of one byte. A message that may not be said is
+the sender's mistake (`RoleError`, by field); bytes that say nothing are the connection's (`FrameError`), and no length is
+believed before it is checked against the bytes that are there.
+
+    header   magic+version 4s | kind u16 | category u8 | flags u8 | meta bytes u32 | padding u32
+             sequence u64 | sent_ns i64 | computed u64 | payload bytes u64          (little-endian)
+    meta     mask u64, one bit per number that is not what it was declared as | the numbers | tagged values | those of the mask
+    value    N | T | F | i int64 | d float64 | s length u32, UTF-8 | t count u32, values | a length u16, array
+    array    length of the dtype's code u8 | the code ("<f4") | shape, u64 each
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import LabkitError, RoleError
+from ...roles.messages import Message, field_names
+
+__all__ = ["ALIGN", "GOODBYE", "HEADER", "MAGIC", "MAX_FRAME", "Codec", "FrameError", "lay_out", "read_header"]
+
+MAGIC = b"LKF1"
+HEADER = struct.Struct("<4sHBBIIQqQQ")
+GOODBYE = 1  # flag: the sender has said everything and closes in order
+ALIGN = 16  # bytes
+MAX_FRAME = 2 << 30  # bytes of meta and payload together
+_DEPTH = 32  # tuples within tuples
+_CACHED = 512  # array descriptions remembered
+_DTYPE = re.compile(r"[|<>][biufcmMSUV]\d+(\[\w+\])?")
+_TYPES = {int: "q", float: "d", "int": "q", "float": "d"}
+_U16, _U32, _INT, _FLOAT, _MASK = (struct.Struct("<" + code) for code in "HIqdQ")
+_NONE, _TRUE, _FALSE, _INTEGER, _REAL, _TEXT, _TUPLE, _ARRAY = b"NTFidsta"
+_ALLOWED = "a message is made of numbers, strings, booleans, None, NumPy arrays and tuples of them"
+
+
+class FrameError(LabkitError, ValueError):
+    """Bytes that are no frame: whoever sent them is not a labkit role of this version, or the connection is broken."""
+
+
+def read_header(buffer: Any, offset: int, max_frame: int = MAX_FRAME) -> tuple[int, int, int, int, int, int, int, int, int]:
+    """(kind, category, flags, meta, padding, sequence, sent_ns, computed, payload) from 48 bytes; else `FrameError`."""
+    magic, *fields = HEADER.unpack_from(buffer, offset)
+    _, _, flags, meta, padding, _, _, _, payload = fields
+    if magic != MAGIC or flags > GOODBYE or meta % ALIGN or padding > payload:
+        raise FrameError(f"no frame starts with {bytes(buffer[offset : offset + 8])!r}")
+    if meta + payload > max_frame:
+        raise FrameError(f"a header announces {meta + payload:,} bytes; a frame has at most {max_frame:,}")
+    return tuple(fields)  # type: ignore[return-value]
+
+
+def lay_out(arrays: list[np.ndarray]) -> tuple[list[Any], int, int]:
+    """(the payload's pieces in order, its bytes, the bytes of them that are padding)."""
+    pieces: list[Any] = []
+    total = padding = 0
+    for array in arrays:
+        if total % ALIGN and array.size:
+            gap = -total % ALIGN
+            pieces.append(bytes(gap))
+            padding += gap
+            total += gap
+        pieces.append(array)
+        total += array.size
+    return pieces, total, padding
+
+
+class _Plan:
+    """How one kind travels. What a field is declared as decides its place, never its meaning: a number that is not
+    what it was declared as travels tagged."""
+
+    def __init__(self, index: int, kind: type[Message]) -> None:
+        declared = {f.name: f.type for f in dataclasses.fields(kind)}
+        names = field_names(kind)
+        self.index = index
+        self.kind = kind
+        # Annotations may be strings; resolving them would need names that a notebook may not have. "int" is enough.
+        self.numbers = tuple(name for name in names if _TYPES.get(declared[name], "") != "")[:64]  # type: ignore[call-overload]
+        self.others = tuple(name for name in names if name not in self.numbers)
+        codes = "".join(_TYPES[declared[name]] for name in self.numbers)  # type: ignore[index]
+        self.types = [int if code == "q" else float for code in codes]
+        self.struct = struct.Struct("<Q" + codes)
+
+
+class Codec:
+    """Turns the messages of `kinds` into meta and arrays, and back. Both ends list the same kinds in the same order."""
+
+    def __init__(self, kinds: Sequence[type[Message]]) -> None:
+        self.kinds = tuple(kinds)
+        self._plans = tuple(_Plan(index, kind) for index, kind in enumerate(self.kinds))
+        self._by_kind = {plan.kind: plan for plan in self._plans}
+        self._described: dict[tuple[np.dtype, tuple[int, ...]], bytes] = {}
+        self._understood: dict[bytes, tuple[np.dtype, tuple[int, ...], int]] = {}
+
+    def index(self, message: object, sender: str) -> int:
+        """The number of the message's kind; `RoleError` in `sender`'s name if it is not listed."""
+        plan = self._by_kind.get(message.__class__)  # type: ignore[call-overload]
+        if plan is None:
+            listed = ", ".join(kind.__name__ for kind in self.kinds)
+            raise RoleError(f"{sender} sends {type(message).__name__}, which is not listed in messages = ({listed})")
+        return plan.index
+
+    def encode(self, message: Message) -> tuple[bytes, list[np.ndarray]]:
+        """(meta, the arrays as flat bytes, uint8). The arrays are the message's own memory where that is contiguous.
+
+        `RoleError` names the field that holds something that does not travel. The kind must be listed: see `index`.
+        """
+        plan = self._by_kind[message.__class__]
+        values = [getattr(message, name) for name in plan.numbers]
+        arrays: list[np.ndarray] = []
+        late: list[str] = []
+        if list(map(type, values)) == plan.types:
+            mask = 0
+        else:
+            mask, values, late = _sort_out(plan, values)
+        try:
+            out = [plan.struct.pack(mask, *values)]
+        except struct.error:
+            for name, value in zip(plan.numbers, values):
+                _check_int(plan.kind, name, value)
+            raise
+        for name in (*plan.others, *late) if late else plan.others:
+            value = getattr(message, name)
+            if value.__class__ is np.ndarray:
+                self._put_array(plan.kind, name, value, out, arrays)
+            else:
+                self._put(plan.kind, name, value, out, arrays, 0)
+        meta = b"".join(out)
+        return meta + bytes(-len(meta) % ALIGN), arrays
+
+    def _put_array(self, kind: type, name: str, value: np.ndarray, out: list[bytes], arrays: list[np.ndarray]) -> None:
+        key = (value.dtype, value.shape)
+        described = self._described.get(key)
+        if described is None:
+            if len(self._described) >= _CACHED:
+                self._described.clear()
+            described = self._described[key] = _describe(kind, name, value)
+        out.append(described)
+        flat = value if value.flags.c_contiguous else np.ascontiguousarray(value)
+        arrays.append(flat.reshape(-1).view(np.uint8))
+
+    def _put(self, kind: type, name: str, value: Any, out: list[bytes], arrays: list[np.ndarray], depth: int) -> None:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None:
+            out.append(b"N")
+        elif isinstance(value, bool):
+            out.append(b"T" if value else b"F")
+        elif isinstance(value, int):
+            _check_int(kind, name, value)
+            out.append(b"i" + _INT.pack(value))
+        elif isinstance(value, float):
+            out.append(b"d" + _FLOAT.pack(value))
+        elif isinstance(value, str):
+            text = value.encode("utf-8", "surrogatepass")
+            out += (b"s", _U32.pack(len(text)), text)
+        elif type(value) is np.ndarray and not value.dtype.hasobject:
+            self._put_array(kind, name, value, out, arrays)
+        elif type(value) is tuple:
+            if depth == _DEPTH:
+                raise RoleError(f"{kind.__name__}.{name} holds tuples nested deeper than {_DEPTH}; {_ALLOWED}.")
+            out += (b"t", _U32.pack(len(value)))
+            for item in value:
+                self._put(kind, name, item, out, arrays, depth + 1)
+        else:
+            hint = " Is an `await` missing?" if hasattr(value, "__await__") or hasattr(value, "send") else ""
+            raise RoleError(f"{kind.__name__}.{name} holds a {type(value).__name__}; {_ALLOWED}.{hint}")
+
+    def decode(self, index: int, meta: memoryview, payload: memoryview, sender: str, incarnation: int) -> Message:
+        """The message, fresh, without calling its `__init__`. Its arrays are views into `payload`, writable if that is.
+
+        `FrameError` if the bytes are not those of a message of kind number `index`, and nothing else.
+        """
+        try:
+            plan = self._plans[index]
+            mask, *values = plan.struct.unpack_from(meta, 0)
+            message = object.__new__(plan.kind)
+            own = message.__dict__
+            own.update(zip(plan.numbers, values))
+            reader = _Reader(meta, plan.struct.size, payload, self._understood)
+            for name in plan.others:
+                own[name] = reader.value(0)
+            if mask:
+                for bit, name in enumerate(plan.numbers):
+                    if mask >> bit & 1:
+                        own[name] = reader.value(0)
+            if len(meta) - reader.at >= ALIGN or reader.offset != len(payload) or mask >> len(plan.numbers):
+                raise FrameError(f"a {plan.kind.__name__} ends before its frame does")
+        except FrameError:
+            raise
+        except (IndexError, struct.error, ValueError, TypeError, OverflowError, MemoryError) as error:
+            raise FrameError(f"a frame of kind {index} that makes no sense: {error}") from error
+        own["sender"] = sender
+        own["incarnation"] = incarnation
+        return message
+
+
+class _Reader:
+    """Takes tagged values out of meta, and their arrays out of the payload, in order."""
+
+    __slots__ = ("at", "meta", "offset", "payload", "understood")
+
+    def __init__(self, meta: memoryview, at: int, payload: memoryview, understood: dict[bytes, Any]) -> None:
+        self.meta, self.at, self.payload, self.offset, self.understood = meta, at, payload, 0, understood
+
+    def value(self, depth: int) -> Any:
+        tag = self.meta[self.at]
+        self.at += 1
+        if tag == _ARRAY:
+            return self._array()
+        if tag == _INTEGER:
+            return _INT.unpack(self._bytes(8))[0]
+        if tag == _REAL:
+            return _FLOAT.unpack(self._bytes(8))[0]
+        if tag == _TEXT:
+            return str(self._bytes(_U32.unpack(self._bytes(4))[0]), "utf-8", "surrogatepass")
+        if tag == _TUPLE:
+            count = _U32.unpack(self._bytes(4))[0]
+            if count > len(self.meta) - self.at or depth == _DEPTH:
+                raise FrameError(f"a tuple of {count:,} items at depth {depth}")
+            return tuple([self.value(depth + 1) for _ in range(count)])
+        if tag == _NONE:
+            return None
+        if tag == _TRUE or tag == _FALSE:
+            return tag == _TRUE
+        raise FrameError(f"a value of unknown type {tag}")
+
+    def _bytes(self, count: int) -> memoryview:
+        start, end = self.at, self.at + count
+        if end > len(self.meta):
+            raise FrameError(f"{count:,} bytes are announced where {len(self.meta) - start:,} are left")
+        self.at = end
+        return self.meta[start:end]
+
+    def _array(self) -> np.ndarray:
+        described = bytes(self._bytes(_U16.unpack(self._bytes(2))[0]))
+        known = self.understood.get(described)
+        if known is None:
+            known = _understand(described)
+            if len(self.understood) >= _CACHED:
+                self.understood.clear()
+            self.understood[described] = known
+        dtype, shape, nbytes = known
+        if not nbytes:
+            return np.empty(shape, dtype)
+        start = (self.offset + ALIGN - 1) & -ALIGN
+        self.offset = start + nbytes
+        return np.ndarray(shape, dtype, self.payload, start)
+
+
+def _sort_out(plan: _Plan, values: list[Any]) -> tuple[int, list[Any], list[str]]:
+    """(mask, values for the struct, fields that travel tagged): NumPy's numbers become plain, what is not as declared waits."""
+    mask, packed, late = 0, [], []
+    for bit, (name, value, declared) in enumerate(zip(plan.numbers, values, plan.types)):
+        if isinstance(value, np.generic):
+            value = value.item()
+        if type(value) is not declared:
+            mask |= 1 << bit
+            late.append(name)
+            value = declared()
+        packed.append(value)
+    return mask, packed, late
+
+
+def _check_int(kind: type, name: str, value: Any) -> None:
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise RoleError(f"{kind.__name__}.{name} holds an int beyond 64 bits; whole numbers lie within -2**63 and 2**63 - 1.")
+
+
+def _describe(kind: type, name: str, value: np.ndarray) -> bytes:
+    dtype = value.dtype
+    code = dtype.str
+    if dtype.hasobject or not dtype.itemsize or not _DTYPE.fullmatch(code) or np.dtype(code) != dtype:
+        raise RoleError(f"{kind.__name__}.{name} holds an array of dtype {dtype}; arrays of numbers, booleans, times and strings travel.")
+    body = bytes([len(code)]) + code.encode() + struct.pack(f"<{value.ndim}Q", *value.shape)
+    return b"a" + _U16.pack(len(body)) + body
+
+
+def _understand(described: bytes) -> tuple[np.dtype, tuple[int, ...], int]:
+    """(dtype, shape, bytes) of an array; raises what NumPy raises where it makes no sense of them."""
+    end = 1 + described[0]
+    code = described[1:end].decode("ascii")
+    if not _DTYPE.fullmatch(code):
+        raise FrameError(f"an array of dtype {code!r}")
+    dtype = np.dtype(code)
+    shape = struct.unpack(f"<{(len(described) - end) // 8}Q", described[end:])
+    if not dtype.itemsize or dtype.hasobject:
+        raise FrameError(f"an array of dtype {code!r}")
+    return dtype, shape, math.prod(shape) * dtype.itemsize

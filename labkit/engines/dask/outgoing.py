@@ -1,0 +1,200 @@
+"""What one role says to its peers: links that are dialled when first needed, and outboxes for what the kernel does not take.
+
+Law: nothing here waits, and nothing here refers to the sender's arrays once a call has returned. Bytes go to the kernel at
+once or are copied; what is in an outbox goes out first. A peer that is gone is no error: what was meant for it is
+counted. Frames in an outbox count as sent until the link dies; then they count as undelivered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from itertools import islice
+from ssl import SSLContext, SSLWantReadError
+from typing import Any
+
+from .incoming import AGAIN, MAX_HELLO
+from .pool import BufferPool
+
+__all__ = ["PATIENCE", "READ", "WRITE", "Outbound", "Outgoing"]
+
+PATIENCE = 3.0  # seconds that a stranger has for its hello, and a peer for answering a dial
+READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's have the same values
+_PIECES = 256  # buffers in one call; the kernel takes 1024
+
+
+class Outgoing:
+    """The link to one peer. Its methods raise `OSError` when the peer is gone."""
+
+    def __init__(self, name: str, sock: socket.socket, poller: Any, context: SSLContext | None) -> None:
+        self.name, self.sock, self.poller, self.context = name, sock, poller, context
+        self.deadline = time.monotonic() + PATIENCE
+        self.outbox: deque[tuple[memoryview, int]] = deque()  # bytes, and how many frames end with them
+        self.sequence = 0
+        self.opening = True  # dialled, not yet answered
+        self.plain = False  # open, and not encrypted: many pieces can be sent at once
+        self.ending = False  # the goodbye is said
+        self._watched = READ
+        poller.register(sock.fileno(), READ)
+
+    def put(self, pieces: list[Any], frames: int, pool: BufferPool) -> None:
+        """Hand the pieces (bytes, flat uint8 arrays) to the kernel; copy what it does not take."""
+        taken, total = 0, sum(map(len, pieces))
+        try:
+            if self.plain and not self.outbox and len(pieces) <= _PIECES:
+                with contextlib.suppress(*AGAIN):
+                    taken = self.sock.sendmsg(pieces)
+                    if taken == total:
+                        return
+        except OSError:
+            self.outbox.append((memoryview(b""), frames))
+            raise
+        rest = memoryview(pool.take(total - taken))[: total - taken]  # type: ignore[arg-type]
+        at = 0
+        for piece in pieces:
+            if taken < len(piece):
+                end = at + len(piece) - taken
+                rest[at:end] = memoryview(piece)[taken:]
+                at = end
+            taken = max(0, taken - len(piece))
+        self.outbox.append((rest, frames))
+        self.push()
+
+    def push(self) -> None:
+        """Hand over what waits, as far as the kernel takes it, and be told when it takes more."""
+        try:
+            if self.opening and not self._open():
+                return self._watch(READ | WRITE)
+            while self.outbox:
+                if self.plain:
+                    self._took(self.sock.sendmsg([data for data, _ in islice(self.outbox, _PIECES)]))
+                else:
+                    self._took(self.sock.send(self.outbox[0][0]))
+        except AGAIN as error:
+            return self._watch(READ if isinstance(error, SSLWantReadError) else READ | WRITE)
+        self._watch(READ)
+        if self.ending:
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def listen(self) -> None:
+        """Nothing is said in this direction but what TLS needs; an end is an end."""
+        with contextlib.suppress(*AGAIN):
+            if not self.sock.recv(MAX_HELLO):
+                raise ConnectionError("closed by the peer")
+
+    def _took(self, count: int) -> None:
+        outbox = self.outbox
+        while outbox and count >= len(outbox[0][0]):
+            count -= len(outbox.popleft()[0])
+        if count:
+            data, frames = outbox[0]
+            outbox[0] = (data[count:], frames)
+
+    def _watch(self, wanted: int) -> None:
+        if wanted != self._watched:
+            self._watched = wanted
+            self.poller.modify(self.sock.fileno(), wanted)
+
+    def _open(self) -> bool:
+        """Whether the dialled peer has answered; from then on the link can be used."""
+        try:
+            host = self.sock.getpeername()[0]
+        except OSError:  # not yet, or never: then the poller tells
+            return False
+        self.opening = False
+        self.plain = self.context is None
+        if self.context is not None:
+            self.sock = self.context.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
+        return True
+
+
+class Outbound:
+    """All links of a role. `hello(to)`: the bytes that open a connection to `to`."""
+
+    def __init__(self, poller: Any, pool: BufferPool, hello: Callable[[str], bytes], context: SSLContext | None) -> None:
+        self.poller, self.pool, self.hello, self.context = poller, pool, hello, context
+        self.sent: Counter[str] = Counter()
+        self.undelivered: Counter[str] = Counter()
+        self.broken: dict[str, str] = {}
+        self.by_name: dict[str, Outgoing] = {}
+        self.by_fd: dict[int, Outgoing] = {}
+        self.waiting: dict[int, Outgoing] = {}  # those whose outbox is not empty
+        self.finished = False
+
+    def dial(self, to: str, host: str, port: int) -> Outgoing | None:
+        """A link to `to`, opened by a hello; None if it cannot be reached."""
+        if self.finished or to in self.broken:
+            return None
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        error = sock.connect_ex((host, port))
+        if error not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+            self.broken[to] = os.strerror(error)
+            sock.close()
+            return None
+        link = Outgoing(to, sock, self.poller, self.context)
+        self.by_name[to] = self.by_fd[sock.fileno()] = link
+        self.put(link, [self.hello(to)], 0)
+        return self.by_name.get(to)
+
+    def put(self, link: Outgoing, pieces: list[Any], frames: int) -> None:
+        """Send the pieces over the link; `frames`: 1 for a message, 0 for a hello or a goodbye."""
+        try:
+            link.put(pieces, frames, self.pool)
+        except OSError as error:
+            self.gone(link, str(error))
+        else:
+            if link.outbox:
+                self.waiting[link.sock.fileno()] = link
+
+    def push(self, link: Outgoing, listen: bool = False) -> None:
+        """Send what waits; with `listen`, first notice whether the peer is still there."""
+        try:
+            if listen:
+                link.listen()
+            if link.outbox:
+                link.push()
+        except OSError as error:
+            self.gone(link, str(error))
+        else:
+            if not link.outbox:
+                self.waiting.pop(link.sock.fileno(), None)
+
+    def finish(self, goodbye: Callable[[Outgoing], bytes]) -> None:
+        """Say goodbye on every link; each is shut when its outbox is empty. Nothing can be sent afterwards."""
+        self.finished = True
+        links = list(self.by_name.values())
+        self.by_name.clear()
+        for link in links:
+            link.ending = True
+            empty = not link.outbox
+            self.put(link, [goodbye(link)], 0)
+            if empty and not link.outbox and link.sock.fileno() in self.by_fd:
+                with contextlib.suppress(OSError):  # the peer has closed already
+                    link.sock.shutdown(socket.SHUT_WR)
+
+    def gone(self, link: Outgoing, why: str) -> None:
+        """The link's peer is gone. That is the supervisor's business; here it is counted."""
+        frames = sum(frames for _, frames in link.outbox)
+        link.outbox.clear()
+        self.sent[link.name] -= frames
+        self.undelivered[link.name] += frames
+        if self.by_name.get(link.name) is link:
+            del self.by_name[link.name]
+            self.broken[link.name] = why
+        fd = link.sock.fileno()
+        if self.by_fd.pop(fd, None) is not None:
+            self.poller.unregister(fd)
+        self.waiting.pop(fd, None)
+        link.sock.close()
+
+    def close(self) -> None:
+        for link in list(self.by_fd.values()):
+            self.gone(link, "closed by this role")

@@ -1,0 +1,96 @@
+"""What both engines say when a role misbehaves: one place for the sentences."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import LabkitError, RoleError
+from ..trace.trace import Trace
+from ..trace.vocabulary import seconds
+
+__all__ = ["deadlock_text", "failure_report", "forgotten_await", "foreign_effect", "render_failure"]
+
+
+def foreign_effect(role: str, thing: Any) -> RoleError:
+    """The error for a coroutine that yielded something that is not ours."""
+    what = type(thing).__module__ + "." + type(thing).__name__ if thing is not None else "something of asyncio (as asyncio.sleep)"
+    return RoleError(
+        f"{role} awaited {what}, which labkit cannot wait for: a role awaits only ctx.compute, ctx.recv, ctx.inbox and ctx.sleep, "
+        "and functions made of them (pull, push_pull, all_reduce, ...)."
+    )
+
+
+def failure_report(role: str, step: int, error: BaseException) -> dict[str, Any]:
+    """What happened inside `role`, in plain values: lines are read where the source is, which may be another process."""
+    frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    hint = forgotten_await(error)
+    return {
+        "role": role, "step": step, "type": type(error).__name__, "text": str(error) or type(error).__name__,
+        "frames": [list(f) for f in frames], "hint": hint, "ours": isinstance(error, LabkitError),
+    }  # fmt: skip
+
+
+def forgotten_await(error: BaseException) -> str:
+    """If a variable of the failing role holds something that was never awaited, the sentence that says so."""
+    tb = error.__traceback__
+    while tb is not None:
+        for name, value in tb.tb_frame.f_locals.items():
+            if _unstarted(value):
+                return f"`{name}` holds a {value.__name__}(...) that was never awaited: is an `await` missing?"
+        tb = tb.tb_next
+    return ""
+
+
+def _unstarted(value: Any) -> bool:
+    if inspect.iscoroutine(value):
+        return inspect.getcoroutinestate(value) == inspect.CORO_CREATED
+    return inspect.isgenerator(value) and inspect.getgeneratorstate(value) == inspect.GEN_CREATED
+
+
+def render_failure(report: dict[str, Any], labkit_lines: bool = False) -> RoleError:
+    """The error that a user sees: which role, at which step, what, and the role's own source lines."""
+    lines: list[str] = []
+    frames: Sequence[Any] = report["frames"]
+    for filename, line, name in frames:
+        if not labkit_lines and ("labkit/engines/" in filename.replace("\\", "/")):
+            continue
+        source = linecache.getline(filename, line).strip()
+        lines.append(f"  {filename}:{line} in {name}" + (f"\n    {source}" if source else ""))
+    where = f" at step {report['step']}" if report["step"] >= 0 else ""
+    what = report["text"] if report["ours"] else f"{report['type']}: {report['text']}"
+    hint = f"\n{report['hint']}" if report["hint"] else ""
+    trace = "\n" + "\n".join(lines) if lines else ""
+    return RoleError(f"{report['role']} failed{where}: {what}{hint}{trace}")
+
+
+
+def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ...], str | None]], most: int = 8) -> str:
+    """Who waits for what. `waiting`: {role: (names of the kinds, the only sender it listens to)}.
+
+    Where a role has heard from some of its peers more often than from others, those it has heard least of are named: they are
+    whom it waits for.
+    """
+    sentences = []
+    for name, (kinds, sender) in list(waiting.items())[:most]:
+        behind = [sender] if sender else _behind(trace, name, kinds)
+        source = " from " + ", ".join(behind[:4]) if behind else ""
+        sentences.append(f"{name} waits for {' or '.join(kinds)}{source}")
+    more = f", and {len(waiting) - most} more" if len(waiting) > most else ""
+    return f"deadlock after {seconds(now):.3f} s: {'; '.join(sentences)}{more}. Nothing is under way. Is a reply missing?"
+
+
+def _behind(trace: Trace, name: str, kinds: Sequence[str]) -> list[str]:
+    receiver = trace.roles.index(name)
+    to, sender, kind = trace.column("messages", "role", "sender", "kind")
+    wanted = [i for i, k in enumerate(trace.header["messages"]) if k in kinds]
+    heard = {int(s): 0 for s in sender[to == receiver]}
+    for s in sender[(to == receiver) & np.isin(kind, wanted)]:
+        heard[int(s)] += 1
+    most = max(heard.values(), default=0)
+    return [trace.roles[s] for s, n in sorted(heard.items()) if n < most]

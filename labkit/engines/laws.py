@@ -1,0 +1,189 @@
+"""How long work takes: laws of time, in seconds, on both engines.
+
+In virtual time a law decides when work ends; on a cluster it is the pace: work is really done, then slept until the drawn duration has
+passed. One draw per `ctx.compute`, from a stream of the role's own, rounded to whole nanoseconds before use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, nearest
+from ..knobs import check_knobs, knob, knobs_of
+from ..trace.vocabulary import NANO
+
+__all__ = [
+    "Deterministic", "Exponential", "Law", "LogNormal", "Measured", "Pareto", "Sampler", "ShiftedExponential", "Uniform",
+    "law_by_name",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Law:
+    """A distribution of durations. `draw(rng, n)` gives n of them, in seconds."""
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """`n` durations, float64, seconds."""
+        raise TypeError(f"{type(self).__name__} does not say how to draw.")
+
+    def describe(self) -> str:
+        """`exponential:0.01`, as the command line takes it."""
+        return ":".join([_NAMES[type(self)], *(f"{getattr(self, k):g}" for k in knobs_of(self))])
+
+
+@dataclass(frozen=True)
+class Deterministic(Law):
+    """Always `seconds`."""
+
+    seconds: float = knob(0.01, low=0.0, high=1e6)
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """`n` times the same."""
+        return np.full(n, self.seconds)
+
+
+@dataclass(frozen=True)
+class Exponential(Law):
+    """Memoryless with this mean: sometimes much longer than usual."""
+
+    mean: float = knob(0.01, low=0.0, high=1e6)
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Exponential draws."""
+        return rng.exponential(self.mean, n)
+
+
+@dataclass(frozen=True)
+class ShiftedExponential(Law):
+    """At least `shift`, then exponential with `mean` more."""
+
+    shift: float = knob(0.005, low=0.0, high=1e6)
+    mean: float = knob(0.005, low=0.0, high=1e6)
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Shifted exponential draws."""
+        return self.shift + rng.exponential(self.mean, n)
+
+
+@dataclass(frozen=True)
+class Uniform(Law):
+    """Anything from `low` to `high`, equally likely."""
+
+    low: float = knob(0.005, low=0.0, high=1e6)
+    high: float = knob(0.015, low=0.0, high=1e6)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low > self.high:
+            raise BadInput(f"Uniform(low={self.low:g}, high={self.high:g}): low is at most high.")
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Uniform draws."""
+        return rng.uniform(self.low, self.high, n)
+
+
+@dataclass(frozen=True)
+class LogNormal(Law):
+    """Lognormal with this mean (seconds, of the durations themselves); `sigma` is the deviation of their logarithm."""
+
+    mean: float = knob(0.01, low=1e-9, high=1e6)
+    sigma: float = knob(0.5, low=0.0, high=5.0)
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Lognormal draws whose mean is `mean`."""
+        return rng.lognormal(np.log(self.mean) - self.sigma**2 / 2, self.sigma, n)
+
+
+@dataclass(frozen=True)
+class Pareto(Law):
+    """A heavy tail: at least `minimum`; P(X > x) = (minimum/x)^alpha."""
+
+    minimum: float = knob(0.005, low=1e-9, high=1e6)
+    alpha: float = knob(3.0, low=1.01, high=100.0)
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Pareto draws."""
+        return self.minimum * (1 + rng.pareto(self.alpha, n))
+
+
+@dataclass(frozen=True)
+class Measured(Law):
+    """Durations that were measured, drawn again with equal chance."""
+
+    durations: tuple[float, ...] = (0.01,)
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.durations, float)
+        if values.ndim != 1 or not len(values) or not np.all(np.isfinite(values)) or values.min() < 0:
+            raise BadInput("Measured(durations): give one or more finite durations in seconds, none negative.")
+        object.__setattr__(self, "durations", tuple(values.tolist()))
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Resampled durations."""
+        return rng.choice(np.asarray(self.durations), n)
+
+    def describe(self) -> str:
+        """How many measurements, and their mean."""
+        return f"measured ({len(self.durations)} durations, mean {np.mean(self.durations):g} s)"
+
+
+_NAMES: dict[type, str] = {
+    Deterministic: "deterministic", Exponential: "exponential", ShiftedExponential: "shifted-exponential",
+    Uniform: "uniform", LogNormal: "lognormal", Pareto: "pareto",
+}  # fmt: skip
+
+
+def law_by_name(text: str) -> Law:
+    """`"deterministic:0.01"`, `"lognormal:0.01:0.5"` (mean, sigma) ... as a `Law`."""
+    name, *numbers = text.split(":")
+    laws = {n: cls for cls, n in _NAMES.items()}
+    if name not in laws:
+        raise nearest("law of time", name, laws)
+    try:
+        values = [float(number) for number in numbers]
+    except ValueError:
+        raise BadInput(f"{text!r}: what follows the name of a law are numbers in seconds, as {name}:0.01.") from None
+    wanted = list(knobs_of(laws[name]))
+    if len(values) > len(wanted):
+        raise BadInput(f"{text!r}: {name} takes {' and '.join(wanted)}.")
+    return laws[name](*values)
+
+
+def as_law(what: str, law: Any) -> Law | None:
+    """A law given as a law, as text, as a number of seconds, or None."""
+    if law is None or isinstance(law, Law):
+        return law
+    if isinstance(law, str):
+        return law_by_name(law)
+    if isinstance(law, (int, float)) and not isinstance(law, bool):
+        return Deterministic(float(law))
+    raise BadInput(f"{what}={law!r}: give a law of time, as lk.Deterministic(0.1) or 'exponential:0.1', or seconds.")
+
+
+class Sampler:
+    """Draws of one role: whole nanoseconds, taken from the stream in blocks."""
+
+    __slots__ = ("_block", "_constant", "_law", "_rng", "_size")
+
+    def __init__(self, law: Law, rng: np.random.Generator | None):
+        self._law, self._rng = law, rng
+        self._block: list[int] = []
+        self._size = 8
+        self._constant = round(law.seconds * NANO) if isinstance(law, Deterministic) else None
+
+    def next(self) -> int:
+        """The next duration, ns."""
+        if self._constant is not None:
+            return self._constant
+        if not self._block:
+            drawn: Sequence[Any] = np.rint(self._law.draw(self._rng, self._size) * NANO).astype(np.int64).tolist()  # type: ignore[arg-type]
+            self._block = list(reversed(drawn))
+            self._size = min(2 * self._size, 1024)
+        return self._block.pop()

@@ -1,0 +1,143 @@
+"""From a plan to parts: what each role of a layout is given, the same on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..data import Batches, NullBatches
+from ..errors import BadInput, nearest
+from ..roles.gradient import Model
+from ..roles.judge import Budget, Judge
+from ..roles.layout import Layout, RoleSpec
+from ..roles.shard import Shard
+from ..trace.recorder import Recorder
+
+__all__ = ["Plan", "batch_maker", "build_parts", "check_factor", "find_role", "local_data", "make_plan", "split"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a run that is decided before it starts. Frozen, and the same wherever it is made."""
+
+    problem: Any
+    strategy: Any
+    layout: Layout
+    budget: Budget
+    seed: int
+    norms_every: int
+    record: bool = True
+
+    @property
+    def role_ids(self) -> dict[str, int]:
+        """Each role's number in the trace."""
+        return {role.name: i for i, role in enumerate(self.layout.roles)}
+
+    def header(self, cluster: Any) -> dict[str, Any]:
+        """What opens the trace: the run in plain values."""
+        groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
+        return {
+            "format": 1, "problem": self.problem.describe(), "strategy": self.strategy.describe(),
+            "cluster": cluster.describe(), "budget": self.budget.describe(), "seed": self.seed,
+            "layout": self.layout.describe(), "layers": list(groups), "messages": [k.__name__ for k in self.message_kinds],
+        }  # fmt: skip
+
+    @property
+    def message_kinds(self) -> tuple[type, ...]:
+        """What may be said in this run: the strategy's messages, then the engine's own."""
+        from ..roles.messages import Joined, Left, Look, Snapshot
+
+        return (*self.strategy.messages, Look, Snapshot, Joined, Left)
+
+
+def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, seed: int | None, record: bool) -> Plan:
+    """Check that problem, strategy, cluster and budget fit together; `BadInput` if not."""
+    if seed is not None:
+        problem = replace(problem, seed=seed)
+    budget = (budget or Budget()).settled(problem)
+    layout = strategy.layout(problem, cluster)
+    if problem.timing_only and budget.updates is None and budget.seconds is None and budget.samples is None:
+        raise BadInput("A timing-only run needs Budget(updates=...), samples or seconds: there is no data to count epochs of.")
+    if not problem.timing_only and "Shared" not in type(problem.partition).__name__:
+        samples = problem.dataset.n_train
+        if samples < layout.shares:
+            raise BadInput(
+                f"{problem.name} has {samples} training samples for {layout.shares} workers: each needs at least one; use fewer "
+                "workers or partition='shared'."
+            )
+    every = 1 if cluster.paced else 10
+    return Plan(problem, strategy, layout, budget, problem.seed, every if record else 0, record)
+
+
+def batch_maker(
+    problem: Any, share: tuple[np.ndarray, np.ndarray] | None
+) -> Callable[[np.random.Generator], Iterator[Any]]:
+    """What `ctx.batches()` calls with the role's stream."""
+    if problem.timing_only or share is None:
+        return lambda rng: iter(NullBatches(1, problem.batch_size))
+    x, y = share
+    return lambda rng: iter(Batches(x, y, problem.batch_size, rng))
+
+
+def build_parts(
+    plan: Plan, spec: RoleSpec, recorder: Recorder, clock: Callable[[], int], watcher: Callable[[Shard], None],
+    objective: Any, start: np.ndarray | None, test: tuple[np.ndarray, np.ndarray] | None,
+) -> tuple[Any, ...]:
+    """The parts of one role, in the order in which its method takes them: model, shard, or the chief's judge.
+
+    `objective`: one for each process (roles in one process compute one after the other). `start`: the first weights of the whole model (needed by roles with a shard), `test`: held-out data (needed by the chief).
+    """
+    strategy, problem, limits = plan.strategy, plan.problem, plan.budget.limits(plan.problem)
+    parts: list[Any] = []
+    if spec.computes:
+        parts.append(
+            Model(
+                objective, recorder, clock, plan.layout.parts, clip_norm=strategy.clip_norm,
+                norms_every=plan.norms_every,
+            )  # fmt: skip
+        )
+    if spec.shard is not None and spec.part is not None:
+        assert start is not None
+        values = start[spec.part]
+        parts.append(
+            Shard(
+                spec.shard, spec.part, values if values.strides == (0,) else values.copy(), strategy.optimizer, strategy.schedule,
+                recorder, clock, plan.role_ids, limits, weight_decay=strategy.weight_decay,
+                eval_every=0 if problem.timing_only else strategy.eval_every, watcher=watcher if spec.name in plan.layout.observed else None,
+            )  # fmt: skip
+        )
+    if spec.kind == "chief":
+        x, y = test if test is not None and not problem.timing_only else (None, None)
+        parts.append(Judge(objective, x, y, plan.budget, limits, plan.layout.observed, recorder, clock))
+    return tuple(parts)
+
+
+def local_data(problem: Any) -> Any:
+    """The problem's data set in this process's memory (Dask arrays are computed here: there is no cluster to keep them)."""
+    dataset = problem.dataset
+    return dataset.gathered() if hasattr(dataset, "gathered") else dataset
+
+
+def split(dataset: Any, problem: Any, shares: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(x, y) of each worker's share, by the problem's partition."""
+    labels = dataset.y_train if dataset.classes is not None else len(dataset.x_train)
+    whole = (dataset.x_train, dataset.y_train)
+    indices = problem.partition.split(labels, shares, problem.seed)
+    return [whole if len(i) == len(whole[0]) else (whole[0][i], whole[1][i]) for i in indices]
+
+
+def find_role(name: str, roles: Mapping[str, Any]) -> Any:
+    """The role of that name, or `BadInput` with the nearest one."""
+    if name not in roles:
+        raise nearest("role", name, roles)
+    return roles[name]
+
+
+def check_factor(factor: Any) -> float:
+    """How many times slower: from 1/1000 to 1000."""
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0.001 <= factor <= 1000:
+        raise BadInput(f"factor={factor!r}: how many times slower is a number from 0.001 to 1000.")
+    return float(factor)

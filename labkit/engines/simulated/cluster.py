@@ -1,0 +1,68 @@
+"""A cluster that exists on paper: laws of time instead of machines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import BadInput
+from ...knobs import check_knobs, knob
+from ..laws import Deterministic, Law, as_law
+
+__all__ = ["SimulatedCluster"]
+
+
+@dataclass(frozen=True)
+class SimulatedCluster:
+    """Runs a strategy in virtual time: exact, repeatable, up to 10,000 workers.
+
+    `compute`: law of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in seconds,
+    `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy needs.
+    `cores`: of every node; roles on one node queue for them. `record=False`: counters only.
+    """
+
+    workers: int = knob(4, low=1, high=100_000)
+    servers: int | None = knob(None, low=0, high=100_000)
+    compute: Any = field(default=Deterministic(0.01))
+    server_time: Any = None
+    latency: float = knob(0.0, low=0.0, high=1e3)
+    bandwidth: float = knob(math.inf, low=1.0, high=math.inf)
+    slow: dict[str, float] = field(default_factory=dict)
+    cores: int = knob(1, low=1, high=1024)
+    record: bool = knob(True)
+
+    engine = "simulated"
+    paced = True
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        law = as_law("compute", self.compute)
+        if law is None:
+            raise BadInput("compute=None: virtual time needs a law for gradients, as lk.Deterministic(0.01).")
+        object.__setattr__(self, "compute", law)
+        object.__setattr__(self, "server_time", as_law("server_time", self.server_time))
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for the header of a trace."""
+        server: Law | None = self.server_time
+        return {
+            "engine": self.engine, "workers": self.workers, "servers": self.servers, "compute": self.compute.describe(),
+            "server_time": server.describe() if server else None, "latency": self.latency,
+            "bandwidth": None if math.isinf(self.bandwidth) else self.bandwidth, "slow": dict(self.slow), "cores": self.cores,
+        }  # fmt: skip
+
+    def start(self, plan: Any, **options: Any) -> Any:
+        """A run of `plan`, standing at time zero."""
+        from .engine import SimulatedRun
+
+        return SimulatedRun(plan, self, **options)
+
+    def close(self) -> None:
+        """Nothing to close: there are no processes."""
+
+    def __enter__(self) -> SimulatedCluster:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass

@@ -1,0 +1,116 @@
+"""A role in virtual time: its coroutine, its inbox, and what it is waiting for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...errors import RoleError
+from ...roles.context import NOTED, SAVED, SENT, Context, stream
+from ...roles.effects import Posted
+from ...roles.layout import RoleSpec
+from ...roles.messages import Message, Weights, copy_message
+from ...trace.recorder import Recorder
+from ...trace.vocabulary import STARTUP, TRAINING, UNUSED, EVERYONE, seconds
+from ..laws import Law, Sampler
+
+__all__ = ["SimulatedContext", "SimulatedRole"]
+
+
+class SimulatedRole:
+    """Everything the clock needs to know about one role."""
+
+    __slots__ = (
+        "begun", "coroutine", "counters", "factor", "id", "inbox", "messages", "name", "node", "recorder", "resume", "samplers",
+        "shard", "since", "spans", "spec", "state", "strategy", "token", "unless", "wait_sender", "waiting", "working",
+    )  # fmt: skip
+
+    def __init__(self, id: int, spec: RoleSpec, node: int, recorder: Recorder, strategy: Any):
+        self.id, self.spec, self.name, self.node, self.recorder, self.strategy = id, spec, spec.name, node, recorder, strategy
+        self.counters = recorder.counters
+        self.inbox: deque[Message] = deque()
+        self.waiting: tuple[type, ...] | None = None  # kinds of message it waits for
+        self.wait_sender: str | None = None
+        self.since = 0  # when the wait, the work or the sleep began
+        self.unless: Any = None  # the kind that makes it give up its work
+        self.working: Any = None  # (fn, args) under way
+        self.token = 0  # events that carry another number are void
+        self.factor = 1.0  # how many times slower than its law
+        self.samplers: dict[str, Sampler | None] = {}
+        self.shard: Any = None
+        self.state: dict[str, Any] | None = None
+        self.coroutine: Any = None
+        self.resume: Any = None  # coroutine.send
+
+    def laws(self, seed: int, gradient: Law, server: Law | None) -> None:
+        """The laws of this role's work; they share the role's one stream for time."""
+        rng = stream(seed, self.spec.kind, self.spec.index, "time")
+        self.samplers = {"gradient": Sampler(gradient, rng), "server": Sampler(server, rng) if server else None, "measure": None}
+
+
+class SimulatedContext(Context):
+    """The posts, performed in virtual time."""
+
+    def __init__(self, engine: Any, role: SimulatedRole, peers: Mapping[str, tuple[str, ...]], seed: int, batches: Any):
+        super().__init__(role.name, role.spec.kind, role.spec.index, seed, peers, batches)
+        self._engine, self._role = engine, role
+        self._allowed = frozenset(engine.plan.message_kinds)
+
+    def send(self, to: str, message: Message) -> Posted:
+        """Say `message` to role `to`."""
+        role, engine = self._role, self._engine
+        target = engine.by_name.get(to)
+        if target is None or message.__class__ not in self._allowed:
+            raise refused(role.name, to, message, engine.by_name, engine.plan.strategy)
+        counters, training = role.counters, TRAINING
+        if message.carries:
+            hand_on(role.recorder, engine.now, message)
+        elif not counters.computed and not target.counters.computed:
+            training = STARTUP
+        if message.__class__ is Weights:
+            counters.reads[target.id] = message.version  # type: ignore[attr-defined]
+        twin = copy_message(message)
+        twin.__dict__["sender"] = role.name
+        engine.post(role, target, twin, training)
+        return SENT
+
+    def note(self, text: str, **numbers: float) -> Posted:
+        """Write a remark into the trace."""
+        self._role.recorder.mark(self._engine.now, "note", text, numbers={k: float(v) for k, v in numbers.items()})
+        return NOTED
+
+    def save(self, state: Mapping[str, Any]) -> Posted:
+        """Keep `state` for this role's next incarnation."""
+        self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
+        self._engine.saved(self._role)
+        return SAVED
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the run began."""
+        return seconds(self._engine.now)
+
+
+def refused(sender: str, to: str, message: Any, known: Mapping[str, Any], strategy: Any) -> RoleError:
+    """Why `sender` may not say `message` to `to`."""
+    if to not in known:
+        return RoleError(f"{sender} sends to {to!r}; there is no such role in this run (there is {', '.join(list(known)[:8])}).")
+    listed = ", ".join(k.__name__ for k in strategy.messages)
+    if hasattr(message, "send") or hasattr(message, "__await__"):
+        return RoleError(f"{sender} sends a {type(message).__name__}, not a message: is an `await` missing?")
+    return RoleError(
+        f"{sender} sends {type(message).__name__}, which {strategy.name} does not list: messages = ({listed})."
+    )
+
+
+def hand_on(recorder: Recorder, now: int, message: Any) -> None:
+    """Book that gradients up to `message.step` have left their worker; those it skipped over will never be used."""
+    counters = recorder.counters
+    first = message.step - message.count + 1
+    if first > counters.handed:
+        recorder.drop(EVERYONE, now, recorder.role, recorder.incarnation, first - 1, first - counters.handed, UNUSED)
+    if message.step >= counters.handed:
+        counters.handed = message.step + 1

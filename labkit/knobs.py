@@ -1,0 +1,145 @@
+"""A knob is declared once; validation, command line, widget and docs are derived from it.
+
+A knob is a field of a frozen dataclass made with `knob(default, low=..., high=...)`. `low` and `high` are hard
+limits: a value outside is refused, never clipped. `live=True` means that the knob may change during a run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import BadInput, nearest
+
+__all__ = ["Knob", "check_knob", "check_knobs", "describe", "knob", "knobs_of", "parse_knob"]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What is known about one knob: its name, type, default and limits."""
+
+    name: str
+    type: type
+    default: Any
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    live: bool = False
+    choices: tuple[Any, ...] | None = None
+    optional: bool = False
+    help: str = ""
+
+
+def knob(
+    default: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    log: bool = False,
+    live: bool = False,
+    choices: tuple[Any, ...] | None = None,
+    help: str = "",
+) -> Any:
+    """Declare a dataclass field as a knob. `log`: a slider should move on a logarithmic scale."""
+    about = {"low": low, "high": high, "log": log, "live": live, "choices": choices, "help": help}
+    return dataclasses.field(default=default, metadata={"knob": about})
+
+
+def knobs_of(cls: Any) -> dict[str, Knob]:
+    """The knobs of a dataclass (or of an instance), by name, in the order of declaration."""
+    cls = cls if isinstance(cls, type) else type(cls)
+    hints = typing.get_type_hints(cls)
+    found = {}
+    for field in dataclasses.fields(cls):
+        if "knob" in field.metadata:
+            kind, optional = _plain_type(hints[field.name])
+            found[field.name] = Knob(field.name, kind, field.default, optional=optional, **field.metadata["knob"])
+    return found
+
+
+def _plain_type(hint: Any) -> tuple[type, bool]:
+    """`float | None` is an optional float."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        inner = [a for a in typing.get_args(hint) if a is not type(None)]
+        return _plain_type(inner[0])[0], len(inner) < len(typing.get_args(hint))
+    return (hint if isinstance(hint, type) else object), False
+
+
+def describe(k: Knob) -> str:
+    """What a knob allows, in words: "a number from 0.0001 to 1.0"."""
+    if k.choices:
+        text = "one of " + ", ".join(repr(c) for c in k.choices)
+    elif k.type is bool:
+        text = "True or False"
+    elif k.type in (int, float):
+        text = "a whole number" if k.type is int else "a number"
+        if k.low is not None and k.high is not None:
+            text += f" from {k.low:g} to {k.high:g}"
+        elif k.low is not None:
+            text += f", at least {k.low:g}"
+        elif k.high is not None:
+            text += f", at most {k.high:g}"
+    else:
+        text = f"a {k.type.__name__}"
+    return text + (" or None" if k.optional else "")
+
+
+def check_knob(owner: str, k: Knob, value: Any) -> Any:
+    """`value` converted to the knob's type; `BadInput` names owner, knob, value and what is allowed."""
+    if value is None and k.optional:
+        return None
+    bad = BadInput(f"{owner}: {k.name}={value!r} is not allowed; {k.name} is {describe(k)}.")
+    if k.choices is not None:
+        if value not in k.choices:
+            raise bad
+        return value
+    if k.type is bool:
+        if not isinstance(value, bool):
+            raise bad
+        return value
+    if k.type in (int, float):
+        if isinstance(value, (bool, str)):
+            raise bad
+        try:
+            number = k.type(value)
+        except (TypeError, ValueError, OverflowError):
+            raise bad from None
+        if number != value or not (math.isfinite(number) or k.high == math.inf):
+            raise bad
+        if (k.low is not None and number < k.low) or (k.high is not None and number > k.high):
+            raise bad
+        return number
+    if k.type is not object and not isinstance(value, k.type):
+        raise bad
+    return value
+
+
+def check_knobs(instance: Any) -> None:
+    """Check and convert every knob of a frozen dataclass; call it in `__post_init__`."""
+    for name, k in knobs_of(type(instance)).items():
+        object.__setattr__(instance, name, check_knob(type(instance).__name__, k, getattr(instance, name)))
+
+
+def parse_knob(owner: str, knobs: dict[str, Knob], text: str) -> tuple[str, Any]:
+    """`"s=3"` -> `("s", 3)`, by the knob's own type. Used by the command line."""
+    name, equals, raw = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals:
+        raise BadInput(f"{text!r} is not KNOB=VALUE.")
+    if name not in knobs:
+        raise nearest(f"knob of {owner}", name, knobs)
+    k, raw = knobs[name], raw.strip()
+    if k.optional and raw.lower() in ("none", ""):
+        return name, None
+    if k.type is bool:
+        truth = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+        return name, check_knob(owner, k, truth.get(raw.lower(), raw))
+    try:
+        value: Any = k.type(raw) if k.type in (int, float, str) else raw
+    except ValueError:
+        value = raw
+    return name, check_knob(owner, k, value)

@@ -1,0 +1,53 @@
+"""Small networks in NumPy over one flat parameter vector, and everything that is done to that vector.
+
+Read in this order: `layout` (one vector, named slices), `layers`, `losses`, `network` (stages), `optimizers`,
+`schedules`. Nothing in here knows of workers, servers, clocks or messages. It imports NumPy and the standard library
+only.
+"""
+
+from __future__ import annotations
+
+from .clip import clip_by_norm, decay_weights
+from .files import load_model, save_model
+from .layers import Dense, Layer, ReLU, Tanh
+from .layout import ParameterLayout
+from .losses import Loss, SoftmaxCrossEntropy, SquaredError
+from .network import Block, Network, Stage
+from .objective import NullObjective, Objective
+from .optimizers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimizer, optimizer_by_name
+from .quadratic import Quadratic
+from .schedules import Constant, Cosine, Schedule, Step, Warmup, schedule_by_name
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "Block",
+    "Constant",
+    "Cosine",
+    "Dense",
+    "Layer",
+    "Loss",
+    "Momentum",
+    "Nesterov",
+    "Network",
+    "NullObjective",
+    "Objective",
+    "Optimizer",
+    "ParameterLayout",
+    "Quadratic",
+    "ReLU",
+    "Schedule",
+    "SoftmaxCrossEntropy",
+    "SquaredError",
+    "Stage",
+    "Step",
+    "Tanh",
+    "Warmup",
+    "clip_by_norm",
+    "decay_weights",
+    "load_model",
+    "optimizer_by_name",
+    "save_model",
+    "schedule_by_name",
+]

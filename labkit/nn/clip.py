@@ -1,0 +1,40 @@
+"""Two reins on a step: clipping bounds the gradient, weight decay pulls the parameters to 0. Both work in place."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import BadInput
+from .objective import Array
+
+__all__ = ["clip_by_norm", "decay_weights"]
+
+
+def clip_by_norm(gradient: Array, max_norm: float) -> float:
+    """Shorten the gradient, any shape, to Euclidean length `max_norm` if it is longer; returns the length before.
+
+    Pascanu, Mikolov and Bengio 2013, algorithm 1. A length that is not finite is returned and the gradient left as it
+    is: scaling would turn infinities into nan and hide what happened. Raises `BadInput` unless max_norm is positive.
+    """
+    if not max_norm > 0:
+        raise BadInput(f"max_norm={max_norm!r} is not allowed; it is a number above 0.")
+    flat = gradient.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm = math.sqrt(float(np.dot(flat, flat)))
+    if math.isfinite(norm) and norm > max_norm:
+        gradient *= max_norm / norm
+    return norm
+
+
+def decay_weights(params: Array, learning_rate: float, weight_decay: float) -> None:
+    """w *= 1 - learning_rate x weight_decay, before the optimizer's own update (Loshchilov and Hutter 2019).
+
+    For SGD the same as adding weight_decay x w to the gradient; for the others not, and there this "decoupled" form
+    shrinks all weights at one rate. Raises `BadInput` for a weight decay below 0.
+    """
+    if not weight_decay >= 0:
+        raise BadInput(f"weight_decay={weight_decay!r} is not allowed; it is a number, at least 0.")
+    if weight_decay:
+        params *= 1 - float(learning_rate) * float(weight_decay)

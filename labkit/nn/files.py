@@ -1,0 +1,141 @@
+"""A model file is an .npz of plain arrays and one JSON header. Reading one runs no code from it: there is no pickle.
+
+Layers and losses are looked up by name in closed tables. A file that is damaged, foreign or newer is refused with one
+sentence before anything of it is used. A file appears whole or not at all: it is written beside its place and moved
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from .layers import Dense
+from .network import ACTIVATIONS, LOSSES, Block, Network
+from .objective import Array, check_vector
+
+__all__ = ["FORMAT", "load_model", "save_model"]
+
+FORMAT = 1
+KIND = "labkit model"
+PREFIX = "array."
+DAMAGED: tuple[type[BaseException], ...] = (
+    *(OSError, EOFError, KeyError, TypeError, ValueError, MemoryError, OverflowError, RuntimeError, SyntaxError),
+    *(AttributeError, struct.error, zipfile.BadZipFile, zlib.error),
+)
+
+
+def save_model(
+    path: str | os.PathLike[str],
+    network: Network,
+    params: Array,
+    about: Mapping[str, Any] | None = None,
+    arrays: Mapping[str, Array] | None = None,
+) -> None:
+    """Write network, params (shape (size,)) and `about` (anything that JSON can hold) to `path`, exactly that name.
+
+    `arrays`: what else is needed to use the model, such as `mean` and `scale` of the standardised inputs; when None,
+    those of `about["arrays"]`, so that what was loaded can be saved again. Raises `BadInput` for what cannot be saved
+    so.
+    """
+    if not isinstance(network, Network):
+        raise BadInput(f"Only a Network can be saved, not a {type(network).__name__}.")
+    check_vector("params", params, network.size, network.dtype)
+    about = dict(about or {})
+    more = {PREFIX + k: np.asarray(v) for k, v in {**about.pop("arrays", {}), **(arrays or {})}.items()}
+    for name, array in more.items():
+        if array.dtype.kind not in "biufU":
+            raise BadInput(f"The array {name[len(PREFIX) :]!r} has dtype {array.dtype}; numbers or text are needed.")
+    header = {"kind": KIND, "format": FORMAT, "network": _describe(network), "about": about}
+    try:
+        text = json.dumps(header).encode()
+    except (TypeError, ValueError) as why:
+        raise BadInput(f"about cannot be written as JSON: {why}.") from None
+    part = Path(f"{os.fspath(path)}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            np.savez(file, header=np.frombuffer(text, np.uint8), params=params, **more)  # type: ignore[arg-type]
+        os.replace(part, path)
+    except OSError as why:
+        raise BadInput(f"{os.fspath(path)!r} cannot be written: {why.strerror or why}.") from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def load_model(path: str | os.PathLike[str]) -> tuple[Network, Array, dict[str, Any]]:
+    """(network, params, about) as they were saved; further arrays are in `about["arrays"]`, a dict (empty if none).
+
+    Raises `BadInput` for a file that is missing, damaged, not a labkit model, or of a newer format.
+    """
+    name = os.fspath(path)
+    try:
+        members = _read(name)
+    except FileNotFoundError:
+        raise BadInput(f"There is no file {name!r}.") from None
+    except DAMAGED as why:
+        raise BadInput(f"{name!r} is damaged or not a labkit model: {why}.") from None
+    header = _header(name, members)
+    try:
+        network = _rebuild(header["network"])
+        params = members["params"]
+        check_vector("params", params, network.size, network.dtype)
+        about = dict(header["about"])
+    except DAMAGED as why:
+        raise BadInput(f"{name!r} is damaged: its header and its arrays do not fit ({why}).") from None
+    about["arrays"] = {k[len(PREFIX) :]: v for k, v in members.items() if k.startswith(PREFIX)}
+    return network, params, about
+
+
+def _read(name: str) -> dict[str, Array]:
+    """All arrays of the file. Check sums come first: what NumPy then parses is what was written."""
+    with zipfile.ZipFile(name) as archive:
+        broken = archive.testzip()
+    if broken is not None:
+        raise ValueError(f"the check sum of {broken} is wrong")
+    with np.load(name, allow_pickle=False) as arrays:
+        return {key: arrays[key] for key in arrays.files}
+
+
+def _header(name: str, members: dict[str, Array]) -> dict[str, Any]:
+    try:
+        header = dict(json.loads(members["header"].tobytes()))
+        kind, version = header["kind"], int(header["format"])
+    except DAMAGED:
+        kind, version = None, 0
+    if kind != KIND or version < 1:
+        raise BadInput(f"{name!r} is not a labkit model.")
+    if version > FORMAT:
+        raise BadInput(f"{name!r} has format {version}; this labkit reads up to format {FORMAT}: use a newer labkit.")
+    return header
+
+
+def _describe(network: Network) -> dict[str, Any]:
+    """The network by the names that `Network.mlp` takes; `_rebuild` is the inverse."""
+    activations = {kind: name for name, (kind, _) in ACTIVATIONS.items()}
+    losses: dict[Any, str] = {kind: name for name, kind in LOSSES.items()}
+    if type(network.loss) not in losses:
+        raise BadInput(f"A network with the loss {network.loss!r} cannot be saved, only one of {', '.join(LOSSES)}.")
+    blocks = [
+        [b.name, dataclasses.asdict(b.dense), activations[type(b.activation)] if b.activation else None]
+        for b in network.blocks
+    ]
+    return {"blocks": blocks, "loss": losses[type(network.loss)], "dtype": str(network.dtype)}
+
+
+def _rebuild(about: dict[str, Any]) -> Network:
+    blocks = [
+        Block(name, Dense(**dense), ACTIVATIONS[act][0]() if act else None) for name, dense, act in about["blocks"]
+    ]
+    return Network(blocks, LOSSES[about["loss"]](), about["dtype"])

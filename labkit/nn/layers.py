@@ -1,0 +1,151 @@
+"""Layers: functions y = f(params, x) with the two halves of their derivative. A layer keeps no state.
+
+`params` is the layer's own slice of the flat vector, `out` the same slice of a gradient (overwritten, not added to).
+`forward` returns y and what `backward` will need; as everything travels through arguments, any number of batches may be
+under way at once. `backward` is `parameter_gradient` followed by `input_gradient`; a schedule may also call them apart.
+All arrays have the dtype of `params`. Results go into `out`/`dx` where given, else into a new array.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import MISSING, dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from ..knobs import check_knobs, knob
+from .objective import Array
+
+__all__ = ["Dense", "Layer", "ReLU", "Tanh"]
+
+
+class Layer(Protocol):
+    """x: (batch, inputs). dy: (batch, outputs), the derivative of the loss with respect to y. dx: (batch, inputs)."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the layer's parameters by name, in their order in the flat slice."""
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiplications-with-addition of one forward per sample; a backward does twice as many."""
+
+    def draw(self, rng: np.random.Generator, out: Array) -> None:
+        """Write random start values to `out`, the layer's slice of the flat vector."""
+
+    def forward(self, params: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
+        """y (in `out`, if given) and what the backward needs."""
+
+    def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
+        """The gradient with respect to the parameters, summed over the batch, into `out`."""
+
+    def input_gradient(self, params: Array, saved: Array, dy: Array, dx: Array | None = None) -> Array:
+        """The gradient with respect to x."""
+
+    def backward(self, params: Array, saved: Array, dy: Array, out: Array, dx: Array | None = None) -> Array:
+        """Both: the parameters' gradient into `out`, the input's returned."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """y = x W + b, with W of shape (inputs, outputs) and b of shape (outputs,), W before b in the flat slice.
+
+    With G = dy:  dW = x^T G,  db = sum of G over the batch,  dx = G W^T.
+
+    `start`: "he", normal with variance 2/inputs (He et al. 2015, "Delving deep into rectifiers", section 2.2), keeps
+    the size of activations through ReLUs; "glorot", uniform on +-sqrt(6/(inputs + outputs)) (Glorot and Bengio 2010,
+    eq. 16), is for tanh and for the last layer. Biases start at 0.
+    """
+
+    inputs: int = knob(MISSING, low=1, help="columns of x")
+    outputs: int = knob(MISSING, low=1, help="columns of y")
+    start: str = knob("glorot", choices=("glorot", "he"), help="law of the random start")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"weight": (self.inputs, self.outputs), "bias": (self.outputs,)}
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.inputs * self.outputs
+
+    def draw(self, rng: np.random.Generator, out: Array) -> None:
+        count = self.inputs * self.outputs
+        if self.start == "he":
+            out[:count] = rng.normal(0.0, math.sqrt(2 / self.inputs), count)
+        else:
+            limit = math.sqrt(6 / (self.inputs + self.outputs))
+            out[:count] = rng.uniform(-limit, limit, count)
+        out[count:] = 0
+
+    def forward(self, params: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
+        weight, bias = self._split(params)
+        y = np.matmul(x, weight, out=out)
+        y += bias
+        return y, x
+
+    def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
+        weight, bias = self._split(out)
+        np.matmul(saved.T, dy, out=weight)
+        np.add.reduce(dy, axis=0, out=bias)
+
+    def input_gradient(self, params: Array, saved: Array, dy: Array, dx: Array | None = None) -> Array:
+        return np.matmul(dy, self._split(params)[0].T, out=dx)
+
+    def backward(self, params: Array, saved: Array, dy: Array, out: Array, dx: Array | None = None) -> Array:
+        self.parameter_gradient(saved, dy, out)
+        return self.input_gradient(params, saved, dy, dx)
+
+    def _split(self, flat: Array) -> tuple[Array, Array]:
+        """Weight and bias as views. New ones in every call: a cache would have to know when `flat` is gone."""
+        count = self.inputs * self.outputs
+        return flat[:count].reshape(self.inputs, self.outputs), flat[count:]
+
+
+class _Elementwise:
+    """A function of every element alone: no parameters, any width; `out` may be x and `dx` may be dy (in place)."""
+
+    shapes: ClassVar[dict[str, tuple[int, ...]]] = {}
+    multiply_adds: ClassVar[int] = 0
+
+    def draw(self, rng: np.random.Generator, out: Array) -> None:
+        """Nothing to start."""
+
+    def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
+        """No parameters, nothing to do."""
+
+    def input_gradient(self, params: Array, saved: Array, dy: Array, dx: Array | None = None) -> Array:
+        raise NotImplementedError
+
+    def backward(self, params: Array, saved: Array, dy: Array, out: Array, dx: Array | None = None) -> Array:
+        return self.input_gradient(params, saved, dy, dx)
+
+
+@dataclass(frozen=True)
+class ReLU(_Elementwise):
+    """y = max(x, 0);  dx = dy where y > 0, else 0 (so also at x = 0, where there is no derivative). Saves y."""
+
+    def forward(self, params: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
+        y = np.maximum(x, 0, out=out)
+        return y, y
+
+    def input_gradient(self, params: Array, saved: Array, dy: Array, dx: Array | None = None) -> Array:
+        return np.multiply(dy, saved > 0, out=dx)
+
+
+@dataclass(frozen=True)
+class Tanh(_Elementwise):
+    """y = tanh(x);  dx = dy (1 - y^2). Saves y."""
+
+    def forward(self, params: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
+        y = np.tanh(x, out=out)
+        return y, y
+
+    def input_gradient(self, params: Array, saved: Array, dy: Array, dx: Array | None = None) -> Array:
+        slope = np.multiply(saved, saved)
+        np.subtract(1, slope, out=slope)
+        return np.multiply(dy, slope, out=dx)

@@ -1,0 +1,74 @@
+"""All parameters of a model live in ONE flat vector; a layout names its parts.
+
+The parts lie one behind the other in the order given, without gaps: slices never overlap and together cover the
+vector. Whatever moves parameters (a push, a shard, an all-reduce, a checkpoint) can therefore cut the vector
+anywhere and needs to know nothing about layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..errors import BadInput, nearest
+
+__all__ = ["ParameterLayout"]
+
+
+class ParameterLayout:
+    """Named slices of a flat vector.
+
+    `shapes` maps names to shapes, in forward order. A name is `layer.part` ("dense1.weight"); the parts of one layer
+    stand next to each other. Raises `BadInput` for a shape with a negative or fractional extent and for a layer that is
+    torn.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.slices: dict[str, slice] = {}
+        self._groups: dict[str, slice] = {}
+        end, previous = 0, None
+        for name, shape in shapes.items():
+            if any(int(n) != n or n < 0 for n in shape):
+                raise BadInput(f"The shape of {name!r} is {tuple(shape)}; extents are whole numbers, at least 0.")
+            layer = name.rpartition(".")[0] or name
+            if layer in self._groups and layer != previous:
+                raise BadInput(f"The parts of layer {layer!r} must stand next to each other; {name!r} stands apart.")
+            start, previous = end, layer
+            self.shapes[name] = tuple(int(n) for n in shape)
+            end += math.prod(self.shapes[name])
+            self.slices[name] = slice(start, end)
+            self._groups[layer] = slice(self._groups[layer].start if layer in self._groups else start, end)
+        self.size = end
+        """Number of parameters."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parts, in forward order."""
+        return tuple(self.shapes)
+
+    def view(self, flat: NDArray[Any], name: str) -> NDArray[Any]:
+        """The part `name` of the vector `flat` (shape `(size,)`), with its own shape. Writing to it writes to `flat`.
+
+        Raises `BadInput` for an unknown name and for a vector of another length.
+        """
+        if name not in self.slices:
+            raise nearest("parameter", name, self.slices)
+        if flat.shape != (self.size,):
+            raise BadInput(f"The vector has shape {flat.shape}; this layout describes {(self.size,)}.")
+        return flat[self.slices[name]].reshape(self.shapes[name])
+
+    def groups(self) -> dict[str, slice]:
+        """For every layer, in forward order, the one slice that holds all its parts (weight and bias together)."""
+        return dict(self._groups)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ParameterLayout) and list(self.shapes.items()) == list(other.shapes.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ParameterLayout({self.shapes})"

@@ -1,0 +1,124 @@
+"""Losses: the mean over the batch of how wrong the scores are, and its derivative with respect to the scores.
+
+A loss takes scores of shape (batch, outputs), the last layer's y as it is. `gradient` writes the derivative of the
+*mean*, so that everything behind it needs no division; the mean over M equal micro-batches is the mean of their M
+gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import BadInput
+from .objective import Array
+
+__all__ = ["Loss", "SoftmaxCrossEntropy", "SquaredError"]
+
+
+class Loss(Protocol):
+    """What a network asks of its loss."""
+
+    def check(self, y: Array, rows: int, outputs: int) -> Array:
+        """y in the form that the other methods take; `BadInput` if it does not fit scores of shape (rows, outputs)."""
+
+    def gradient(self, scores: Array, y: Array, out: Array) -> float:
+        """The mean loss; its derivative with respect to the scores into `out`, which may be `scores` itself."""
+
+    def evaluate(self, scores: Array, y: Array) -> tuple[float, float | None]:
+        """Mean loss (summed in float64), and the share of right answers or None."""
+
+    def predict(self, scores: Array) -> Array:
+        """The answer that the scores stand for."""
+
+    def probabilities(self, scores: Array) -> Array:
+        """Probabilities of the classes, same shape as the scores."""
+
+
+@dataclass(frozen=True)
+class SoftmaxCrossEntropy:
+    """Classification: y holds labels 0..outputs-1, shape (batch,), any integer dtype.
+
+    p = exp(z) / sum exp(z), loss = -log p[y], derivative p - onehot(y) (Bishop 2006, section 4.3.4). The greatest score
+    is subtracted first, so that no exponential overflows, and log p is never taken of a p that has become 0.
+    """
+
+    def check(self, y: Array, rows: int, outputs: int) -> Array:
+        y = np.asarray(y)
+        if y.shape != (rows,) or y.dtype.kind not in "iu":
+            raise BadInput(
+                f"y: {rows} whole-number labels, one a row of x, are needed, not {y.dtype} of shape {y.shape}."
+            )
+        y = y.astype(np.int64, copy=False)
+        # A negative label is a huge one when read as unsigned: one pass finds both ends.
+        if np.maximum.reduce(y.view(np.uint64)) >= outputs:
+            raise BadInput(f"y: labels go from 0 to {outputs - 1}; found {y.min()} to {y.max()}.")
+        return y
+
+    def gradient(self, scores: Array, y: Array, out: Array) -> float:
+        rows, outputs = scores.shape
+        np.subtract(scores, np.maximum.reduce(scores, axis=1, keepdims=True), out=out)
+        chosen = np.arange(0, rows * outputs, outputs)
+        chosen += y
+        flat = out.reshape(-1)
+        right = flat[chosen]
+        np.exp(out, out=out)
+        total = np.add.reduce(out, axis=1, keepdims=True)
+        loss = float(np.add.reduce(np.log(total), axis=None) - np.add.reduce(right)) / rows
+        total *= rows
+        out /= total
+        flat[chosen] -= 1 / rows
+        return loss
+
+    def evaluate(self, scores: Array, y: Array) -> tuple[float, float | None]:
+        shifted = scores - scores.max(axis=1, keepdims=True)
+        right = np.take_along_axis(shifted, y[:, None], axis=1)[:, 0]
+        loss = np.log(np.exp(shifted).sum(axis=1)) - right
+        return float(loss.mean(dtype=np.float64)), float((scores.argmax(axis=1) == y).mean())
+
+    def predict(self, scores: Array) -> Array:
+        """Labels, shape (n,), int64; the lowest of equals."""
+        return scores.argmax(axis=1)
+
+    def probabilities(self, scores: Array) -> Array:
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        return p
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """Regression: y holds values, shape (batch, outputs), or (batch,) for a single output.
+
+    loss = 1/2 sum over outputs of (score - y)^2, derivative score - y. With one output, predictions have shape (n,)
+    like y: a difference of (n, 1) and (n,) would silently be (n, n).
+    """
+
+    def check(self, y: Array, rows: int, outputs: int) -> Array:
+        y = np.asarray(y)
+        if y.shape == (rows,) and outputs == 1:
+            y = y[:, None]
+        if y.shape != (rows, outputs) or y.dtype.kind not in "fiu":
+            raise BadInput(f"y: numbers of shape {(rows, outputs)} are needed, not {y.dtype} of shape {y.shape}.")
+        return y
+
+    def gradient(self, scores: Array, y: Array, out: Array) -> float:
+        np.subtract(scores, y, out=out, casting="same_kind")
+        flat = out.reshape(-1)
+        loss = float(np.dot(flat, flat)) / (2 * len(scores))
+        out /= len(scores)
+        return loss
+
+    def evaluate(self, scores: Array, y: Array) -> tuple[float, float | None]:
+        wrong = scores.astype(np.float64) - y
+        return float(np.square(wrong).sum()) / (2 * len(scores)), None
+
+    def predict(self, scores: Array) -> Array:
+        """Values, shape (n, outputs), or (n,) for a single output."""
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def probabilities(self, scores: Array) -> Array:
+        """Always `BadInput`."""
+        raise BadInput("A regression has no classes and therefore no probabilities; ask for predict.")

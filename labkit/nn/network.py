@@ -1,0 +1,244 @@
+"""A network is a row of blocks over one flat vector; a stage is some neighbouring blocks and the slice that they own.
+
+A block is a dense layer with the activation behind it. A stage's vector is exactly its slice of the whole vector, so
+that stages that run on different machines, forward one behind the other and backward in reverse, compute what the whole
+network computes. Calling code passes parameters in and gets gradients out; what a stage keeps are shapes and work
+space.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, nearest
+from .layers import Dense, Layer, ReLU, Tanh
+from .layout import ParameterLayout
+from .losses import Loss, SoftmaxCrossEntropy, SquaredError
+from .objective import Array, check_rows, check_vector
+
+__all__ = ["Block", "Network", "Stage"]
+
+ACTIVATIONS: dict[str, tuple[type[ReLU] | type[Tanh], str]] = {"relu": (ReLU, "he"), "tanh": (Tanh, "glorot")}
+LOSSES: dict[str, type[SoftmaxCrossEntropy] | type[SquaredError]] = {
+    "cross-entropy": SoftmaxCrossEntropy,
+    "squared-error": SquaredError,
+}
+DTYPES = ("float32", "float64")
+ROWS_AT_ONCE = 4096  # of an evaluation: bounds its memory
+BATCH_SIZES_KEPT = 4  # a run uses one or two (the end of an epoch may be shorter)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A dense layer, its name, and the activation behind it (None for the last one)."""
+
+    name: str
+    dense: Dense
+    activation: ReLU | Tanh | None = None
+
+
+class Stage:
+    """Blocks `number`, `number + 1`, ... of a network, whose parameters are `slice` of the whole flat vector.
+
+    `params` and `out` of a stage are vectors of its own `size`: `whole[stage.slice]`. `layout` is local to the stage.
+    `multiply_adds` are those of one forward per sample: the stage's share of the network's work.
+    """
+
+    def __init__(self, blocks: Sequence[Block], dtype: str = "float32", number: int = 0, offset: int = 0) -> None:
+        if str(dtype) not in DTYPES:
+            raise nearest("dtype", dtype, DTYPES)
+        if not blocks:
+            raise BadInput("A stage has at least one block.")
+        for a, b in itertools.pairwise(blocks):
+            if a.dense.outputs != b.dense.inputs:
+                raise BadInput(f"{a.name} has {a.dense.outputs} outputs, but {b.name} takes {b.dense.inputs}.")
+        self.blocks = tuple(blocks)
+        self.number = number
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.layout = ParameterLayout({f"{b.name}.{p}": s for b in blocks for p, s in b.dense.shapes.items()})
+        self.size = self.layout.size
+        self.slice = slice(offset, offset + self.size)
+        self.inputs, self.outputs = blocks[0].dense.inputs, blocks[-1].dense.outputs
+        self.multiply_adds = sum(b.dense.multiply_adds for b in blocks)
+        self._layers: list[Layer] = []
+        self._slices: list[slice] = []
+        for block, own in zip(blocks, self.layout.groups().values()):
+            self._layers.append(block.dense)
+            self._slices.append(own)
+            if block.activation is not None:
+                self._layers.append(block.activation)
+                self._slices.append(slice(own.stop, own.stop))
+        self._nowhere: list[Array | None] = [None] * len(self._layers)
+
+    def start(self, seed: int) -> Array:
+        """New parameters, shape (size,). A block draws from (seed, its number): a stage starts as its part of all."""
+        if int(seed) != seed or seed < 0:
+            raise BadInput(f"seed={seed!r} is not allowed; a seed is a whole number, at least 0.")
+        params = np.empty(self.size, self.dtype)
+        for number, (block, own) in enumerate(zip(self.blocks, self.layout.groups().values()), self.number):
+            block.dense.draw(np.random.default_rng([int(seed), number]), params[own])
+        return params
+
+    def forward(self, params: Array, x: Array) -> tuple[Array, list[Array]]:
+        """(y, saved): x of shape (batch, inputs), y of shape (batch, outputs).
+
+        `saved` is for `backward` with the same parameters. All of it is new memory or x itself: it stays valid however
+        many other batches go forward before its backward (x must not be changed until then).
+        """
+        check_vector("params", params, self.size, self.dtype)
+        x = check_rows(x, self.inputs, self.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._forward(params, x, self._nowhere)
+
+    def backward(self, params: Array, saved: list[Array], dy: Array, out: Array) -> Array:
+        """dx, shape (batch, inputs), new memory; the parameters' gradient goes to `out`, shape (size,), overwritten.
+
+        `dy`, shape (batch, outputs), is the derivative of the loss with respect to y; it is not changed.
+        """
+        check_vector("params", params, self.size, self.dtype)
+        check_vector("out", out, self.size, self.dtype)
+        if dy.shape != (len(saved[0]), self.outputs):
+            raise BadInput(f"dy: shape {(len(saved[0]), self.outputs)} is needed, not {dy.shape}.")
+        own = self._slices[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            dy = self._backward(params, saved, dy, out, self._nowhere)
+            return self._layers[0].backward(params[own], saved[0], dy, out[own])
+
+    def _forward(self, params: Array, x: Array, ys: list[Array | None]) -> tuple[Array, list[Array]]:
+        """`ys`: for every layer the buffer for its y, or None for a new one."""
+        saved = []
+        for layer, own, y in zip(self._layers, self._slices, ys):
+            x, kept = layer.forward(params[own], x, y)
+            saved.append(kept)
+        return x, saved
+
+    def _backward(self, params: Array, saved: list[Array], dy: Array, out: Array, dxs: list[Array | None]) -> Array:
+        """Down to, but not through, the first layer: its dx is only wanted if something stands before it."""
+        for i in range(len(self._layers) - 1, 0, -1):
+            own = self._slices[i]
+            dy = self._layers[i].backward(params[own], saved[i], dy, out[own], dxs[i])
+        return dy
+
+
+class Network(Stage):
+    """The stage that owns everything, with a loss: an `Objective`.
+
+    x: (batch, inputs) in the network's dtype (another is converted: a copy each time); y: as the loss says. A loss that
+    is not finite is returned as it is, without a warning.
+
+    Not safe in several threads at once: `gradient` reuses its work space, one set per batch size. One object per role.
+    """
+
+    def __init__(self, blocks: Sequence[Block], loss: Loss, dtype: str = "float32") -> None:
+        super().__init__(blocks, dtype)
+        if isinstance(loss, SoftmaxCrossEntropy) and self.outputs < 2:
+            raise BadInput("Cross-entropy needs at least 2 outputs, one a class.")
+        self.loss = loss
+        self._buffers: dict[int, tuple[list[Array | None], list[Array | None]]] = {}
+
+    @classmethod
+    def mlp(
+        cls,
+        inputs: int,
+        hidden: tuple[int, ...] = (),
+        outputs: int = 1,
+        activation: str = "relu",
+        loss: str = "cross-entropy",
+        dtype: str = "float32",
+    ) -> Network:
+        """Dense layers of the widths `hidden`, each with the activation, and a last one named "output" without.
+
+        No hidden layer gives softmax or linear regression. Raises `BadInput` for unknown names and widths below 1.
+        """
+        if activation not in ACTIVATIONS:
+            raise nearest("activation", activation, ACTIVATIONS)
+        if loss not in LOSSES:
+            raise nearest("loss", loss, LOSSES)
+        kind, law = ACTIVATIONS[activation]
+        widths = [inputs, *hidden]
+        blocks = [
+            Block(f"dense{i}", Dense(a, b, law), kind()) for i, (a, b) in enumerate(itertools.pairwise(widths), 1)
+        ]
+        return cls([*blocks, Block("output", Dense(widths[-1], outputs))], LOSSES[loss](), dtype)
+
+    def stage(self, start: int, stop: int) -> Stage:
+        """Blocks start..stop-1 of `len(network.blocks)` as a stage of their own. The loss stays with the network."""
+        if not 0 <= start < stop <= len(self.blocks):
+            raise BadInput(
+                f"stage({start}, {stop}): this network has blocks 0 to {len(self.blocks) - 1}; a stage is not empty."
+            )
+        offset = self.layout.groups()[self.blocks[start].name].start
+        return Stage(self.blocks[start:stop], str(self.dtype), start, offset)
+
+    def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
+        """Mean loss; its gradient goes to `out`. Allocates nothing of the size of the parameters."""
+        check_vector("params", params, self.size, self.dtype)
+        check_vector("out", out, self.size, self.dtype)
+        x = check_rows(x, self.inputs, self.dtype)
+        y = self.loss.check(y, len(x), self.outputs)
+        ys, dxs = self._buffers.get(len(x)) or self._make_buffers(len(x))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores, saved = self._forward(params, x, ys)
+            value = self.loss.gradient(scores, y, scores)
+            dy = self._backward(params, saved, scores, out, dxs)
+            self._layers[0].parameter_gradient(saved[0], dy, out[self._slices[0]])
+        return value
+
+    def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
+        """Mean loss, and the share of right answers (None for a regression)."""
+        scores = self._scores(params, x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.loss.evaluate(scores, self.loss.check(y, len(scores), self.outputs))
+
+    def predict(self, params: Array, x: Array) -> Array:
+        """Labels, shape (n,), int64; for a regression values, shape (n, outputs), or (n,) for a single output."""
+        return self.loss.predict(self._scores(params, x))
+
+    def predict_proba(self, params: Array, x: Array) -> Array:
+        """Probabilities, shape (n, outputs), rows add up to 1; `BadInput` for a regression."""
+        return self.loss.probabilities(self._scores(params, x))
+
+    def _scores(self, params: Array, x: Array) -> Array:
+        check_vector("params", params, self.size, self.dtype)
+        x = check_rows(x, self.inputs, self.dtype)
+        scores = np.empty((len(x), self.outputs), self.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for i in range(0, len(x), ROWS_AT_ONCE):
+                scores[i : i + ROWS_AT_ONCE] = self._forward(params, x[i : i + ROWS_AT_ONCE], self._nowhere)[0]
+        return scores
+
+    def _make_buffers(self, rows: int) -> tuple[list[Array | None], list[Array | None]]:
+        """Work space of `gradient` for `rows` rows: ys and dxs, one a layer.
+
+        Activations work in place, on the y and the dy of the dense layer before: that one has saved its x, not its y.
+        And the loss's derivative replaces the scores, for the same reason.
+        """
+        ys: list[Array | None] = []
+        dxs: list[Array | None] = []
+        for block in self.blocks:
+            y = np.empty((rows, block.dense.outputs), self.dtype)
+            ys.append(y)
+            dxs.append(np.empty((rows, block.dense.inputs), self.dtype) if dxs else None)
+            if block.activation is not None:
+                ys.append(y)
+                dxs.append(None)
+        for i in range(len(dxs) - 1, 0, -1):
+            if dxs[i] is None:
+                dxs[i] = dxs[i + 1] if i + 1 < len(dxs) else ys[i]
+        if len(self._buffers) >= BATCH_SIZES_KEPT:
+            self._buffers.clear()
+        self._buffers[rows] = ys, dxs
+        return ys, dxs
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Work space does not travel when a network is pickled for another process."""
+        return {**self.__dict__, "_buffers": {}}
+
+    def __repr__(self) -> str:
+        widths = "-".join(str(n) for n in [self.inputs, *(b.dense.outputs for b in self.blocks)])
+        return f"<Network {widths}, {type(self.loss).__name__}, {self.dtype}, {self.size} parameters>"

@@ -1,0 +1,96 @@
+"""What a strategy may ask of a model: a start, a gradient, a verdict. Nothing else of a model is visible to it.
+
+Parameters and gradients are flat vectors of shape `(size,)` and dtype `dtype`. An objective keeps no parameters: the
+same call with the same arguments gives the same answer, whoever asked in between.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BadInput
+from .layout import ParameterLayout
+
+__all__ = ["Array", "NullObjective", "Objective", "check_rows", "check_vector"]
+
+Array = NDArray[Any]
+
+
+class Objective(Protocol):
+    """A function of the parameters, averaged over a batch: x of shape (batch, inputs), y as the objective says."""
+
+    size: int
+    dtype: np.dtype[Any]
+    layout: ParameterLayout
+
+    def start(self, seed: int) -> Array:
+        """A new vector of parameters, shape (size,); depends on `seed` only."""
+
+    def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
+        """The mean loss over the batch; its gradient goes to `out`, shape (size,), overwriting what was there."""
+
+    def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
+        """Mean loss and accuracy (0 to 1); the accuracy is None where there are no classes."""
+
+    def predict(self, params: Array, x: Array) -> Array:
+        """Class labels, shape (n,), int64; or the values of a regression."""
+
+    def predict_proba(self, params: Array, x: Array) -> Array:
+        """Probabilities of the classes, shape (n, classes); `BadInput` where there are no classes."""
+
+
+def check_vector(what: str, vector: Array, size: int, dtype: np.dtype[Any]) -> None:
+    """`BadInput` unless `vector` is contiguous and of this size and dtype: any other would be copied in every call."""
+    if vector.shape != (size,) or vector.dtype != dtype:
+        raise BadInput(
+            f"{what}: a {dtype} vector of shape ({size},) is needed, not {vector.dtype} of shape {vector.shape}."
+        )
+    if size > 1 and not vector.flags.c_contiguous:
+        raise BadInput(f"{what}: the vector must be contiguous in memory; its strides are {vector.strides}.")
+
+
+def check_rows(x: Array, columns: int, dtype: np.dtype[Any]) -> Array:
+    """x as an array of `dtype`, shape (batch, columns), at least one row; copied only if the dtype differs."""
+    x = np.asarray(x, dtype)
+    if x.ndim != 2 or x.shape[1] != columns or not len(x):
+        raise BadInput(f"x: shape (batch, {columns}) with at least one row is needed, not {x.shape}.")
+    return x
+
+
+class NullObjective:
+    """A model without memory, for runs in which only time and bytes count ("timing-only").
+
+    Its parameters have the right shape and `nbytes`, but zero strides: all elements are one and the same zero. The
+    gradient is not computed (the loss is nan) and nothing can be predicted.
+    """
+
+    def __init__(self, size: int, layout: ParameterLayout | None = None, dtype: str = "float32") -> None:
+        self.layout = ParameterLayout({"null": (size,)}) if layout is None else layout
+        if self.layout.size != size:
+            raise BadInput(f"NullObjective: size={size}, but its layout describes {self.layout.size} parameters.")
+        self.size = size
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+
+    def start(self, seed: int) -> Array:
+        """Shape (size,), zero strides, read-only."""
+        return np.broadcast_to(self.dtype.type(0), (self.size,))
+
+    def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
+        """Nothing is read or written; nan."""
+        return math.nan
+
+    def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
+        """(nan, None)."""
+        return math.nan, None
+
+    def predict(self, params: Array, x: Array) -> Array:
+        """Always `BadInput`."""
+        raise BadInput("A timing-only run has no model: it cannot predict.")
+
+    def predict_proba(self, params: Array, x: Array) -> Array:
+        """Always `BadInput`."""
+        raise BadInput("A timing-only run has no model: it cannot predict.")

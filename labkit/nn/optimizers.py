@@ -1,0 +1,183 @@
+"""Optimizers: what a shard does with a gradient. One formula each; every formula works element by element.
+
+Therefore shards that apply their parts separately do, to the last bit, what one shard would do with the whole vector.
+`apply` changes `params` and `state` in place and never the gradient. `step` counts the updates of this state from 1.
+Keys of `state` that begin with "_" are work space: not saved, made again when missing. A step that is too large
+overflows to inf without a warning; the loss tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import BadInput
+from ..knobs import check_knobs, knob
+from .names import make_by_name
+from .objective import Array
+
+__all__ = ["SGD", "Adagrad", "Adam", "Momentum", "Nesterov", "Optimizer", "State", "optimizer_by_name"]
+
+State = dict[str, Array]
+
+
+class Optimizer(Protocol):
+    """w: params, g: gradient, both of shape (size,) and one dtype; r: learning_rate."""
+
+    def state(self, size: int, dtype: Any) -> State:
+        """What the rule remembers between updates, at its start; arrays of shape (size,)."""
+
+    def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
+        """One update, in place."""
+
+
+def _zeros(size: int, dtype: Any, *names: str) -> State:
+    return {**{name: np.zeros(size, dtype) for name in names}, "_scratch": np.empty(size, dtype)}
+
+
+def _scratch(params: Array, gradient: Array, state: State) -> Array:
+    """Work space like params, kept in the state."""
+    if params.shape != gradient.shape:
+        raise BadInput(f"A gradient of shape {gradient.shape} does not fit parameters of shape {params.shape}.")
+    scratch = state.get("_scratch")
+    if scratch is None or scratch.shape != params.shape:
+        scratch = state["_scratch"] = np.empty_like(params)
+    return scratch
+
+
+@dataclass(frozen=True)
+class SGD:
+    """w -= r g  (Robbins and Monro 1951)."""
+
+    def state(self, size: int, dtype: Any) -> State:
+        return _zeros(size, dtype)
+
+    def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
+        scratch = _scratch(params, gradient, state)
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(gradient, float(learning_rate), out=scratch)
+            params -= scratch
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """v = m v + g;  w -= r v  (Polyak 1964; the rate is not inside v, so it may change between updates).
+
+    A momentum below 0 is allowed: it can cancel the momentum that asynchrony adds by itself (Mitliagkas et al. 2016).
+    """
+
+    momentum: float = knob(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def state(self, size: int, dtype: Any) -> State:
+        return _zeros(size, dtype, "velocity")
+
+    def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
+        scratch, velocity = _scratch(params, gradient, state), state["velocity"]
+        with np.errstate(over="ignore", invalid="ignore"):
+            velocity *= self.momentum
+            velocity += gradient
+            np.multiply(velocity, float(learning_rate), out=scratch)
+            params -= scratch
+
+
+@dataclass(frozen=True)
+class Nesterov:
+    """v = m v + g;  w -= r (g + m v).
+
+    Nesterov's accelerated gradient (1983) as a momentum rule (Sutskever et al. 2013), written for the looked-ahead
+    parameters (Bengio et al. 2013, "Advances in optimizing recurrent networks"), so that g is taken where w
+    stands.
+    """
+
+    momentum: float = knob(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def state(self, size: int, dtype: Any) -> State:
+        return _zeros(size, dtype, "velocity")
+
+    def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
+        scratch, velocity = _scratch(params, gradient, state), state["velocity"]
+        with np.errstate(over="ignore", invalid="ignore"):
+            velocity *= self.momentum
+            velocity += gradient
+            np.multiply(velocity, self.momentum, out=scratch)
+            scratch += gradient
+            scratch *= float(learning_rate)
+            params -= scratch
+
+
+@dataclass(frozen=True)
+class Adagrad:
+    """s += g^2;  w -= r g / (sqrt(s) + epsilon)  (Duchi, Hazan and Singer 2011; DistBelief's choice)."""
+
+    epsilon: float = knob(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def state(self, size: int, dtype: Any) -> State:
+        return _zeros(size, dtype, "squares")
+
+    def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
+        scratch, squares = _scratch(params, gradient, state), state["squares"]
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(gradient, gradient, out=scratch)
+            squares += scratch
+            np.sqrt(squares, out=scratch)
+            scratch += self.epsilon
+            np.divide(gradient, scratch, out=scratch)
+            scratch *= float(learning_rate)
+            params -= scratch
+
+
+@dataclass(frozen=True)
+class Adam:
+    """m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= r (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon).
+
+    t is the step. Kingma and Ba 2015, algorithm 1.
+    """
+
+    beta1: float = knob(0.9, low=0.0, high=0.9999, help="share of the mean gradient that is kept")
+    beta2: float = knob(0.999, low=0.0, high=0.999999, help="share of the mean square that is kept")
+    epsilon: float = knob(1e-8, low=1e-16, high=1.0, log=True, help="keeps the division finite")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def state(self, size: int, dtype: Any) -> State:
+        return _zeros(size, dtype, "mean", "square")
+
+    def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
+        if step < 1:
+            raise BadInput(f"Adam: step={step}; steps count from 1.")
+        scratch, mean, square = _scratch(params, gradient, state), state["mean"], state["square"]
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(gradient, 1 - self.beta1, out=scratch)
+            mean *= self.beta1
+            mean += scratch
+            np.multiply(gradient, gradient, out=scratch)
+            scratch *= 1 - self.beta2
+            square *= self.beta2
+            square += scratch
+            np.divide(square, 1 - self.beta2**step, out=scratch)
+            np.sqrt(scratch, out=scratch)
+            scratch += self.epsilon
+            np.divide(mean, scratch, out=scratch)
+            scratch *= float(learning_rate) / (1 - self.beta1**step)
+            params -= scratch
+
+
+OPTIMIZERS: dict[str, type] = {"sgd": SGD, "momentum": Momentum, "nesterov": Nesterov, "adagrad": Adagrad, "adam": Adam}
+
+
+def optimizer_by_name(name: str) -> Optimizer:
+    """`"adam"`, or with knobs in their order: `"momentum:0.95"`. `BadInput` names the nearest allowed name."""
+    made: Optimizer = make_by_name("optimizer", name, OPTIMIZERS)
+    return made

@@ -1,0 +1,100 @@
+"""Schedules: the learning rate is `learning_rate * schedule(update)`.
+
+`update` counts the updates that were applied before, from 0: updates, not epochs and not seconds, since only they mean
+the same with one worker and with forty. A schedule is a pure function of that number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import MISSING, dataclass
+from typing import Protocol
+
+from ..errors import BadInput, nearest
+from ..knobs import check_knobs, knob
+from .names import make_by_name
+
+__all__ = ["Constant", "Cosine", "Schedule", "Step", "Warmup", "schedule_by_name"]
+
+
+class Schedule(Protocol):
+    """A function from updates applied so far to a factor of the learning rate."""
+
+    def __call__(self, update: int) -> float:
+        """The factor, at least 0."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """1, always."""
+
+    def __call__(self, update: int) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """factor^floor(update / every): multiplied by `factor` after every `every` updates."""
+
+    every: int = knob(MISSING, low=1, help="updates between two steps")
+    factor: float = knob(0.5, low=0.0, high=1.0, help="what a step multiplies the rate with")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def __call__(self, update: int) -> float:
+        return float(self.factor ** (update // self.every))
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """floor + (1 - floor) (1 + cos(pi update / total)) / 2, then `floor` (Loshchilov and Hutter 2017, eq. 5)."""
+
+    total: int = knob(MISSING, low=1, help="updates until the floor is reached")
+    floor: float = knob(0.0, low=0.0, high=1.0, help="what remains of the rate")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def __call__(self, update: int) -> float:
+        done = min(update, self.total) / self.total
+        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """(update + 1) / updates for the first `updates` updates, then `after`, which counts from the end of the warm-up.
+
+    Linear warm-up (Goyal et al. 2017, section 2.2). The first factor is 1/updates: 0 would waste a gradient.
+    """
+
+    updates: int = knob(MISSING, low=1, help="updates until the full rate is reached")
+    after: Schedule = dataclasses.field(default_factory=Constant)
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        if not callable(self.after) or isinstance(self.after, type):
+            raise BadInput(f"Warmup: after={self.after!r} is not a schedule; give one, such as Cosine(1000).")
+
+    def __call__(self, update: int) -> float:
+        return (update + 1) / self.updates if update < self.updates else self.after(update - self.updates)
+
+
+SCHEDULES: dict[str, type] = {"constant": Constant, "step": Step, "cosine": Cosine, "warmup": Warmup}
+
+
+def schedule_by_name(text: str) -> Schedule:
+    """`"constant"`, `"step:100:0.5"`, `"cosine:1000"`, `"warmup:50"`, or with what follows `"warmup:50+cosine:1000"`.
+
+    Raises `BadInput` for anything else; an unknown name is answered with the nearest one.
+    """
+    first, plus, rest = text.partition("+")
+    schedule: Schedule = make_by_name("schedule", first, SCHEDULES)
+    if not plus:
+        return schedule
+    if not isinstance(schedule, Warmup):
+        raise BadInput(f"{text!r}: only a warm-up can be followed by another schedule, as in warmup:50+cosine:1000.")
+    if not rest.strip():
+        raise nearest("schedule", rest, SCHEDULES)
+    return Warmup(schedule.updates, schedule_by_name(rest))

@@ -1,0 +1,56 @@
+"""The trained model, ready for use: raw samples in, answers out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import nn
+from .errors import BadInput
+from .problem import Problem
+
+__all__ = ["Predictor", "load"]
+
+
+class Predictor:
+    """Parameters and the network they belong to. Takes samples as the data set has them and standardises them itself."""
+
+    def __init__(self, problem: Problem | None, parameters: np.ndarray, *, network: Any = None, mean: Any = None, scale: Any = None):
+        self.parameters = parameters
+        self.network = network if network is not None else problem.objective()  # type: ignore[union-attr]
+        dataset = problem.dataset if problem is not None else None
+        self.mean = mean if dataset is None else dataset.mean
+        self.scale = scale if dataset is None else dataset.scale
+        self.about = problem.describe() if problem is not None else {}
+
+    def _standardise(self, x: Any) -> np.ndarray:
+        x = np.asarray(x, dtype=self.network.dtype)
+        features = len(self.mean)
+        if x.shape == (features,) or (x.ndim == 2 and x.size == features and x.shape[-1] != features):
+            x = x[None]
+        flat = x.reshape(len(x), -1) if x.ndim > 1 else x
+        if flat.ndim != 2 or flat.shape[1] != features:
+            raise BadInput(f"predict: samples of shape {x.shape}; this model takes (n, {features}), or images that flatten to it.")
+        return ((flat - self.mean) / self.scale).astype(self.network.dtype, copy=False)
+
+    def predict(self, x: Any) -> np.ndarray:
+        """Class ids, shape (n,), or predicted values for a regression. `x`: (n, features) or (n, height, width), not standardised."""
+        return self.network.predict(self.parameters, self._standardise(x))
+
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """Probabilities of the classes, shape (n, classes)."""
+        return self.network.predict_proba(self.parameters, self._standardise(x))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model to `path` (.npz, no pickle); `lk.load` reads it."""
+        arrays = {"mean": np.asarray(self.mean), "scale": np.asarray(self.scale)}
+        nn.save_model(path, self.network, self.parameters, self.about, arrays=arrays)
+        return Path(path)
+
+
+def load(path: str | Path) -> Predictor:
+    """A model that `Predictor.save` wrote."""
+    loaded = nn.load_model(path)
+    return Predictor(None, loaded.params, network=loaded.network, mean=loaded.arrays["mean"], scale=loaded.arrays["scale"])

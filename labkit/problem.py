@@ -1,0 +1,101 @@
+"""What is to be learned: data, network, batch size, seed. A problem says nothing about who learns it.
+
+A `Problem` is a frozen value; what it implies (data set, objective, first weights) is made on demand and is the same
+wherever it is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from . import data, nn
+from .data import partition_by_name
+from .errors import BadInput, nearest
+from .knobs import check_knobs, knob
+
+__all__ = ["Problem"]
+
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A data set, a network to fit it, and how the samples come.
+
+    `data`: the name of a data set (`labkit.data.NAMES`) or a `Dataset` made by `from_arrays`, `from_csv` or `from_dask`.
+    `hidden`: the widths of the hidden layers. `partition`: who has which samples ("even", "by-label:0.5", "by-size", "shared").
+    `timing_only`: nothing is computed, only when and where; arrays have their size but no memory. `options` go to the
+    data set (`{"noise": 0.1}`).
+    """
+
+    data: Any = "digits"
+    hidden: tuple[int, ...] = (128,)
+    batch_size: int = knob(32, low=1, high=1_000_000, help="samples in a mini-batch")
+    seed: int = knob(0, low=0, high=2**63 - 1, help="decides every random draw")
+    activation: str = knob("relu", choices=("relu", "tanh"))
+    dtype: str = knob("", choices=("", *DTYPES), help="float32, or float64 for checks to the last digit")
+    partition: Any = "even"
+    standardize: bool = knob(True, help="shift and scale every feature to mean 0, deviation 1")
+    test_fraction: float = knob(0.2, low=0.01, high=0.9)
+    timing_only: bool = knob(False)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+        hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
+        if not all(isinstance(width, int) and 1 <= width <= 100_000 for width in hidden):
+            raise BadInput(f"hidden={self.hidden!r}: the widths of the hidden layers are whole numbers from 1 to 100000.")
+        object.__setattr__(self, "hidden", hidden)
+        if isinstance(self.partition, str):
+            object.__setattr__(self, "partition", partition_by_name(self.partition))
+        if isinstance(self.data, str):
+            if self.data not in data.NAMES:
+                raise nearest("data set", self.data, data.NAMES)
+            if not self.dtype:
+                object.__setattr__(self, "dtype", "float64" if self.data == "quadratic" else "float32")
+        elif not hasattr(self.data, "n_train"):
+            raise BadInput(
+                f"data={type(self.data).__name__}: give a name ({', '.join(data.NAMES)}) or what from_arrays, from_csv or "
+                "from_dask returned."
+            )
+        else:
+            object.__setattr__(self, "dtype", self.dtype or str(np.dtype(self.data.dtype)))
+
+    @cached_property
+    def dataset(self) -> Any:
+        """The `Dataset` (or `DaskDataset`): seeded split, standardised."""
+        if not isinstance(self.data, str):
+            return self.data
+        return data.load(
+            self.data, seed=self.seed, test_fraction=self.test_fraction, standardize=self.standardize, dtype=self.dtype,
+            **self.options,
+        )  # fmt: skip
+
+    def objective(self) -> Any:
+        """A fresh objective (network and loss): one for each role that computes, because it keeps buffers."""
+        if self.timing_only:
+            whole = replace(self, timing_only=False).objective()
+            return nn.NullObjective(whole.size, whole.layout)
+        d = self.dataset
+        if "curvature" in d.extra:
+            return nn.Quadratic(np.asarray(d.extra["curvature"]), d.extra.get("start", 1.0), self.dtype)
+        loss = "squared-error" if d.classes is None else "cross-entropy"
+        return nn.Network.mlp(d.features, self.hidden, d.outputs, self.activation, loss, self.dtype)
+
+    @property
+    def name(self) -> str:
+        """The data set's name."""
+        return self.data if isinstance(self.data, str) else self.data.name
+
+    def describe(self) -> dict[str, Any]:
+        """The problem in plain values, for the header of a trace."""
+        return {
+            "data": self.name, "hidden": list(self.hidden), "batch_size": self.batch_size, "seed": self.seed,
+            "activation": self.activation, "dtype": self.dtype, "partition": repr(self.partition),
+            "standardize": self.standardize, "test_fraction": self.test_fraction, "timing_only": self.timing_only,
+            "options": {k: v if isinstance(v, (int, float, str, bool)) else repr(v) for k, v in self.options.items()},
+        }  # fmt: skip

@@ -1,0 +1,124 @@
+"""`ctx`: the only door between a role and the world.
+
+`await ctx.x(...)` is a trap: time may pass. Everything else is a post: it happens at once and never waits. Engines derive from
+`Context` and fill in the posts; the traps are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import effects
+from .effects import Posted
+from .messages import Message
+
+__all__ = ["Context", "Inbox", "stream"]
+
+SENT, NOTED, SAVED = Posted("send"), Posted("note"), Posted("save")
+PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3}
+
+
+def stream(seed: int, kind: str, index: int, purpose: str) -> np.random.Generator:
+    """The random stream of one role for one purpose. It depends on nothing else: another worker changes no other stream."""
+    key = (*kind.encode(), 0, index, PURPOSES[purpose])
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+class Inbox:
+    """`async for message in ctx.inbox(Push, Pull)`: the messages of these kinds, in order of arrival, for ever."""
+
+    __slots__ = ("_effect",)
+
+    def __init__(self, kinds: tuple[type[Message], ...]):
+        self._effect = (effects.RECV, kinds, None, None)
+
+    def __aiter__(self) -> Inbox:
+        return self
+
+    @types.coroutine
+    def __anext__(self) -> Generator[tuple[Any, ...], Any, Any]:
+        return (yield self._effect)
+
+
+class Context:
+    """What a role can see and do. 13 names; there is no other way out.
+
+    `name`: this role's name. `restored`: what this role saved before it was lost and restarted (None on a first start).
+    """
+
+    name: str
+    restored: Any = None
+
+    def __init__(
+        self, name: str, kind: str, index: int, seed: int, peers: Mapping[str, tuple[str, ...]],
+        batches: Callable[[np.random.Generator], Iterator[Any]] | None,
+    ):  # fmt: skip
+        self.name, self._kind, self._index, self._seed = name, kind, index, seed
+        self._peers, self._batches, self._rng = peers, batches, None
+
+    # traps -------------------------------------------------------------------------------------------------------------
+
+    def compute(self, fn: Callable[..., Any], *args: Any, cost: float = 1.0, unless: Any = None) -> Any:
+        """`await`: run `fn(*args)`. Real: call, measure, pace. Simulated: charge the compute law, times `cost`.
+
+        `unless`: a kind of message. When one arrives first the work is given up (simulated: at once; real: its result is
+        discarded when it returns) and None comes back.
+        """
+        return effects.compute(fn, args, cost, unless)
+
+    def recv(self, *kinds: type[Message], timeout: float | None = None, sender: str | None = None) -> Any:
+        """`await`: the next message of these kinds (from `sender`) in order of arrival; None after `timeout` seconds.
+
+        First-in first-out on every link. `timeout=0` looks without waiting.
+        """
+        return effects.recv(kinds, timeout, sender)
+
+    def sleep(self, seconds: float) -> Any:
+        """`await`: let engine time pass."""
+        return effects.sleep(seconds)
+
+    def inbox(self, *kinds: type[Message]) -> Inbox:
+        """`async for`: the messages of these kinds, for ever."""
+        return Inbox(kinds)
+
+    # posts -------------------------------------------------------------------------------------------------------------
+
+    def send(self, to: str, message: Message) -> Posted:
+        """Say `message` to role `to`. Never waits, never aliases: its arrays may be overwritten right after."""
+        raise NotImplementedError  # the engine's
+
+    def note(self, text: str, **numbers: float) -> Posted:
+        """Write a remark into the trace."""
+        raise NotImplementedError  # the engine's
+
+    def save(self, state: Mapping[str, Any]) -> Posted:
+        """Keep `state` (names to arrays and plain values) durably, for this role's next incarnation."""
+        raise NotImplementedError  # the engine's
+
+    @property
+    def now(self) -> float:
+        """Seconds of engine time since the run began."""
+        raise NotImplementedError  # the engine's
+
+    # plain -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """This role's own random stream."""
+        if self._rng is None:
+            self._rng = stream(self._seed, self._kind, self._index, "role")
+        return self._rng
+
+    def batches(self) -> Iterator[Any]:
+        """This role's mini-batches, for ever: a plain `for`."""
+        if self._batches is None:
+            raise TypeError(f"{self.name} has no data: its strategy's layout gives {self._kind}s none.")
+        return self._batches(stream(self._seed, self._kind, self._index, "batches"))
+
+    def peers(self, role: str) -> tuple[str, ...]:
+        """The names of all roles of a kind that take part now ("worker", "server", "chief"), in order."""
+        return self._peers.get(role, ())

@@ -1,0 +1,114 @@
+"""A gradient knows on which weights it was computed, and the parts of a role that make and read gradients.
+
+`Parameters` is what a worker pulled; `Gradient` is what it computed on them; `Model` computes the one from the other.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..nn import clip_by_norm
+from ..trace.recorder import Recorder
+from ..trace.vocabulary import CANCELLED, EVERYONE
+from .messages import Push
+
+__all__ = ["Gradient", "Model", "Parameters"]
+
+Read = tuple[tuple[int, int], ...]  # (generation, version) of every shard, as read
+
+
+class Parameters:
+    """The whole flat parameter vector, and the (generation, version) that each shard had when it was read."""
+
+    __slots__ = ("read", "values")
+
+    def __init__(self, values: np.ndarray, read: Read):
+        self.values, self.read = values, read
+
+
+class Gradient:
+    """A gradient (flat, parameter size) of `count` mini-batches, `samples` examples in all.
+
+    `step` numbers the newest of its worker's gradients in it, from 0. `read`: what it was computed on. `everyone`: it is a
+    combination of one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
+    """
+
+    __slots__ = ("count", "everyone", "loss", "parts", "read", "samples", "step", "values")
+
+    def __init__(
+        self, values: np.ndarray, step: int, read: Read, samples: int, parts: tuple[slice, ...], loss: float = float("nan"),
+        count: int = 1, everyone: bool = False,
+    ):  # fmt: skip
+        self.values, self.step, self.read, self.samples, self.parts = values, step, read, samples, parts
+        self.loss, self.count, self.everyone = loss, count, everyone
+
+    def push(self, shard: int) -> Push:
+        """The message for `shard`: its part of this gradient, and what it was computed on."""
+        generation, version = self.read[shard]
+        values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
+        return Push(values, self.step, generation, version, self.count, self.samples)
+
+    def of_everyone(self, total: np.ndarray, workers: int, reduce: str = "mean") -> Gradient:
+        """This gradient, now that `total` is the sum over all workers: one contribution of each, averaged if asked."""
+        if reduce == "mean" and total.strides != (0,):
+            np.divide(total, workers, out=total)
+        self.values, self.count, self.samples, self.everyone = total, workers, self.samples * workers, True
+        return self
+
+
+class Model:
+    """A worker's network: computes gradients and numbers them. `parts`: which slice of the vector each shard owns."""
+
+    work = "gradient"
+
+    def __init__(
+        self, objective: Any, recorder: Recorder, clock: Any, parts: Sequence[slice], *, clip_norm: float | None = None,
+        norms_every: int = 0,
+    ):  # fmt: skip
+        self.objective, self.recorder, self.clock, self.parts = objective, recorder, clock, tuple(parts)
+        self.clip_norm, self.norms_every = clip_norm, norms_every
+        self.layers = tuple(objective.layout.groups().values())
+        self._spare: list[np.ndarray] = []
+
+    def gradient(self, parameters: Any, batch: Any) -> Gradient:
+        """The gradient of the mean loss over `batch`. It is the caller's to keep."""
+        values = self._buffer(parameters.values)
+        loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)
+        counters = self.recorder.counters
+        step = counters.computed
+        counters.computed = step + 1
+        if self.clip_norm is not None and values.strides != (0,):
+            clip_by_norm(values, self.clip_norm)
+        if self.norms_every and step % self.norms_every == 0:
+            self._record_norms(step, values, parameters.values)
+        return Gradient(values, step, parameters.read, batch.samples, self.parts, loss)
+
+    def cancelled(self) -> None:
+        """A gradient was begun and given up (simulated engines never finish such work)."""
+        counters = self.recorder.counters
+        step = counters.computed
+        counters.computed = counters.handed = step + 1
+        self.recorder.drop(EVERYONE, self.clock(), self.recorder.role, self.recorder.incarnation, step, 1, CANCELLED)
+
+    def _buffer(self, like: np.ndarray) -> np.ndarray:
+        """A parameter-sized buffer that nobody else refers to: a gradient's memory is reused once the gradient is gone."""
+        if like.strides == (0,):
+            return like
+        for buffer in self._spare:
+            if sys.getrefcount(buffer) <= 3:  # the list, the loop's own name, and the argument of this call
+                return buffer
+        buffer = np.empty_like(like)
+        self._spare.append(buffer)
+        return buffer
+
+    def _record_norms(self, step: int, values: np.ndarray, weights: np.ndarray) -> None:
+        if values.strides == (0,):
+            return
+        now = self.clock()
+        for i, part in enumerate(self.layers):
+            g, w = values[part], weights[part]
+            self.recorder.norms.extend((now, step, i, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))

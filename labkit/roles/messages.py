@@ -1,0 +1,160 @@
+"""What roles may say to each other.
+
+A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can be
+said, on no engine: the wire carries no pickles, and the simulator keeps to the same rule so that a strategy that runs in
+one place runs in the other. A message is never aliased: what arrives is the receiver's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import RoleError
+
+__all__ = [
+    "Ack", "Chunk", "Joined", "Left", "Look", "Message", "Pull", "Push", "Snapshot",
+    "Weights", "copy_message", "field_names",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Message:
+    """The base of every message. `sender` and `incarnation` are filled in by the engine on delivery."""
+
+    sender: str = field(default="", init=False, compare=False)
+    incarnation: int = field(default=0, init=False, compare=False)
+    carries: ClassVar[bool] = False  # whether it hands on gradients, named by its `step` and `count`
+
+
+@dataclass(frozen=True)
+class Pull(Message):
+    """worker -> server: send me your shard's weights."""
+
+
+@dataclass(frozen=True)
+class Push(Message):
+    """worker -> server: the part of my gradient that belongs to your shard.
+
+    `values`: flat, the shard's size. `step`: the sender's number of its newest gradient in it; `count`: how many gradients
+    it holds; `samples`: how many examples. `generation`, `version`: of the weights it was computed on.
+    """
+
+    values: np.ndarray
+    step: int
+    generation: int
+    version: int
+    count: int = 1
+    samples: int = 0
+    carries: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Weights(Message):
+    """server -> worker: the shard's weights (flat) and the version that they are."""
+
+    values: np.ndarray
+    shard: int
+    generation: int
+    version: int
+
+    @property
+    def read(self) -> tuple[tuple[int, int], ...]:
+        """The (generation, version) of each shard: here, of one that holds the whole model."""
+        return ((self.generation, self.version),)
+
+
+@dataclass(frozen=True)
+class Ack(Message):
+    """server -> worker: your push has been applied."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Chunk(Message):
+    """peer -> peer: one piece of a collective. `tag` numbers the collective, `part` the piece."""
+
+    values: np.ndarray
+    tag: int
+    part: int
+
+
+@dataclass(frozen=True)
+class Look(Message):
+    """chief -> shard, answered by the engine: show me your weights at your next `eval_every`, or (`final`) now."""
+
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot(Message):
+    """shard -> chief, sent by the engine: weights to evaluate. `final` answers a final look."""
+
+    values: np.ndarray
+    shard: int
+    version: int
+    samples: int
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class Joined(Message):
+    """engine -> role: `name` has (re)joined the run. Only roles that ask for it are told."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Left(Message):
+    """engine -> role: `name` has left the run. Only roles that ask for it are told."""
+
+    name: str = ""
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {}  # a cache of what the classes themselves say; never holds a run's state
+_PLAIN = (int, float, str, bool, type(None))
+
+
+def field_names(kind: type[Message]) -> tuple[str, ...]:
+    """The fields that travel, in order (`sender` and `incarnation` travel in the frame's header)."""
+    names = _FIELDS.get(kind)
+    if names is None:
+        names = _FIELDS[kind] = tuple(f.name for f in dataclasses.fields(kind) if f.init)
+    return names
+
+
+def copy_message(message: Message) -> Message:
+    """A copy that shares no memory with `message`; `RoleError` names the field that holds something else than data."""
+    kind = message.__class__
+    twin = object.__new__(kind)
+    own = twin.__dict__
+    for name in _FIELDS.get(kind) or field_names(kind):
+        value = getattr(message, name)
+        if value.__class__ is np.ndarray:
+            # Arrays of a timing-only run have zero strides and no memory of their own: nothing can be aliased.
+            own[name] = value if value.strides == (0,) else value.copy()
+        elif value.__class__ is int or value.__class__ is float:
+            own[name] = value
+        else:
+            own[name] = _copy_value(kind, name, value)
+    return twin
+
+
+def _copy_value(kind: type, name: str, value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, _PLAIN):
+        return value
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    if type(value) is tuple:
+        return tuple(_copy_value(kind, name, item) for item in value)
+    hint = " Is an `await` missing?" if hasattr(value, "__await__") or hasattr(value, "send") else ""
+    raise RoleError(
+        f"{kind.__name__}.{name} holds a {type(value).__name__}; a message is made of numbers, strings, booleans, None, "
+        f"NumPy arrays and tuples of them.{hint}"
+    )

@@ -1,0 +1,168 @@
+"""A shard owns a part of the parameters, its optimizer state and its version; nobody else ever writes to them.
+
+`apply` is the only way in, and it books what it does: staleness, the ledger, the end of the budget. No strategy can forget
+to. A version is (generation, updates applied); a restore opens a new generation. Staleness is the number of versions
+applied since the weights were read, not counting the application itself; fresh is 0, and across generations it is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import RoleError
+from ..trace.recorder import Recorder
+from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, LATE, REASONS, UNKNOWN
+from .gradient import Gradient
+from .messages import Push, Weights
+
+__all__ = ["Limits", "Shard"]
+
+
+class Limits:
+    """How much may be applied: `updates`, `samples` (None: no limit). The application after the last is refused."""
+
+    __slots__ = ("samples", "updates")
+
+    def __init__(self, updates: int | None = None, samples: int | None = None):
+        self.updates, self.samples = updates, samples
+
+    def reached(self, updates: int, samples: int) -> bool:
+        """Whether nothing more may be applied."""
+        return (self.updates is not None and updates >= self.updates) or (
+            self.samples is not None and samples >= self.samples
+        )
+
+
+class Shard:
+    """The slice `part` of the parameters. `values`: flat, zero strides in a timing-only run (then it only counts).
+
+    `role_ids` turns names into the numbers of the trace; `watcher(shard)` is called when the shard reaches a version that the
+    chief wants to see (every `eval_every` updates, and the last one).
+    """
+
+    work = "server"
+
+    def __init__(
+        self, index: int, part: slice, values: np.ndarray, optimizer: Any, schedule: Callable[[int], float],
+        recorder: Recorder, clock: Callable[[], int], role_ids: dict[str, int], limits: Limits, *,
+        weight_decay: float = 0.0, eval_every: int = 0, watcher: Callable[[Shard], None] | None = None,
+    ):  # fmt: skip
+        self.index, self.part, self.values = index, part, values
+        self.optimizer, self.schedule, self.weight_decay = optimizer, schedule, weight_decay
+        self.recorder, self.clock, self.role_ids, self.limits = recorder, clock, role_ids, limits
+        self.eval_every, self.watcher = eval_every, watcher
+        self.generation = self.version = self.samples = 0
+        self.counts_only = values.strides == (0,)
+        self.state = {} if self.counts_only else optimizer.state(len(values), values.dtype)
+        self._last: dict[tuple[str, int], int] = {}  # (sender, incarnation) -> last step applied: once only
+        self._dropped: dict[int, int] = {}  # sender -> gradients dropped since its last application
+        self._sum = self._decayed = values if self.counts_only else np.empty_like(values)
+        recorder.counters.shard = index
+
+    # what strategies call ----------------------------------------------------------------------------------------------
+
+    def weights(self) -> Weights:
+        """The weights as they are now, as a message. Its array is the shard's own: sending it copies."""
+        return Weights(self.values, self.index, self.generation, self.version)
+
+    def apply(self, gradients: Any, learning_rate: float, reduce: str = "mean") -> bool:
+        """Apply one gradient, or several reduced to one step ("mean" or "sum", added in the order given).
+
+        `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False, and books why, if nothing was applied: the
+        budget is used up, or all were applied before.
+        """
+        several = gradients if isinstance(gradients, (list, tuple)) else (gradients,)
+        if self.limits.reached(self.version, self.samples):
+            for gradient in several:
+                self._drop(gradient, AFTER_END)
+            return False
+        fresh = [g for g in several if not self._seen(g)]
+        if not fresh:
+            return False
+        if not self.counts_only:
+            self._step(fresh, learning_rate * self.schedule(self.version), reduce)
+        self._book(fresh)
+        if self.watcher is not None and (
+            (self.eval_every and self.version % self.eval_every == 0) or self.limits.reached(self.version, self.samples)
+        ):
+            self.watcher(self)
+        return True
+
+    def drop(self, gradient: Any, why: str = "late") -> None:
+        """Say that `gradient` will never be applied here: "late", "cancelled", "refused"."""
+        self._drop(gradient, REASONS.index(why) if why in REASONS else LATE)
+
+    # what it means -----------------------------------------------------------------------------------------------------
+
+    def _step(self, gradients: Sequence[Any], rate: float, reduce: str) -> None:
+        step = self._part_of(gradients[0])
+        if len(gradients) > 1:
+            total = self._sum
+            np.copyto(total, step)
+            for gradient in gradients[1:]:
+                np.add(total, self._part_of(gradient), out=total)
+            if reduce == "mean":
+                np.divide(total, len(gradients), out=total)
+            step = total
+        if self.weight_decay:
+            np.multiply(self.values, self.weight_decay, out=self._decayed)
+            np.add(self._decayed, step, out=self._decayed)
+            step = self._decayed
+        self.optimizer.apply(self.values, step, rate, self.state, self.version + 1)
+
+    def _part_of(self, gradient: Any) -> np.ndarray:
+        values = gradient.values
+        if gradient.__class__ is Gradient:
+            values = values[self.part]
+        if values.shape != self.values.shape:
+            raise RoleError(
+                f"shard {self.index} has {len(self.values)} parameters and was pushed {values.shape} by "
+                f"{getattr(gradient, 'sender', '') or 'its own worker'}."
+            )
+        return values
+
+    def _book(self, gradients: Sequence[Any]) -> None:
+        recorder, now, before = self.recorder, self.clock(), self.version
+        self.version = version = before + 1
+        counters = recorder.counters
+        counters.updates = counters.version = version
+        for g in gradients:
+            if g.__class__ is Gradient:
+                (generation, read), sender = g.read[self.index if len(g.read) > 1 else 0], EVERYONE
+                if not g.everyone:
+                    sender = recorder.role
+                counters.handed = max(counters.handed, g.step + 1)
+            else:
+                generation, read, sender = g.generation, g.version, self.role_ids[g.sender]
+                key = (g.sender, g.incarnation)
+                gap = g.step - g.count - self._last.get(key, -1) - self._dropped.pop(sender, 0)
+                if gap > 0:  # gradients that were received here and neither applied nor dropped: the strategy forgot them
+                    recorder.drop(self.index, now, sender, g.incarnation, g.step - g.count, gap, IGNORED)
+                self._last[key] = g.step
+            self.samples += g.samples
+            stale = before - read if generation == self.generation else UNKNOWN
+            recorder.apply(self.index, now, sender, g.step, g.count, g.samples, stale, version)
+
+    def _seen(self, gradient: Any) -> bool:
+        if gradient.__class__ is Gradient:
+            return False
+        if gradient.step > self._last.get((gradient.sender, gradient.incarnation), -1):
+            return False
+        self.recorder.counters.duplicates += 1
+        return True
+
+    def _drop(self, gradient: Any, why: int) -> None:
+        now, recorder = self.clock(), self.recorder
+        if gradient.__class__ is Gradient:
+            sender = EVERYONE if gradient.everyone else recorder.role
+            recorder.counters.handed = max(recorder.counters.handed, gradient.step + 1)
+            incarnation = recorder.incarnation
+        else:
+            if self._seen(gradient):
+                return
+            sender, incarnation = self.role_ids[gradient.sender], gradient.incarnation
+            self._dropped[sender] = self._dropped.get(sender, 0) + gradient.count
+        recorder.drop(self.index, now, sender, incarnation, gradient.step, gradient.count, why)

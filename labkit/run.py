@@ -1,0 +1,171 @@
+"""`train`: problem + strategy + cluster + budget -> `Run`.
+
+A `Run` is the handle on one training run, the same for both engines. Everything it reports is a function of its trace;
+everything it does goes to its engine.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .engines.faults import schedule_faults
+from .engines.parts import Plan, make_plan
+from .errors import BadInput
+from .predictor import Predictor
+from .problem import Problem
+from .roles.judge import Budget
+from .strategies import Strategy
+from .summary import Summary
+from .trace import Trace
+
+__all__ = ["Run", "train"]
+
+
+def train(
+    problem: Problem | str, strategy: Strategy, cluster: Any, budget: Budget | None = None, *, seed: int | None = None,
+    faults: Any = (), checkpoint: str | Path | bool | None = None,
+) -> Run:  # fmt: skip
+    """Start training and return at once (a simulated run stands at time zero until it is told to go on).
+
+    `seed`: None is the problem's. `faults`: what goes wrong when, as `[lk.Slow("worker-2", 5, at=2.0)]`. `checkpoint`: the folder where
+    the chief keeps the newest evaluated model; None is a temporary folder of the run, False keeps none.
+
+    Raises `BadInput` before anything starts if these do not fit together, `ClusterError` if the cluster cannot be had.
+    """
+    problem = Problem(problem) if isinstance(problem, str) else problem
+    for name, value, kind in (("problem", problem, Problem), ("strategy", strategy, Strategy)):
+        if not isinstance(value, kind):
+            raise BadInput(f"{name}={value!r}: give a lk.{kind.__name__}, as {_EXAMPLES[name]}.")
+    if not hasattr(cluster, "start"):
+        raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
+    if not isinstance(budget, Budget | None):
+        raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(updates=1000).")
+    plan = make_plan(problem, strategy, cluster, budget, seed, cluster.record)
+    commands = schedule_faults(faults, plan)
+    began = time.monotonic()
+    return Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint), began)
+
+
+_EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning_rate=0.1)"}
+
+
+class Run:
+    """One training run. A context manager: leaving the block stops it.
+
+    `wait()` until the end, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`, `slow("worker-2", 5)`;
+    `summary()`, `result()`, `trace`, `watch()`. Only simulated: `advance(seconds)`.
+    """
+
+    def __init__(self, plan: Plan, engine: Any, began: float):
+        self.plan, self.engine, self._began = plan, engine, began
+
+    # control -----------------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None) -> Run:
+        """Until the run is over. Raises what ended it if that was an error; Ctrl-C stops the run first.
+
+        `timeout` (wall seconds): raises `TimeoutError`; the run goes on.
+        """
+        try:
+            self.engine.wait(timeout)
+        except KeyboardInterrupt:
+            self.engine.stop("interrupted")
+            raise
+        if self.engine.error is not None:
+            raise self.engine.error
+        return self
+
+    def stop(self) -> Run:
+        """End the run now, with a last evaluation. Nothing of it is left behind."""
+        self.engine.stop("user")
+        return self
+
+    def pause(self) -> Run:
+        """Hold every role between two effects. A pause is not engine time."""
+        self.engine.pause()
+        return self
+
+    def resume(self) -> Run:
+        """Go on after a pause."""
+        self.engine.resume()
+        return self
+
+    def step(self) -> Run:
+        """Go on until one more update has been applied, then pause."""
+        self.engine.step()
+        return self
+
+    def advance(self, seconds: float) -> Run:
+        """Let this many seconds of virtual time pass. Only simulated runs can be moved by hand."""
+        if not hasattr(self.engine, "advance"):
+            raise BadInput("advance: time on a real cluster passes by itself; use wait(), pause() or step().")
+        self.engine.advance(self.engine.seconds + seconds)
+        return self
+
+    def set(self, **knobs: Any) -> Run:
+        """Change live knobs of the strategy while it runs, as `run.set(learning_rate=0.05)`."""
+        self.engine.set(**knobs)
+        return self
+
+    def slow(self, role: str, factor: float) -> Run:
+        """Make `role` compute `factor` times slower than it would; 1 undoes it."""
+        self.engine.slow(role, factor)
+        return self
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if not self.done:
+            self.engine.stop("user" if kind is None else "interrupted")
+
+    # what happened -----------------------------------------------------------------------------------------------------
+
+    @property
+    def trace(self) -> Trace:
+        """The record of the run so far."""
+        self.engine.flush()
+        return self.engine.trace
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over."""
+        return self.engine.stopped_by is not None
+
+    @property
+    def stopped_by(self) -> str | None:
+        """Why the run ended ("accuracy", "updates", "seconds", "user", "diverged", "error", ...); None while it goes on."""
+        return self.engine.stopped_by
+
+    def summary(self) -> Summary:
+        """The run in numbers. Printed, it is a table; `to_dict()` is the object of `--json`."""
+        return Summary.of(self.trace)
+
+    def result(self) -> Predictor:
+        """The trained model: the evaluated parameters that met the budget (or, of a run that goes on, the newest)."""
+        parameters = self.engine.parameters
+        if parameters is None or self.plan.problem.timing_only:
+            why = "it is timing only" if self.plan.problem.timing_only else "nothing has been evaluated yet"
+            raise BadInput(f"This run has no trained model: {why}.")
+        return Predictor(self.plan.problem, np.array(parameters))
+
+    def watch(self, **options: Any) -> Any:
+        """A live figure of this run, in a notebook. It shows what the trace says and never drives the engine."""
+        from .lab import watch
+
+        return watch(self, **options)
+
+    @property
+    def plot(self) -> Any:
+        """Figures for reports: `run.plot.staleness()`, `run.plot.timeline()`, ... each returns a matplotlib Figure."""
+        from .views import Plots
+
+        return Plots(lambda: self.trace)
+
+    def __repr__(self) -> str:
+        state = self.stopped_by or "running"
+        return f"<Run {self.plan.strategy.name} on {self.plan.problem.name}, {self.engine.cluster.engine}: {state}>"

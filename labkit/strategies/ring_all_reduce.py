@@ -1,0 +1,56 @@
+"""Ring all-reduce: no server; the workers add up their gradients among themselves.
+
+    worker r: forever: g <- gradient on the next mini-batch at w
+                       N-1 times: send a chunk of g to the right, add the chunk from the left    (reduce-scatter)
+                       N-1 times: send a finished chunk to the right, take one from the left     (all-gather)
+                       w <- w - rate * g / N
+
+Every worker holds a replica of the weights and makes the same step, so replicas stay equal to the bit. Each sends 2(N-1)/N of the model a step,
+however many workers there are: no wire fills up as a single server's does. The price is the same as with a synchronous server (the
+slowest sets the pace), and 2(N-1) messages one after the other.
+
+Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; Sergeev and Del Balso, "Horovod", 2018.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import BadInput
+from ..knobs import knob
+from ..roles.collectives import all_reduce
+from ..roles.context import Context
+from ..roles.layout import Layout, RoleSpec
+from ..roles.messages import Chunk, Message
+from .base import Strategy, worker_specs
+
+__all__ = ["RingAllReduce"]
+
+
+@dataclass(frozen=True)
+class RingAllReduce(Strategy):
+    """No server: workers add up their gradients around a ring, and all make the same step."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
+    uses_servers: ClassVar[bool] = False
+    summary: ClassVar[str] = "no server: workers add up gradients around a ring; no staleness"
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Every worker has a replica of the whole model; the chief watches the first one's."""
+        if cluster.servers:
+            raise BadInput(f"{self.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0.")
+        whole = slice(0, problem.objective().size)
+        workers = worker_specs(self, cluster.workers)
+        replicas = [RoleSpec(**{**vars(w), "shard": w.index, "part": whole}) for w in workers]
+        return Layout((*replicas, RoleSpec("chief", "chief", 0, "chief")), ("worker-0",), (whole,), replicated=True)
+
+    async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
+        """Compute, add up around the ring, step."""
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, replica.weights(), batch)
+            gradient.of_everyone(await all_reduce(ctx, gradient.values), len(ctx.peers("worker")), self.reduce)
+            await ctx.compute(replica.apply, gradient, self.learning_rate)

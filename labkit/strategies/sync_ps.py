@@ -1,0 +1,57 @@
+"""Synchronous parameter server: wait for everybody, take one step.
+
+    server: forever: receive g_1 ... g_N, one from each worker;  w <- w - rate * mean(g);  send w to all
+    worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
+
+N workers with batches of b are one process with a batch of N*b: the same mathematics, no staleness. The price is waiting: a step takes
+as long as its slowest worker. Gradients are averaged (`reduce="sum"` is the textbook's other rule), and added in the order of the
+workers, so the sum does not depend on who arrived first.
+
+Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Chen et al., "Revisiting distributed
+synchronous SGD", 2016.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.messages import Message, Pull, Push, Weights
+from ..roles.servers import pull, push_pull
+from .base import Strategy
+
+__all__ = ["SyncPS"]
+
+
+@dataclass(frozen=True)
+class SyncPS(Strategy):
+    """Wait for a gradient of every worker, then take one step. No staleness; the slowest sets the pace."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights)
+    summary: ClassVar[str] = "parameter server, everybody waits for the slowest; no staleness"
+
+    async def server(self, ctx: Context, shard: Any) -> None:
+        """Collect one gradient of every worker, take one step, answer all."""
+        workers = ctx.peers("worker")
+        pushes: dict[str, Push] = {}
+        async for request in ctx.inbox(Push, Pull):
+            if isinstance(request, Pull):
+                ctx.send(request.sender, shard.weights())
+                continue
+            pushes[request.sender] = request
+            if len(pushes) == len(workers):
+                await ctx.compute(shard.apply, [pushes.pop(w) for w in workers], self.learning_rate, self.reduce)
+                for worker in workers:
+                    ctx.send(worker, shard.weights())  # all move on together
+
+    async def worker(self, ctx: Context, model: Any) -> None:
+        """Compute on the weights that came, send the gradient, get newer weights."""
+        weights = await pull(ctx)
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            weights = await push_pull(ctx, gradient)

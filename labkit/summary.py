@@ -1,0 +1,85 @@
+"""The run in numbers, for people: a table when printed, plain values for machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .trace import Trace, ledger, summary
+
+__all__ = ["Summary", "bytes_text", "number_text"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `run.summary()` returns. `values` is what `to_dict()` hands out."""
+
+    values: dict[str, Any]
+    book: dict[str, Any]
+    why: str
+
+    @classmethod
+    def of(cls, trace: Trace) -> Summary:
+        """The summary of a trace, as far as it goes."""
+        return cls(summary(trace), ledger(trace), (trace.ending or {}).get("why", ""))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return dict(self.values)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """(name, text) of every line of the table."""
+        v, book = self.values, self.book
+        stale = v["staleness"]
+        ended = v["stopped_by"] or "still running"
+        sent = sum(count for kinds in v["bytes_sent"].values() for count in kinds.values())
+        rows = [
+            ("strategy", f"{v['strategy']}, {v['workers']} workers, {v['servers']} servers, {v['engine']}, seed {v['seed']}"),
+            ("stopped by", ended + (f": {self.why}" if self.why else "")),
+            ("updates", f"{v['updates']:,} in {v['seconds']:.2f} s, {number_text(v['updates_per_second'])} a second"),
+            ("gradients", f"{v['gradients']:,} applied, {number_text(v['gradients_per_second'])} a second"),
+            ("staleness", "none yet" if stale["mean"] is None else
+                f"mean {stale['mean']:.2f}, median {stale['p50']}, 95% within {stale['p95']}, max {stale['max']}"),
+            ("loss", number_text(v["loss"])),
+            ("accuracy", "none" if v["accuracy"] is None else f"{v['accuracy']:.1%} held out"),
+            ("sent", bytes_text(sent)),
+            ("ledger", ledger_text(book)),
+        ]  # fmt: skip
+        if v["time_to_accuracy"] is not None:
+            rows.insert(7, ("reached after", f"{v['time_to_accuracy']:.2f} s"))
+        return rows
+
+    def __str__(self) -> str:
+        width = max(len(name) for name, _ in self.rows())
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in self.rows())
+
+    __repr__ = __str__
+
+
+def ledger_text(book: dict[str, Any]) -> str:
+    """`352 computed = 348 applied + 4 in flight; closes`."""
+    parts = [f"{book['applied']:,} applied"]
+    parts += [f"{book[name]:,} {name.replace('_', ' ')}" for name in ("partly_applied", "lost", "rolled_back") if book[name]]
+    parts += [f"{count:,} dropped ({why})" for why, count in book["dropped"].items()]
+    parts += [f"{book['in_flight']:,} in flight"]
+    closes = "closes" if book["closes"] else f"DOES NOT CLOSE, {book['missing']:,} missing"
+    return f"{book['computed']:,} computed = {' + '.join(parts)}; {closes}"
+
+
+def number_text(value: float | None) -> str:
+    """Three or four significant digits, thousands separated."""
+    if value is None:
+        return "none"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def bytes_text(count: float) -> str:
+    """Bytes in the unit that fits."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} TB"

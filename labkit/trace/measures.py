@@ -1,0 +1,163 @@
+"""Numbers about a run. Every one is a function of its trace, and of nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .ledger import ledger
+from .trace import Trace
+from .vocabulary import CATEGORIES, PHASES, UNKNOWN, seconds
+
+__all__ = [
+    "bytes_sent", "gradients_applied", "phases", "samples_applied", "staleness", "staleness_identity", "summary",
+    "time_to_accuracy", "updates",
+]  # fmt: skip
+
+
+def _shards(trace: Trace) -> list[Any]:
+    return [c for c in trace.counters.values() if c.shard >= 0]
+
+
+def updates(trace: Trace) -> int:
+    """Steps applied to the whole model: the fewest of any shard."""
+    return min((c.updates for c in _shards(trace)), default=0)
+
+
+def gradients_applied(trace: Trace) -> int:
+    """Gradients that some shard has applied: the fewest of any shard (the ledger counts them one by one)."""
+    return min((c.gradients for c in _shards(trace)), default=0)
+
+
+def samples_applied(trace: Trace) -> int:
+    """Training samples in the gradients applied."""
+    return min((c.samples for c in _shards(trace)), default=0)
+
+
+def staleness(trace: Trace) -> dict[str, Any]:
+    """Mean, max, 50th and 95th percentile and histogram of staleness over all gradients applied, shard by shard.
+
+    Gradients of unknown staleness (their weights were of another generation) are counted in `unknown`, not as 0.
+    """
+    histogram: dict[int, int] = {}
+    for counters in _shards(trace):
+        for value, count in counters.staleness.items():
+            histogram[value] = histogram.get(value, 0) + count
+    unknown = histogram.pop(UNKNOWN, 0)
+    values = np.array(sorted(histogram), dtype=np.int64)
+    counts = np.array([histogram[v] for v in values.tolist()], dtype=np.int64)
+    total = int(counts.sum())
+    if not total:
+        return {"mean": None, "max": None, "p50": None, "p95": None, "histogram": {}, "unknown": unknown}
+    cumulated = np.cumsum(counts)
+    return {
+        "mean": float(values @ counts) / total,
+        "max": int(values[-1]),
+        "p50": int(values[np.searchsorted(cumulated, 0.50 * total)]),
+        "p95": int(values[np.searchsorted(cumulated, 0.95 * total)]),
+        "histogram": {str(v): int(c) for v, c in zip(values.tolist(), counts.tolist())},
+        "unknown": unknown,
+    }
+
+
+def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:
+    """Both sides of the conservation law of staleness, for one shard, counted from its rows.
+
+    sum(staleness) = sum over updates of (readers outstanding before it - 1) + counters at the start - counters at the end, where a
+    reader is outstanding from its read to the application of its gradient, and its counter is the updates applied in between.
+    Every update adds one to the counters of all outstanding readers but the one that it serves, and takes that one's away.
+    """
+    role, sender, stale, version = trace.column("applies", "role", "sender", "staleness", "version")
+    mine = role == shard_role
+    stale, version, sender = stale[mine], version[mine], sender[mine]
+    total_updates = int(version.max(initial=0))
+    read_at = version - 1 - stale
+    readers = np.zeros(total_updates + 2, dtype=np.int64)  # readers[v]: outstanding just before update v + 1
+    np.add.at(readers, read_at, 1)
+    np.add.at(readers, version, -1)
+    left = 0
+    final_reads = trace.counters[shard_role].reads
+    last = {}
+    for s, v in zip(sender.tolist(), version.tolist()):
+        last[s] = v
+    for reader, read in final_reads.items():  # reads whose gradient was never applied here
+        if read >= last.get(reader, 0) and read < total_updates + 1:
+            readers[read] += 1
+            left += total_updates - read
+    outstanding = np.cumsum(readers)[:total_updates]
+    return int(stale.sum()), int((outstanding - 1).sum()) - left
+
+
+def time_to_accuracy(trace: Trace, accuracy: float | None = None) -> float | None:
+    """Seconds until an evaluation first reached `accuracy` (the budget's, or .95)."""
+    goal = accuracy if accuracy is not None else trace.header["budget"].get("accuracy", 0.95)
+    time, reached = trace.column("evaluations", "time", "accuracy")
+    hits = np.flatnonzero(reached >= goal)
+    return seconds(float(time[hits[0]])) if len(hits) else None
+
+
+def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
+    """Payload bytes sent, by kind of role and by why they were sent."""
+    sums: dict[str, dict[str, int]] = {}
+    for role, counters in sorted(trace.counters.items()):
+        into = sums.setdefault(trace.kinds[role], dict.fromkeys(CATEGORIES, 0))
+        for name, count in zip(CATEGORIES, counters.bytes):
+            into[name] += count
+    return sums
+
+
+def phases(trace: Trace) -> dict[str, dict[str, float]]:
+    """Seconds by kind of role and phase, added up over the roles of the kind."""
+    sums: dict[str, dict[str, int]] = {}
+    for role, counters in sorted(trace.counters.items()):
+        into = sums.setdefault(trace.kinds[role], dict.fromkeys(PHASES, 0))
+        for name, count in zip(PHASES, counters.phases):
+            into[name] += count
+    return {kind: {name: seconds(ns) for name, ns in spent.items() if ns} for kind, spent in sums.items()}
+
+
+def summary(trace: Trace) -> dict[str, Any]:
+    """The run in numbers: the object that `--json` prints. Times in seconds, sizes in bytes."""
+    ending = trace.ending or {}
+    header, cluster = trace.header, trace.header["cluster"]
+    took = seconds(ending.get("time", trace.now))
+    steps, book = updates(trace), ledger(trace)
+    gradients, samples = book["applied"], samples_applied(trace)
+    loss, accuracy = ending.get("loss"), ending.get("accuracy")
+    if not ending:
+        seen = trace.column("evaluations", "loss", "accuracy")
+        if len(seen[0]):
+            loss, accuracy = float(seen[0][-1]), float(seen[1][-1])
+
+    def rate(n: float) -> float | None:
+        return n / took if took > 0 else None
+
+    return {
+        "strategy": header["strategy"]["name"],
+        "engine": cluster["engine"],
+        "workers": trace.kinds.count("worker"),
+        "servers": trace.kinds.count("server"),
+        "seed": header["seed"],
+        "updates": steps,
+        "gradients": gradients,
+        "seconds": took,
+        "wall_seconds": ending.get("wall_seconds"),
+        "updates_per_second": rate(steps),
+        "gradients_per_second": rate(gradients),
+        "samples_per_second": rate(samples),
+        "staleness": staleness(trace),
+        "loss": _number(loss),
+        "accuracy": _number(accuracy),
+        "time_to_accuracy": time_to_accuracy(trace),
+        "bytes_sent": bytes_sent(trace),
+        "ledger": {k: v for k, v in book.items() if k not in ("closes", "missing")},
+        "phases": phases(trace),
+        "parameters_sha256": ending.get("parameters_sha256"),
+        "stopped_by": ending.get("stopped_by"),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """A finite number, or None: JSON knows no NaN."""
+    return float(value) if value is not None and np.isfinite(value) else None

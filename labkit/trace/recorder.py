@@ -1,0 +1,162 @@
+"""One role's pen: rows go to flat buffers, counters are cumulative and never sampled.
+
+The engine that drives a role owns its `Recorder`; the same object is used in virtual and in real time. `take()` empties
+the buffers into a batch that a `Trace` understands; a batch holds raw bytes and plain numbers only.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from .vocabulary import CATEGORIES, EVERYONE, FLOAT_TABLES, INTEGER_TABLES, PHASES, REASONS
+
+__all__ = ["Counters", "Recorder"]
+
+
+class Counters:
+    """What a role has done so far, in whole numbers.
+
+    `phases` nanoseconds by phase; `bytes` payload bytes sent by category; `computed`, `handed`: gradients computed, and
+    handed on (sent, applied or dropped) by step; `applied` {sender: [gradients, last step]} and `staleness` {value: gradients} of
+    the role's shard; `updates`, `gradients`, `samples` applied to it; `reads` {reader: last version handed out}.
+    """
+
+    __slots__ = (
+        "applied", "bytes", "computed", "drops", "duplicates", "gradients", "handed", "messages", "outstanding", "phases",
+        "reads", "rounds", "samples", "shard", "staleness", "taken", "updates", "version",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.phases = [0] * len(PHASES)
+        self.bytes = [0] * len(CATEGORIES)
+        self.drops = [0] * len(REASONS)
+        self.messages = 0
+        self.computed = self.handed = 0
+        self.shard = -1
+        self.updates = self.gradients = self.samples = self.version = self.rounds = self.duplicates = 0
+        self.outstanding = 0
+        self.applied: dict[int, list[int]] = {}
+        self.staleness: dict[int, int] = {}
+        self.reads: dict[int, int] = {}
+        self.taken: dict[int, int] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy made of plain numbers, lists and dicts with text keys."""
+        plain: dict[str, Any] = {}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, dict):
+                value = {str(k): list(v) if isinstance(v, list) else v for k, v in value.items()}
+            plain[name] = list(value) if isinstance(value, list) else value
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Counters:
+        """The inverse of `to_dict`."""
+        made = cls()
+        for name in cls.__slots__:
+            value = plain[name]
+            if isinstance(value, dict):
+                value = {int(k): list(v) if isinstance(v, (list, tuple)) else v for k, v in value.items()}
+            setattr(made, name, list(value) if isinstance(value, (list, tuple)) else value)
+        return made
+
+
+class _Blind:
+    """A buffer that keeps nothing: the row tables of a run that is not recorded."""
+
+    def extend(self, row: Any) -> None:
+        pass
+
+    def __len__(self) -> int:
+        return 0
+
+
+class Recorder:
+    """The rows and counters of one role. `record=False` keeps the counters, drops and evaluations only."""
+
+    __slots__ = (
+        "applies", "counters", "drops", "evaluations", "incarnation", "marks", "messages", "norms", "record", "role",
+        "spans",
+    )  # fmt: skip
+
+    def __init__(self, role: int, incarnation: int = 0, record: bool = True):
+        self.role, self.incarnation, self.record = role, incarnation, record
+        self.counters = Counters()
+        self.marks: list[dict[str, Any]] = []
+        self._fresh()
+
+    def _fresh(self) -> None:
+        for name in INTEGER_TABLES:
+            setattr(self, name, array("q") if self.record or name == "drops" else _Blind())
+        for name in FLOAT_TABLES:
+            setattr(self, name, array("d"))
+
+    def rows_waiting(self) -> int:
+        """Numbers in the buffers, all tables together."""
+        return sum(len(getattr(self, name)) for name in (*INTEGER_TABLES, *FLOAT_TABLES)) + len(self.marks)
+
+    def span(self, phase: int, start: int, end: int, step: int = -1) -> None:
+        """The role was in `phase` from `start` to `end` (ns). Empty spans are not rows."""
+        if end > start:
+            self.counters.phases[phase] += end - start
+            self.spans.extend((phase, start, end, step))
+
+    def apply(
+        self, shard: int, time: int, sender: int, step: int, count: int, samples: int, staleness: int, version: int
+    ) -> None:
+        """`count` gradients of `sender`, the last numbered `step`, were applied to `shard`, which is now at `version`."""
+        c = self.counters
+        c.gradients += count
+        c.samples += samples
+        c.staleness[staleness] = c.staleness.get(staleness, 0) + count
+        if sender == EVERYONE:
+            c.rounds = step + 1
+        else:
+            seen = c.applied.get(sender)
+            if seen is None:
+                c.applied[sender] = [count, step]
+            else:
+                seen[0] += count
+                seen[1] = step
+        self.applies.extend((shard, time, sender, step, count, samples, staleness, version))
+
+    def drop(self, shard: int, time: int, sender: int, incarnation: int, step: int, count: int, why: int) -> None:
+        """`count` gradients of `sender`, the last numbered `step`, will never be applied to `shard`."""
+        self.counters.drops[why] += count
+        self.drops.extend((shard, time, sender, incarnation, step, count, why))
+
+    def mark(self, time: int, kind: str, text: str, **more: Any) -> None:
+        """A remark for people: a knob that changed, a note, a fault."""
+        self.marks.append({"time": time, "role": self.role, "kind": kind, "text": text, **more})
+
+    def take(self, until: int, limit: int | None = None, plain: bool = True) -> dict[str, Any]:
+        """Empty the buffers into a batch. `until` (ns): the role has nothing more to say about the time before.
+
+        `limit`: bytes allowed for spans, applies and messages together; what is above it is left out and counted in
+        `skipped`. Drops, evaluations, norms, marks and counters are never left out.
+        `plain=False`: the batch stays in this process, so the counters go as they are.
+        """
+        tables: dict[str, bytes] = {}
+        skipped: dict[str, int] = {}
+        for name, columns in (INTEGER_TABLES | FLOAT_TABLES).items():
+            rows = getattr(self, name)
+            if not len(rows):
+                continue
+            keep = len(rows)
+            if limit is not None and name in ("spans", "applies", "messages"):
+                width = len(columns)
+                keep = min(keep, limit // 3 // (8 * width) * width)
+                if keep < len(rows):
+                    skipped[name] = (len(rows) - keep) // width
+            tables[name] = rows[:keep].tobytes()
+        batch = {
+            "role": self.role, "incarnation": self.incarnation, "until": until, "tables": tables, "skipped": skipped,
+            "marks": self.marks, "counters": self.counters.to_dict() if plain else self.counters,
+        }  # fmt: skip
+        self.marks = []
+        self._fresh()
+        return batch
+
+

@@ -1,0 +1,121 @@
+"""What happened, and nothing but what happened: one append-only record of a run.
+
+Engines append, everybody else reads. Every plot, number, verdict and export is a function of a `Trace` and of nothing
+else. Old rows may be spilled to bound memory; counters are kept, so totals stay exact.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from .recorder import Counters
+from .vocabulary import FLOAT_TABLES, INTEGER_TABLES
+
+__all__ = ["Table", "Trace"]
+
+
+class Table:
+    """Append-only columns. `table.column("start")` is an array over all rows kept; `spilled` counts the rows that are not."""
+
+    def __init__(self, name: str, columns: tuple[str, ...], dtype: type, keep: int):
+        self.name, self.columns, self.dtype, self.keep = name, ("role", *columns), np.dtype(dtype), keep
+        self.spilled = 0
+        self.skipped = 0
+        self._chunks: list[np.ndarray] = []
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def append(self, role: int, raw: bytes) -> None:
+        """Add the rows of `role`, given as the raw bytes of its buffer."""
+        values = np.frombuffer(raw, self.dtype).reshape(-1, len(self.columns) - 1)
+        chunk = np.empty((len(values), len(self.columns)), self.dtype)
+        chunk[:, 0] = role
+        chunk[:, 1:] = values
+        self._chunks.append(chunk)
+        self._rows += len(chunk)
+        while self._rows > self.keep and len(self._chunks) > 1:
+            oldest = self._chunks.pop(0)
+            self._rows -= len(oldest)
+            self.spilled += len(oldest)
+
+    def rows(self) -> np.ndarray:
+        """All rows kept, shape (rows, columns)."""
+        if len(self._chunks) > 1:
+            self._chunks = [np.concatenate(self._chunks)]
+        return self._chunks[0] if self._chunks else np.empty((0, len(self.columns)), self.dtype)
+
+    def column(self, name: str) -> np.ndarray:
+        """One column over all rows kept."""
+        return self.rows()[:, self.columns.index(name)]
+
+
+class Trace:
+    """The record of one run.
+
+    `header` describes the run (problem, strategy, cluster, laws, layout, budget, seed) in plain values. `roles` are the names,
+    `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are role i's newest `Counters`. `ending` is None while the
+    run goes on, then {"stopped_by", "why", "time", "in_flight": [[shard, sender, incarnation, step, count], ...], ...}.
+    """
+
+    def __init__(self, header: dict[str, Any], keep: int = 4_000_000):
+        self.header = header
+        self.roles: tuple[str, ...] = tuple(r["name"] for r in header["layout"]["roles"])
+        self.kinds: tuple[str, ...] = tuple(r["kind"] for r in header["layout"]["roles"])
+        self.nodes: tuple[str, ...] = tuple(r["node"] for r in header["layout"]["roles"])
+        self.lock = threading.RLock()
+        self.tables = {name: Table(name, columns, np.int64, keep) for name, columns in INTEGER_TABLES.items()}
+        self.tables |= {name: Table(name, columns, np.float64, keep) for name, columns in FLOAT_TABLES.items()}
+        self.marks: list[dict[str, Any]] = []
+        self.counters: dict[int, Counters] = {}
+        self.until: dict[int, int] = {}
+        self.ending: dict[str, Any] | None = None
+        self.now = 0
+
+    def append(self, batch: dict[str, Any]) -> None:
+        """Add a batch that a `Recorder` took."""
+        role = batch["role"]
+        with self.lock:
+            for name, raw in batch["tables"].items():
+                self.tables[name].append(role, raw)
+            for name, count in batch["skipped"].items():
+                self.tables[name].skipped += count
+            self.marks.extend(batch["marks"])
+            counters = batch["counters"]
+            self.counters[role] = counters if isinstance(counters, Counters) else Counters.from_dict(counters)
+            self.until[role] = max(self.until.get(role, 0), batch["until"])
+            self.now = max(self.now, batch["until"])
+
+    def mark(self, time: int, kind: str, text: str, **more: Any) -> None:
+        """A remark of the engine itself, or of the person at the controls."""
+        with self.lock:
+            self.marks.append({"time": time, "role": -1, "kind": kind, "text": text, **more})
+
+    def end(self, **ending: Any) -> None:
+        """The run is over; nothing is appended after this."""
+        with self.lock:
+            self.ending = ending
+            self.now = max(self.now, ending["time"])
+
+    def watermark(self, silence: int = 1_000_000_000) -> int:
+        """The time (ns) up to which every role is complete; roles silent for longer than `silence` are not waited for."""
+        with self.lock:
+            if self.ending is not None:
+                return self.ending["time"]
+            current = [t for t in self.until.values() if t > self.now - silence]
+            return min(current, default=self.now)
+
+    def column(self, table: str, *names: str) -> Any:
+        """One column, or a list of columns, of a table, consistent with each other while the run goes on."""
+        with self.lock:
+            rows, columns = self.tables[table].rows(), self.tables[table].columns
+        picked = [rows[:, columns.index(name)] for name in names]
+        return picked[0] if len(picked) == 1 else picked
+
+    def role_ids(self, kind: str) -> list[int]:
+        """The numbers of all roles of a kind, in order."""
+        return [i for i, k in enumerate(self.kinds) if k == kind]

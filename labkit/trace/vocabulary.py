@@ -1,0 +1,47 @@
+"""The words of the trace: what a row can say, and in which column it stands.
+
+Times are integer nanoseconds of engine time, sizes are bytes, roles are numbers: their place in the layout. Every row is
+integers, or every row is floats; nothing in a table is an object, so a table can cross a process border as raw bytes.
+"""
+
+from __future__ import annotations
+
+# What a role does between two instants (column `phase` of `spans`).
+PHASES = ("compute", "wait", "apply", "send", "evaluate", "sleep")
+COMPUTE, WAIT, APPLY, SEND, EVALUATE, SLEEP = range(len(PHASES))
+
+# Why a message was sent (column `category` of `messages`).
+CATEGORIES = ("training", "startup", "evaluation")
+TRAINING, STARTUP, EVALUATION = range(len(CATEGORIES))
+
+# Why a gradient was not applied (column `why` of `drops`).
+REASONS = ("late", "cancelled", "after the end", "unused", "ignored", "refused")
+LATE, CANCELLED, AFTER_END, UNUSED, IGNORED, REFUSED = range(len(REASONS))
+
+EVERYONE = -1  # as a sender: one gradient of every worker of the run; as a shard: every shard
+UNKNOWN = -1  # as a staleness: the weights were of another generation
+
+# The tables and their columns. `role` is who recorded the row.
+INTEGER_TABLES: dict[str, tuple[str, ...]] = {
+    "spans": ("phase", "start", "end", "step"),
+    "applies": ("shard", "time", "sender", "step", "count", "samples", "staleness", "version"),
+    "messages": ("sender", "kind", "category", "bytes", "sent", "received"),
+    "drops": ("shard", "time", "sender", "incarnation", "step", "count", "why"),
+}
+FLOAT_TABLES: dict[str, tuple[str, ...]] = {
+    "norms": ("time", "step", "layer", "gradient", "weight"),
+    "evaluations": ("time", "update", "loss", "accuracy"),
+}
+TABLES = INTEGER_TABLES | FLOAT_TABLES
+
+NANO = 1_000_000_000
+
+
+def seconds(nanoseconds: float) -> float:
+    """Nanoseconds as seconds."""
+    return nanoseconds / NANO
+
+
+def nanoseconds(seconds: float) -> int:
+    """Seconds as whole nanoseconds: rounded once, before use, so that schedules are the same on every CPU."""
+    return round(seconds * NANO)

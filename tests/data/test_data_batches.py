@@ -1,0 +1,91 @@
+"""Mini-batches: without replacement within an epoch, from the worker's own stream, never overwritten."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.data import Batches, NullBatches, Shared
+from labkit.errors import BadInput
+
+
+def made(n, size, seed=0):
+    x = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+    return x, Batches(x, np.arange(n), size, np.random.default_rng(seed))
+
+
+@settings(max_examples=60, deadline=None)
+@given(n=st.integers(1, 60), size=st.integers(1, 70), seed=st.integers(0, 9))
+def test_every_sample_exactly_once_an_epoch(n, size, seed):
+    x, batches = made(n, size, seed)
+    for epoch in range(3):
+        seen = []
+        while len(seen) < n:
+            batch = next(batches)
+            assert batch.epoch == epoch
+            assert batch.samples == len(batch.x) == len(batch.y) == min(size, n - len(seen))
+            assert np.array_equal(batch.x, x[batch.y])
+            seen += batch.y.tolist()
+        assert sorted(seen) == list(range(n))
+
+
+def test_each_epoch_has_an_order_of_its_own():
+    _, batches = made(100, 100)
+    first, second = next(batches).y, next(batches).y
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, np.arange(100))
+
+
+def test_a_batch_stays_what_it_was():
+    x, batches = made(64, 8)
+    kept = [next(batches) for _ in range(40)]
+    assert all(np.array_equal(b.x, x[b.y]) for b in kept)
+    assert not any(np.shares_memory(b.x, x) for b in kept)
+
+
+def test_x_is_contiguous_and_keeps_its_dtype():
+    batch = next(made(10, 4)[1])
+    assert batch.x.flags.c_contiguous
+    assert batch.x.dtype == np.float32
+    assert batch.y.dtype == np.int64
+
+
+def test_one_more_worker_changes_nobody_elses_batches():
+    x, y = np.arange(40.0).reshape(20, 2), np.arange(20)
+
+    def labels(workers):
+        shares = Shared().split(y, workers, 0)
+        made = [Batches(x[s], y[s], 6, np.random.default_rng([0, i])) for i, s in enumerate(shares)]
+        return [[next(b).y.tolist() for _ in range(9)] for b in made]
+
+    assert labels(4)[:3] == labels(3)
+    assert labels(3)[0] != labels(3)[1]
+
+
+def test_null_batches_have_shape_and_no_memory():
+    batches = NullBatches(64, 32)
+    batch = next(batches)
+    assert batch is next(batches)
+    assert batch.x.shape == (32, 64)
+    assert batch.x.dtype == np.float32
+    assert batch.y.shape == (32,)
+    assert batch.y.dtype == np.int64
+    assert batch.samples == 32
+    assert batch.x.strides == (0, 0)
+    assert batch.y.strides == (0,)
+    assert not batch.x.any()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: made(5, 0), "batch_size=0"),
+        (lambda: made(5, 2.5), "batch_size=2.5"),
+        (lambda: Batches(np.zeros((3, 2)), np.zeros(2), 1, np.random.default_rng(0)), "3 samples and y has 2"),
+        (lambda: Batches(np.zeros((0, 2)), np.zeros(0), 1, np.random.default_rng(0)), "at least 1"),
+        (lambda: NullBatches(0, 3), "features=0"),
+    ],
+)
+def test_bad_input(make, says):
+    with pytest.raises(BadInput, match=says):
+        make()

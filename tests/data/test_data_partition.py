@@ -1,0 +1,100 @@
+"""Who trains on what: nobody goes empty, nothing is dealt twice, the seed decides."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.data import ByLabel, BySize, Even, Shared, partition_by_name
+from labkit.errors import BadInput
+
+EXCLUSIVE = st.one_of(
+    st.just(Even()),
+    st.builds(ByLabel, alpha=st.floats(0.001, 100)),
+    st.builds(BySize, skew=st.floats(0, 10)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(how=EXCLUSIVE, n=st.integers(1, 200), data=st.data(), seed=st.integers(0, 99), classes=st.integers(1, 6))
+def test_every_sample_exactly_once_and_nobody_empty(how, n, data, seed, classes):
+    workers = data.draw(st.integers(1, n))
+    labels = np.random.default_rng(seed).integers(classes, size=n)
+    shares = how.split(labels, workers, seed)
+    assert len(shares) == workers
+    assert sorted(np.concatenate(shares)) == list(range(n))
+    assert min(len(s) for s in shares) >= 1
+    again = how.split(labels, workers, seed)
+    assert all(np.array_equal(a, b) for a, b in zip(shares, again))
+
+
+@given(n=st.integers(1, 500), workers=st.integers(1, 40))
+def test_even_sizes_differ_by_at_most_one(n, workers):
+    if workers > n:
+        with pytest.raises(BadInput, match=f"{n} samples for {workers} workers"):
+            Even().split(n, workers, 0)
+        return
+    sizes = [len(s) for s in Even().split(n, workers, 0)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_ten_thousand_batches_over_ten_workers_are_a_thousand_each():
+    assert [len(s) / 32 for s in Even().split(10_000 * 32, 10, seed=3)] == [1000.0] * 10
+
+
+def test_even_mixes_and_depends_on_the_seed():
+    first = Even().split(1000, 4, 0)[0]
+    assert 400 < first.mean() < 600
+    assert not np.array_equal(first, Even().split(1000, 4, 1)[0])
+
+
+def test_alpha_decides_how_unequal_the_labels_are():
+    labels = np.arange(4000) % 10
+
+    def purity(alpha):
+        shares = ByLabel(alpha).split(labels, 8, seed=0)
+        return np.mean([np.bincount(labels[s], minlength=10).max() / len(s) for s in shares])
+
+    assert purity(1e6) < 0.12 < 0.4 < purity(0.05)
+
+
+def test_sizes_follow_the_weights():
+    assert list(BySize(skew=1.0).sizes(1100, 3)) == [600, 300, 200]
+    assert list(BySize(skew=0.0).sizes(10, 3)) == [4, 3, 3]
+    assert list(BySize(weights=(1, 3)).sizes(400, 2)) == [100, 300]
+    assert list(BySize(weights=(1e-300, 1e300, 1)).sizes(10, 3)) == [1, 8, 1]
+
+
+def test_shared_gives_everything_to_everybody():
+    assert all(np.array_equal(s, np.arange(5)) for s in Shared().split(5, 9, 0))
+
+
+def test_names():
+    assert partition_by_name("even") == Even()
+    assert partition_by_name("by-label") == ByLabel(0.5)
+    assert partition_by_name("by-label:0.1") == ByLabel(0.1)
+    assert partition_by_name("by-size:2") == BySize(2.0)
+    assert partition_by_name("shared") == Shared()
+    assert partition_by_name(BySize(3.0)) == BySize(3.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: partition_by_name("evn"), "Did you mean 'even'"),
+        (lambda: partition_by_name("even:2"), "takes no number"),
+        (lambda: partition_by_name("by-label:x"), "by-label:ALPHA"),
+        (lambda: partition_by_name("by-label:-1"), "alpha=-1.0 is not allowed"),
+        (lambda: BySize(weights=(1, -1)), "finite numbers above 0"),
+        (lambda: BySize(weights=(1, 2)).split(10, 3, 0), "2 weights for 3 workers"),
+        (lambda: ByLabel().split(10, 2, 0), "needs class labels"),
+        (lambda: ByLabel().split(np.zeros((10, 1)), 2, 0), "needs class labels"),
+        (lambda: Even().split(10, 0, 0), "workers=0 is not allowed"),
+        (lambda: Even().split(10, 2, -1), "seed=-1 is not allowed"),
+        (lambda: ByLabel().split(np.zeros(3, int), 4, 0), "3 samples for 4 workers"),
+        (lambda: Shared().split(0, 4, 0), "no samples"),
+    ],
+)
+def test_bad_input(make, says):
+    with pytest.raises(BadInput, match=says):
+        make()

@@ -1,0 +1,173 @@
+"""Your own data: what is good arrives unchanged, what is bad is named."""
+
+import numpy as np
+import pytest
+
+from labkit.data import from_arrays, from_csv
+from labkit.errors import BadInput
+
+X = np.arange(40.0).reshape(20, 2)
+Y = np.arange(20) % 3
+
+
+def test_arrays_are_split_and_standardised():
+    made = from_arrays(X, Y, dtype="float64", seed=4)
+    assert (made.n_train, made.n_test, made.classes, made.features) == (16, 4, 3, 2)
+    assert np.allclose(made.x_train.mean(axis=0), 0)
+    rows = np.concatenate([made.raw(made.x_train), made.raw(made.x_test)])
+    labels = np.concatenate([made.y_train, made.y_test])
+    order = np.argsort(rows[:, 0])
+    assert np.allclose(rows[order], X)
+    assert np.array_equal(labels[order], Y)
+
+
+def test_a_given_test_part_is_kept_and_does_not_leak():
+    made = from_arrays(X, Y, x_test=X[:5] + 1000, y_test=[0, 1, 2, 2, 3], dtype="float64")
+    assert (made.n_train, made.n_test, made.classes) == (20, 5, 4)
+    assert np.allclose(made.mean, X.mean(axis=0))
+    assert np.allclose(made.raw(made.x_test), X[:5] + 1000)
+
+
+def test_the_callers_arrays_stay_the_callers():
+    x = X.copy()
+    made = from_arrays(x, Y, x_test=x, y_test=Y, standardize=False, dtype="float64")
+    x[0, 0] = -1
+    assert made.x_train[0, 0] == 0
+
+
+def test_pictures_are_flattened():
+    made = from_arrays(np.arange(60).reshape(10, 2, 3), np.arange(10) % 2, standardize=False)
+    assert made.image_shape == (2, 3)
+    assert made.x_train.shape == (8, 6)
+    assert (np.diff(made.x_train, axis=1) == 1).all()
+
+
+def test_kinds_of_targets():
+    assert from_arrays(X, Y.astype(float), classes=5).y_train.dtype == np.int64
+    assert from_arrays(X, Y.astype(float), classes=5).outputs == 5
+    assert from_arrays(X, Y > 1).classes == 2
+    line = from_arrays(X, X[:, 0] / 2)
+    assert (line.classes, line.outputs, line.y_train.shape, line.y_train.dtype) == (None, 1, (16, 1), np.float32)
+    assert from_arrays(X, X / 2).outputs == 2
+
+
+@pytest.mark.parametrize("value", [7.0, 0.1, 1e9 + 0.1])
+def test_a_constant_feature_becomes_zero(value):
+    made = from_arrays(np.column_stack([X, np.full(20, value)]), Y, dtype="float64")
+    assert made.scale[2] == 1
+    assert np.abs(made.x_train[:, 2]).max() < 1e-6
+
+
+def with_cell(value, row=3, column=1):
+    x = X.copy()
+    x[row, column] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"x": with_cell(np.nan)}, "x is nan at row 3, column 1"),
+        ({"x": with_cell(-np.inf, 0, 0)}, "x is -inf at row 0, column 0"),
+        ({"x": X[:, 0]}, r"x has shape \(20,\)"),
+        ({"x": X.reshape(20, 1, 1, 2)}, r"must be \(samples, features\)"),
+        ({"x": X[:0], "y": Y[:0]}, "x is empty"),
+        ({"x": [[1, 2], [3]]}, "different lengths"),
+        ({"x": X.astype(object)}, "dtype object"),
+        ({"x": X.astype(str)}, "must hold real numbers"),
+        ({"x": X + 1j}, "dtype complex128"),
+        ({"y": Y[:-1]}, "y has 19 rows for 20 samples"),
+        ({"y": np.where(Y == 2, 5, Y), "classes": 3}, "y at row 2 .* is 5; labels are whole numbers from 0 to 2"),
+        ({"y": Y - 1}, "y at row 0 .* is -1"),
+        ({"y": Y + 0.5, "classes": 4}, "is 0.5; labels are whole"),
+        ({"y": np.where(Y == 1, np.nan, Y), "classes": 3}, "y at row 1 .* is nan"),
+        ({"y": np.where(Y == 1, np.nan, Y)}, "y is nan at row 1"),
+        ({"y": np.eye(3, dtype=int)[Y]}, "one whole number a sample"),
+        ({"y": Y * 1000}, "regression give y as floats"),
+        ({"y": [["a"]] * 20}, "y has dtype"),
+        ({"classes": 1}, "classes=1 is not allowed"),
+        ({"x_test": X}, "belong together"),
+        ({"x_test": X[:, :1], "y_test": Y}, "x_test has 1 features and x has 2"),
+        ({"x_test": X, "y_test": Y / 2}, "differ in kind"),
+        ({"x": X[:1], "y": Y[:1]}, "There is 1 sample"),
+        ({"x": X * 1e300}, "too large for float32"),
+        ({"x": X * 1e38, "standardize": False}, "too large for float32; .*float64"),
+        ({"y": X[:, 0] * 1e40}, "too large for float32"),
+    ],
+)
+def test_bad_arrays(arguments, says):
+    with pytest.raises(BadInput, match=says):
+        from_arrays(**{"x": X, "y": Y, **arguments})
+
+
+@pytest.fixture
+def csv(tmp_path):
+    def write(text, encoding="utf-8"):
+        path = tmp_path / "flowers.csv"
+        path.write_bytes(text.encode(encoding))
+        return path
+
+    return write
+
+
+WORDS = "a,b,kind\n1,2,rose\n3,4,iris\n5,6,rose\n7,8,daisy\n"
+
+
+def test_csv_with_words_for_labels(csv):
+    made = from_csv(csv(WORDS), standardize=False, test_fraction=0.25)
+    assert made.extra == {"class_names": ("daisy", "iris", "rose"), "feature_names": ("a", "b")}
+    assert (made.name, made.classes, made.n_train, made.n_test) == ("flowers", 3, 3, 1)
+    pairs = zip(np.concatenate([made.x_train, made.x_test])[:, 0], np.concatenate([made.y_train, made.y_test]))
+    assert {int(x): int(y) for x, y in pairs} == {1: 2, 3: 1, 5: 2, 7: 0}
+
+
+def test_csv_headers_targets_and_delimiters(csv):
+    plain = from_csv(csv("0,1.5,2\n1,2.5,3\n\n0,3.5,4\n"), target=0, standardize=False)
+    assert (plain.features, plain.classes, plain.n_train + plain.n_test, plain.extra) == (2, 2, 3, {})
+    named = from_csv(csv("\ufeffk;a\n0;1\n1;2\n"), target="k", delimiter=";")
+    assert (named.features, named.extra) == (1, {"feature_names": ("a",)})
+    years = from_csv(csv("1999,2000,0\n1,2,0\n3,4,1\n5,6,1\n"), header=True)
+    assert years.n_train + years.n_test == 3
+    first_label_is_a_word = from_csv(csv("1,2,rose\n3,4,iris\n"))
+    assert first_label_is_a_word.n_train + first_label_is_a_word.n_test == 2
+    line = from_csv(csv("1,2\n3,4\n5,7\n"), regression=True, standardize=False)
+    assert sorted(np.concatenate([line.y_train, line.y_test])[:, 0]) == [2, 4, 7]
+    assert line.classes is None
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "says"),
+    [
+        ("a,b,k\n1,2,0\n1,x,0\n", {}, "line 3, 'b': 'x' is not allowed; it must be a finite number"),
+        ("a,b,k\n1,,0\n1,2,0\n", {}, "line 2, 'b': ''"),
+        ("1,2,0\n1,nan,0\n", {}, "line 2, 'column 1': 'nan'"),
+        ("1,,0\n1,2,0\n", {}, "line 1, 'column 1': ''"),
+        ("a,b,k\n1,2,0\n1,2\n", {}, "line 3 has 2 cells; the first line has 3"),
+        ('a,b,k\n"1\n",2,0\n1,2,3,4\n', {}, "line 4 has 4 cells"),
+        ("", {}, "empty"),
+        ("a,b\n", {}, "no samples"),
+        ("a\n1\n", {}, "one column"),
+        (WORDS, {"target": "knd"}, "Did you mean 'kind'"),
+        (WORDS, {"target": 3}, "columns 0 to 2"),
+        (WORDS, {"target": "kind", "header": False}, "header=False"),
+        (WORDS, {"header": "perhaps"}, "header='perhaps'"),
+        (WORDS, {"delimiter": ",,"}, "delimiter=',,'"),
+        (WORDS, {"regression": True}, "line 2, 'kind': 'rose'"),
+        (WORDS, {"classes": 2}, "is 2; labels are whole numbers from 0 to 1"),
+        ("1,2,rose\n3,4,\n", {}, "line 2, 'column 2' is empty"),
+        ("1,2,0.5\n3,4,1\n", {}, "line 1, 'column 2': '0.5' is no label"),
+        ("1,2,0\n3,4,1\n", {"regression": True, "classes": 2}, "contradict"),
+    ],
+)
+def test_bad_csv(csv, text, options, says):
+    with pytest.raises(BadInput, match=says):
+        from_csv(csv(text), **options)
+
+
+def test_files_that_cannot_be_read(tmp_path, csv):
+    with pytest.raises(BadInput, match=r"nothing.csv' cannot be read: No such file"):
+        from_csv(tmp_path / "nothing.csv")
+    with pytest.raises(BadInput, match="cannot be read"):
+        from_csv(tmp_path)
+    with pytest.raises(BadInput, match="not a CSV file in UTF-8"):
+        from_csv(csv("é,1\n", encoding="utf-16"))
