@@ -66,7 +66,7 @@ def _plain_type(hint: Any) -> tuple[type, bool]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
         return _plain_type(inner[0])[0], len(inner) < len(typing.get_args(hint))
-    return (hint if isinstance(hint, type) else object), False
+    return (hint if isinstance(hint, type) and hint is not Any else object), False
 
 
 def describe(k: Knob) -> str:

@@ -52,5 +52,6 @@ class Predictor:
 
 def load(path: str | Path) -> Predictor:
     """A model that `Predictor.save` wrote."""
-    loaded = nn.load_model(path)
-    return Predictor(None, loaded.params, network=loaded.network, mean=loaded.arrays["mean"], scale=loaded.arrays["scale"])
+    network, parameters, about = nn.load_model(path)
+    arrays = about["arrays"]
+    return Predictor(None, parameters, network=network, mean=arrays["mean"], scale=arrays["scale"])

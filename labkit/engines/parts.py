@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from ..errors import BadInput, nearest
 from ..roles.gradient import Model
 from ..roles.judge import Budget, Judge
 from ..roles.layout import Layout, RoleSpec
-from ..roles.shard import Shard
+from ..roles.messages import Joined, Left, Look, Snapshot
+from ..roles.shard import Limits, Shard
 from ..trace.recorder import Recorder
 
 __all__ = ["Plan", "batch_maker", "build_parts", "check_factor", "find_role", "local_data", "make_plan", "split"]
@@ -27,11 +29,18 @@ class Plan:
     strategy: Any
     layout: Layout
     budget: Budget
+    limits: Limits
     seed: int
+    batch_size: int
+    timing_only: bool
     norms_every: int
     record: bool = True
 
-    @property
+    def without_data(self) -> Plan:
+        """The plan as roles in other processes get it: what is in the data, they are given apart."""
+        return replace(self, problem=None)
+
+    @cached_property
     def role_ids(self) -> dict[str, int]:
         """Each role's number in the trace."""
         return {role.name: i for i, role in enumerate(self.layout.roles)}
@@ -48,9 +57,12 @@ class Plan:
     @property
     def message_kinds(self) -> tuple[type, ...]:
         """What may be said in this run: the strategy's messages, then the engine's own."""
-        from ..roles.messages import Joined, Left, Look, Snapshot
-
         return (*self.strategy.messages, Look, Snapshot, Joined, Left)
+
+    @cached_property
+    def message_set(self) -> frozenset[type]:
+        """What a role may say."""
+        return frozenset((*self.strategy.messages, Look))
 
 
 def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, seed: int | None, record: bool) -> Plan:
@@ -69,17 +81,20 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
                 "workers or partition='shared'."
             )
     every = 1 if cluster.paced else 10
-    return Plan(problem, strategy, layout, budget, problem.seed, every if record else 0, record)
+    return Plan(
+        problem, strategy, layout, budget, budget.limits(problem), problem.seed, problem.batch_size, problem.timing_only,
+        every if record else 0, record,
+    )  # fmt: skip
 
 
 def batch_maker(
-    problem: Any, share: tuple[np.ndarray, np.ndarray] | None
+    plan: Plan, share: tuple[np.ndarray, np.ndarray] | None
 ) -> Callable[[np.random.Generator], Iterator[Any]]:
     """What `ctx.batches()` calls with the role's stream."""
-    if problem.timing_only or share is None:
-        return lambda rng: iter(NullBatches(1, problem.batch_size))
+    if plan.timing_only or share is None:
+        return lambda rng: iter(NullBatches(1, plan.batch_size))
     x, y = share
-    return lambda rng: iter(Batches(x, y, problem.batch_size, rng))
+    return lambda rng: iter(Batches(x, y, plan.batch_size, rng))
 
 
 def build_parts(
@@ -88,9 +103,10 @@ def build_parts(
 ) -> tuple[Any, ...]:
     """The parts of one role, in the order in which its method takes them: model, shard, or the chief's judge.
 
-    `objective`: one for each process (roles in one process compute one after the other). `start`: the first weights of the whole model (needed by roles with a shard), `test`: held-out data (needed by the chief).
+    `objective`: it keeps buffers, so one for each thread. `start`: the first weights of the whole model (needed by roles with a
+    shard), `test`: held-out data (needed by the chief).
     """
-    strategy, problem, limits = plan.strategy, plan.problem, plan.budget.limits(plan.problem)
+    strategy = plan.strategy
     parts: list[Any] = []
     if spec.computes:
         parts.append(
@@ -99,19 +115,21 @@ def build_parts(
                 norms_every=plan.norms_every,
             )  # fmt: skip
         )
+    observed = spec.name in plan.layout.observed
     if spec.shard is not None and spec.part is not None:
         assert start is not None
         values = start[spec.part]
         parts.append(
             Shard(
                 spec.shard, spec.part, values if values.strides == (0,) else values.copy(), strategy.optimizer, strategy.schedule,
-                recorder, clock, plan.role_ids, limits, weight_decay=strategy.weight_decay,
-                eval_every=0 if problem.timing_only else strategy.eval_every, watcher=watcher if spec.name in plan.layout.observed else None,
+                recorder, clock, plan.role_ids, plan.limits, weight_decay=strategy.weight_decay,
+                eval_every=strategy.eval_every if observed and not plan.timing_only else 0, watcher=watcher,
             )  # fmt: skip
         )
     if spec.kind == "chief":
-        x, y = test if test is not None and not problem.timing_only else (None, None)
-        parts.append(Judge(objective, x, y, plan.budget, limits, plan.layout.observed, recorder, clock))
+        x, y = test if test is not None and not plan.timing_only else (None, None)
+        shards = sum(role.shard is not None for role in plan.layout.roles)
+        parts.append(Judge(objective, x, y, plan.budget, plan.limits, plan.layout.observed, shards, recorder, clock))
     return tuple(parts)
 
 

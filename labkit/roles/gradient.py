@@ -94,6 +94,13 @@ class Model:
         counters.computed = counters.handed = step + 1
         self.recorder.drop(EVERYONE, self.clock(), self.recorder.role, self.recorder.incarnation, step, 1, CANCELLED)
 
+    def discard(self, gradient: Gradient) -> None:
+        """A gradient was computed, but its result came too late to be used."""
+        counters = self.recorder.counters
+        counters.handed = max(counters.handed, gradient.step + 1)
+        me = self.recorder
+        me.drop(EVERYONE, self.clock(), me.role, me.incarnation, gradient.step, 1, CANCELLED)
+
     def _buffer(self, like: np.ndarray) -> np.ndarray:
         """A parameter-sized buffer that nobody else refers to: a gradient's memory is reused once the gradient is gone."""
         if like.strides == (0,):

@@ -20,7 +20,7 @@ from .context import Context
 from .messages import Look, Snapshot
 from .shard import Limits
 
-__all__ = ["Budget", "Judge", "next_snapshot"]
+__all__ = ["Budget", "Judge", "all_full", "next_snapshot"]
 
 REST = 19
 
@@ -80,16 +80,17 @@ class Judge:
 
     def __init__(
         self, objective: Any, x: np.ndarray | None, y: np.ndarray | None, budget: Budget, limits: Limits,
-        owners: tuple[str, ...], recorder: Recorder, clock: Callable[[], int],
+        owners: tuple[str, ...], shards: int, recorder: Recorder, clock: Callable[[], int],
     ):  # fmt: skip
         self.objective, self.x, self.y, self.budget, self.limits = objective, x, y, budget, limits
-        self.owners, self.recorder, self.clock = owners, recorder, clock
+        self.owners, self.shards, self.recorder, self.clock = owners, shards, recorder, clock
         self.verdict: str | None = None
         self.hurry: str | None = None
         self.parameters: np.ndarray | None = None
         self.update = 0
         self.loss = self.accuracy = None
         self._queues: dict[int, deque[Snapshot]] = {}
+        self._full: set[int] = set()  # shards that have applied all that the budget allows
 
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
         """Measure the model that the shards' snapshots make up, and decide."""
@@ -114,6 +115,13 @@ class Judge:
             return "samples" if self.limits.samples == self.budget.samples else "epochs"
         return (self.hurry or "seconds") if final else None
 
+    def take(self, snapshot: Snapshot) -> None:
+        """Sort in what a shard sent."""
+        if self.limits.reached(snapshot.version, snapshot.samples):
+            self._full.add(snapshot.shard)
+        if len(snapshot.values):
+            self._queues.setdefault(snapshot.shard, deque()).append(snapshot)
+
     def state(self) -> dict[str, Any]:
         """What the chief saves: the evaluated parameters and which update they are."""
         return {"parameters": self.parameters, "update": self.update, "loss": self.loss, "accuracy": self.accuracy}
@@ -133,7 +141,7 @@ async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
         arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now))
         if arrived is None:
             return await _final_snapshot(ctx, judge)
-        judge._queues.setdefault(arrived.shard, deque()).append(arrived)
+        judge.take(arrived)
         if len(judge._queues) == len(judge.owners) and all(judge._queues.values()):
             return tuple(queue.popleft() for _, queue in sorted(judge._queues.items()))
 
@@ -144,6 +152,15 @@ async def _final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
         ctx.send(owner, Look(final=True))
     while len(last) < len(judge.owners):
         arrived = await ctx.recv(Snapshot)
-        if arrived.final:
+        if arrived is not None and arrived.final:
             last[arrived.shard] = arrived
     return tuple(last[shard] for shard in sorted(last))
+
+
+async def all_full(ctx: Context, judge: Judge) -> None:
+    """If the budget of updates or samples ended the run: wait until every shard (every replica, too) has applied it all."""
+    while judge.verdict in ("updates", "samples", "epochs") and len(judge._full) < judge.shards:
+        arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now))
+        if arrived is None:
+            return
+        judge.take(arrived)

@@ -1,4 +1,4 @@
-"""Mini-batches: without replacement within an epoch, from the worker's own stream, never overwritten."""
+"""Mini-batches: all of one size, without replacement within an epoch, from the worker's own stream, never overwritten."""
 
 import numpy as np
 import pytest
@@ -15,18 +15,34 @@ def made(n, size, seed=0):
 
 
 @settings(max_examples=60, deadline=None)
-@given(n=st.integers(1, 60), size=st.integers(1, 70), seed=st.integers(0, 9))
-def test_every_sample_exactly_once_an_epoch(n, size, seed):
+@given(n=st.integers(1, 60), size=st.integers(1, 150), seed=st.integers(0, 9))
+def test_full_batches_cut_from_a_row_of_permutations(n, size, seed):
+    """Oracle: the stream shuffles one index array again and again; batches are that endless row, cut into pieces."""
     x, batches = made(n, size, seed)
-    for epoch in range(3):
-        seen = []
-        while len(seen) < n:
-            batch = next(batches)
-            assert batch.epoch == epoch
-            assert batch.samples == len(batch.x) == len(batch.y) == min(size, n - len(seen))
-            assert np.array_equal(batch.x, x[batch.y])
-            seen += batch.y.tolist()
-        assert sorted(seen) == list(range(n))
+    rng, order, row = np.random.default_rng(seed), np.arange(n), []
+    for k in range(9):
+        while len(row) < (k + 1) * size:
+            rng.shuffle(order)
+            assert sorted(order) == list(range(n))
+            row += order.tolist()
+        batch = next(batches)
+        assert batch.y.tolist() == row[k * size : (k + 1) * size]
+        assert batch.samples == len(batch.x) == len(batch.y) == size
+        assert batch.epoch == k * size // n
+        assert np.array_equal(batch.x, x[batch.y])
+
+
+def test_no_epoch_is_shuffled_before_it_is_needed():
+    class Counting:
+        shuffles = 0
+
+        def shuffle(self, order):
+            self.shuffles += 1
+
+    x, rng = np.zeros((8, 1)), Counting()
+    batches = Batches(x, np.zeros(8), 4, rng)
+    assert rng.shuffles == 0
+    assert [(next(batches).epoch, rng.shuffles) for _ in range(5)] == [(0, 1), (0, 1), (1, 2), (1, 2), (2, 3)]
 
 
 def test_each_epoch_has_an_order_of_its_own():

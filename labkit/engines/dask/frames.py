@@ -1,14 +1,14 @@
 """Messages as bytes, without pickle: what arrives can be wrong, but it can never run code.
 
-Law: a frame is a header of 48 bytes, then `meta`, then `payload`. The payload is the raw bytes of the message's arrays, in
-the order of its fields, each starting at a multiple of 16. Everything else is meta: first one struct with the fields
+Law: a frame is a header of 48 bytes, then `meta`, then `payload`. The payload is the raw bytes of the message's arrays,
+in the order of its fields, each starting at a multiple of 16. Everything else is meta: first one struct with the fields
 that are declared int or float, then the other fields, each behind a tag of one byte. A message that may not be said is
-the sender's mistake (`RoleError`, by field); bytes that say nothing are the connection's (`FrameError`), and no length is
-believed before it is checked against the bytes that are there.
+the sender's mistake (`RoleError`, by field); bytes that say nothing are the connection's (`FrameError`), and no length
+is believed before it is checked against the bytes that are there.
 
     header   magic+version 4s | kind u16 | category u8 | flags u8 | meta bytes u32 | padding u32
              sequence u64 | sent_ns i64 | computed u64 | payload bytes u64          (little-endian)
-    meta     mask u64, one bit per number that is not what it was declared as | the numbers | tagged values | those of the mask
+    meta     mask u64, a bit per number that is not what it was declared as | the numbers | values | those of the mask
     value    N | T | F | i int64 | d float64 | s length u32, UTF-8 | t count u32, values | a length u16, array
     array    length of the dtype's code u8 | the code ("<f4") | shape, u64 each
 """
@@ -27,7 +27,7 @@ import numpy as np
 from ...errors import LabkitError, RoleError
 from ...roles.messages import Message, field_names
 
-__all__ = ["ALIGN", "GOODBYE", "HEADER", "MAGIC", "MAX_FRAME", "Codec", "FrameError", "lay_out", "read_header"]
+__all__ = ["ALIGN", "GOODBYE", "HEADER", "MAGIC", "MAX_FRAME", "Codec", "FrameError", "read_header"]
 
 MAGIC = b"LKF1"
 HEADER = struct.Struct("<4sHBBIIQqQQ")
@@ -37,9 +37,10 @@ MAX_FRAME = 2 << 30  # bytes of meta and payload together
 _DEPTH = 32  # tuples within tuples
 _CACHED = 512  # array descriptions remembered
 _DTYPE = re.compile(r"[|<>][biufcmMSUV]\d+(\[\w+\])?")
-_TYPES = {int: "q", float: "d", "int": "q", "float": "d"}
-_U16, _U32, _INT, _FLOAT, _MASK = (struct.Struct("<" + code) for code in "HIqdQ")
+_TYPES: dict[Any, str] = {int: "q", float: "d", "int": "q", "float": "d"}
+_U16, _U32, _INT, _FLOAT = (struct.Struct("<" + code) for code in "HIqd")
 _NONE, _TRUE, _FALSE, _INTEGER, _REAL, _TEXT, _TUPLE, _ARRAY = b"NTFidsta"
+_UNFAMILIAR: tuple[list[Any], int] = ([], -1)
 _ALLOWED = "a message is made of numbers, strings, booleans, None, NumPy arrays and tuples of them"
 
 
@@ -47,30 +48,15 @@ class FrameError(LabkitError, ValueError):
     """Bytes that are no frame: whoever sent them is not a labkit role of this version, or the connection is broken."""
 
 
-def read_header(buffer: Any, offset: int, max_frame: int = MAX_FRAME) -> tuple[int, int, int, int, int, int, int, int, int]:
-    """(kind, category, flags, meta, padding, sequence, sent_ns, computed, payload) from 48 bytes; else `FrameError`."""
-    magic, *fields = HEADER.unpack_from(buffer, offset)
-    _, _, flags, meta, padding, _, _, _, payload = fields
+def read_header(buffer: Any, offset: int, max_frame: int = MAX_FRAME) -> tuple[Any, ...]:
+    """The header's fields in their order, from 48 bytes; `FrameError` if they are no header."""
+    fields = HEADER.unpack_from(buffer, offset)
+    magic, _, _, flags, meta, padding, _, _, _, payload = fields
     if magic != MAGIC or flags > GOODBYE or meta % ALIGN or padding > payload:
         raise FrameError(f"no frame starts with {bytes(buffer[offset : offset + 8])!r}")
     if meta + payload > max_frame:
         raise FrameError(f"a header announces {meta + payload:,} bytes; a frame has at most {max_frame:,}")
-    return tuple(fields)  # type: ignore[return-value]
-
-
-def lay_out(arrays: list[np.ndarray]) -> tuple[list[Any], int, int]:
-    """(the payload's pieces in order, its bytes, the bytes of them that are padding)."""
-    pieces: list[Any] = []
-    total = padding = 0
-    for array in arrays:
-        if total % ALIGN and array.size:
-            gap = -total % ALIGN
-            pieces.append(bytes(gap))
-            padding += gap
-            total += gap
-        pieces.append(array)
-        total += array.size
-    return pieces, total, padding
+    return fields
 
 
 class _Plan:
@@ -78,16 +64,18 @@ class _Plan:
     what it was declared as travels tagged."""
 
     def __init__(self, index: int, kind: type[Message]) -> None:
-        declared = {f.name: f.type for f in dataclasses.fields(kind)}
+        # Annotations may be strings; resolving them would need names that a notebook may not have. "int" is enough.
+        codes: dict[str, str] = {f.name: _TYPES.get(f.type, "") for f in dataclasses.fields(kind)}
         names = field_names(kind)
         self.index = index
         self.kind = kind
-        # Annotations may be strings; resolving them would need names that a notebook may not have. "int" is enough.
-        self.numbers = tuple(name for name in names if _TYPES.get(declared[name], "") != "")[:64]  # type: ignore[call-overload]
+        self.numbers = tuple(name for name in names if codes[name])[:64]
         self.others = tuple(name for name in names if name not in self.numbers)
-        codes = "".join(_TYPES[declared[name]] for name in self.numbers)  # type: ignore[index]
-        self.types = [int if code == "q" else float for code in codes]
-        self.struct = struct.Struct("<Q" + codes)
+        self.types = [int if codes[name] == "q" else float for name in self.numbers]
+        self.struct = struct.Struct("<Q" + "".join(codes[name] for name in self.numbers))
+        # What follows the numbers in meta, where that describes arrays only -> (field, dtype, shape, start) and the
+        # payload's bytes. Most messages of a run look like the one before.
+        self.familiar: dict[bytes, tuple[list[tuple[str, np.dtype, tuple[int, ...], int]], int]] = {}
 
 
 class Codec:
@@ -96,13 +84,12 @@ class Codec:
     def __init__(self, kinds: Sequence[type[Message]]) -> None:
         self.kinds = tuple(kinds)
         self._plans = tuple(_Plan(index, kind) for index, kind in enumerate(self.kinds))
-        self._by_kind = {plan.kind: plan for plan in self._plans}
+        self._by_kind: dict[type, _Plan] = {plan.kind: plan for plan in self._plans}
         self._described: dict[tuple[np.dtype, tuple[int, ...]], bytes] = {}
-        self._understood: dict[bytes, tuple[np.dtype, tuple[int, ...], int]] = {}
 
     def index(self, message: object, sender: str) -> int:
         """The number of the message's kind; `RoleError` in `sender`'s name if it is not listed."""
-        plan = self._by_kind.get(message.__class__)  # type: ignore[call-overload]
+        plan = self._by_kind.get(message.__class__)
         if plan is None:
             listed = ", ".join(kind.__name__ for kind in self.kinds)
             raise RoleError(f"{sender} sends {type(message).__name__}, which is not listed in messages = ({listed})")
@@ -115,24 +102,20 @@ class Codec:
         """
         plan = self._by_kind[message.__class__]
         values = [getattr(message, name) for name in plan.numbers]
-        arrays: list[np.ndarray] = []
-        late: list[str] = []
-        if list(map(type, values)) == plan.types:
-            mask = 0
-        else:
+        mask, names, arrays = 0, plan.others, list[np.ndarray]()
+        if list(map(type, values)) != plan.types:
             mask, values, late = _sort_out(plan, values)
+            names = (*names, *late)
         try:
             out = [plan.struct.pack(mask, *values)]
         except struct.error:
             for name, value in zip(plan.numbers, values):
                 _check_int(plan.kind, name, value)
             raise
-        for name in (*plan.others, *late) if late else plan.others:
+        for name in names:
             value = getattr(message, name)
-            if value.__class__ is np.ndarray:
-                self._put_array(plan.kind, name, value, out, arrays)
-            else:
-                self._put(plan.kind, name, value, out, arrays, 0)
+            put = self._put_array if value.__class__ is np.ndarray else self._put
+            put(plan.kind, name, value, out, arrays)
         meta = b"".join(out)
         return meta + bytes(-len(meta) % ALIGN), arrays
 
@@ -145,9 +128,11 @@ class Codec:
             described = self._described[key] = _describe(kind, name, value)
         out.append(described)
         flat = value if value.flags.c_contiguous else np.ascontiguousarray(value)
-        arrays.append(flat.reshape(-1).view(np.uint8))
+        arrays.append((flat if flat.ndim == 1 else flat.reshape(-1)).view(np.uint8))
 
-    def _put(self, kind: type, name: str, value: Any, out: list[bytes], arrays: list[np.ndarray], depth: int) -> None:
+    def _put(
+        self, kind: type, name: str, value: Any, out: list[bytes], arrays: list[np.ndarray], depth: int = 0
+    ) -> None:
         if isinstance(value, np.generic):
             value = value.item()
         if value is None:
@@ -185,15 +170,12 @@ class Codec:
             message = object.__new__(plan.kind)
             own = message.__dict__
             own.update(zip(plan.numbers, values))
-            reader = _Reader(meta, plan.struct.size, payload, self._understood)
-            for name in plan.others:
-                own[name] = reader.value(0)
-            if mask:
-                for bit, name in enumerate(plan.numbers):
-                    if mask >> bit & 1:
-                        own[name] = reader.value(0)
-            if len(meta) - reader.at >= ALIGN or reader.offset != len(payload) or mask >> len(plan.numbers):
-                raise FrameError(f"a {plan.kind.__name__} ends before its frame does")
+            arrays, nbytes = plan.familiar.get(bytes(meta[plan.struct.size :]), _UNFAMILIAR)
+            if nbytes == len(payload) and not mask:
+                for name, dtype, shape, start in arrays:
+                    own[name] = np.ndarray(shape, dtype, payload, start)
+            else:
+                self._read(plan, own, mask, meta, payload)
         except FrameError:
             raise
         except (IndexError, struct.error, ValueError, TypeError, OverflowError, MemoryError) as error:
@@ -202,14 +184,29 @@ class Codec:
         own["incarnation"] = incarnation
         return message
 
+    def _read(self, plan: _Plan, own: dict[str, Any], mask: int, meta: memoryview, payload: memoryview) -> None:
+        """Everything that is tagged, into `own`."""
+        reader = _Reader(meta, plan.struct.size, payload)
+        late = [name for bit, name in enumerate(plan.numbers) if mask >> bit & 1]
+        for name in (*plan.others, *late):
+            own[name] = reader.value(0)
+        if len(meta) - reader.at >= ALIGN or reader.offset != len(payload) or mask >> len(plan.numbers):
+            raise FrameError(f"a {plan.kind.__name__} ends before its frame does")
+        if not late and all(type(own[name]) is np.ndarray and own[name].size for name in plan.others):
+            if len(plan.familiar) >= _CACHED:
+                plan.familiar.clear()
+            arrays = [(n, own[n].dtype, own[n].shape, at) for n, at in zip(plan.others, reader.starts, strict=True)]
+            plan.familiar[bytes(meta[plan.struct.size :])] = arrays, len(payload)
+
 
 class _Reader:
     """Takes tagged values out of meta, and their arrays out of the payload, in order."""
 
-    __slots__ = ("at", "meta", "offset", "payload", "understood")
+    __slots__ = ("at", "meta", "offset", "payload", "starts")
 
-    def __init__(self, meta: memoryview, at: int, payload: memoryview, understood: dict[bytes, Any]) -> None:
-        self.meta, self.at, self.payload, self.offset, self.understood = meta, at, payload, 0, understood
+    def __init__(self, meta: memoryview, at: int, payload: memoryview) -> None:
+        self.meta, self.at, self.payload, self.offset = meta, at, payload, 0
+        self.starts: list[int] = []  # of the arrays, in the payload
 
     def value(self, depth: int) -> Any:
         tag = self.meta[self.at]
@@ -229,7 +226,7 @@ class _Reader:
             return tuple([self.value(depth + 1) for _ in range(count)])
         if tag == _NONE:
             return None
-        if tag == _TRUE or tag == _FALSE:
+        if tag in (_TRUE, _FALSE):
             return tag == _TRUE
         raise FrameError(f"a value of unknown type {tag}")
 
@@ -241,23 +238,17 @@ class _Reader:
         return self.meta[start:end]
 
     def _array(self) -> np.ndarray:
-        described = bytes(self._bytes(_U16.unpack(self._bytes(2))[0]))
-        known = self.understood.get(described)
-        if known is None:
-            known = _understand(described)
-            if len(self.understood) >= _CACHED:
-                self.understood.clear()
-            self.understood[described] = known
-        dtype, shape, nbytes = known
+        dtype, shape, nbytes = _understand(bytes(self._bytes(_U16.unpack(self._bytes(2))[0])))
         if not nbytes:
             return np.empty(shape, dtype)
         start = (self.offset + ALIGN - 1) & -ALIGN
         self.offset = start + nbytes
+        self.starts.append(start)
         return np.ndarray(shape, dtype, self.payload, start)
 
 
 def _sort_out(plan: _Plan, values: list[Any]) -> tuple[int, list[Any], list[str]]:
-    """(mask, values for the struct, fields that travel tagged): NumPy's numbers become plain, what is not as declared waits."""
+    """(mask, values for the struct, fields that travel tagged). NumPy's numbers become plain ones first."""
     mask, packed, late = 0, [], []
     for bit, (name, value, declared) in enumerate(zip(plan.numbers, values, plan.types)):
         if isinstance(value, np.generic):
@@ -272,14 +263,15 @@ def _sort_out(plan: _Plan, values: list[Any]) -> tuple[int, list[Any], list[str]
 
 def _check_int(kind: type, name: str, value: Any) -> None:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        raise RoleError(f"{kind.__name__}.{name} holds an int beyond 64 bits; whole numbers lie within -2**63 and 2**63 - 1.")
+        raise RoleError(f"{kind.__name__}.{name} holds an int beyond 64 bits; allowed: -2**63 to 2**63 - 1.")
 
 
 def _describe(kind: type, name: str, value: np.ndarray) -> bytes:
     dtype = value.dtype
     code = dtype.str
     if dtype.hasobject or not dtype.itemsize or not _DTYPE.fullmatch(code) or np.dtype(code) != dtype:
-        raise RoleError(f"{kind.__name__}.{name} holds an array of dtype {dtype}; arrays of numbers, booleans, times and strings travel.")
+        what = f"{kind.__name__}.{name} holds an array of dtype {dtype}"
+        raise RoleError(f"{what}; allowed: numbers, booleans, times and strings of fixed length.")
     body = bytes([len(code)]) + code.encode() + struct.pack(f"<{value.ndim}Q", *value.shape)
     return b"a" + _U16.pack(len(body)) + body
 

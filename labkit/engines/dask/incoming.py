@@ -14,6 +14,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ...errors import BadInput
 from ...roles.messages import Message
 from .frames import GOODBYE, HEADER, FrameError, read_header
 from .pool import BufferPool
@@ -30,8 +31,8 @@ _HELLO_MAGIC = b"LKH1"
 class Delivered:
     """A message that has arrived, and what its frame said.
 
-    `nbytes`: of its arrays. `sent_ns`: the sender's engine time, `received_ns`: the receiver's. `computed`: gradients the
-    sender had computed so far.
+    `nbytes`: of its arrays. `sent_ns`: the sender's engine time, `received_ns`: the receiver's. `computed`: gradients
+    the sender had computed so far.
     """
 
     message: Message
@@ -45,7 +46,10 @@ class Delivered:
 
 
 class Hello(NamedTuple):
-    """The first words on a connection: who speaks, for which run, to whom, and where the speaker can be answered."""
+    """The first words on a connection: who speaks, for which run, to whom, and where the speaker can be answered.
+
+    The address matters when a role was restarted: it speaks before the news of it has reached everybody.
+    """
 
     run: str
     sender: str
@@ -55,11 +59,11 @@ class Hello(NamedTuple):
     incarnation: int
 
     def pack(self, secret: bytes) -> bytes:
-        """The hello as bytes; `ValueError` if it has more than `MAX_HELLO`."""
+        """The hello as bytes; `BadInput` if it has more than `MAX_HELLO`."""
         texts = [secret, *(text.encode() for text in (self.run, self.sender, self.to, self.host))]
         size = _HELLO.size + sum(map(len, texts))
         if size > MAX_HELLO:
-            raise ValueError(f"secret, run, names and host take {size} bytes together; at most {MAX_HELLO} are allowed")
+            raise BadInput(f"Secret, run, names and host take {size} bytes together; at most {MAX_HELLO} are allowed.")
         head = _HELLO.pack(_HELLO_MAGIC, size, *map(len, texts), self.port, self.incarnation)
         return head + b"".join(texts)
 
@@ -103,7 +107,7 @@ class Incoming:
         self._ahead = bytearray(MAX_HELLO)
         self._ahead_view = memoryview(self._ahead)
         self._start = self._stop = 0  # the part of the read-ahead that nobody has looked at
-        self.header: tuple[int, ...] | None = None
+        self.header: tuple[Any, ...] | None = None
         self.body: memoryview | None = None  # meta and payload of the frame that `header` announced
         self._size = self._filled = 0
 
@@ -112,7 +116,7 @@ class Incoming:
         ahead = self._ahead_view
         if self.body is None:
             room = len(ahead) - self._stop
-            count = self.sock.recv_into(ahead[self._stop :])
+            count = self.sock.recv_into(ahead[self._stop :] if self._stop else ahead)
             self._stop += count
         else:
             rest = self._size - self._filled
@@ -139,6 +143,9 @@ class Incoming:
         """Whether a whole frame is there, in `header` and `body`; `FrameError` if what is there is none."""
         if self.header is None:
             have = self._stop - self._start
+            if not have:
+                self._start = self._stop = 0
+                return False
             if have < HEADER.size:
                 self._ahead[:have] = self._ahead[self._start : self._stop]
                 self._start, self._stop = 0, have
@@ -149,12 +156,12 @@ class Incoming:
             return False
         return True
 
-    def _begin(self, header: tuple[int, ...], pool: BufferPool) -> None:
-        flags, sequence = header[2], header[5]
+    def _begin(self, header: tuple[Any, ...], pool: BufferPool) -> None:
+        _, _, _, flags, meta, _, sequence, _, _, payload = header
         if self.goodbye or sequence != self.sequence + 1:
             raise FrameError(f"frame {sequence} where {self.sequence + 1} is due" + " after a goodbye" * self.goodbye)
         self.goodbye = bool(flags & GOODBYE)
-        self.header, self.sequence, self._size = header, sequence, header[3] + header[8]
+        self.header, self.sequence, self._size = header, sequence, meta + payload
         try:
             self.body = memoryview(pool.take(self._size))[: self._size]  # type: ignore[arg-type]
         except MemoryError as error:
@@ -164,9 +171,10 @@ class Incoming:
         self._filled = self._start - start
         self.body[: self._filled] = self._ahead_view[start : self._start]
 
-    def take(self) -> tuple[tuple[int, ...], memoryview]:
+    def take(self) -> tuple[tuple[Any, ...], memoryview]:
         """The complete frame: (header, body). The next one may begin."""
         header, body = self.header, self.body
-        assert header is not None and body is not None
+        assert header is not None
+        assert body is not None
         self.header = self.body = None
         return header, body

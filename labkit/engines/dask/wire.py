@@ -13,9 +13,7 @@ living roles, nothing is under way.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import select
 import socket
 import time
 from collections import Counter, deque
@@ -24,9 +22,10 @@ from ssl import SSLContext
 
 from ...errors import BadInput, RoleError, nearest
 from ...roles.messages import Message
-from .frames import GOODBYE, HEADER, MAGIC, MAX_FRAME, Codec, FrameError, lay_out
+from .frames import GOODBYE, HEADER, MAGIC, MAX_FRAME, Codec, FrameError
 from .incoming import AGAIN, Delivered, Hello, Incoming
-from .outgoing import PATIENCE, READ, Outbound, Outgoing
+from .outgoing import BUFFER, PATIENCE, Outbound, Outgoing, lay_out
+from .poller import READ, Poller
 from .pool import BufferPool
 
 __all__ = ["Delivered", "Wire"]
@@ -39,28 +38,19 @@ _RECORDS = 1000  # refusals written down; a flood of strangers must not fill the
 class Wire:
     """All connections of one role.
 
-    `secret` and `run` are the same for all roles of a run. `clock()` is engine time in nanoseconds; it stamps frames and
-    decides nothing. `server_context` and `client_context` (both or none) encrypt. `max_frame`: bytes.
+    `secret` and `run` are the same for all roles of a run. `clock()` is engine time in nanoseconds; it stamps frames
+    and decides nothing. `server_context` and `client_context` (both or none) encrypt. `max_frame`: bytes.
     `address` is what others dial: (host, port). `inbox` fills in `poll` and nowhere else.
 
-    To read: `sent`, `received`, `undelivered` (frames by peer), `refused` (connections closed for cause), `broken` (peers
-    that cannot be reached, and why), `left` and `lost` (senders that ended with a goodbye, and without).
+    To read: `sent`, `received`, `undelivered` (frames by peer), `refused` (connections closed for cause), `broken`
+    (peers that cannot be reached, and why), `left` and `lost` (senders that ended with a goodbye, and without).
     """
 
     def __init__(
-        self,
-        name: str,
-        incarnation: int,
-        codec: Codec,
-        secret: bytes,
-        host: str = "127.0.0.1",
-        *,
-        clock: Callable[[], int] = time.monotonic_ns,
-        run: str = "",
-        server_context: SSLContext | None = None,
-        client_context: SSLContext | None = None,
-        max_frame: int = MAX_FRAME,
-    ) -> None:
+        self, name: str, incarnation: int, codec: Codec, secret: bytes, host: str = "127.0.0.1", *,
+        clock: Callable[[], int] = time.monotonic_ns, run: str = "", server_context: SSLContext | None = None,
+        client_context: SSLContext | None = None, max_frame: int = MAX_FRAME,
+    ) -> None:  # fmt: skip
         if (server_context is None) != (client_context is None):
             raise BadInput("A wire is encrypted in both directions or in none: give both TLS contexts, or neither.")
         self.name, self.incarnation, self.codec, self.secret = name, incarnation, codec, secret
@@ -78,14 +68,11 @@ class Wire:
         self._again: list[Incoming] = []  # had more to read than their turn allowed
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._door = socket.create_server((host, 0), family=family, backlog=4096)
+        self._door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)  # those it accepts inherit it
         self.address: tuple[str, int] = (host, self._door.getsockname()[1])
-        self._bell, self._rope = socket.socketpair()
-        self._poller = select.epoll() if hasattr(select, "epoll") else select.poll()
-        self._second = 1.0 if hasattr(select, "epoll") else 1000.0  # in the poller's unit of time
-        for sock in (self._door, self._bell, self._rope):
-            sock.setblocking(False)
+        self._door.setblocking(False)
+        self._poller = Poller()
         self._poller.register(self._door.fileno(), READ)
-        self._poller.register(self._bell.fileno(), READ)
         self._out = Outbound(self._poller, self.pool, self._hello, client_context)
         self.sent, self.undelivered, self.broken = self._out.sent, self._out.undelivered, self._out.broken
 
@@ -93,7 +80,7 @@ class Wire:
         return Hello(self.run, self.name, to, *self.address, self.incarnation).pack(self.secret)
 
     def know(self, name: str, host: str, port: int, incarnation: int) -> None:
-        """`name` listens there. Of a newer incarnation: earlier ones are refused from now on, and its counts start at 0."""
+        """`name` listens there. A newer incarnation: earlier ones are refused from now on, its counts start at 0."""
         if self.peers.get(name) == (host, port, incarnation) or incarnation < self._fence.get(name, 0):
             return
         self.forget(name)
@@ -176,23 +163,20 @@ class Wire:
                     self._read(end)
         if self._strangers or self._out.waiting:
             timeout_s = min(timeout_s, self._expire())
-        for fd, _ in self._poller.poll(max(0.0, timeout_s) * self._second):
+        for fd in self._poller.wait(timeout_s):
             if fd in self._incoming:
                 self._read(self._incoming[fd])
             elif fd in self._out.by_fd:
                 self._out.push(self._out.by_fd[fd], listen=True)
-            elif fd == self._bell.fileno():
-                self._bell.recv(4096)
             else:
                 self._accept()
 
     def wake(self) -> None:
         """End the current `poll`, or the next one. The one method that another thread may call."""
-        with contextlib.suppress(OSError):  # full: it rings already; closed: nobody waits
-            self._rope.send(b"!")
+        self._poller.wake()
 
     def drain(self, expected_senders: Collection[str], timeout: float) -> set[str]:
-        """Read until the expected senders' connections have ended, at most `timeout` seconds. Returns who has not ended.
+        """Read until the expected senders' connections have ended, at most `timeout` seconds. Returns who has not.
 
         A connection that was opened is found, one that was never opened is not waited for: call it when every expected
         sender's `finish_sending` has returned. Then `inbox` holds everything that was under way to this role.
@@ -207,7 +191,7 @@ class Wire:
             self.poll(left)
 
     def _accept(self) -> None:
-        while True:
+        while len(self._strangers) < _STRANGERS:  # the others wait outside
             try:
                 sock, address = self._door.accept()
             except OSError:  # nobody else is there, or they have left again
@@ -215,8 +199,6 @@ class Wire:
             where = f"{address[0]}:{address[1]}"
             sock.setblocking(False)
             try:
-                if len(self._strangers) >= _STRANGERS:
-                    raise OSError("too many strangers at once")
                 if self._context is not None:
                     sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             except OSError as error:
@@ -226,6 +208,7 @@ class Wire:
             end = Incoming(sock, where, time.monotonic() + PATIENCE)
             self._incoming[sock.fileno()] = self._strangers[sock.fileno()] = end
             self._poller.register(sock.fileno(), READ)
+            self._read(end)
 
     def _read(self, end: Incoming) -> None:
         try:
@@ -264,7 +247,7 @@ class Wire:
         return True
 
     def _deliver(self, end: Incoming) -> None:
-        (kind, category, _, meta, padding, sequence, sent_ns, computed, payload), body = end.take()
+        (_, kind, category, _, meta, padding, sequence, sent_ns, computed, payload), body = end.take()
         if end.goodbye:
             return
         message = self.codec.decode(kind, body[:meta], body[meta:], end.name, end.incarnation)
@@ -301,14 +284,13 @@ class Wire:
         for end in list(self._strangers.values()):
             if now >= end.deadline:
                 self._refuse(end, f"no hello within {PATIENCE:g} s")
-        return min((e.deadline - now for e in (*opening, *self._strangers.values())), default=math.inf)
+        deadlines = [link.deadline for link in opening] + [end.deadline for end in self._strangers.values()]
+        return min(deadlines, default=math.inf) - now
 
     def close(self) -> None:
         """Close every connection and the door. What was not flushed is lost; `finish_sending` is the way in order."""
         self._out.close()
         for end in list(self._incoming.values()):
             self._end(end)
-        for sock in (self._door, self._bell, self._rope):
-            sock.close()
-        if isinstance(self._poller, select.epoll):
-            self._poller.close()
+        self._door.close()
+        self._poller.close()

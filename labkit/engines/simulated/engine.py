@@ -6,6 +6,7 @@ caused. Nothing reads the machine's clock and nothing iterates over a set, so th
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from heapq import heappop, heappush
 from typing import Any
@@ -22,6 +23,7 @@ from ...trace.vocabulary import APPLY, EVALUATE, EVALUATION, nanoseconds, second
 from ...trace.vocabulary import COMPUTE as COMPUTING
 from ...trace.vocabulary import SLEEP as SLEEPING
 from ...trace.vocabulary import WAIT as WAITING
+from ..checkpoints import check_folder, fingerprint, write_state
 from ..drive import deadlock_text, failure_report, foreign_effect, render_failure
 from ..parts import Plan, batch_maker, build_parts, check_factor, find_role, local_data, split
 from .network import Network
@@ -43,6 +45,7 @@ class SimulatedRun:
     def __init__(self, plan: Plan, cluster: Any, commands: Any = (), checkpoint: Any = None):
         self.plan, self.cluster = plan, cluster
         self.trace = Trace(plan.header(cluster))
+        self._folder = check_folder(checkpoint)  # only a folder that was asked for: virtual machines do not crash
         self.now = 0
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
@@ -72,9 +75,10 @@ class SimulatedRun:
         dataset = None if problem.timing_only else local_data(problem)
         shares = split(dataset, problem, plan.layout.shares) if dataset is not None else None
         test = (dataset.x_test, dataset.y_test) if dataset is not None else None
+        strategy = copy.copy(plan.strategy)  # the engine's own: its live knobs may change
         self.roles: list[SimulatedRole] = []
         for i, spec in enumerate(plan.layout.roles):
-            role = SimulatedRole(i, spec, nodes[spec.node], Recorder(i, record=plan.record), plan.strategy)
+            role = SimulatedRole(i, spec, nodes[spec.node], Recorder(i, record=plan.record), strategy)
             role.laws(plan.seed, cluster.compute, cluster.server_time)
             self.roles.append(role)
         self.by_name = {role.name: role for role in self.roles}
@@ -82,7 +86,7 @@ class SimulatedRun:
             spec = role.spec
             parts = build_parts(plan, spec, role.recorder, self._clock, self._watch, objective, start, test)
             share = shares[spec.data] if shares is not None and spec.data is not None else None
-            batches = batch_maker(problem, share) if spec.data is not None else None
+            batches = batch_maker(plan, share) if spec.data is not None else None
             context = SimulatedContext(self, role, peers, plan.seed, batches)
             role.shard = next((p for p in parts if isinstance(p, Shard)), None)
             if spec.kind == "chief":
@@ -325,7 +329,9 @@ class SimulatedRun:
 
     def _show(self, role: SimulatedRole, final: bool) -> None:
         shard = role.shard
-        values = shard.values if shard.counts_only else shard.values.copy()
+        values = shard.values if role.name in self.plan.layout.observed else shard.values[:0]
+        if not shard.counts_only:
+            values = values.copy()
         snapshot = Snapshot(values, shard.index, shard.version, shard.samples, final)
         snapshot.__dict__["sender"] = role.name
         self.post(role, self.chief, snapshot, EVALUATION)
@@ -401,7 +407,10 @@ class SimulatedRun:
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self.now, wall_seconds=None, in_flight=self._in_flight(),
             update=self.judge.update, loss=self.judge.loss, accuracy=self.judge.accuracy,
+            parameters_sha256=fingerprint(self.judge.parameters),
         )  # fmt: skip
+        if self._folder is not None and self.chief.state is not None:
+            write_state(self._folder, self.chief.name, self.chief.state)
         for role in self.roles:
             role.coroutine.close()
 
@@ -420,9 +429,6 @@ class SimulatedRun:
         """Bring the trace up to this instant."""
         for role in self.roles:
             self.trace.append(role.recorder.take(self.now, plain=False))
-
-    def saved(self, role: SimulatedRole) -> None:
-        """A role has saved its state (kept in memory: virtual machines do not crash the real one)."""
 
     @property
     def parameters(self) -> np.ndarray | None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import RoleError
 from ...roles.context import NOTED, SAVED, SENT, Context, stream
 from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Message, Weights, copy_message
 from ...trace.recorder import Recorder
-from ...trace.vocabulary import STARTUP, TRAINING, UNUSED, EVERYONE, seconds
+from ...trace.vocabulary import STARTUP, TRAINING, seconds
+from ..booking import hand_on, refused
 from ..laws import Law, Sampler
 
 __all__ = ["SimulatedContext", "SimulatedRole"]
@@ -57,7 +57,7 @@ class SimulatedContext(Context):
     def __init__(self, engine: Any, role: SimulatedRole, peers: Mapping[str, tuple[str, ...]], seed: int, batches: Any):
         super().__init__(role.name, role.spec.kind, role.spec.index, seed, peers, batches)
         self._engine, self._role = engine, role
-        self._allowed = frozenset(engine.plan.message_kinds)
+        self._allowed = engine.plan.message_set
 
     def send(self, to: str, message: Message) -> Posted:
         """Say `message` to role `to`."""
@@ -85,32 +85,9 @@ class SimulatedContext(Context):
     def save(self, state: Mapping[str, Any]) -> Posted:
         """Keep `state` for this role's next incarnation."""
         self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
-        self._engine.saved(self._role)
         return SAVED
 
     @property
     def now(self) -> float:
         """Virtual seconds since the run began."""
         return seconds(self._engine.now)
-
-
-def refused(sender: str, to: str, message: Any, known: Mapping[str, Any], strategy: Any) -> RoleError:
-    """Why `sender` may not say `message` to `to`."""
-    if to not in known:
-        return RoleError(f"{sender} sends to {to!r}; there is no such role in this run (there is {', '.join(list(known)[:8])}).")
-    listed = ", ".join(k.__name__ for k in strategy.messages)
-    if hasattr(message, "send") or hasattr(message, "__await__"):
-        return RoleError(f"{sender} sends a {type(message).__name__}, not a message: is an `await` missing?")
-    return RoleError(
-        f"{sender} sends {type(message).__name__}, which {strategy.name} does not list: messages = ({listed})."
-    )
-
-
-def hand_on(recorder: Recorder, now: int, message: Any) -> None:
-    """Book that gradients up to `message.step` have left their worker; those it skipped over will never be used."""
-    counters = recorder.counters
-    first = message.step - message.count + 1
-    if first > counters.handed:
-        recorder.drop(EVERYONE, now, recorder.role, recorder.incarnation, first - 1, first - counters.handed, UNUSED)
-    if message.step >= counters.handed:
-        counters.handed = message.step + 1

@@ -1,0 +1,28 @@
+"""The command line: `labkit lab | train | simulate | compare | strategies | doctor`.
+
+A command turns words into a problem, a strategy, a cluster and a budget, calls `train`, and shows the trace: it can do nothing
+that Python cannot. Results go to standard output, everything else to standard error. What is heavy to import is
+imported by the command that needs it, so `labkit --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import click
+
+from .doctor import doctor
+from .group import SentenceGroup
+from .lab import lab
+from .strategies import strategies
+from .train import compare, simulate, train
+
+__all__ = ["main"]
+
+
+@click.group(cls=SentenceGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="labkit-distributed", prog_name="labkit")
+def main() -> None:
+    """A visual laboratory for distributed training: real on a Dask cluster, exact in virtual time."""
+
+
+for command in (lab, train, simulate, compare, strategies, doctor):
+    main.add_command(command)

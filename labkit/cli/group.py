@@ -1,0 +1,44 @@
+"""How a command ends: a user's mistake in one sentence on standard error and exit code 2, a run that failed in 1, Ctrl-C in 130.
+
+Only errors that labkit raises on purpose are put into a sentence; anything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..errors import BadInput, LabkitError, nearest
+
+__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "SentenceGroup"]
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+
+class SentenceGroup(click.Group):
+    """A group of commands whose errors are sentences."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Carry out the command; translate what it raises."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _sentence(error.format_message(), MISUSED) from None
+        except LabkitError as error:
+            raise _sentence(str(error), MISUSED if isinstance(error, BadInput) else FAILED) from None
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Refuse an unknown command with the nearest one."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise nearest("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+def _sentence(text: str, code: int) -> click.ClickException:
+    error = click.ClickException(text)
+    error.exit_code = code
+    return error

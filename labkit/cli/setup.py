@@ -1,0 +1,141 @@
+"""From what was asked to problem, strategy, cluster and budget. Nothing is started here; what does not fit is refused here."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from ..engines.laws import law_by_name
+from ..errors import BadInput, nearest
+from ..knobs import knobs_of, parse_knob
+from ..problem import Problem
+from ..roles.judge import Budget
+from ..strategies import STRATEGIES, Strategy, strategy_by_name
+from .options import Asked, Files
+
+__all__ = ["check_files", "given_to", "make_budget", "make_cluster", "make_problem", "make_strategy"]
+
+ENGINES = ("dask", "simulated")
+ONLY = {"simulated": ("compute", "latency", "bandwidth"), "dask": ("pace", "scheduler")}
+PICTURES = (".png", ".pdf", ".svg", ".jpg")
+
+
+def make_problem(asked: Asked) -> Problem:
+    """The problem: what is to be learned."""
+    given = {"hidden": asked.hidden or None, "batch_size": asked.batch_size, "seed": asked.seed, "dtype": asked.dtype, "partition": asked.partition}
+    return Problem(asked.dataset, timing_only=asked.timing_only, **_known(given))
+
+
+def make_strategy(name: str, asked: Asked) -> Strategy:
+    """The strategy of this command-line name, its knobs set as asked."""
+    made = strategy_by_name(name)
+    known, knobs = knobs_of(made), {}
+    for text in asked.knobs:
+        knob, value = parse_knob(made.__name__, known, text)
+        knobs[knob] = value
+    for knob in ("learning_rate", "optimizer"):
+        value = getattr(asked, knob)
+        if value is not None:
+            if knob in knobs:
+                raise BadInput(f"--set {knob}={knobs[knob]} and --{knob.replace('_', '-')} {value} say the same thing twice; give one of them.")
+            knobs[knob] = value
+    if asked.chief_works:
+        knobs["chief_works"] = True
+    return made(**knobs)
+
+
+def given_to(name: str, names: tuple[str, ...], asked: Asked) -> Asked:
+    """What is asked of strategy `name` when all of `names` are compared: knobs that it has, servers if it uses any.
+
+    A knob that none of them has is refused.
+    """
+    mine, others = strategy_by_name(name), [strategy_by_name(n) for n in names]
+    kept = []
+    for text in asked.knobs:
+        knob = text.partition("=")[0].strip().replace("-", "_")
+        if not any(knob in knobs_of(other) for other in others):
+            raise nearest("knob of these strategies", knob, {k for other in others for k in knobs_of(other)})
+        if knob in knobs_of(mine):
+            kept.append(text)
+    values = {**vars(asked), "knobs": tuple(kept), "servers": asked.servers if mine.uses_servers else None}
+    return Asked(**values)
+
+
+def make_cluster(engine: str, asked: Asked) -> Any:
+    """A cluster of `engine`, not started. An option that belongs to the other engine is refused by name."""
+    if engine not in ENGINES:
+        raise nearest("engine", engine, ENGINES)
+    for owner, names in ONLY.items():
+        for name in names:
+            if owner != engine and getattr(asked, name) is not None:
+                allowed = ", ".join(f"--{n}" for n in ONLY[engine])
+                raise BadInput(f"--{name} is for --engine {owner}, and this is --engine {engine}; of its own it takes {allowed}.")
+    common = _known({"workers": asked.workers, "servers": asked.servers, "server_time": _law(asked.server_time)})
+    common["slow"] = slow_roles(asked.slow)
+    if engine == "simulated":
+        from ..engines.simulated import SimulatedCluster
+
+        more = {"compute": _law(asked.compute), "latency": asked.latency, "bandwidth": asked.bandwidth}
+        return SimulatedCluster(**common, **_known(more))
+    from ..engines.dask import DaskCluster
+
+    return DaskCluster(asked.scheduler, **common, **_known({"pace": _law(asked.pace)}))
+
+
+def make_budget(asked: Asked) -> Budget:
+    """When the run ends."""
+    return Budget(asked.updates, asked.samples, asked.epochs, asked.seconds, asked.accuracy)
+
+
+def slow_roles(texts: tuple[str, ...]) -> dict[str, float]:
+    """`("worker-2:5",)` -> `{"worker-2": 5.0}`."""
+    slow = {}
+    for text in texts:
+        role, _, factor = text.rpartition(":")
+        try:
+            slow[role] = float(factor)
+        except ValueError:
+            role = ""
+        if not role or not 0.001 <= slow[role] <= 1000:
+            raise BadInput(f"--slow {text}: give ROLE:FACTOR with a factor from 0.001 to 1000, as worker-2:5.")
+    return slow
+
+
+def check_files(files: Files) -> None:
+    """Refuse a file that cannot be written before the run instead of after it."""
+    for option, name in vars(files).items():
+        if name is None:
+            continue
+        path = Path(name)
+        folder = path.parent
+        if path.is_dir() or not folder.is_dir():
+            why = "it is a folder" if path.is_dir() else f"there is no folder {str(folder)!r}"
+            raise BadInput(f"--{option} {name}: {why}; give the name of a file in a folder that exists.")
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            raise BadInput(f"--{option} {name} cannot be written: no permission.")
+        if option == "figure" and path.suffix.lower() not in PICTURES:
+            raise BadInput(f"--figure {name}: a picture's name ends in {', '.join(PICTURES)}.")
+
+
+def goals(budget: Budget, problem: Problem) -> dict[str, float]:
+    """The settled budget as {"updates" | "samples" | "seconds" | "accuracy": limit}."""
+    settled = budget.settled(problem)
+    limits = settled.limits(problem)
+    found = {"updates": limits.updates, "samples": limits.samples, "seconds": settled.seconds, "accuracy": settled.accuracy}
+    return {name: float(limit) for name, limit in found.items() if limit is not None and math.isfinite(limit)}
+
+
+def strategy_names() -> tuple[str, ...]:
+    """Every strategy's command-line name."""
+    return tuple(STRATEGIES)
+
+
+def _law(text: str | None) -> Any:
+    return None if text is None else law_by_name(text)
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    """Only what was given."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,275 @@
+"""A trace leaves the house: `.npz` to keep, Chrome trace JSON to look at in Perfetto, data frames to calculate with.
+
+Every export is a function of the trace and of nothing else, and a trace that was saved and loaded gives the same numbers to the
+last bit. No file contains or needs pickle, so reading one runs no code from it. A file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..errors import BadInput
+from .recorder import Counters
+from .trace import Trace
+from .vocabulary import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, TABLES, UNKNOWN, seconds
+
+__all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
+
+KIND, FORMAT = "labkit trace", 1
+TEXTS = ("about", "header", "marks", "counters", "ending")
+TIMES = ("start", "end", "time", "sent", "received")
+DAMAGED: tuple[type[BaseException], ...] = (
+    *(OSError, EOFError, KeyError, IndexError, TypeError, ValueError, AttributeError, MemoryError, OverflowError),
+    *(RuntimeError, SyntaxError, struct.error, zipfile.BadZipFile, zlib.error),
+)
+
+# .npz ------------------------------------------------------------------------------------------------------------------
+
+
+def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
+    """Write all of `trace` to `path`, exactly that name. Rows are in the order of roles, so equal runs give equal files.
+
+    Raises `BadInput` if the file cannot be written.
+    """
+    with trace.lock:
+        arrays = {name: _by_role(table.rows()) for name, table in trace.tables.items()}
+        about = {
+            "kind": KIND, "format": FORMAT, "now": trace.now, "until": sorted(trace.until.items()),
+            "columns": {name: list(table.columns) for name, table in trace.tables.items()},
+            "spilled": {name: table.spilled for name, table in trace.tables.items()},
+            "skipped": {name: table.skipped for name, table in trace.tables.items()},
+        }  # fmt: skip
+        counters = {str(role): c.to_dict() for role, c in sorted(trace.counters.items())}
+        marks = sorted(trace.marks, key=lambda mark: (mark["time"], mark["role"]))
+        values = (about, trace.header, marks, counters, trace.ending)
+    texts = {name: np.frombuffer(json.dumps(_plain(v), allow_nan=False).encode(), np.uint8) for name, v in zip(TEXTS, values)}
+    with _whole_file(path) as file:
+        np.savez_compressed(file, **texts, **{f"table.{name}": rows for name, rows in arrays.items()})  # type: ignore[arg-type]
+    return Path(path)
+
+
+def load_npz(path: str | os.PathLike[str]) -> Trace:
+    """The trace that `save_npz` wrote. Raises `BadInput` for a file that is missing, damaged, foreign or of a newer labkit."""
+    name = os.fspath(path)
+    try:
+        with np.load(name, allow_pickle=False) as members:
+            texts = {key: json.loads(members[key].tobytes()) for key in TEXTS[:1]}
+            about = _checked_about(name, texts["about"])
+            texts |= {key: json.loads(members[key].tobytes()) for key in TEXTS[1:]}
+            rows = {table: members[f"table.{table}"] for table in TABLES}
+        return _rebuilt(about, texts, rows)
+    except BadInput:
+        raise
+    except FileNotFoundError:
+        raise BadInput(f"There is no file {name!r}.") from None
+    except DAMAGED as why:
+        raise BadInput(f"{name!r} is damaged or not a labkit trace: {why}.") from None
+
+
+def _checked_about(name: str, about: Any) -> dict[str, Any]:
+    """What the file says about itself, if this labkit can read it."""
+    if not isinstance(about, dict) or about.get("kind") != KIND:
+        raise BadInput(f"{name!r} is not a labkit trace.")
+    if about["format"] != FORMAT or about["columns"] != {t: ["role", *columns] for t, columns in TABLES.items()}:
+        raise BadInput(f"{name!r} is a trace of format {about['format']}; this labkit reads format {FORMAT} as it writes it: update labkit.")
+    return about
+
+
+def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray]) -> Trace:
+    """A trace made of what a file holds; anything that does not fit together raises one of `DAMAGED`."""
+    trace = Trace(texts["header"], keep=max(4_000_000, *(len(r) + 1 for r in rows.values())))
+    for name, values in rows.items():
+        table = trace.tables[name]
+        if values.dtype != table.dtype or values.ndim != 2 or values.shape[1] != len(table.columns):
+            raise ValueError(f"its table {name} has dtype {values.dtype} and shape {values.shape}")
+        roles, starts = np.unique(values[:, 0], return_index=True)
+        if np.any(np.diff(values[:, 0]) < 0) or not np.all(np.isin(roles, np.arange(len(trace.roles)))):
+            raise ValueError(f"its table {name} has rows of roles that are not in it")
+        for role, first, last in zip(roles.tolist(), starts, [*starts[1:], len(values)]):
+            table.append(int(role), values[first:last, 1:].tobytes())
+        table.spilled, table.skipped = int(about["spilled"][name]), int(about["skipped"][name])
+    trace.marks = list(texts["marks"])
+    trace.counters = {int(role): Counters.from_dict(plain) for role, plain in texts["counters"].items()}
+    trace.until = {int(role): int(until) for role, until in about["until"]}
+    trace.ending, trace.now = texts["ending"], int(about["now"])
+    return trace
+
+
+def _by_role(rows: np.ndarray) -> np.ndarray:
+    """Rows in the order of roles; those of one role stay as they were written (how often a run was looked at does not show)."""
+    return rows[np.argsort(rows[:, 0], kind="stable")]
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON can hold it: numbers of NumPy as Python's, what is not finite as None."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Perfetto --------------------------------------------------------------------------------------------------------------
+
+
+def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000) -> Path:
+    """Write `trace` as Chrome trace JSON, which https://ui.perfetto.dev opens: a process per node, a thread per role.
+
+    Spans are slices, messages arrows (the first `arrows` of them that took time or carried training), staleness, updates, loss
+    and accuracy counters, marks instants. Times in microseconds of engine time. Raises `BadInput` if the file cannot be written.
+    """
+    header, (skipped, messages) = trace.header, _arrow_rows(trace, arrows)
+    other = {
+        "strategy": header["strategy"]["name"], "engine": header["cluster"]["engine"], "seed": header["seed"],
+        "messages_left_out": skipped,
+    }  # fmt: skip
+    with _whole_file(path) as file:
+        file.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(_plain(other))},"traceEvents":[\n'.encode())
+        first = True
+        for event in _events(trace, messages):
+            file.write((b"" if first else b",\n") + json.dumps(event, separators=(",", ":"), allow_nan=False).encode())
+            first = False
+        file.write(b"\n]}\n")
+    return Path(path)
+
+
+def _events(trace: Trace, messages: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Every event of the file. Numbers of processes and threads start at 1: 0 is the idle process."""
+    pids = {node: i + 1 for i, node in enumerate(dict.fromkeys(trace.nodes))}
+    where = [{"pid": pids[node], "tid": i + 1} for i, node in enumerate(trace.nodes)]
+    for node, pid in pids.items():
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": node}}
+    for name, at in zip(trace.roles, where):
+        yield {"ph": "M", "name": "thread_name", **at, "args": {"name": name}}
+        yield {"ph": "M", "name": "thread_sort_index", **at, "args": {"sort_index": at["tid"]}}
+    columns = trace.column("spans", "role", "phase", "start", "end", "step")
+    for role, phase, start, end, step in zip(*(c.tolist() for c in columns)):
+        more = {"args": {"step": step}} if step >= 0 else {}
+        yield {"ph": "X", "name": PHASES[phase], "cat": "span", "ts": _us(start), "dur": _us(end - start), **where[role], **more}
+    yield from _arrows(trace, messages, where)
+    yield from _counters(trace, where)
+    for mark in list(trace.marks):
+        at = where[mark["role"]] if mark["role"] >= 0 else {"pid": 1, "tid": 1}
+        yield {"ph": "i", "name": mark["text"], "cat": mark["kind"], "ts": _us(mark["time"]), "s": "g", **at}
+
+
+def _arrow_rows(trace: Trace, arrows: int) -> tuple[int, np.ndarray]:
+    """How many messages are left out, and the rows of those that are drawn, in the order in which they were sent."""
+    columns = ("sender", "role", "kind", "category", "bytes", "sent", "received")
+    rows = np.stack(trace.column("messages", *columns), axis=1)
+    rows = rows[(rows[:, 3] == CATEGORIES.index("training")) | (rows[:, 6] > rows[:, 5])]
+    rows = rows[np.argsort(rows[:, 5], kind="stable")]
+    return max(0, len(rows) - arrows), rows[:arrows]
+
+
+def _arrows(trace: Trace, messages: np.ndarray, where: list[dict[str, int]]) -> Iterator[dict[str, Any]]:
+    """Each message: a slice without duration where it leaves, one where it arrives, and the arrow between them.
+
+    An arrow is drawn from slice to slice, and a role that sends or takes a message is between two slices.
+    """
+    kinds = trace.header["messages"]
+    for number, (sender, to, kind, category, size, sent, received) in enumerate(messages.tolist()):
+        about = {"bytes": size, "from": trace.roles[sender], "to": trace.roles[to], "category": CATEGORIES[category]}
+        flow = {"name": kinds[kind], "cat": "message", "id": number + 1}
+        for phase, verb, at, role in (("s", "send", sent, sender), ("f", "receive", received, to)):
+            here = {"ts": _us(at), **where[role]}
+            yield {"ph": "X", "name": f"{verb} {kinds[kind]}", "cat": "message", "dur": 0, **here, "args": about}
+            yield {"ph": phase, **flow, **here, **({"bp": "e"} if phase == "f" else {})}
+
+
+def _counters(trace: Trace, where: list[dict[str, int]]) -> Iterator[dict[str, Any]]:
+    """Curves: updates and staleness of every shard, loss and accuracy of the model."""
+    columns = trace.column("applies", "role", "time", "staleness", "version")
+    for role, time, stale, version in zip(*(c.tolist() for c in columns)):
+        at = {"ph": "C", "ts": _us(time), "pid": where[role]["pid"]}
+        yield {**at, "name": f"updates {trace.roles[role]}", "args": {"updates": version}}
+        if stale != UNKNOWN:
+            yield {**at, "name": f"staleness {trace.roles[role]}", "args": {"staleness": stale}}
+    columns = trace.column("evaluations", "role", "time", "loss", "accuracy")
+    for role, time, *seen in zip(*(c.tolist() for c in columns)):
+        for name, value in zip(("loss", "accuracy"), seen):
+            if math.isfinite(value):
+                yield {"ph": "C", "ts": _us(time), "pid": where[int(role)]["pid"], "name": name, "args": {name: value}}
+
+
+def _us(nanoseconds: float) -> float:
+    return nanoseconds / 1000
+
+
+# data frames -----------------------------------------------------------------------------------------------------------
+
+
+def to_frames(trace: Trace) -> dict[str, Any]:
+    """{table: pandas.DataFrame} of every table, and of the marks. Roles, phases and kinds by name; times in seconds.
+
+    A sender that stands for all workers at once is "everyone"; a shard that stands for all is -1; unknown staleness is missing.
+    Raises `BadInput` where pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ImportError:
+        raise BadInput("Data frames need pandas, which is not installed: pip install pandas.") from None
+    words = _words(trace)
+    frames = {}
+    for name, columns in TABLES.items():
+        picked = trace.column(name, "role", *columns)
+        frames[name] = pd.DataFrame({c: _readable(c, v, words) for c, v in zip(("role", *columns), picked)})
+    frames["applies"]["staleness"] = frames["applies"]["staleness"].astype("Int64").mask(frames["applies"]["staleness"] == UNKNOWN)
+    marks = [(seconds(m["time"]), words["role"].get(m["role"]), m["kind"], m["text"]) for m in list(trace.marks)]
+    frames["marks"] = pd.DataFrame(marks, columns=["time", "role", "kind", "text"])
+    return frames
+
+
+def _words(trace: Trace) -> dict[str, dict[int, str]]:
+    """What the numbers of a column stand for."""
+
+    def numbered(names: Iterable[str]) -> dict[int, str]:
+        return dict(enumerate(names))
+
+    roles = numbered(trace.roles)
+    return {
+        "role": roles, "sender": {**roles, EVERYONE: "everyone"}, "phase": numbered(PHASES), "why": numbered(REASONS),
+        "category": numbered(CATEGORIES), "kind": numbered(trace.header["messages"]), "layer": numbered(trace.header["layers"]),
+    }  # fmt: skip
+
+
+def _readable(column: str, values: np.ndarray, words: dict[str, dict[int, str]]) -> Any:
+    """Names for numbers, seconds for nanoseconds, whole numbers as such."""
+    if column in words:
+        return [words[column].get(int(v), str(int(v))) for v in values]
+    if column in TIMES:
+        return values / NANO
+    return values.astype(np.int64) if column in ("step", "update") else values
+
+
+# files -----------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file that is written beside its place and moved there; devices and pipes are written as they are."""
+    target = Path(path)
+    part = target if target.exists() and not target.is_file() else target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+        if part is not target:
+            os.replace(part, target)
+    except OSError as why:
+        raise BadInput(f"{os.fspath(path)!r} cannot be written: {why.strerror or why}.") from None
+    finally:
+        if part is not target:
+            with contextlib.suppress(OSError):
+                part.unlink()

@@ -1,0 +1,102 @@
+"""Staleness of asynchronous servers: results A1 to A4.
+
+The oracles are closed forms, and for random times the conservation law, checked gradient by gradient: with fused
+push-pull a worker reads right after its own update, so its next gradient is as stale as the number of updates between.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.trace import ledger, measures
+
+TIMING = lk.Problem("moons", hidden=(), timing_only=True)
+
+
+def run(workers, updates, servers=1, strategy=None, **cluster):
+    cluster = lk.SimulatedCluster(workers=workers, servers=servers, **cluster)
+    return lk.train(TIMING, strategy or lk.AsyncPS(), cluster, lk.Budget(updates=updates)).wait().trace
+
+
+def applies(trace, shard_role=0):
+    """(staleness, sender, version, time) of the updates of one shard, in the order in which they were applied."""
+    role, stale, sender, version, time = trace.column("applies", "role", "staleness", "sender", "version", "time")
+    mine = role == shard_role
+    assert version[mine].tolist() == list(range(1, mine.sum() + 1))
+    return stale[mine], sender[mine], version[mine], time[mine]
+
+
+@pytest.mark.parametrize(("workers", "rounds"), [(1, 5), (8, 6), (10_000, 2)])
+def test_a1_equal_workers_fused(workers, rounds):
+    stale = applies(run(workers, workers * rounds))[0]
+    assert stale[:workers].tolist() == list(range(workers))
+    assert set(stale[workers:].tolist()) == {workers - 1}
+
+
+@pytest.mark.parametrize("workers", [2, 5, 8])
+def test_a2_equal_workers_push_then_pull(workers):
+    """All pushes of an instant are served before all pulls, so every round everybody has read the same version."""
+    trace = run(workers, workers * 10, strategy=lk.AsyncPS(fused=False))
+    stale = applies(trace)[0]
+    assert stale.reshape(10, workers).tolist() == [list(range(workers))] * 10
+    assert measures.staleness(trace)["mean"] == (workers - 1) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("updates", "servers", "server_time"),
+    [(100_000, 1, None), (20_000, 1, lk.Exponential(0.002)), (10_000, 3, lk.LogNormal(0.001, 1.0))],
+    ids=["free server", "slow server", "three shards"],
+)
+def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
+    """N = 8, lognormal compute, one worker 4x slower: the mean is N - 1 but for what is still outstanding at the end."""
+    workers = 8
+    trace = run(
+        workers, updates, servers, compute=lk.LogNormal(0.01, 0.8), server_time=server_time, slow={"worker-3": 4.0}
+    )
+    for shard in range(servers):
+        stale, sender, version, _ = applies(trace, shard)
+        last = dict.fromkeys(trace.role_ids("worker"), 0)  # what each worker has read: first version 0, then its own update's
+        for s, who, v in zip(stale.tolist(), sender.tolist(), version.tolist()):
+            assert s == v - 1 - last[who]
+            last[who] = v
+        residual = sum(updates - v for v in last.values())
+        assert int(stale.sum()) == (workers - 1) * updates - residual
+        left, right = measures.staleness_identity(trace, shard)
+        assert left == right == int(stale.sum())
+        assert stale.mean() == pytest.approx(workers - 1, abs=0.01 if updates == 100_000 else 0.1)
+        slowest, fastest = Counter(sender.tolist())[trace.roles.index("worker-3")], Counter(sender.tolist()).most_common(1)[0][1]
+        assert fastest > 2 * slowest  # the law was applied at all
+    assert measures.staleness(trace)["mean"] == pytest.approx(workers - 1, abs=0.1)
+    assert ledger(trace)["closes"]
+
+
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.AsyncPS(fused=False)], ids=["fused", "push, then pull"])
+@pytest.mark.parametrize("compute", [lk.Deterministic(0.01), lk.Exponential(0.01)], ids=["equal", "random"])
+@pytest.mark.parametrize("network", [{}, {"latency": 0.003, "bandwidth": 1e5}], ids=["free", "slow network"])
+def test_a3_identity_for_any_reads(strategy, compute, network):
+    trace = run(5, 300, 2, strategy, compute=compute, **network)
+    for shard in (0, 1):
+        left, right = measures.staleness_identity(trace, shard)
+        assert left == right == int(applies(trace, shard)[0].sum())
+
+
+def test_a3_identity_notices_a_wrong_staleness():
+    trace = run(4, 200, compute=lk.Exponential(0.01))
+    table = trace.tables["applies"]
+    rows = table.rows()
+    rows[100, table.columns.index("staleness")] += 1
+    left, right = measures.staleness_identity(trace, 0)
+    assert left == right + 1
+
+
+@pytest.mark.slow
+def test_a4_exponential_compute_is_geometric():
+    workers, updates = 8, 100_000
+    stale = applies(run(workers, updates, compute=lk.Exponential(0.01)))[0]
+    p = 1 / workers
+    for k in range(12):
+        assert np.mean(stale == k) == pytest.approx(p * (1 - p) ** k, abs=0.005)
+    assert stale.var() == pytest.approx(workers * (workers - 1), abs=3)
