@@ -11,8 +11,8 @@ from .trace import Trace
 from .vocabulary import CATEGORIES, PHASES, UNKNOWN, seconds
 
 __all__ = [
-    "bytes_sent", "gradients_applied", "phases", "samples_applied", "staleness", "staleness_identity", "summary",
-    "time_to_accuracy", "updates",
+    "bytes_sent", "gradients_applied", "phases", "samples_applied", "staleness", "staleness_identity", "staleness_law",
+    "staleness_rows", "summary", "time_to_accuracy", "updates",
 ]  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def staleness(trace: Trace) -> dict[str, Any]:
     """
     histogram: dict[int, int] = {}
     for counters in _shards(trace):
-        for value, count in counters.staleness.items():
+        for value, count in list(counters.staleness.items()):  # a copy: a live run goes on counting
             histogram[value] = histogram.get(value, 0) + count
     unknown = histogram.pop(UNKNOWN, 0)
     values = np.array(sorted(histogram), dtype=np.int64)
@@ -59,6 +59,26 @@ def staleness(trace: Trace) -> dict[str, Any]:
         "histogram": {str(v): int(c) for v, c in zip(values.tolist(), counts.tolist())},
         "unknown": unknown,
     }
+
+
+def staleness_law(trace: Trace) -> tuple[float, str] | None:
+    """(mean staleness, in words) that the strategy's own law demands, told from the header; None where no law is known.
+
+    Asynchronous with one operation for push and pull: all N workers are readers at every moment, so N - 1 updates come between. Where everybody
+    takes the same step together: 0.
+    """
+    name, knobs = trace.header["strategy"]["name"], trace.header["strategy"]["knobs"]
+    if name == "AsyncPS" and knobs.get("fused", True):
+        law = trace.kinds.count("worker") - 1
+        return float(law), f"mean = N − 1 = {law}"
+    return (0.0, "always 0") if name in ("SyncPS", "RingAllReduce") else None
+
+
+def staleness_rows(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(sender, staleness, gradients) of what was applied in [first, last] ns; unknown staleness left out."""
+    time, sender, stale, count = trace.column("applies", "time", "sender", "staleness", "count")
+    seen = (time >= first) & (time <= last) & (stale != UNKNOWN)
+    return sender[seen], stale[seen], count[seen]
 
 
 def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:

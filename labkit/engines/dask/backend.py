@@ -1,0 +1,203 @@
+"""The processes behind a `DaskCluster`: started late, reached with a limit on time, checked before use, and ended for certain."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+
+from ...errors import BadInput, ClusterError
+
+__all__ = ["Backend", "DISTRIBUTION", "guard_line"]
+
+DISTRIBUTION = "labkit-distributed"
+REACH_S = 8.0
+START_S = 60.0
+# glibc gives memory back after every large free under Dask's own setting, and large arrays then fault in anew each time.
+MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
+
+
+class Backend:
+    """A Dask client and, if the cluster is ours, its processes. Thread-safe. `usage`: roles now on each address."""
+
+    def __init__(self, target: Any):
+        if not (target is None or isinstance(target, str | Client)):
+            raise BadInput(f"DaskCluster({target!r}): give nothing, a scheduler's address as 'tcp://host:8786', or a Client.")
+        self._target = target
+        self._client: Client | None = target if isinstance(target, Client) else None
+        self._cluster: LocalCluster | None = None
+        self._lock = threading.RLock()
+        self._checked: set[str] = set()
+        self._closed = False
+        self.usage: Counter[str] = Counter()
+
+    def describe(self) -> str:
+        """Where the processes are."""
+        if self._target is None:
+            return "on this machine"
+        return self._target if isinstance(self._target, str) else "on a given client"
+
+    def client(self) -> Client:
+        """The client, connected."""
+        with self._lock:
+            if self._closed:
+                raise ClusterError("This DaskCluster has been closed; make a new one.")
+            if self._client is None or self._client.status in ("closed", "closing"):
+                if self._target is None:
+                    self._start(1)
+                else:
+                    self._reach()
+            assert self._client is not None
+            return self._client
+
+    def addresses(self, nodes: int, problem: Any = None) -> list[str]:
+        """`nodes` Dask workers, the least used first. Ours grow as needed; given ones are what they are."""
+        with self._lock:
+            if self._target is None and not self._closed:
+                if self._cluster is None or self._cluster.status.name != "running":
+                    self._start(nodes)
+                else:
+                    self._grow(nodes)
+            client = self.client()
+            there = sorted(client.scheduler_info(n_workers=-1)["workers"])
+            if self._target is not None and not there:
+                there = self._await_workers(client)
+            if len(there) < nodes:
+                raise BadInput(
+                    f"This run has {nodes} nodes (one Dask worker each) and the cluster has {len(there)} Dask workers; start more, or "
+                    "ask for fewer workers or servers."
+                )
+            if self._target is not None:
+                self._check(client, there)
+            return sorted(there, key=lambda address: (self.usage[address], address))[:nodes]
+
+    # our own -----------------------------------------------------------------------------------------------------------
+
+    def _start(self, nodes: int) -> None:
+        line = guard_line()
+        if line is not None:
+            raise BadInput(
+                f"{line}: a script that starts processes must do so under `if __name__ == \"__main__\":`, because every process "
+                "reads the script again."
+            )
+        for name in MALLOC:
+            os.environ.pop(name, None)  # what an earlier cluster left there would win over the configuration
+        settings = {
+            "distributed.nanny.pre-spawn-environ": {**dask.config.get("distributed.nanny.pre-spawn-environ", {}), **MALLOC},
+            "distributed.worker.profile.enabled": False,
+            "distributed.comm.timeouts.connect": "3s",
+            "distributed.logging.distributed": "error",
+        }
+        try:
+            with dask.config.set(settings):
+                self._cluster = LocalCluster(
+                    n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address=_dashboard(), memory_limit=0,
+                    silence_logs=50, host="127.0.0.1",
+                )  # fmt: skip
+                self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
+                self._client.wait_for_workers(nodes, timeout=START_S)
+        except Exception as error:
+            self._end_processes()
+            raise ClusterError(f"The local cluster of {nodes} processes did not start: {type(error).__name__}: {error}") from error
+
+    def _grow(self, nodes: int) -> None:
+        assert self._cluster is not None and self._client is not None
+        if len(self._cluster.worker_spec) < nodes:
+            with dask.config.set({"distributed.nanny.pre-spawn-environ": {**dask.config.get("distributed.nanny.pre-spawn-environ", {}), **MALLOC}}):
+                self._cluster.scale(nodes)
+        try:
+            self._client.wait_for_workers(nodes, timeout=START_S)
+        except Exception as error:
+            raise ClusterError(f"The local cluster did not grow to {nodes} processes within {START_S:g} s.") from error
+
+    # given -------------------------------------------------------------------------------------------------------------
+
+    def _reach(self) -> None:
+        try:
+            with dask.config.set({"distributed.comm.timeouts.connect": f"{REACH_S}s"}):
+                self._client = Client(self._target, set_as_default=False, timeout=REACH_S)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ClusterError(
+                f"No Dask scheduler answers at {self._target!r} within {REACH_S:g} s ({type(error).__name__}). Is the address right, and the "
+                "scheduler running (`dask scheduler`)?"
+            ) from None
+
+    def _await_workers(self, client: Client) -> list[str]:
+        try:
+            client.wait_for_workers(1, timeout=REACH_S)
+        except Exception:
+            return []
+        return sorted(client.scheduler_info(n_workers=-1)["workers"])
+
+    def _check(self, client: Client, addresses: list[str]) -> None:
+        """Every given worker must have this very labkit: the roles' code is imported there, not sent."""
+        new = [address for address in addresses if address not in self._checked]
+        if not new:
+            return
+        mine = importlib.metadata.version(DISTRIBUTION)
+        answers = client.run(importlib.metadata.version, DISTRIBUTION, workers=new, on_error="return")
+        for address, version in answers.items():
+            if isinstance(version, BaseException):
+                raise ClusterError(f"The Dask worker at {address} has no labkit; install {DISTRIBUTION} {mine} there.")
+            if version != mine:
+                raise ClusterError(f"The Dask worker at {address} has labkit {version} and this process has {mine}; they must be equal.")
+        self._checked.update(new)
+
+    # the end -----------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close what is ours. Safe to call twice, from anywhere."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                if not isinstance(self._target, Client):
+                    self._end_processes()
+
+    def _end_processes(self) -> None:
+        client, cluster = self._client, self._cluster
+        self._client = self._cluster = None
+        for thing in (client, cluster):
+            if thing is not None:
+                try:
+                    thing.close(timeout=5)
+                except Exception as error:  # closing must go on: the rest may still hold processes
+                    print(f"labkit: {type(thing).__name__} did not close cleanly: {error}", file=sys.stderr)
+
+
+def _dashboard() -> str | None:
+    """Dask's dashboard needs bokeh; without it there is none."""
+    import importlib.util
+
+    return ":0" if importlib.util.find_spec("bokeh") else None
+
+
+def guard_line() -> str | None:
+    """`file:line` of the main script's statement that is running now, if it is not under an `if __name__ == "__main__"`.
+
+    Processes are spawned: each imports the main script again, and would start processes itself. None for notebooks, modules, the
+    interactive prompt, and guarded scripts.
+    """
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    if path is None or not os.path.exists(path):
+        return None
+    frame = sys._getframe()
+    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") in ("__main__", "__mp_main__")):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None or os.path.abspath(frame.f_code.co_filename) != os.path.abspath(path):
+        return None
+    try:
+        tree = ast.parse(Path(path).read_text())
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
+    for node in tree.body:
+        if isinstance(node, ast.If) and "__name__" in ast.dump(node.test) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+            return None
+    return f"{path}:{frame.f_lineno}"

@@ -1,0 +1,116 @@
+"""A cluster of Dask processes: one of our own on this machine, or any running scheduler.
+
+`DaskCluster` is a value with a backend behind it: the processes are started when the first run needs them, are shared by all runs and
+all `resized` views, grow when a run needs more, and end with `close()`, with the `with` block, or with the program.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import BadInput
+from ...knobs import check_knobs, knob
+from ..laws import as_law
+from .backend import Backend
+
+__all__ = ["DaskCluster"]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What can be wrong with the numbers of a cluster."""
+
+    workers: int = knob(4, low=1, high=10_000)
+    servers: int | None = knob(None, low=0, high=10_000)
+    record: bool = knob(True)
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+
+class DaskCluster:
+    """Runs a strategy for real: one process per node of its layout.
+
+    `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a `distributed.Client`.
+    `pace`: a law of time for gradients (or seconds): work is really done, then slept until the drawn duration has passed; None: full speed.
+    `server_time`: the same for server work. `slow`: {role: factor}. `servers=None`: what the strategy needs. `record=False`: counters only.
+    """
+
+    engine = "dask"
+
+    def __init__(
+        self, target: Any = None, *, workers: int = 4, servers: int | None = None, pace: Any = None, server_time: Any = None,
+        slow: Mapping[str, float] | None = None, record: bool = True, _backend: Backend | None = None,
+    ):  # fmt: skip
+        if isinstance(target, int):
+            raise BadInput(f"DaskCluster({target}): name it, as DaskCluster(workers={target}); the first argument is a scheduler.")
+        shape = _Shape(workers, servers, record)
+        self.workers, self.servers, self.record = shape.workers, shape.servers, shape.record
+        self.pace, self.server_time = as_law("pace", pace), as_law("server_time", server_time)
+        self.slow: dict[str, float] = dict(slow or {})
+        self._backend = _backend or Backend(target)
+        if _backend is None:
+            self._finalizer = weakref.finalize(self, self._backend.close)
+
+    @property
+    def paced(self) -> bool:
+        """Whether gradients take the time of a law."""
+        return self.pace is not None
+
+    def resized(self, **changes: Any) -> DaskCluster:
+        """The same processes, seen with another shape or pace: `cluster.resized(workers=2, pace=0.1)`."""
+        now = {
+            "workers": self.workers, "servers": self.servers, "pace": self.pace, "server_time": self.server_time, "slow": self.slow,
+            "record": self.record,
+        }  # fmt: skip
+        unknown = sorted(set(changes) - set(now))
+        if unknown:
+            raise BadInput(f"resized: {unknown[0]!r} cannot change; what can: {', '.join(now)}.")
+        made = DaskCluster(_backend=self._backend, **{**now, **changes})
+        made._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view on them
+        return made
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for the header of a trace."""
+        return {
+            "engine": self.engine, "workers": self.workers, "servers": self.servers,
+            "pace": self.pace.describe() if self.pace else None,
+            "server_time": self.server_time.describe() if self.server_time else None, "slow": dict(self.slow),
+        }  # fmt: skip
+
+    def open(self, nodes: int | None = None) -> DaskCluster:
+        """Start (or reach) the processes now rather than with the first run. `nodes`: how many; None is workers, servers and a chief."""
+        self._backend.addresses(nodes or self.workers + (1 if self.servers is None else self.servers) + 1)
+        return self
+
+    @property
+    def client(self) -> Any:
+        """The Dask client."""
+        return self._backend.client()
+
+    def start(self, plan: Any, commands: Any = (), checkpoint: Any = None) -> Any:
+        """A run of `plan`; returns when all its roles run. `ClusterError` if they cannot."""
+        from .engine import DaskRun
+        from .supervisor import Supervisor
+
+        began = time.monotonic()
+        workers = self._backend.addresses(len(plan.layout.nodes), plan.problem)
+        supervisor = Supervisor(self._backend.client(), plan, workers, self._backend.usage)
+        return DaskRun(plan, self, supervisor, commands, checkpoint, began)
+
+    def close(self) -> None:
+        """End the processes, if they are ours. Runs on them end first."""
+        self._backend.close()
+
+    def __enter__(self) -> DaskCluster:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<DaskCluster {self.workers} workers, servers={self.servers}, {self._backend.describe()}>"

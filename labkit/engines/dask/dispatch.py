@@ -1,0 +1,65 @@
+"""Events of a cluster, sorted by run: one subscription per client, however many runs it has.
+
+A Dask client has one handler a topic, and the scheduler sends every event of a topic to every subscriber. So there is one fixed
+topic for all runs, and one `Dispatcher` on each client; it also hears of workers that are lost (topic `all`). It unsubscribes
+when the last run is over, before the client closes.
+"""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+from distributed import Client
+
+from .mailbox import TOPIC
+
+__all__ = ["Dispatcher", "dispatcher_of"]
+
+LOST = "all"
+
+
+class Dispatcher:
+    """Hands each event to the queue of its run."""
+
+    def __init__(self, client: Client):
+        self.client = client
+        self.queues: dict[str, SimpleQueue[dict[str, Any]]] = {}
+        self.lock = threading.Lock()
+
+    def open(self, run: str) -> SimpleQueue[dict[str, Any]]:
+        """From now on the events of `run` come into this queue."""
+        with self.lock:
+            if not self.queues:
+                self.client.subscribe_topic(TOPIC, self._on_report)
+                self.client.subscribe_topic(LOST, self._on_membership)
+            queue: SimpleQueue[dict[str, Any]] = SimpleQueue()
+            self.queues[run] = queue
+            return queue
+
+    def shut(self, run: str) -> None:
+        """Nobody listens for `run` any more."""
+        with self.lock:
+            if self.queues.pop(run, None) is not None and not self.queues and self.client.status == "running":
+                for topic in (TOPIC, LOST):
+                    self.client.unsubscribe_topic(topic)
+
+    def _on_report(self, event: tuple[float, Any]) -> None:
+        queue = self.queues.get(event[1].get("run", ""))
+        if queue is not None:
+            queue.put(event[1])
+
+    def _on_membership(self, event: tuple[float, Any]) -> None:
+        message = event[1]
+        if isinstance(message, dict) and message.get("action") == "remove-worker":
+            for queue in list(self.queues.values()):
+                queue.put({"what": "worker lost", "worker": message["worker"]})
+
+
+def dispatcher_of(client: Client) -> Dispatcher:
+    """The client's one dispatcher."""
+    found = getattr(client, "_labkit_dispatcher", None)
+    if found is None:
+        found = client._labkit_dispatcher = Dispatcher(client)
+    return found

@@ -1,0 +1,206 @@
+"""The client's side of a run: place the roles, start them together, hear from them, command them, bring them home.
+
+Everything that waits has a limit, and every command goes to one Dask worker at a time with a limit of its own: one process that does not answer
+never holds up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from queue import Empty
+from typing import Any
+
+from distributed import Client, Future
+
+from ...errors import ClusterError
+from ..parts import Plan, split
+from .dispatch import dispatcher_of
+from .mailbox import Mailbox, deliver, plugin_name
+from .role import Ticket
+from .task import boot_id, clock, play
+
+__all__ = ["Supervisor"]
+
+START_S, COMMAND_S, HOME_S = 30.0, 5.0, 12.0
+
+
+class Supervisor:
+    """Roles of one run on one client. `workers`: addresses to place nodes on, one each; `usage`: roles now on each address."""
+
+    def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
+        self.client, self.plan, self.usage = client, plan, usage
+        self.run = secrets.token_hex(4)
+        self.address = dict(zip(plan.layout.nodes, workers))
+        self.where = {spec.name: self.address[spec.node] for spec in plan.layout.roles}
+        self.futures: dict[str, Future] = {}
+        self.zero = 0
+        self._offsets: dict[str, int] = {}
+        self.queue = dispatcher_of(client).open(self.run)
+        usage.update(self.where.values())
+
+    # start -------------------------------------------------------------------------------------------------------------
+
+    def start(self, settings: dict[str, Any]) -> None:
+        """Submit every role, wait until all are up, and let them begin together. `ClusterError` if that fails."""
+        self.client.register_plugin(Mailbox(self.run), name=plugin_name(self.run))
+        shares, test = self._data()
+        secret, objective = secrets.token_bytes(16), self.plan.problem.objective()
+        plan, factors = self.plan.without_data(), settings.pop("factors")
+        for index, spec in enumerate(plan.layout.roles):
+            ticket = Ticket(
+                self.run, index, 0, plan, objective if spec.computes or spec.shard is not None or spec.kind == "chief" else None, secret,
+                factor=factors.get(spec.name, 1.0), **settings,
+            )  # fmt: skip
+            share = shares[spec.data] if shares and spec.data is not None else None
+            self.futures[spec.name] = self.client.submit(
+                play, ticket, share, test if spec.kind == "chief" else None, key=f"{spec.name}#0-labkit-{self.run}",
+                workers=[self.where[spec.name]], allow_other_workers=False, pure=False, retries=0,
+            )  # fmt: skip
+            self.futures[spec.name].add_done_callback(self._task_done(spec.name))
+        self._begin(self._wait_until_up())
+
+    def _data(self) -> tuple[Any, Any]:
+        """Each worker's share and the held-out part: by value, or, for Dask arrays, computed where they are needed."""
+        problem, layout = self.plan.problem, self.plan.layout
+        if problem.timing_only:
+            return None, None
+        dataset = problem.dataset
+        if not hasattr(dataset, "shares"):
+            return split(dataset, problem, layout.shares), (dataset.x_test, dataset.y_test)
+        homes = [self.where[spec.name] for spec in layout.roles if spec.data is not None]
+        with self.client.as_current():
+            parts = dataset.shares(layout.shares, problem.partition, problem.seed, addresses=homes)
+            lazy = [*parts, dataset.test(self.where["chief"])]
+        futures = [
+            self.client.compute(part, workers=[home], allow_other_workers=False)
+            for part, home in zip(lazy, [*homes, self.where["chief"]])
+        ]
+        self._wait_for_data(futures)  # before roles start: they may hold the only thread of the worker that computes
+        return futures[:-1], futures[-1]
+
+    def _wait_for_data(self, futures: list[Future]) -> None:
+        for future in futures:
+            error = future.exception(timeout=600)
+            if error is not None:
+                raise error
+
+    def _task_done(self, role: str) -> Any:
+        def done(future: Future) -> None:
+            if future.status != "finished":
+                self.queue.put({"what": "task failed", "role": role, "status": future.status})
+
+        return done
+
+    def _wait_until_up(self) -> dict[str, Any]:
+        """{role: (host, port, incarnation)} once every role listens."""
+        peers: dict[str, Any] = {}
+        until = time.monotonic() + START_S
+        while len(peers) < len(self.where):
+            try:
+                event = self.queue.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                missing = ", ".join(sorted(set(self.where) - set(peers)))
+                raise ClusterError(
+                    f"These roles did not start within {START_S:g} s: {missing}. Is the cluster busy with other work?"
+                ) from None
+            if event["what"] == "up":
+                peers[event["role"]] = (*event["address"], event["incarnation"])
+                self._offsets.setdefault(self.where[event["role"]], 0 if event["boot"] == boot_id() else None)  # type: ignore[arg-type]
+            elif event["what"] == "task failed":
+                raise ClusterError(f"{event['role']} could not start: {self.why_failed(event['role'])}")
+            elif event["what"] == "worker lost" and event["worker"] in self.where.values():
+                raise ClusterError(f"The process of {self.roles_on(event['worker'])} ended while the run was starting.")
+        return peers
+
+    def _begin(self, peers: dict[str, Any]) -> None:
+        for address, offset in self._offsets.items():
+            if offset is None:
+                self._offsets[address] = self._measure_offset(address)
+        self.zero = time.monotonic_ns()
+        self.command({"do": "begin", "zero": self.zero, "peers": peers})
+
+    def _measure_offset(self, address: str) -> int:
+        """How far another machine's clock is ahead of ours, ns: the middle of the shortest of five round trips."""
+        best = (1 << 62, 0)
+        for _ in range(5):
+            before = clock()
+            there = self.client.run(clock, workers=[address])[address]
+            after = clock()
+            best = min(best, (after - before, there - (before + after) // 2))
+        return best[1]
+
+    # while it runs -----------------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Engine time, ns."""
+        return time.monotonic_ns() - self.zero
+
+    def command(self, command: dict[str, Any], role: str | None = None) -> list[str]:
+        """Send a command to `role`, or to all, at the same time. Returns the addresses that did not answer."""
+        addresses = sorted(set(self.where.values())) if role is None else [self.where[role]]
+
+        async def one(address: str) -> str | None:
+            said = dict(command)
+            if "zero" in said:
+                said["zero"] += self._offsets.get(address) or 0
+            try:
+                call = self.client._run(deliver, self.run, role, said, workers=[address])
+                answers = await asyncio.wait_for(call, COMMAND_S)
+                return None if answers.get(address) else address
+            except Exception:
+                return address
+
+        async def everyone() -> list[str | None]:
+            return list(await asyncio.gather(*(one(address) for address in addresses)))
+
+        return [address for address in self.client.sync(everyone) if address is not None]
+
+    def roles_on(self, address: str) -> str:
+        """The names of the roles on a Dask worker."""
+        return ", ".join(name for name, home in self.where.items() if home == address)
+
+    def why_failed(self, role: str) -> str:
+        """What Dask says about a role's task."""
+        future = self.futures[role]
+        if future.status == "error":
+            try:
+                return f"{type(future.exception(timeout=2)).__name__}: {future.exception(timeout=2)}"
+            except Exception as error:
+                return str(error)
+        return f"its task was {future.status}"
+
+    # the end -----------------------------------------------------------------------------------------------------------
+
+    def bring_home(self, why: str) -> dict[str, dict[str, Any]]:
+        """End every role and collect their last reports; roles that do not answer in time are missing from the result."""
+        if self.client.status != "running":
+            return {}
+        self.command({"do": "end", "why": why})
+        reports: dict[str, dict[str, Any]] = {}
+        until = time.monotonic() + HOME_S
+        for name, future in self.futures.items():
+            try:
+                report = future.result(timeout=max(0.1, until - time.monotonic()))
+            except Exception:
+                continue
+            if not report.get("abandoned"):
+                reports[name] = report
+        return reports
+
+    def close(self) -> None:
+        """Let go of everything that the run had on the cluster."""
+        self.usage.subtract(self.where.values())
+        dispatcher_of(self.client).shut(self.run)
+        if self.client.status != "running":
+            return
+        for future in self.futures.values():
+            future.release()
+        try:
+            self.client.unregister_worker_plugin(plugin_name(self.run))
+        except Exception:  # the cluster is going away: there is nothing left to unregister
+            return
+
+

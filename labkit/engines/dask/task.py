@@ -1,0 +1,88 @@
+"""The task that Dask places: sets a role up on a Dask worker, says where it listens, plays it, hands in the last report."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from distributed import get_worker, secede
+from distributed.worker import thread_state
+from threadpoolctl import threadpool_limits
+
+from .frames import Codec
+from .mailbox import plugin_name
+from .role import RealRole, Ticket
+from .wire import Wire
+
+__all__ = ["boot_id", "clock", "play"]
+
+PATIENCE = 30.0  # seconds that a role waits for the others to be there
+
+
+def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
+    """Play one role, from its first to its last effect. The only entry of this engine into a Dask worker."""
+    worker = get_worker()
+    key = thread_state.key
+    secede()
+    box = worker.plugins[plugin_name(ticket.run)]
+    slot = box.open(ticket.spec.name, ticket.incarnation, key)
+    wire = None
+    try:
+        with threadpool_limits(1):
+            wire = _open_wire(ticket, worker)
+            role = RealRole(ticket, share, test, wire, slot)
+            wire.clock = role.clock
+            slot.wake = wire.wake
+            slot.report("up", address=list(wire.address), boot=boot_id())
+            begun = _wait_for_begin(slot)
+            if begun is None:
+                return {"role": ticket.spec.name, "abandoned": True}
+            role.begin(begun)
+            return role.run()
+    finally:
+        box.shut(ticket.spec.name)
+        if wire is not None:
+            wire.close()
+
+
+def _open_wire(ticket: Ticket, worker: Any) -> Wire:
+    scheme = urlsplit(worker.address).scheme
+    host = urlsplit(worker.address).hostname if scheme in ("tcp", "tls") else "127.0.0.1"
+    contexts = {}
+    if scheme == "tls":
+        security = worker.security
+        contexts = {
+            "server_context": security.get_listen_args("worker")["ssl_context"],
+            "client_context": security.get_connection_args("worker")["ssl_context"],
+        }
+    codec = Codec(ticket.plan.message_kinds)
+    return Wire(ticket.spec.name, ticket.incarnation, codec, ticket.secret, host or "127.0.0.1", run=ticket.run, **contexts)
+
+
+def _wait_for_begin(slot: Any) -> dict[str, Any] | None:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        slot.arrived.wait(0.5)
+        for command in slot.take():
+            if command["do"] == "begin":
+                return command
+            if command["do"] == "end":
+                return None
+    return None
+
+
+def boot_id() -> str:
+    """The same in all processes that share a monotonic clock."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        import platform
+
+        return platform.node()
+
+
+def clock() -> int:
+    """The machine's monotonic clock, ns."""
+    return time.monotonic_ns()

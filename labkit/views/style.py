@@ -1,0 +1,114 @@
+"""How every figure looks: one grammar of colours, few sizes, calm axes.
+
+    blue = a worker, this run      green = the server      orange = what you disturbed
+    red = the law, what is wrong   dashed grey = what it is compared with      and nothing else
+
+Nothing here touches pyplot or the global settings of matplotlib, so a lab and a user's own plots never meet; every colour and size is
+given to its artist, so a user's style sheet does not change a lab either. Text is never read as mathematics.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib import patheffects
+from matplotlib.axes import Axes
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+__all__ = [
+    "BLUE", "BLUE_FILL", "DPI", "FAINT", "FAMILY", "GREEN", "GREY", "GRID", "INK", "NORMAL", "ORANGE", "ORANGE_FILL", "PAPER", "RED",
+    "SMALL", "TITLE", "calm", "halo", "nice_above", "note", "numbers", "plain", "spread", "text", "write",
+]  # fmt: skip
+
+BLUE, BLUE_FILL = "#3b6cf6", "#c3d2fc"
+GREEN = "#2a9158"
+ORANGE, ORANGE_FILL = "#ef7a17", "#fdd7b1"
+RED = "#cc1f1f"
+GREY, FAINT, GRID = "#6b7485", "#9aa5b5", "#eceff4"
+INK, PAPER = "#1f2733", "#ffffff"
+
+SMALL, NORMAL, TITLE = 8.5, 9.0, 10.5  # points
+DPI = 100  # a pixel of the notebook is a pixel of the figure
+FAMILY = "DejaVu Sans"  # ships with matplotlib: the same picture everywhere
+
+_NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+
+
+def plain(value: float, _: Any = None) -> str:
+    """A tick's text: 0.25, 1,000; no powers of ten."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}".replace("-", "−")
+
+
+def calm(axes: Axes, grid: str | None = "both", x_ticks: int = 6, y_ticks: int = 3) -> Axes:
+    """Quiet axes: two thin spines, short ticks, a faint grid (`"x"`, `"y"`, `"both"` or None)."""
+    axes.set_facecolor(PAPER)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(FAINT)
+        spine.set_linewidth(1.0)
+    axes.tick_params(length=3, width=0.8, color=FAINT, labelcolor=GREY, labelsize=SMALL, labelfontfamily=FAMILY, pad=3)
+    axes.grid(False)
+    if grid:
+        axes.grid(True, axis=grid, color=GRID, linewidth=1.0, linestyle="-")  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(x_ticks, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(y_ticks, steps=[1, 2, 5, 10]))
+    numbers(axes)
+    return axes
+
+
+def numbers(axes: Axes) -> None:
+    """Tick labels as people write numbers."""
+    axes.xaxis.set_major_formatter(FuncFormatter(plain))
+    axes.yaxis.set_major_formatter(FuncFormatter(plain))
+
+
+def text(colour: str = GREY, size: float = SMALL, **more: Any) -> dict[str, Any]:
+    """Keyword arguments of every text artist."""
+    return {"color": colour, "fontsize": size, "fontfamily": FAMILY, "parse_math": False, **more}
+
+
+def write(axes: Axes, x: float, y: float, words: str, colour: str = GREY, size: float = SMALL, **more: Any) -> Text:
+    """A text that never changes the limits of its axes."""
+    made = axes.text(x, y, words, **text(colour, size, **more))
+    made.set_in_layout(False)
+    return made
+
+
+def note(axes: Axes) -> Text:
+    """A sentence in the middle of an empty picture; hidden until it says something."""
+    return write(axes, 0.5, 0.5, "", ha="center", va="center", transform=axes.transAxes)
+
+
+def halo(width: float = 3.0) -> list[Any]:
+    """A white rim around a text that may lie on a line."""
+    return [patheffects.withStroke(linewidth=width, foreground=PAPER)]
+
+
+def nice_above(value: float) -> float:
+    """The smallest round number that is not below `value`: axes grow in steps and stand still in between."""
+    if not 0 < value < float("inf"):
+        return 1.0
+    power = 1.0
+    while power * 10 <= value:
+        power *= 10
+    while power > value:
+        power /= 10
+    return next((power * step for step in _NICE if power * step >= value * (1 - 1e-9)), power * 10)
+
+
+def spread(heights: list[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
+    """The heights moved apart by at least `gap`, in the same order, within [low, high] as far as there is room."""
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    placed: list[float] = []
+    for i in order:
+        placed.append(max(heights[i], placed[-1] + gap if placed else low))
+    ceiling = high
+    for k in range(len(placed) - 1, -1, -1):
+        placed[k] = min(placed[k], ceiling)
+        ceiling = placed[k] - gap
+    moved = [0.0] * len(heights)
+    for k, i in enumerate(order):
+        moved[i] = placed[k]
+    return moved

@@ -1,0 +1,180 @@
+"""The timeline: one row a role; blue = a worker computes, a gap = it waits, green = a gradient is applied.
+
+Orange are the spans that a slowed worker began while it was slowed. The paler piece at the right end is work that is under way (a span is
+recorded when it is over). The window is sixteen typical gradients long. Of more than 40 workers, evenly chosen ones are shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_rgba
+
+from ..trace.trace import Trace
+from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, WAIT
+from . import style
+from .marks import short, slow_spans, slowed
+from .panel import Panel, moment
+
+__all__ = ["Timeline", "draw", "under_way", "window_ns"]
+
+MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
+HALF = 0.34  # half the height of a row's boxes
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> Timeline:
+    """The timeline of `trace` up to `t` (ns) on empty axes."""
+    return Timeline().draw(trace, t, axes)
+
+
+def window_ns(trace: Trace) -> int:
+    """How much time the timeline shows: sixteen gradients of the typical worker, in round numbers."""
+    counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
+    means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]
+    typical = float(np.median(means)) if means else 0.1 * NANO
+    return max(1000, round(style.nice_above(14.5 * typical / NANO) * NANO))
+
+
+def shown_roles(trace: Trace, t: int) -> list[int]:
+    """The rows from top to bottom: servers, then workers; of many workers the slowed ones and evenly chosen others."""
+    servers, workers = trace.role_ids("server")[:MOST_SERVERS], trace.role_ids("worker")
+    others = [i for i, kind in enumerate(trace.kinds) if kind not in ("server", "worker", "chief")]
+    workers = sorted(workers + others)
+    if len(workers) > MOST_ROWS:
+        keep = {workers[round(k)] for k in np.linspace(0, len(workers) - 1, MOST_ROWS - 8)}
+        workers = sorted(keep | set(sorted(slowed(trace, t))[:8]))
+    return servers + workers
+
+
+def under_way(trace: Trace, t: int, role: np.ndarray, phase: np.ndarray, end: np.ndarray, since: int) -> dict[int, int]:
+    """{worker: when the gradient began that it is computing at `t`}, told from what it did last.
+
+    `role`, `phase`, `end`: spans that were over by `t`, none older than `since`. A worker computes if it was just woken up, or has been
+    sent something in the instant in which it finished; one that holds its own replica computes once it has applied the step.
+    """
+    replicated = trace.header["layout"]["replicated"]
+    table, who, when = ("applies", "role", "time") if replicated else ("messages", "role", "received")
+    roles, times = trace.column(table, who, when)
+    recent = (times <= t) & (times >= since)
+    roles, times = roles[recent], times[recent]
+    found = {}
+    for worker in trace.role_ids("worker"):
+        mine = np.flatnonzero(role == worker)
+        fresh = int(times[roles == worker].max(initial=-1))
+        if not len(mine):
+            if since <= 0 and (replicated or fresh >= 0):
+                found[worker] = max(fresh, 0)
+            continue
+        last = mine[np.argmax(end[mine])]
+        over = int(end[last])
+        if fresh >= over or (not replicated and phase[last] == WAIT):
+            found[worker] = max(fresh, over) if replicated else over
+    return found
+
+
+class Timeline(Panel):
+    """See the module."""
+
+    name: ClassVar[str] = "timeline"
+    title: ClassVar[str] = "Timeline"
+    size: ClassVar[tuple[int, int]] = (940, 232)
+    margins: ClassVar[tuple[int, int, int, int]] = (58, 16, 36, 6)
+    period: ClassVar[int] = 1
+    tables: ClassVar[tuple[str, ...]] = ("spans", "applies")
+
+    def setup(self, axes: Axes) -> Self:
+        """Five collections, filled at every update."""
+        super().setup(axes)
+        style.calm(axes, grid="x", x_ticks=9)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("seconds", **style.text(size=style.SMALL, labelpad=2))
+        self.links = axes.add_collection(LineCollection([], colors=style.GRID, linewidths=0.9, zorder=1), autolim=False)
+        self.boxes: dict[str, PolyCollection] = {}
+        for kind, edge, face, alpha in (
+            ("blue", style.BLUE, style.BLUE_FILL, 1.0), ("orange", style.ORANGE, style.ORANGE_FILL, 1.0),
+            ("open blue", "none", style.BLUE_FILL, 0.55), ("open orange", "none", style.ORANGE_FILL, 0.55),
+            ("green", "none", style.GREEN, 1.0),
+        ):  # fmt: skip
+            made = PolyCollection([], edgecolors=edge, facecolors=to_rgba(face, alpha) if face else face, linewidths=1.0, zorder=2)
+            self.boxes[kind] = axes.add_collection(made, autolim=False)
+        self._labelled: Any = None
+        return self
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """What the colours mean, and how much time is shown."""
+        green = "green = applied" + (" at the server" if trace.role_ids("server") else "")
+        workers = len(trace.role_ids("worker"))
+        some = f" · {MOST_ROWS - 8} of {workers:,} workers" if workers > MOST_ROWS else ""
+        return f"compute; a gap is waiting; {green} · last {style.plain(window_ns(trace) / NANO)} s{some}"
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Move the window to `t` and fill it."""
+        t = moment(trace, t)
+        window = window_ns(trace)
+        first = max(0, t - window)
+        rows = shown_roles(trace, t)
+        place = np.full(len(trace.roles), -1.0)
+        place[rows] = np.arange(len(rows))
+        self._axis(trace, t, rows, first, window)
+        self._spans(trace, t, place, first, window)
+        self._applies(trace, t, place, first, window)
+
+    def _axis(self, trace: Trace, t: int, rows: list[int], first: int, window: int) -> None:
+        self.axes.set_xlim(first / NANO, (first + window) / NANO)
+        slow = slowed(trace, t)
+        state = (tuple(rows), tuple(slow))
+        if state == self._labelled:
+            return
+        self._labelled = state
+        one = len(trace.role_ids("server")) == 1
+        every = 1 if len(rows) <= 16 else 4
+        ticks = [k for k, r in enumerate(rows) if k % every == 0 or trace.kinds[r] == "server" or r in slow]
+        names = ["server" if one and trace.kinds[rows[k]] == "server" else short(trace.roles[rows[k]]) for k in ticks]
+        self.axes.set_yticks(ticks, names)
+        self.axes.tick_params(axis="y", length=0)
+        for k, label in zip(ticks, self.axes.get_yticklabels()):
+            label.set_color(style.ORANGE if rows[k] in slow else style.GREY)
+            label.set_fontsize(style.SMALL if len(rows) <= 16 else 7)
+        self.axes.set_ylim(len(rows) - 0.45, -0.55)
+
+    def _spans(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
+        role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
+        since = first - 20 * window  # far enough back to know what a very slow worker did last
+        seen = (end >= since) & (start < t) & (place[role] >= 0)
+        role, phase, start, end = role[seen], phase[seen], start[seen], end[seen]
+        opened = under_way(trace, t, role[end <= t], phase[end <= t], end[end <= t], since)
+        cut = (end > t) & (phase == COMPUTE)  # a look back: this one was under way at `t`
+        work = (phase == COMPUTE) & (end >= first) & ~cut
+        slow = slow_spans(trace, t, role, start)
+        self._fill("blue", place[role[work & ~slow]], start[work & ~slow], end[work & ~slow])
+        self._fill("orange", place[role[work & slow]], start[work & slow], end[work & slow])
+        now_slow = slowed(trace, t)
+        begun = {**opened, **dict(zip(role[cut].tolist(), start[cut].tolist()))} if trace.ending is None or cut.any() else {}
+        for colour, wanted in (("open blue", False), ("open orange", True)):
+            who = [r for r in begun if (r in now_slow) == wanted and place[r] >= 0]
+            began = np.array([begun[r] for r in who], dtype=np.int64)
+            self._fill(colour, place[who], began, np.full(len(who), t))
+        self._busy = (role[phase == APPLY], start[phase == APPLY], np.minimum(end[phase == APPLY], t))
+
+    def _applies(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
+        role, time, sender = trace.column("applies", "role", "time", "sender")
+        seen = (time >= first) & (time <= t) & (place[role] >= 0)
+        role, time, sender = role[seen], time[seen], sender[seen]
+        linked = (sender != EVERYONE) & (place[sender] >= 0)
+        ends = np.stack([time[linked] / NANO, place[role[linked]], time[linked] / NANO, place[sender[linked]]], axis=-1)
+        self.links.set_segments(ends.reshape(-1, 2, 2) if len(ends) <= MOST_TICKS else [])
+        bins = np.unique((time - first) * MOST_TICKS // window + role * (MOST_TICKS + 1)) if len(time) > MOST_TICKS else None
+        if bins is not None:  # too many for a tick each: where in the window something was applied
+            role, time = bins // (MOST_TICKS + 1), first + bins % (MOST_TICKS + 1) * window // MOST_TICKS
+        wide = window // (MOST_TICKS if bins is not None else 210)
+        busy, start, end = self._busy
+        self._fill("green", np.r_[place[role], place[busy]], np.r_[time - wide // 2, start], np.r_[time + wide // 2, end])
+
+    def _fill(self, kind: str, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+        left, right = start / NANO, end / NANO
+        top, bottom = rows - HALF, rows + HALF
+        corners = np.stack([left, bottom, left, top, right, top, right, bottom], axis=-1)
+        self.boxes[kind].set_verts(corners.reshape(-1, 4, 2))
