@@ -1,7 +1,7 @@
 """The command line: `labkit lab | train | simulate | compare | strategies | doctor`.
 
-A command turns words into a problem, a strategy, a cluster and a budget, calls `train`, and shows the trace: it can do nothing
-that Python cannot. Results go to standard output, everything else to standard error. What is heavy to import is
+A command turns words into a problem, a strategy, a cluster and a budget, calls `train`, and shows the trace: it can do
+nothing that Python cannot. Results go to standard output, everything else to standard error. What is heavy to import is
 imported by the command that needs it, so `labkit --help` answers at once.
 """
 

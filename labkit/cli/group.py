@@ -1,4 +1,4 @@
-"""How a command ends: a user's mistake in one sentence on standard error and exit code 2, a run that failed in 1, Ctrl-C in 130.
+"""How a command ends: a mistake in one sentence on standard error and exit code 2, a failed run in 1, Ctrl-C in 130.
 
 Only errors that labkit raises on purpose are put into a sentence; anything else is a bug and keeps its traceback.
 """
@@ -24,9 +24,9 @@ class SentenceGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise _sentence(error.format_message(), MISUSED) from None
+            raise Refused(error.format_message()) from None
         except LabkitError as error:
-            raise _sentence(str(error), MISUSED if isinstance(error, BadInput) else FAILED) from None
+            raise (Refused if isinstance(error, BadInput) else click.ClickException)(str(error)) from None
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
@@ -38,7 +38,7 @@ class SentenceGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _sentence(text: str, code: int) -> click.ClickException:
-    error = click.ClickException(text)
-    error.exit_code = code
-    return error
+class Refused(click.ClickException):
+    """A sentence and exit code 2."""
+
+    exit_code = MISUSED

@@ -1,4 +1,4 @@
-"""From what was asked to problem, strategy, cluster and budget. Nothing is started here; what does not fit is refused here."""
+"""From what was asked to problem, strategy, cluster and budget. Nothing starts here; what does not fit is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 def make_problem(asked: Asked) -> Problem:
     """The problem: what is to be learned."""
-    given = {"hidden": asked.hidden or None, "batch_size": asked.batch_size, "seed": asked.seed, "dtype": asked.dtype, "partition": asked.partition}
+    given: dict[str, Any] = {"hidden": asked.hidden or None}
+    given |= {name: getattr(asked, name) for name in ("batch_size", "seed", "dtype", "partition")}
     return Problem(asked.dataset, timing_only=asked.timing_only, **_known(given))
 
 
@@ -39,7 +40,8 @@ def make_strategy(name: str, asked: Asked) -> Strategy:
         value = getattr(asked, knob)
         if value is not None:
             if knob in knobs:
-                raise BadInput(f"--set {knob}={knobs[knob]} and --{knob.replace('_', '-')} {value} say the same thing twice; give one of them.")
+                option = "--" + knob.replace("_", "-")
+                raise BadInput(f"--set {knob}={knobs[knob]} and {option} {value} set one knob twice; give one of them.")
             knobs[knob] = value
     if asked.chief_works:
         knobs["chief_works"] = True
@@ -71,7 +73,8 @@ def make_cluster(engine: str, asked: Asked) -> Any:
         for name in names:
             if owner != engine and getattr(asked, name) is not None:
                 allowed = ", ".join(f"--{n}" for n in ONLY[engine])
-                raise BadInput(f"--{name} is for --engine {owner}, and this is --engine {engine}; of its own it takes {allowed}.")
+                wrong = f"--{name} belongs to --engine {owner} and this is --engine {engine}"
+                raise BadInput(f"{wrong}; of its own that one takes {allowed}.")
     common = _known({"workers": asked.workers, "servers": asked.servers, "server_time": _law(asked.server_time)})
     common["slow"] = slow_roles(asked.slow)
     if engine == "simulated":
@@ -123,7 +126,9 @@ def goals(budget: Budget, problem: Problem) -> dict[str, float]:
     """The settled budget as {"updates" | "samples" | "seconds" | "accuracy": limit}."""
     settled = budget.settled(problem)
     limits = settled.limits(problem)
-    found = {"updates": limits.updates, "samples": limits.samples, "seconds": settled.seconds, "accuracy": settled.accuracy}
+    found = {
+        "updates": limits.updates, "samples": limits.samples, "seconds": settled.seconds, "accuracy": settled.accuracy,
+    }  # fmt: skip
     return {name: float(limit) for name, limit in found.items() if limit is not None and math.isfinite(limit)}
 
 

@@ -23,7 +23,7 @@ def write_state(folder: Path, role: str, state: Mapping[str, Any]) -> Path:
     path = folder / f"{role}.npz"
     draft = folder / f".{role}.{os.getpid()}.npz"
     with open(draft, "wb") as file:
-        np.savez(file, plain=np.frombuffer(json.dumps(plain).encode(), np.uint8), **arrays)
+        np.savez(file, plain=np.frombuffer(json.dumps(plain).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)

@@ -58,7 +58,8 @@ class Context:
         batches: Callable[[np.random.Generator], Iterator[Any]] | None,
     ):  # fmt: skip
         self.name, self._kind, self._index, self._seed = name, kind, index, seed
-        self._peers, self._batches, self._rng = peers, batches, None
+        self._peers, self._batches = peers, batches
+        self._rng: np.random.Generator | None = None
 
     # traps -------------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from ..errors import RoleError
 
 __all__ = [
     "Ack", "Chunk", "Joined", "Left", "Look", "Message", "Pull", "Push", "Snapshot",
-    "Weights", "copy_message", "field_names",
+    "Weights", "own_copy", "field_names",
 ]  # fmt: skip
 
 
@@ -127,21 +127,40 @@ def field_names(kind: type[Message]) -> tuple[str, ...]:
     return names
 
 
-def copy_message(message: Message) -> Message:
-    """A copy that shares no memory with `message`; `RoleError` names the field that holds something else than data."""
+def own_copy(message: Message, sender: str) -> tuple[Message, int]:
+    """(a message from `sender` that shares no memory with the sender's, the bytes of its arrays).
+
+    A message is frozen, so one without memory of its own to share is its own copy. `RoleError` names the field that holds
+    something else than data.
+    """
     kind = message.__class__
-    twin = object.__new__(kind)
-    own = twin.__dict__
+    have = message.__dict__
+    own: dict[str, Any] = {}
+    size = 0
     for name in _FIELDS.get(kind) or field_names(kind):
-        value = getattr(message, name)
-        if value.__class__ is np.ndarray:
+        value = have[name]
+        what = value.__class__
+        if what is int or what is float:
+            continue
+        if what is np.ndarray:
+            size += value.nbytes
             # Arrays of a timing-only run have zero strides and no memory of their own: nothing can be aliased.
-            own[name] = value if value.strides == (0,) else value.copy()
-        elif value.__class__ is int or value.__class__ is float:
-            own[name] = value
+            if value.strides != (0,):
+                own[name] = value.copy() if not value.dtype.hasobject else _copy_value(kind, name, value)
         else:
-            own[name] = _copy_value(kind, name, value)
-    return twin
+            own[name] = copied = _copy_value(kind, name, value)
+            size += _array_bytes(copied)
+    if not own and have.setdefault("sender", sender) == sender:
+        return message, size
+    twin = object.__new__(kind)
+    twin.__dict__.update(have, sender=sender, **own)
+    return twin, size
+
+
+def _array_bytes(value: Any) -> int:
+    if type(value) is tuple:
+        return sum(_array_bytes(item) for item in value)
+    return value.nbytes if type(value) is np.ndarray else 0
 
 
 def _copy_value(kind: type, name: str, value: Any) -> Any:

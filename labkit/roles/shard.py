@@ -142,9 +142,11 @@ class Shard:
                 if gap > 0:  # gradients that were received here and neither applied nor dropped: the strategy forgot them
                     recorder.drop(self.index, now, sender, g.incarnation, g.step - g.count, gap, IGNORED)
                 self._last[key] = g.step
+                counters.reads.pop(sender, None)
             self.samples += g.samples
             stale = before - read if generation == self.generation else UNKNOWN
             recorder.apply(self.index, now, sender, g.step, g.count, g.samples, stale, version)
+        counters.outstanding += len(counters.reads)
 
     def _seen(self, gradient: Any) -> bool:
         if gradient.__class__ is Gradient:
@@ -165,4 +167,5 @@ class Shard:
                 return
             sender, incarnation = self.role_ids[gradient.sender], gradient.incarnation
             self._dropped[sender] = self._dropped.get(sender, 0) + gradient.count
+            recorder.counters.residual += self.version - recorder.counters.reads.pop(sender, self.version)
         recorder.drop(self.index, now, sender, incarnation, gradient.step, gradient.count, why)

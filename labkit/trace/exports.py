@@ -1,7 +1,7 @@
 """A trace leaves the house: `.npz` to keep, Chrome trace JSON to look at in Perfetto, data frames to calculate with.
 
-Every export is a function of the trace and of nothing else, and a trace that was saved and loaded gives the same numbers to the
-last bit. No file contains or needs pickle, so reading one runs no code from it. A file appears whole or not at all.
+Every export is a function of the trace and of nothing else, and a trace that was saved and loaded gives the same
+numbers to the last bit. No file needs pickle, so reading one runs no code from it. A file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ DAMAGED: tuple[type[BaseException], ...] = (
     *(RuntimeError, SyntaxError, struct.error, zipfile.BadZipFile, zlib.error),
 )
 
-# .npz ------------------------------------------------------------------------------------------------------------------
+# .npz ---------------------------------------------------------------------------------------------------------------
 
 
 def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
-    """Write all of `trace` to `path`, exactly that name. Rows are in the order of roles, so equal runs give equal files.
+    """Write all of `trace` to `path`, exactly that name. Rows are in the order of roles: equal runs give equal files.
 
     Raises `BadInput` if the file cannot be written.
     """
@@ -53,14 +53,16 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
         counters = {str(role): c.to_dict() for role, c in sorted(trace.counters.items())}
         marks = sorted(trace.marks, key=lambda mark: (mark["time"], mark["role"]))
         values = (about, trace.header, marks, counters, trace.ending)
-    texts = {name: np.frombuffer(json.dumps(_plain(v), allow_nan=False).encode(), np.uint8) for name, v in zip(TEXTS, values)}
+    members = {f"table.{name}": rows for name, rows in arrays.items()}
+    for name, value in zip(TEXTS, values):
+        members[name] = np.frombuffer(json.dumps(_plain(value), allow_nan=False).encode(), np.uint8)
     with _whole_file(path) as file:
-        np.savez_compressed(file, **texts, **{f"table.{name}": rows for name, rows in arrays.items()})  # type: ignore[arg-type]
+        np.savez_compressed(file, **members)  # type: ignore[arg-type]
     return Path(path)
 
 
 def load_npz(path: str | os.PathLike[str]) -> Trace:
-    """The trace that `save_npz` wrote. Raises `BadInput` for a file that is missing, damaged, foreign or of a newer labkit."""
+    """The trace that `save_npz` wrote. Raises `BadInput` for a file that is missing, damaged, foreign or newer."""
     name = os.fspath(path)
     try:
         with np.load(name, allow_pickle=False) as members:
@@ -82,7 +84,10 @@ def _checked_about(name: str, about: Any) -> dict[str, Any]:
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise BadInput(f"{name!r} is not a labkit trace.")
     if about["format"] != FORMAT or about["columns"] != {t: ["role", *columns] for t, columns in TABLES.items()}:
-        raise BadInput(f"{name!r} is a trace of format {about['format']}; this labkit reads format {FORMAT} as it writes it: update labkit.")
+        wrote = about["format"]
+        raise BadInput(
+            f"{name!r} is a trace of another labkit (format {wrote}; this one reads {FORMAT})."
+        )
     return about
 
 
@@ -107,7 +112,7 @@ def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.nd
 
 
 def _by_role(rows: np.ndarray) -> np.ndarray:
-    """Rows in the order of roles; those of one role stay as they were written (how often a run was looked at does not show)."""
+    """Rows in the order of roles, those of one role as written: how often a run was looked at does not show."""
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
@@ -121,14 +126,15 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# Perfetto --------------------------------------------------------------------------------------------------------------
+# Perfetto -----------------------------------------------------------------------------------------------------------
 
 
 def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000) -> Path:
     """Write `trace` as Chrome trace JSON, which https://ui.perfetto.dev opens: a process per node, a thread per role.
 
-    Spans are slices, messages arrows (the first `arrows` of them that took time or carried training), staleness, updates, loss
-    and accuracy counters, marks instants. Times in microseconds of engine time. Raises `BadInput` if the file cannot be written.
+    Spans are slices, messages arrows (the first `arrows` of them that took time or carried training), staleness,
+    updates, loss and accuracy counters, marks instants. Times in microseconds of engine time. Raises `BadInput` if the
+    file cannot be written.
     """
     header, (skipped, messages) = trace.header, _arrow_rows(trace, arrows)
     other = {
@@ -157,7 +163,8 @@ def _events(trace: Trace, messages: np.ndarray) -> Iterator[dict[str, Any]]:
     columns = trace.column("spans", "role", "phase", "start", "end", "step")
     for role, phase, start, end, step in zip(*(c.tolist() for c in columns)):
         more = {"args": {"step": step}} if step >= 0 else {}
-        yield {"ph": "X", "name": PHASES[phase], "cat": "span", "ts": _us(start), "dur": _us(end - start), **where[role], **more}
+        when = {"ts": _us(start), "dur": _us(end - start)}
+        yield {"ph": "X", "name": PHASES[phase], "cat": "span", **when, **where[role], **more}
     yield from _arrows(trace, messages, where)
     yield from _counters(trace, where)
     for mark in list(trace.marks):
@@ -208,14 +215,14 @@ def _us(nanoseconds: float) -> float:
     return nanoseconds / 1000
 
 
-# data frames -----------------------------------------------------------------------------------------------------------
+# data frames --------------------------------------------------------------------------------------------------------
 
 
 def to_frames(trace: Trace) -> dict[str, Any]:
     """{table: pandas.DataFrame} of every table, and of the marks. Roles, phases and kinds by name; times in seconds.
 
-    A sender that stands for all workers at once is "everyone"; a shard that stands for all is -1; unknown staleness is missing.
-    Raises `BadInput` where pandas is not installed.
+    A sender that stands for all workers at once is "everyone", a shard that stands for all is -1, unknown staleness is
+    missing. Raises `BadInput` where pandas is not installed.
     """
     try:
         import pandas as pd
@@ -226,7 +233,8 @@ def to_frames(trace: Trace) -> dict[str, Any]:
     for name, columns in TABLES.items():
         picked = trace.column(name, "role", *columns)
         frames[name] = pd.DataFrame({c: _readable(c, v, words) for c, v in zip(("role", *columns), picked)})
-    frames["applies"]["staleness"] = frames["applies"]["staleness"].astype("Int64").mask(frames["applies"]["staleness"] == UNKNOWN)
+    stale = frames["applies"]["staleness"].astype("Int64")
+    frames["applies"]["staleness"] = stale.mask(stale == UNKNOWN)
     marks = [(seconds(m["time"]), words["role"].get(m["role"]), m["kind"], m["text"]) for m in list(trace.marks)]
     frames["marks"] = pd.DataFrame(marks, columns=["time", "role", "kind", "text"])
     return frames
@@ -241,7 +249,8 @@ def _words(trace: Trace) -> dict[str, dict[int, str]]:
     roles = numbered(trace.roles)
     return {
         "role": roles, "sender": {**roles, EVERYONE: "everyone"}, "phase": numbered(PHASES), "why": numbered(REASONS),
-        "category": numbered(CATEGORIES), "kind": numbered(trace.header["messages"]), "layer": numbered(trace.header["layers"]),
+        "category": numbered(CATEGORIES), "kind": numbered(trace.header["messages"]),
+        "layer": numbered(trace.header["layers"]),
     }  # fmt: skip
 
 
@@ -254,7 +263,7 @@ def _readable(column: str, values: np.ndarray, words: dict[str, dict[int, str]])
     return values.astype(np.int64) if column in ("step", "update") else values
 
 
-# files -----------------------------------------------------------------------------------------------------------------
+# files --------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

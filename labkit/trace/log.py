@@ -17,7 +17,7 @@ MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies worth a line, beside the
 
 
 def log_lines(trace: Trace) -> list[str]:
-    """Lines such as `5.00 s you slowed worker-2 x5`, `5.92 s accuracy passed 95%`, `12.00 s stopped by seconds`, in order of time."""
+    """`5.00 s you slowed worker-2 x5`, `5.92 s accuracy passed 95%`, `12.00 s stopped by seconds`: in order of time."""
     with trace.lock:
         events = [(mark["time"], mark_text(trace, mark)) for mark in trace.marks] + _milestones(trace)
         ending = trace.ending

@@ -82,31 +82,18 @@ def staleness_rows(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.
 
 
 def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:
-    """Both sides of the conservation law of staleness, for one shard, counted from its rows.
+    """Both sides of the conservation law of staleness, for the shard of one role. Where each read is followed by one gradient,
+    they are equal, whatever the times were:
 
-    sum(staleness) = sum over updates of (readers outstanding before it - 1) + counters at the start - counters at the end, where a
-    reader is outstanding from its read to the application of its gradient, and its counter is the updates applied in between.
-    Every update adds one to the counters of all outstanding readers but the one that it serves, and takes that one's away.
+    sum(staleness) = sum over updates of (readers outstanding before it - 1) - counters at the end, where a reader is outstanding
+    from its read until its gradient is applied or dropped, and its counter is the updates applied in between. For every update adds
+    one to the counters of all outstanding readers but the one that it serves, and takes that one's away.
+
+    The left side is what gradients said of themselves, the right side is counted from who read and who was served. Neither is sampled.
     """
-    role, sender, stale, version = trace.column("applies", "role", "sender", "staleness", "version")
-    mine = role == shard_role
-    stale, version, sender = stale[mine], version[mine], sender[mine]
-    total_updates = int(version.max(initial=0))
-    read_at = version - 1 - stale
-    readers = np.zeros(total_updates + 2, dtype=np.int64)  # readers[v]: outstanding just before update v + 1
-    np.add.at(readers, read_at, 1)
-    np.add.at(readers, version, -1)
-    left = 0
-    final_reads = trace.counters[shard_role].reads
-    last = {}
-    for s, v in zip(sender.tolist(), version.tolist()):
-        last[s] = v
-    for reader, read in final_reads.items():  # reads whose gradient was never applied here
-        if read >= last.get(reader, 0) and read < total_updates + 1:
-            readers[read] += 1
-            left += total_updates - read
-    outstanding = np.cumsum(readers)[:total_updates]
-    return int(stale.sum()), int((outstanding - 1).sum()) - left
+    c = trace.counters[shard_role]
+    left = sum(value * count for value, count in c.staleness.items() if value != UNKNOWN)
+    return left, c.outstanding - c.residual - sum(c.version - read for read in c.reads.values())
 
 
 def time_to_accuracy(trace: Trace, accuracy: float | None = None) -> float | None:

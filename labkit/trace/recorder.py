@@ -19,12 +19,14 @@ class Counters:
 
     `phases` nanoseconds by phase; `bytes` payload bytes sent by category; `computed`, `handed`: gradients computed, and
     handed on (sent, applied or dropped) by step; `applied` {sender: [gradients, last step]} and `staleness` {value: gradients} of
-    the role's shard; `updates`, `gradients`, `samples` applied to it; `reads` {reader: last version handed out}.
+    the role's shard; `updates`, `gradients`, `samples` applied to it. `reads` {reader: version} of the readers whose gradient is
+    outstanding; `outstanding`: how many there were besides the one served, added up over the updates; `residual`: the updates that
+    readers have seen go by whose gradient was then dropped (the two sides of the conservation law of staleness).
     """
 
     __slots__ = (
         "applied", "bytes", "computed", "drops", "duplicates", "gradients", "handed", "messages", "outstanding", "phases",
-        "reads", "rounds", "samples", "shard", "staleness", "taken", "updates", "version",
+        "reads", "residual", "rounds", "samples", "shard", "staleness", "taken", "updates", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -35,7 +37,7 @@ class Counters:
         self.computed = self.handed = 0
         self.shard = -1
         self.updates = self.gradients = self.samples = self.version = self.rounds = self.duplicates = 0
-        self.outstanding = 0
+        self.outstanding = self.residual = 0
         self.applied: dict[int, list[int]] = {}
         self.staleness: dict[int, int] = {}
         self.reads: dict[int, int] = {}
@@ -80,6 +82,13 @@ class Recorder:
         "applies", "counters", "drops", "evaluations", "incarnation", "marks", "messages", "norms", "record", "role",
         "spans",
     )  # fmt: skip
+
+    spans: Any
+    applies: Any
+    messages: Any
+    drops: Any
+    norms: Any
+    evaluations: Any
 
     def __init__(self, role: int, incarnation: int = 0, record: bool = True):
         self.role, self.incarnation, self.record = role, incarnation, record

@@ -1,0 +1,20 @@
+"""Pictures of a trace, one panel a file. A view is a pure function of (trace, time); nothing here knows an engine or a widget."""
+
+from __future__ import annotations
+
+from .accuracy import Accuracy
+from .compare import compare
+from .figures import LabFigure, bare, panel_figure, save, stack
+from .gradient_flow import GradientFlow
+from .loss import Loss
+from .panel import Panel
+from .plots import PANELS, Plots, make_panel, overview
+from .predictions import Predictions
+from .staleness import Staleness
+from .throughput import Throughput
+from .timeline import Timeline
+
+__all__ = [
+    "PANELS", "Accuracy", "GradientFlow", "LabFigure", "Loss", "Panel", "Plots", "Predictions", "Staleness", "Throughput", "Timeline",
+    "bare", "compare", "make_panel", "overview", "panel_figure", "save", "stack",
+]  # fmt: skip

@@ -75,8 +75,9 @@ class GradientFlow(Panel):
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """What number and colour are."""
         workers = len(trace.role_ids("worker"))
-        some = f" · {MOST_ROWS} of {workers:,} workers" if workers > MOST_ROWS else ""
-        return f"norm · colour: against the layer's median{some}"
+        if workers > MOST_ROWS and len(trace.tables["norms"]):
+            return f"against the layer's median · {MOST_ROWS} of {workers:,} workers"
+        return "norm · colour: against the layer's median"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Write and colour the newest norms."""

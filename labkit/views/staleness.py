@@ -94,15 +94,15 @@ class Staleness(Panel):
             self.before.set_data([], [])
         self.axes.set_xlim(-0.5 - 0.03 * largest, largest + 0.6 + 0.02 * largest)
         self.axes.set_ylim(0, style.nice_above(1.12 * high) if counts else 1.0)
-        self._law(law, largest)
-        self._pins(trace, t)
+        self._law(law if counts else None, largest)
+        self._pins(trace, t, law)
 
     def _compared(self, trace: Trace, t: int) -> tuple[dict[int, int], str] | None:
         disturbed = [(steps[0][0], role) for role, steps in factors(trace, t).items() if steps[0][0] > 0]
         if disturbed:
             time, role = min(disturbed)
             counts = histogram(trace, time - 1)
-            if sum(counts.values()) >= ENOUGH:
+            if sum(counts.values()) >= ENOUGH and len(counts) > 1:
                 return counts, f"before {short(trace.roles[role])} slowed"
         elif self.pinned is not None:
             counts = histogram(self.pinned, self.pinned.watermark())
@@ -122,15 +122,16 @@ class Staleness(Panel):
         self.law_text.set_x(at + (0.025 if right else -0.025) * largest)
         self.law_text.set_ha("left" if right else "right")
 
-    def _pins(self, trace: Trace, t: int) -> None:
+    def _pins(self, trace: Trace, t: int, law: tuple[float, str] | None) -> None:
         slow, found = slowed(trace, t), []
         if slow:
             since = min(factors(trace, t)[role][-1][0] for role in slow)
             sender, stale, count = staleness_rows(trace, since, t)
             for role in sorted(slow)[: len(self.pins)]:
                 mine = sender == role
-                if count[mine].sum():
-                    found.append((role, float(np.average(stale[mine], weights=count[mine]))))
+                mean = float(np.average(stale[mine], weights=count[mine])) if count[mine].sum() else None
+                if mean is not None and (law is None or abs(mean - law[0]) >= 1):
+                    found.append((role, mean))
         for (line, words), pin in zip(self.pins, [*found, *[None] * len(self.pins)]):
             words.set_text(short(trace.roles[pin[0]]) if pin else "")
             words.set_x(pin[1] if pin else 0)

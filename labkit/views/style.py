@@ -36,7 +36,9 @@ _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 
 def plain(value: float, _: Any = None) -> str:
-    """A tick's text: 0.25, 1,000; no powers of ten."""
+    """A tick's text: 0.25, 1,000, 20k; no powers of ten."""
+    if abs(value) >= 10_000:
+        return f"{value / 1000:,.6g}k"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}".replace("-", "−")
 
 
@@ -52,7 +54,7 @@ def calm(axes: Axes, grid: str | None = "both", x_ticks: int = 6, y_ticks: int =
     if grid:
         axes.grid(True, axis=grid, color=GRID, linewidth=1.0, linestyle="-")  # type: ignore[arg-type]
     axes.set_axisbelow(True)
-    axes.xaxis.set_major_locator(MaxNLocator(x_ticks, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(x_ticks, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(y_ticks, steps=[1, 2, 5, 10]))
     numbers(axes)
     return axes

@@ -131,7 +131,9 @@ class Timeline(Panel):
         self._labelled = state
         one = len(trace.role_ids("server")) == 1
         every = 1 if len(rows) <= 16 else 4
-        ticks = [k for k, r in enumerate(rows) if k % every == 0 or trace.kinds[r] == "server" or r in slow]
+        loud = [k for k, r in enumerate(rows) if r in slow or trace.kinds[r] == "server"]
+        quiet = [k for k in range(0, len(rows), every) if all(abs(k - other) > every // 4 for other in loud)]
+        ticks = sorted({*loud, *quiet})
         names = ["server" if one and trace.kinds[rows[k]] == "server" else short(trace.roles[rows[k]]) for k in ticks]
         self.axes.set_yticks(ticks, names)
         self.axes.tick_params(axis="y", length=0)
@@ -152,7 +154,7 @@ class Timeline(Panel):
         self._fill("blue", place[role[work & ~slow]], start[work & ~slow], end[work & ~slow])
         self._fill("orange", place[role[work & slow]], start[work & slow], end[work & slow])
         now_slow = slowed(trace, t)
-        begun = {**opened, **dict(zip(role[cut].tolist(), start[cut].tolist()))} if trace.ending is None or cut.any() else {}
+        begun = {**opened, **dict(zip(role[cut].tolist(), start[cut].tolist()))}
         for colour, wanted in (("open blue", False), ("open orange", True)):
             who = [r for r in begun if (r in now_slow) == wanted and place[r] >= 0]
             began = np.array([begun[r] for r in who], dtype=np.int64)

@@ -18,7 +18,7 @@ from labkit.engines.dask.incoming import MAX_HELLO, Hello
 from labkit.engines.dask.outgoing import lay_out
 from labkit.engines.dask.pool import BufferPool
 from labkit.errors import BadInput, RoleError
-from labkit.roles.messages import Message, Pull, Push, copy_message
+from labkit.roles.messages import Message, Pull, Push, own_copy
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def test_the_sentence_is_that_of_the_simulator() -> None:
     with pytest.raises(RoleError) as here:
         CODEC.encode(Anything([1]))
     with pytest.raises(RoleError) as there:
-        copy_message(Anything([1]))
+        own_copy(Anything([1]), "worker-0")
     assert str(here.value) == str(there.value)
 
 

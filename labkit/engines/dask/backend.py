@@ -99,7 +99,7 @@ class Backend:
         try:
             with dask.config.set(settings):
                 self._cluster = LocalCluster(
-                    n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address=_dashboard(), memory_limit=0,
+                    n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", memory_limit=0,
                     silence_logs=50, host="127.0.0.1",
                 )  # fmt: skip
                 self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
@@ -170,13 +170,6 @@ class Backend:
                     thing.close(timeout=5)
                 except Exception as error:  # closing must go on: the rest may still hold processes
                     print(f"labkit: {type(thing).__name__} did not close cleanly: {error}", file=sys.stderr)
-
-
-def _dashboard() -> str | None:
-    """Dask's dashboard needs bokeh; without it there is none."""
-    import importlib.util
-
-    return ":0" if importlib.util.find_spec("bokeh") else None
 
 
 def guard_line() -> str | None:

@@ -1,7 +1,8 @@
 """The engine of virtual time: a heap, a ready queue, and `coroutine.send`.
 
-Events are ordered by (integer nanoseconds, priority, sequence). What happens in an instant happens in the order in which it was
-caused. Nothing reads the machine's clock and nothing iterates over a set, so the same plan and commands give the same bytes.
+Events, and roles that may go on at once, are ordered by (integer nanoseconds, priority, sequence): what happens in an instant
+happens in the order in which it was caused, so all workers that finish together push before the first of them pulls again. Nothing
+reads the machine's clock and nothing iterates over a set: the same plan and commands give the same bytes.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ __all__ = ["SimulatedRun"]
 
 DONE, DELIVER, WAKE, COMMAND = range(4)  # what an event is
 EARLY, LATE = 0, 1  # timeouts come after everything else of their instant
+POLLS = 100_000  # looks in a row, in one instant, until a role is told that virtual time stands still for it
 PHASE = {"gradient": COMPUTING, "server": APPLY, "measure": EVALUATE}
 
 
 class SimulatedRun:
     """One run in virtual time. It moves only when asked: `advance`, `wait`, `step`.
 
-    `commands`: [(seconds, name, arguments), ...] carried out at their times; with the log of an earlier run, it is repeated exactly.
+    `commands`: [(seconds, name, arguments), ...] carried out at their times. The log that a run keeps of its own, in `commands`, also
+    has the turn of the loop before which each came: given the log of an earlier run, that run is repeated exactly.
     """
 
     def __init__(self, plan: Plan, cluster: Any, commands: Any = (), checkpoint: Any = None):
@@ -49,19 +52,20 @@ class SimulatedRun:
         self.now = 0
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
-        self.commands: list[tuple[float, str, dict[str, Any]]] = []
+        self.commands: list[tuple[float, str, dict[str, Any], int]] = []
         self._heap: list[tuple[int, int, int, int, Any, Any]] = []
-        self._ready: deque[tuple[SimulatedRole, Any]] = deque()
-        self._sequence = 0
+        self._ready: deque[tuple[int, int, int, SimulatedRole, Any]] = deque()
+        self._sequence = self._turn = 0
         self._kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
         self._network = Network(len(plan.layout.nodes), cluster.latency, cluster.bandwidth)
         self._make_roles()
-        for at, name, arguments in commands:
+        self._script = [command for command in reversed(list(commands)) if len(command) == 4]
+        for at, name, arguments in (command for command in commands if len(command) == 3):
             self._event(nanoseconds(at), EARLY, COMMAND, name, arguments)
-        for role, factor in cluster.slow.items():
-            self.slow(role, factor)
+        for name, factor in cluster.slow.items():
+            self._slow(name, factor)
         for role in self.roles:
-            self._ready.append((role, None))
+            self._go_on(role, None)
 
     # making ------------------------------------------------------------------------------------------------------------
 
@@ -134,14 +138,23 @@ class SimulatedRun:
         heap, ready, drive = self._heap, self._ready, self._drive
         versions = self._versions()
         while self.stopped_by is None:
-            if ready:
-                role, value = ready.popleft()
+            if self._script and self._script[-1][3] == self._turn and nanoseconds(self._script[-1][0]) <= until:
+                at, name, arguments, _ = self._script.pop()
+                self.now = max(self.now, nanoseconds(at))
+                getattr(self, name)(**arguments)
+            elif ready and not (heap and heap[0] < ready[0]):  # type: ignore[operator]
+                self._turn += 1
+                _, _, _, role, value = ready.popleft()
                 drive(role, value)
             elif heap:
                 if heap[0][0] > until:
                     return
                 time, _, _, what, role, payload = heappop(heap)
+                if role is self.chief and self._idle(time, what):
+                    self._stuck()
+                    return
                 self.now = time
+                self._turn += what != COMMAND
                 if what == DELIVER:
                     self._deliver(role, payload)
                 elif what == DONE:
@@ -160,6 +173,18 @@ class SimulatedRun:
 
     def _versions(self) -> int:
         return min(self.by_name[owner].shard.version for owner in self.plan.layout.observed)
+
+    def _idle(self, time: int, what: int) -> bool:
+        """Whether only the end of the budget's seconds would move this run: then it has got stuck before."""
+        limit = self.plan.budget.seconds
+        if what != WAKE or limit is None or time < nanoseconds(limit) or self.chief.waiting is None or self._ready:
+            return False
+        return not any(e[3] == DELIVER or (e[3] != COMMAND and e[4].token == e[5]) for e in self._heap)
+
+    def _go_on(self, role: SimulatedRole, value: Any) -> None:
+        """`role` may go on with `value`, after all that was caused before."""
+        self._sequence += 1
+        self._ready.append((self.now, EARLY, self._sequence, role, value))
 
     def _event(self, time: int, priority: int, what: int, role: Any, payload: Any) -> None:
         self._sequence += 1
@@ -192,7 +217,9 @@ class SimulatedRun:
                     role.token += 1
                     self._event(self.now + nanoseconds(effect[1]), EARLY, WAKE, role, role.token)
                     return
-                value = None
+                value = self._at_once(role)
+                if value is self:
+                    return
             else:
                 self._failed(role, foreign_effect(role.name, effect))
                 return
@@ -212,10 +239,23 @@ class SimulatedRun:
         timeout = effect[2]
         if timeout is not None:
             if timeout <= 0:
-                return None
+                return self._at_once(role)
             role.token += 1
             self._event(self.now + nanoseconds(timeout), LATE, WAKE, role, role.token)
         role.waiting, role.wait_sender, role.since = kinds, sender, self.now
+        return self
+
+    def _at_once(self, role: SimulatedRole) -> Any:
+        """A look, or a sleep of no length. In a loop without end they would hold virtual time for ever."""
+        instant, looks = role.looks
+        role.looks = (self.now, looks + 1 if instant == self.now else 1)
+        if looks < POLLS:
+            return None
+        error = RoleError(
+            f"looked {POLLS:,} times in one instant (timeout=0, or sleep(0), in a loop): virtual time passes only in a wait; let "
+            "the loop `await ctx.sleep(0.001)`, or wait without timeout=0."
+        )
+        self._throw(role, error)
         return self
 
     def _taken(self, role: SimulatedRole, message: Message) -> Message:
@@ -233,14 +273,18 @@ class SimulatedRun:
         if unless is not None and any(m.__class__ is unless for m in role.inbox):
             return self._give_up(fn)
         if not duration:
-            return self._call(role, fn, args)
-        start = self.now
+            value = self._call(role, fn, args)
+            if value is not self and work == "server":  # an update is a turn of its own, so that a run can be stepped
+                self._ready.appendleft((self.now, EARLY, 0, role, value))
+                return self
+            return value
+        start, core = self.now, -1
         cores = self._cores.get(role.node) if self._cores else None
         if cores is not None:
             core = min(range(len(cores)), key=cores.__getitem__)
             start = max(start, cores[core])
             cores[core] = start + duration
-        role.since, role.working, role.unless = start, (fn, args, PHASE[work]), unless
+        role.since, role.working, role.unless = start, (fn, args, PHASE[work], core, start + duration), unless
         role.token += 1
         self._event(start + duration, EARLY, DONE, role, role.token)
         return self
@@ -263,7 +307,7 @@ class SimulatedRun:
             self._failed(role, failure)
         else:
             role.resume = _once(effect, role)
-            self._ready.append((role, None))
+            self._go_on(role, None)
 
     @staticmethod
     def _give_up(fn: Any) -> None:
@@ -271,8 +315,14 @@ class SimulatedRun:
         if cancelled is not None:
             cancelled()
 
+    def _free_core(self, role: SimulatedRole) -> None:
+        """Work was given up. Whoever has queued behind it keeps its turn; who comes now may start at once."""
+        _, _, _, core, end = role.working
+        if core >= 0 and self._cores[role.node][core] == end:
+            self._cores[role.node][core] = max(self.now, role.since)
+
     def _done(self, role: SimulatedRole) -> None:
-        fn, args, phase = role.working
+        fn, args, phase, _, _ = role.working
         role.working = role.unless = None
         role.counters.phases[phase] += self.now - role.since
         role.recorder.spans.extend((phase, role.since, self.now, role.counters.computed))
@@ -289,16 +339,16 @@ class SimulatedRun:
 
     # messages ----------------------------------------------------------------------------------------------------------
 
-    def post(self, role: SimulatedRole, target: SimulatedRole, message: Message, category: int) -> None:
-        """Put `message` on its way; it is the target's own already."""
-        now, size = self.now, payload_bytes(message)
+    def post(self, role: SimulatedRole, target: SimulatedRole, message: Message, size: int, category: int) -> None:
+        """Put `message` of `size` bytes on its way; it is the target's own already."""
+        now = self.now
         role.counters.bytes[category] += size
         role.counters.messages += 1
-        free = category == EVALUATION
+        free = category == EVALUATION or self._network.free or role.node == target.node
         arrival = now if free else self._network.arrival(now, role.node, target.node, size)
         kind = self._kind_ids[message.__class__]
         target.recorder.messages.extend((role.id, kind, category, size, now, arrival))
-        if arrival == now:
+        if free:
             self._deliver(target, message)
         else:
             self._event(arrival, EARLY, DELIVER, target, message)
@@ -311,7 +361,7 @@ class SimulatedRun:
                 role.recorder.span(WAITING, role.since, self.now)
             role.waiting = None
             role.token += 1
-            self._ready.append((role, self._taken(role, message)))
+            self._go_on(role, self._taken(role, message))
         elif kind is Look:
             if message.final:  # type: ignore[attr-defined]
                 self._show(role, True)
@@ -321,8 +371,9 @@ class SimulatedRun:
                 role.token += 1
                 role.recorder.span(role.working[2], role.since, self.now, role.counters.computed)
                 self._give_up(role.working[0])
+                self._free_core(role)
                 role.working = role.unless = None
-                self._ready.append((role, None))
+                self._go_on(role, None)
 
     def _watch(self, shard: Shard) -> None:
         self._show(self.by_name[self.plan.layout.roles[shard.recorder.role].name], False)
@@ -334,25 +385,28 @@ class SimulatedRun:
             values = values.copy()
         snapshot = Snapshot(values, shard.index, shard.version, shard.samples, final)
         snapshot.__dict__["sender"] = role.name
-        self.post(role, self.chief, snapshot, EVALUATION)
+        self.post(role, self.chief, snapshot, values.nbytes, EVALUATION)
 
     # commands ----------------------------------------------------------------------------------------------------------
 
-    def _log(self, name: str, **arguments: Any) -> None:
-        self.commands.append((seconds(self.now), name, arguments))
+    def _log(self, command: str, arguments: dict[str, Any]) -> None:
+        self.commands.append((seconds(self.now), command, arguments, self._turn))
 
     def slow(self, role: str, factor: float) -> None:
         """From now on `role` computes `factor` times slower than its law."""
+        self._slow(role, factor)
+        self._log("slow", {"role": role, "factor": factor})
+
+    def _slow(self, role: str, factor: float) -> None:
         target = find_role(role, self.by_name)
         check_factor(factor)
-        self._log("slow", role=role, factor=factor)
         target.factor = float(factor)
         self.trace.mark(self.now, "slow", f"{role} computes {factor:g}x slower", name=role, factor=float(factor))
 
     def set(self, **knobs: Any) -> None:
         """Change live knobs of the strategy, for every role at once."""
         changed = self.plan.strategy.changed(**knobs)
-        self._log("set", **knobs)
+        self._log("set", knobs)
         for role in self.roles:
             for name in knobs:
                 object.__setattr__(role.strategy, name, getattr(changed, name))
@@ -361,7 +415,7 @@ class SimulatedRun:
     def stop(self, reason: str = "user") -> None:
         """End the run at this instant, with a last evaluation."""
         if self.stopped_by is None and self.judge.hurry is None:
-            self._log("stop", reason=reason)
+            self._log("stop", {"reason": reason})
             self._hurry(reason)
             self.wait()
 
@@ -370,7 +424,7 @@ class SimulatedRun:
         if self.chief.waiting is not None:
             self.chief.waiting = None
             self.chief.token += 1
-            self._ready.append((self.chief, None))
+            self._go_on(self.chief, None)
 
     # the end -----------------------------------------------------------------------------------------------------------
 
@@ -412,7 +466,10 @@ class SimulatedRun:
         if self._folder is not None and self.chief.state is not None:
             write_state(self._folder, self.chief.name, self.chief.state)
         for role in self.roles:
-            role.coroutine.close()
+            try:
+                role.coroutine.close()
+            except Exception:  # a role that goes on after it was told to end: nobody drives it any more
+                pass
 
     def _in_flight(self) -> list[list[int]]:
         """Every gradient on a wire, in an inbox or handed over in this instant: [shard, sender, incarnation, step, count]."""
@@ -444,8 +501,3 @@ def _once(effect: Any, role: SimulatedRole) -> Any:
         return effect
 
     return resume
-
-
-def payload_bytes(message: Message) -> int:
-    """The bytes of a message's arrays."""
-    return sum(v.nbytes for v in message.__dict__.values() if v.__class__ is np.ndarray)

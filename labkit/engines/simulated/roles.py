@@ -11,9 +11,9 @@ import numpy as np
 from ...roles.context import NOTED, SAVED, SENT, Context, stream
 from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
-from ...roles.messages import Message, Weights, copy_message
+from ...roles.messages import Look, Message, Weights, own_copy
 from ...trace.recorder import Recorder
-from ...trace.vocabulary import STARTUP, TRAINING, seconds
+from ...trace.vocabulary import EVALUATION, STARTUP, TRAINING, seconds
 from ..booking import hand_on, refused
 from ..laws import Law, Sampler
 
@@ -24,7 +24,7 @@ class SimulatedRole:
     """Everything the clock needs to know about one role."""
 
     __slots__ = (
-        "begun", "coroutine", "counters", "factor", "id", "inbox", "messages", "name", "node", "recorder", "resume", "samplers",
+        "begun", "coroutine", "counters", "factor", "id", "inbox", "looks", "messages", "name", "node", "recorder", "resume", "samplers",
         "shard", "since", "spans", "spec", "state", "strategy", "token", "unless", "wait_sender", "waiting", "working",
     )  # fmt: skip
 
@@ -39,6 +39,7 @@ class SimulatedRole:
         self.working: Any = None  # (fn, args) under way
         self.token = 0  # events that carry another number are void
         self.factor = 1.0  # how many times slower than its law
+        self.looks = (0, 0)  # (instant, how often it has looked for a message in it without waiting)
         self.samplers: dict[str, Sampler | None] = {}
         self.shard: Any = None
         self.state: dict[str, Any] | None = None
@@ -65,16 +66,17 @@ class SimulatedContext(Context):
         target = engine.by_name.get(to)
         if target is None or message.__class__ not in self._allowed:
             raise refused(role.name, to, message, engine.by_name, engine.plan.strategy)
-        counters, training = role.counters, TRAINING
+        counters, category = role.counters, TRAINING
         if message.carries:
             hand_on(role.recorder, engine.now, message)
+        elif message.__class__ is Look:
+            category = EVALUATION
         elif not counters.computed and not target.counters.computed:
-            training = STARTUP
+            category = STARTUP
         if message.__class__ is Weights:
             counters.reads[target.id] = message.version  # type: ignore[attr-defined]
-        twin = copy_message(message)
-        twin.__dict__["sender"] = role.name
-        engine.post(role, target, twin, training)
+        twin, size = own_copy(message, role.name)
+        engine.post(role, target, twin, size, category)
         return SENT
 
     def note(self, text: str, **numbers: float) -> Posted:

@@ -1,0 +1,168 @@
+"""What `labkit doctor` looks at. A check measures one thing, never raises, and says what to do about what it finds."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .limits import memory_limit, usable_cpus
+
+__all__ = ["CHECKS", "OK", "PROBLEM", "WARNING", "Line"]
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+PACKAGES = ("labkit-distributed", "numpy", "dask", "distributed", "click", "rich", "psutil", "threadpoolctl")
+FOR_NOTEBOOKS = ("jupyterlab", "ipywidgets", "matplotlib")
+NEEDED_MEMORY = 1_000_000_000  # bytes: chief, 4 workers and 1 server take up to 700 MB, a notebook some more
+NEEDED_DISK = 50_000_000
+SLOW_IMPORT, SLOW_CLUSTER = 2.0, 10.0  # seconds
+PORTS = {8787: "Dask's dashboard", 8888: "JupyterLab"}
+TIME_IMPORT = """
+import time; began = time.perf_counter()
+import numpy; middle = time.perf_counter()
+import labkit.run; print(middle - began, time.perf_counter() - middle)
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One finding. `advice` says what to do, where there is something to do."""
+
+    name: str
+    state: str
+    value: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state:<8} {self.name:<20} {self.value}" + (f" - {self.advice}" if self.advice else "")
+
+
+def versions() -> Iterator[Line]:
+    """Python and the packages that labkit needs."""
+    found = f"{platform.python_version()} ({sys.executable})"
+    yield _judged("python", found, sys.version_info >= (3, 11), "labkit needs 3.11 or newer", PROBLEM)
+    for package in (*PACKAGES, *FOR_NOTEBOOKS):
+        try:
+            yield Line(package, OK, importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            if package == PACKAGES[0]:
+                yield Line(package, WARNING, "not installed, used from its folder", "pip install -e .")
+            else:
+                state = WARNING if package in FOR_NOTEBOOKS else PROBLEM
+                yield Line(package, state, "not installed", f"pip install {package}")
+
+
+def cpus() -> Iterator[Line]:
+    """CPUs that this process may really use: affinity and the container's quota count."""
+    usable, total = usable_cpus(), os.cpu_count() or 1
+    advice = "processes share them: use --pace deterministic:0.1 to see workers scale"
+    yield _judged("cpus", f"{usable:g} of {total} usable", usable >= 2, advice)
+
+
+def memory() -> Iterator[Line]:
+    """Memory that is free, and within the container's limit."""
+    try:
+        import psutil
+
+        free = psutil.virtual_memory().available
+    except ImportError:
+        yield Line("memory", WARNING, "unknown", "pip install psutil")
+        return
+    limit, used = memory_limit()
+    if limit is not None:
+        free = min(free, max(0, limit - used))
+    value = f"{free / 1e9:.1f} GB free" + (f", of at most {limit / 1e9:.1f} GB here" if limit is not None else "")
+    yield _judged("memory", value, free >= NEEDED_MEMORY, "close other programs, or use fewer workers: --workers 2")
+
+
+def ports() -> Iterator[Line]:
+    """Whether processes of this machine can talk to each other, and which usual ports are taken."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+                accepted, _ = server.accept()
+                accepted.close()
+                client.close()
+        yield Line("loopback", OK, f"127.0.0.1:{port} listens and answers")
+    except OSError as why:
+        advice = "allow Python in the firewall; labkit simulate works without"
+        yield Line("loopback", PROBLEM, f"127.0.0.1 does not work: {why.strerror or why}", advice)
+    for port, owner in PORTS.items():
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+            yield Line(f"port {port}", OK, f"free for {owner}")
+        except OSError:
+            yield Line(f"port {port}", OK, f"taken; {owner} will use another one")
+
+
+def temporary_folder() -> Iterator[Line]:
+    """Whether there is a place for short-lived files."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"labkit")
+        folder = tempfile.gettempdir()
+        stats = os.statvfs(folder) if hasattr(os, "statvfs") else None
+        free = stats.f_bavail * stats.f_frsize if stats else NEEDED_DISK
+        value = f"{folder}, {free / 1e9:.1f} GB free"
+        yield _judged("temporary folder", value, free >= NEEDED_DISK, "make room, or set TMPDIR to another folder")
+    except OSError as why:
+        value = f"cannot be written: {why.strerror or why}"
+        yield Line("temporary folder", PROBLEM, value, "set TMPDIR to a folder that you may write to")
+
+
+def import_time() -> Iterator[Line]:
+    """How long `import labkit` takes in a fresh process."""
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-c", TIME_IMPORT]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=where, check=True)
+        numpy, labkit = map(float, done.stdout.split())
+    except (OSError, subprocess.SubprocessError, ValueError) as why:
+        yield Line("import labkit", PROBLEM, f"failed: {why}", "install labkit again: pip install -e .")
+        return
+    value = f"{labkit:.2f} s after numpy's {numpy:.2f} s"
+    yield _judged("import labkit", value, numpy + labkit <= SLOW_IMPORT, "a slow disk? the second time is faster")
+
+
+def cluster_time() -> Iterator[Line]:
+    """How long a cluster of 2 processes takes to start, to apply a first update, and to end."""
+    try:
+        from ..engines.dask import DaskCluster
+        from ..problem import Problem
+        from ..roles.judge import Budget
+        from ..run import train
+        from ..strategies import AsyncPS
+
+        began = time.monotonic()
+        problem, strategy = Problem("moons", hidden=(4,)), AsyncPS(chief_works=True)
+        with DaskCluster(workers=1) as cluster:
+            train(problem, strategy, cluster, Budget(updates=1), checkpoint=False).wait(60)
+            trained = time.monotonic()
+        ended = time.monotonic()
+    except Exception as why:  # whatever it is, this is the place to say so
+        first_line = (str(why) or type(why).__name__).split("\n", 1)[0]
+        yield Line("cluster of 2", PROBLEM, f"failed: {first_line}", "labkit simulate works without a cluster")
+        return
+    value = f"first update after {trained - began:.1f} s, ended in {ended - trained:.1f} s"
+    advice = "a busy machine, or a virus scanner that looks at every new process"
+    yield _judged("cluster of 2", value, ended - began <= SLOW_CLUSTER, advice)
+
+
+def _judged(name: str, value: str, good: bool, advice: str, otherwise: str = WARNING) -> Line:
+    """Ok, or else a warning (or a problem) with what to do."""
+    return Line(name, OK, value) if good else Line(name, otherwise, value, advice)
+
+
+CHECKS: tuple[Callable[[], Iterator[Line]], ...] = (
+    versions, cpus, memory, ports, temporary_folder, import_time, cluster_time,
+)  # fmt: skip

@@ -1,0 +1,79 @@
+"""`labkit lab`: JupyterLab on the first notebook, in this Python environment.
+
+The process becomes JupyterLab, so Ctrl-C reaches it and nothing is left behind. Notebooks of a source checkout are
+opened where they are; those that came with an installed package are copied first, and a file that is already there is
+the user's and stays.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from ..errors import BadInput
+
+__all__ = ["lab"]
+
+FIRST = "00_start_here.ipynb"
+COPIES = "labkit-notebooks"
+SCRATCH = frozenset({"__pycache__", ".ipynb_checkpoints"})
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--no-browser", is_flag=True, help="Open no browser; the address is printed.")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="Where to listen (8888, or the next free).")
+@click.argument("jupyter", nargs=-1, type=click.UNPROCESSED, metavar="[-- JUPYTER OPTIONS]")
+def lab(no_browser: bool, port: int | None, jupyter: tuple[str, ...]) -> None:
+    """Open JupyterLab on notebooks/00_start_here.ipynb. What follows -- goes to JupyterLab."""
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise BadInput("JupyterLab is not installed in this environment: pip install jupyterlab.")
+    folder = find_notebooks(Path(__file__).parents[1], Path.cwd())
+    options = [*(["--no-browser"] if no_browser else []), *([f"--port={port}"] if port else []), *jupyter]
+    if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
+        click.echo("You are root: JupyterLab is told to allow it.", err=True)
+        options.append("--allow-root")
+    become([sys.executable, "-m", "jupyterlab", str(folder / FIRST), *options])
+
+
+def find_notebooks(package: Path, here: Path) -> Path:
+    """The folder of notebooks: beside the package in a source checkout, else a copy of the packaged ones in `here`."""
+    checkout = package.parent / "notebooks"
+    if (checkout / FIRST).is_file() and (package.parent / "pyproject.toml").is_file():
+        return checkout
+    packaged = package / "notebooks"
+    if not (packaged / FIRST).is_file():
+        raise BadInput(f"There are no notebooks: neither {checkout} nor {packaged} has {FIRST}; install labkit again.")
+    copies = here / COPIES
+    try:
+        added = copy_missing(packaged, copies)
+    except OSError as why:
+        raise BadInput(f"{copies} cannot be written: {why.strerror or why}; go to a folder of your own.") from None
+    click.echo(f"Notebooks are in {copies} ({added} copied, files that were there are kept).", err=True)
+    return copies
+
+
+def copy_missing(source: Path, target: Path) -> int:
+    """Copy the files of `source` that `target` lacks; how many."""
+    added = 0
+    for path in sorted(source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if path.is_file() and not copy.exists() and not SCRATCH.intersection(path.parts):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+            added += 1
+    return added
+
+
+def become(command: list[str]) -> None:
+    """Replace this process by `command` (on Windows, which cannot: run it and end as it ends)."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "nt":
+        raise click.exceptions.Exit(subprocess.call(command))
+    os.execv(command[0], command)

@@ -1,0 +1,197 @@
+"""One run from start to end, as a terminal sees it: a bar while it goes on, Ctrl-C that stops it, files at its end.
+
+The bar is drawn from the trace and never drives the engine. A simulated run is moved in slices of wall time,
+which changes neither its events nor their order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import LabkitError
+from ..problem import Problem
+from ..roles.judge import Budget
+from ..run import Run, train
+from ..strategies import Strategy
+from ..summary import Summary
+from ..trace import Trace, updates
+from ..trace.exports import save_npz, to_perfetto
+from ..trace.log import log_lines
+from ..trace.measures import samples_applied
+from ..trace.vocabulary import seconds
+from .options import Files
+from .setup import goals
+
+__all__ = ["Outcome", "run", "write", "write_comparison"]
+
+SLICE = 0.1  # wall seconds between two looks
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that is over."""
+
+    trace: Trace
+    error: LabkitError | None
+    interrupted: bool
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss stopped being finite."""
+        return (self.trace.ending or {}).get("stopped_by") == "diverged"
+
+    def summary(self) -> Summary:
+        """The run in numbers."""
+        return Summary.of(self.trace)
+
+    def sentence(self) -> str:
+        """What to say about a run that diverged."""
+        name, why = self.trace.header["strategy"]["name"], (self.trace.ending or {}).get("why", "")
+        return f"{name} diverged: {why}; a smaller --learning-rate may help."
+
+
+def run(problem: Problem, strategy: Strategy, cluster: Any, budget: Budget) -> Outcome:
+    """Train to the end. Errors of the run are in the outcome; what is refused before it starts is raised."""
+    began = time.monotonic()
+    error: LabkitError | None = None
+    with cluster:
+        going = train(problem, strategy, cluster, budget, checkpoint=False)
+        with Interrupt() as interrupt, Bar(strategy.name, goals(budget, problem)) as show:
+            try:
+                _follow(going, interrupt, show)
+            except LabkitError as failure:
+                error = failure
+        trace = going.trace
+    if cluster.engine == "simulated":
+        took = time.monotonic() - began
+        click.echo(f"{strategy.name}: {seconds(trace.now):.2f} s of virtual time took {took:.2f} s", err=True)
+    return Outcome(trace, error, interrupt.asked)
+
+
+def _follow(going: Run, interrupt: Interrupt, show: Callable[[Trace], None]) -> None:
+    """Until the run is over, however it ends."""
+    look = _advance(going) if hasattr(going.engine, "advance") else lambda: _wait(going)
+    while not going.done:
+        look()
+        if interrupt.asked and not going.done:
+            going.engine.stop("interrupted")
+        show(going.trace)
+    going.wait()
+
+
+def _wait(going: Run) -> None:
+    """Real time passes by itself."""
+    with contextlib.suppress(TimeoutError):
+        going.wait(SLICE)
+
+
+def _advance(going: Run) -> Callable[[], None]:
+    """Virtual time passes in steps as long as a slice of wall time takes."""
+    step = 0.001
+
+    def look() -> None:
+        nonlocal step
+        began = time.monotonic()
+        going.advance(step)
+        took = time.monotonic() - began
+        step *= 2.0 if took < SLICE / 2 else 0.5 if took > 2 * SLICE else 1.0
+
+    return look
+
+
+class Interrupt:
+    """Ctrl-C, answered between two looks, so that the run ends whole. A second Ctrl-C does not wait."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+
+    def _note(self, *_: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+
+class Bar:
+    """A progress bar on standard error if that is a terminal; else nothing."""
+
+    def __init__(self, name: str, limits: dict[str, float]):
+        self.name, self.limits = name, limits
+        self._progress: Any = None
+
+    def __enter__(self) -> Callable[[Trace], None]:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[numbers]}"))
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+            self._progress.start()
+            self._task = self._progress.add_task(self.name, total=1.0, numbers="")
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _show(self, trace: Trace) -> None:
+        if self._progress is not None:
+            share, numbers = progress(trace, self.limits)
+            self._progress.update(self._task, completed=share, numbers=numbers, refresh=True)
+
+
+def progress(trace: Trace, limits: dict[str, float]) -> tuple[float, str]:
+    """(how far the run is on its way to the nearest limit, 0 to 1; the same in words)."""
+    seen = trace.column("evaluations", "accuracy")
+    accuracy = float(seen[-1]) if len(seen) else float("nan")
+    now: dict[str, float] = {"updates": updates(trace), "samples": samples_applied(trace)}
+    now["seconds"] = seconds(trace.now)
+    words = [f"{now['updates']:,} updates", f"{now['seconds']:.1f} s"]
+    if math.isfinite(accuracy):
+        now["accuracy"] = accuracy
+        words.append(f"accuracy {accuracy:.1%}" + (f" of {limits['accuracy']:.1%}" if "accuracy" in limits else ""))
+    share = max((now[name] / limit for name, limit in limits.items() if limit > 0 and name in now), default=0.0)
+    return min(share, 1.0), " · ".join(words)
+
+
+def write(outcome: Outcome, files: Files) -> None:
+    """The files that were asked for, of a run that ended in any way."""
+    trace = outcome.trace
+    if files.trace:
+        save_npz(trace, files.trace)
+    if files.perfetto:
+        to_perfetto(trace, files.perfetto)
+    if files.log:
+        Path(files.log).write_text("".join(line + "\n" for line in log_lines(trace)), encoding="utf-8")
+    if files.figure:
+        from ..views import Plots
+
+        Plots(lambda: trace).overview().savefig(files.figure)
+
+
+def write_comparison(outcomes: list[Outcome], files: Files) -> None:
+    """One picture of all runs."""
+    if files.figure:
+        from ..views import compare
+
+        compare([outcome.trace for outcome in outcomes]).savefig(files.figure)

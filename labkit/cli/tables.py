@@ -1,0 +1,63 @@
+"""Tables of finished runs: one line by line, several side by side. The numbers are the summary's, only aligned here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..summary import Summary
+
+__all__ = ["show_comparison", "show_summary"]
+
+WIDE = 400  # columns, where nobody's terminal breaks the lines
+
+
+def show_summary(summary: Summary, to_stderr: bool) -> None:
+    """The closing table of one run."""
+    _show([("", summary.rows())], to_stderr)
+
+
+def show_comparison(summaries: Sequence[Summary], strategies: Sequence[Any], to_stderr: bool) -> None:
+    """One column a run, and what an update is in each of them: without that, updates cannot be compared."""
+    columns = []
+    for summary in summaries:
+        rows = dict(summary.rows())
+        rows.setdefault("reached after", "not reached")
+        columns.append((summary["strategy"], [(name, rows[name]) for name in _order(rows)]))
+    _show(columns, to_stderr)
+    console = _console(to_stderr)
+    for name, rule in {s.name: _one_update(s) for s in strategies}.items():
+        console.print(Text(f"{name}: one update is {rule}."))
+
+
+def _one_update(strategy: Any) -> str:
+    how = getattr(strategy, "reduce", None)
+    if how is None:
+        return "one gradient, applied at the full rate"
+    return f"the {how} of one gradient of every worker"
+
+
+def _order(rows: dict[str, str]) -> Iterable[str]:
+    """`reached after` before the line of what was sent, wherever it came from."""
+    names = [name for name in rows if name not in ("reached after", "strategy")]
+    names.insert(names.index("sent"), "reached after")
+    return names
+
+
+def _show(columns: Sequence[tuple[str, Sequence[tuple[str, str]]]], to_stderr: bool) -> None:
+    table = Table(box=None, show_header=any(title for title, _ in columns), pad_edge=False)
+    table.add_column("", style="bold", no_wrap=True)
+    for title, _ in columns:
+        table.add_column(title, overflow="fold")
+    for i, (name, _) in enumerate(columns[0][1]):
+        table.add_row(name, *(Text(rows[i][1]) for _, rows in columns))
+    _console(to_stderr).print(table)
+
+
+def _console(to_stderr: bool) -> Console:
+    console = Console(stderr=to_stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=to_stderr, highlight=False, width=WIDE)

@@ -1,0 +1,111 @@
+"""Whole figures: one panel with its title, the overview, several runs side by side. They show themselves in a notebook.
+
+Sizes are pixels of the notebook; placing is arithmetic, so a figure is the same wherever it is made. No pyplot: a figure belongs to whoever
+asked for it and is gone with it.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from ..trace.trace import Trace
+from . import style
+from .panel import Panel, moment
+from .predictions import Predictions
+
+__all__ = ["LabFigure", "blank", "bare", "panel_figure", "place", "save", "stack"]
+
+WIDTH, GUTTER, TITLE_ROOM, EDGE = 940, 16, 24, 6  # pixels
+
+
+class LabFigure(Figure):
+    """A `matplotlib.figure.Figure` that shows itself in Jupyter without pyplot, twice as sharp as the screen."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """PNG bytes, and the size in pixels that they are meant to be seen at."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=2 * style.DPI, facecolor=style.PAPER)
+        width, height = self.get_size_inches() * style.DPI
+        return buffer.getvalue(), {"width": round(width), "height": round(height)}
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What Jupyter asks for first (the formatter of pyplot's inline backend would crop the figure)."""
+        png, size = self._repr_png_()
+        return {"image/png": png, "text/plain": repr(self)}, {"image/png": size}
+
+
+def blank(width: int, height: int) -> LabFigure:
+    """An empty figure of this size in pixels."""
+    figure = LabFigure(figsize=(width / style.DPI, height / style.DPI), dpi=style.DPI, facecolor=style.PAPER, layout="none")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def place(figure: Figure, panel: Any, left: int, top: int, width: int, height: int, title: bool) -> Axes:
+    """Axes for `panel` in the box of this size whose upper left corner is at (left, top), pixels; the panel is set up on them."""
+    whole, high = figure.get_size_inches() * style.DPI
+    room = TITLE_ROOM if title else 0
+    l, r, b, t = panel.margins
+    box = ((left + l) / whole, (high - top - height + b) / high, (width - l - r) / whole, (height - room - b - t) / high)
+    axes = figure.add_axes(box)
+    panel.setup(axes)
+    return axes
+
+
+def bare(panel: Any) -> LabFigure:
+    """A figure of `panel` alone, without a title: what a live view draws on."""
+    width, height = panel.size
+    figure = blank(width, height)
+    place(figure, panel, 0, 0, width, height, title=False)
+    return figure
+
+
+def head(figure: Figure, left: int, top: int, title: str, rest: str) -> None:
+    """The title of a panel, bold, and the rest of the sentence behind it."""
+    _, high = figure.get_size_inches() * style.DPI
+    whole = figure.get_size_inches()[0] * style.DPI
+    y = 1 - (top + 13) / high
+    bold = figure.text((left + 8) / whole, y, title, **style.text(style.INK, style.TITLE, fontweight="bold", va="center"))
+    canvas: Any = figure.canvas
+    wide = bold.get_window_extent(canvas.get_renderer()).width
+    figure.text((left + 8 + wide + 7) / whole, y, rest, **style.text(style.GREY, style.NORMAL, va="center"))
+
+
+def panel_figure(panel: Panel, trace: Trace, t: int | None = None) -> LabFigure:
+    """One panel with its title, as wide as it likes to be."""
+    return stack([[panel]], trace, t)
+
+
+def stack(rows: list[list[Any]], trace: Trace, t: int | None = None, arrays: tuple[Any, Any, Any] | None = None) -> LabFigure:
+    """Rows of panels, top to bottom, all at the same time `t`. `arrays`: (images, labels, predicted) for `Predictions`."""
+    t = moment(trace, t)
+    heights = [max(p.size[1] for p in row) + TITLE_ROOM for row in rows]
+    width = max(sum(p.size[0] for p in row) + GUTTER * (len(row) - 1) for row in rows)
+    figure = blank(width, sum(heights) + GUTTER // 2 * (len(rows) - 1) + 2 * EDGE)
+    top = EDGE
+    for row, height in zip(rows, heights):
+        left = 0
+        for panel in row:
+            place(figure, panel, left, top, panel.size[0], height, title=True)
+            if isinstance(panel, Predictions):
+                images, labels, predicted = arrays or ((), (), ())
+                panel.show(images, labels, predicted)
+                head(figure, left, top, panel.title, panel.caption(labels[: panel.most], predicted[: panel.most]))
+            else:
+                panel.update(trace, t)
+                head(figure, left, top, panel.title, panel.caption(trace, t))
+            left += panel.size[0] + GUTTER
+        top += height + GUTTER // 2
+    return figure
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write a figure; the ending says how (.png, .svg, .pdf)."""
+    figure.savefig(path, dpi=2 * style.DPI, facecolor=style.PAPER)
+    return Path(path)

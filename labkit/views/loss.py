@@ -1,0 +1,53 @@
+"""Loss on held-out data, at every evaluation. What shoots up beyond three times the first value leaves the picture."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from matplotlib.axes import Axes
+
+from ..trace.trace import Trace
+from . import style
+from .accuracy import course
+from .curves import Curve, Curves, pinned_run, this_run
+
+__all__ = ["Loss", "draw"]
+
+
+def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -> Loss:
+    """Held-out loss up to `t` (ns) on empty axes."""
+    return Loss(pinned).draw(trace, t, axes)
+
+
+class Loss(Curves):
+    """See the module."""
+
+    name: ClassVar[str] = "loss"
+    title: ClassVar[str] = "Loss"
+    tables: ClassVar[tuple[str, ...]] = ("evaluations",)
+    period: ClassVar[int] = 1_000_000_000
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """On which data, and what the dashed line is."""
+        pinned = super().caption(trace, t)
+        return "on held-out samples" + (f" · {pinned}" if pinned else "")
+
+    def curves(self, trace: Trace, t: int) -> list[Curve]:
+        """This run, the pinned one."""
+        x, y = course(trace, t, "loss")
+        found = [this_run(x, y, f"{y[-1]:.3g}" if len(y) else "")]
+        if self.pinned is not None:
+            px, py = course(self.pinned, self.pinned.watermark(), "loss")
+            found.append(pinned_run(px, py, f"{py[-1]:.3g}" if len(py) else ""))
+        return found
+
+    def ceiling(self, trace: Trace, highest: float) -> float:
+        """A loss that explodes does not flatten the rest."""
+        first = trace.column("evaluations", "loss")
+        limit = 3 * float(first[0]) if len(first) and 0 < first[0] < float("inf") else highest
+        return style.nice_above(1.06 * min(highest, limit))
+
+    def nothing(self, trace: Trace) -> str:
+        """Timing-only runs learn nothing."""
+        timing = trace.header["problem"].get("timing_only")
+        return "timing only: nothing is evaluated" if timing else "nothing evaluated yet"

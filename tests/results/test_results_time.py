@@ -1,0 +1,68 @@
+"""Throughput, waiting and response times: results A6, A7 and W1."""
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.roles.context import stream
+from labkit.trace import measures
+
+TIMING = lk.Problem("moons", hidden=(), timing_only=True)
+
+
+def run(strategy, updates, **cluster):
+    return lk.train(TIMING, strategy, lk.SimulatedCluster(**cluster), lk.Budget(updates=updates)).wait().trace
+
+
+def times(trace, shard_role=0):
+    """When each update of a shard was applied, ns (a synchronous update has a row for every gradient in it)."""
+    role, time, version = trace.column("applies", "role", "time", "version")
+    mine = role == shard_role
+    return time[mine][np.unique(version[mine], return_index=True)[1]]
+
+
+@pytest.mark.parametrize(("workers", "throughput"), [(1, 1 / 11), (4, 4 / 11), (8, 0.727272727), (11, 1.0), (32, 1.0)])
+def test_a6_throughput_with_constant_times(workers, throughput):
+    """Compute 10 s, server 1 s: min(N / (c + s), 1 / s), exactly, once the first round is over."""
+    time = times(run(lk.AsyncPS(), workers * 12, workers=workers, compute=10.0, server_time=1.0))
+    cycle = int(time[-1] - time[-1 - workers])  # nanoseconds for N updates
+    assert cycle == max(11, workers) * 10**9
+    assert workers / (cycle / 1e9) == pytest.approx(throughput, rel=1e-9)
+    assert np.all(np.diff(time[2 * workers :], n=workers) == 0) or workers < 11
+
+
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS()], ids=["async", "sync"])
+def test_a7_response_time_law(strategy):
+    """N / throughput = mean cycle of a worker, the cycles counted from the workers' own spans."""
+    workers = 6
+    trace = run(
+        strategy, 3000, workers=workers, compute=lk.LogNormal(0.02, 0.7), server_time=lk.Exponential(0.002), latency=0.001,
+        bandwidth=1e6,
+    )  # fmt: skip
+    role, phase, start = trace.column("spans", "role", "phase", "start")
+    cycles = [np.diff(np.sort(start[(role == w) & (phase == 0)])) for w in trace.role_ids("worker")]
+    began, ended = times(trace)[100], times(trace)[-100]
+    gradients = (measures.updates(trace) - 200 + 1) * (workers if isinstance(strategy, lk.SyncPS) else 1)
+    throughput = gradients / (ended - began)
+    assert workers / throughput == pytest.approx(np.mean(np.concatenate(cycles)), rel=0.01)
+
+
+def slowest_of(workers, rounds, seed=0):
+    """(rounds,) ns: the longest of the workers' draws, taken from their streams directly."""
+    slowest = np.zeros(rounds)
+    for i in range(workers):
+        slowest = np.maximum(slowest, np.rint(stream(seed, "worker", i, "time").exponential(1.0, rounds) * 1e9))
+    return slowest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "rounds", "checked"), [(8, 20_000, 4088), (10_000, 1500, 3)])
+def test_w1_a_synchronous_step_waits_for_the_slowest(workers, rounds, checked):
+    """Exponential compute: H_N on average. The engine's rounds equal, to the nanosecond, the maxima of the same draws; the
+    average is taken over more of these maxima than the engine is run for. (Draws come in blocks of 8, 16, 32 ... 1024.)"""
+    trace = run(lk.SyncPS(), checked, workers=workers, compute=lk.Exponential(1.0))
+    slowest = slowest_of(workers, rounds)
+    assert np.array_equal(np.diff(times(trace), prepend=0), slowest[:checked])
+    harmonic = np.sum(1 / np.arange(1, workers + 1))
+    assert harmonic == pytest.approx(2.7179 if workers == 8 else 9.788, abs=5e-4)
+    assert slowest.mean() / 1e9 == pytest.approx(harmonic, rel=0.02)
