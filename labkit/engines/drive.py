@@ -16,20 +16,22 @@ from ..trace.vocabulary import seconds
 
 __all__ = ["deadlock_text", "failure_report", "forgotten_await", "foreign_effect", "render_failure"]
 
+ONLY = (
+    "a role awaits only ctx.compute, ctx.recv, ctx.inbox and ctx.sleep, and functions made of them (pull, push_pull, all_reduce, ...)."
+)
+ASYNCIO = f"No asyncio inside a role: {ONLY}"
+
 
 def foreign_effect(role: str, thing: Any) -> RoleError:
     """The error for a coroutine that yielded something that is not ours."""
     what = type(thing).__module__ + "." + type(thing).__name__ if thing is not None else "something of asyncio (as asyncio.sleep)"
-    return RoleError(
-        f"{role} awaited {what}, which labkit cannot wait for: a role awaits only ctx.compute, ctx.recv, ctx.inbox and ctx.sleep, "
-        "and functions made of them (pull, push_pull, all_reduce, ...)."
-    )
+    return RoleError(f"{role} awaited {what}, which labkit cannot wait for: {ONLY}")
 
 
 def failure_report(role: str, step: int, error: BaseException) -> dict[str, Any]:
     """What happened inside `role`, in plain values: lines are read where the source is, which may be another process."""
     frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
-    hint = forgotten_await(error)
+    hint = forgotten_await(error) or (ASYNCIO if "event loop" in str(error) and isinstance(error, RuntimeError) else "")
     return {
         "role": role, "step": step, "type": type(error).__name__, "text": str(error) or type(error).__name__,
         "frames": [list(f) for f in frames], "hint": hint, "ours": isinstance(error, LabkitError),

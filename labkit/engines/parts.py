@@ -17,6 +17,7 @@ from ..roles.layout import Layout, RoleSpec
 from ..roles.messages import Joined, Left, Look, Snapshot
 from ..roles.shard import Limits, Shard
 from ..trace.recorder import Recorder
+from .awaits import check_awaits
 
 __all__ = ["Plan", "batch_maker", "build_parts", "check_factor", "find_role", "local_data", "make_plan", "split"]
 
@@ -69,6 +70,7 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
     """Check that problem, strategy, cluster and budget fit together; `BadInput` if not."""
     if seed is not None:
         problem = replace(problem, seed=seed)
+    check_awaits(strategy)
     budget = (budget or Budget()).settled(problem)
     layout = strategy.layout(problem, cluster)
     if problem.timing_only and budget.updates is None and budget.seconds is None and budget.samples is None:

@@ -116,6 +116,7 @@ class Model:
         if values.strides == (0,):
             return
         now = self.clock()
-        for i, part in enumerate(self.layers):
-            g, w = values[part], weights[part]
-            self.recorder.norms.extend((now, step, i, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so by its loss
+            for i, part in enumerate(self.layers):
+                g, w = values[part], weights[part]
+                self.recorder.norms.extend((now, step, i, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))

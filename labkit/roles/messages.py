@@ -117,6 +117,8 @@ class Left(Message):
 
 _FIELDS: dict[type, tuple[str, ...]] = {}  # a cache of what the classes themselves say; never holds a run's state
 _PLAIN = (int, float, str, bool, type(None))
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_NUMBERS = "biufc"  # kinds of dtype
 
 
 def field_names(kind: type[Message]) -> tuple[str, ...]:
@@ -140,13 +142,13 @@ def own_copy(message: Message, sender: str) -> tuple[Message, int]:
     for name in _FIELDS.get(kind) or field_names(kind):
         value = have[name]
         what = value.__class__
-        if what is int or what is float:
+        if what is float or (what is int and _LEAST <= value <= _MOST):
             continue
         if what is np.ndarray:
             size += value.nbytes
             # Arrays of a timing-only run have zero strides and no memory of their own: nothing can be aliased.
             if value.strides != (0,):
-                own[name] = value.copy() if not value.dtype.hasobject else _copy_value(kind, name, value)
+                own[name] = value.copy() if value.dtype.kind in _NUMBERS else _copy_value(kind, name, value)
         else:
             own[name] = copied = _copy_value(kind, name, value)
             size += _array_bytes(copied)
@@ -167,8 +169,13 @@ def _copy_value(kind: type, name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, _PLAIN):
+        if isinstance(value, int) and not _LEAST <= value <= _MOST:
+            raise RoleError(f"{kind.__name__}.{name} holds an int beyond 64 bits; allowed: -2**63 to 2**63 - 1.")
         return value
-    if type(value) is np.ndarray and not value.dtype.hasobject:
+    if type(value) is np.ndarray:
+        if value.dtype.kind not in _NUMBERS + "mMSU":
+            what = f"{kind.__name__}.{name} holds an array of dtype {value.dtype}"
+            raise RoleError(f"{what}; allowed: numbers, booleans, times and strings of fixed length.")
         return value.copy()
     if type(value) is tuple:
         return tuple(_copy_value(kind, name, item) for item in value)

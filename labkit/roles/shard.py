@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RoleError
+from ..nn import decay_weights
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, LATE, REASONS, UNKNOWN
 from .gradient import Gradient
@@ -58,8 +59,8 @@ class Shard:
         self.counts_only = values.strides == (0,)
         self.state = {} if self.counts_only else optimizer.state(len(values), values.dtype)
         self._last: dict[tuple[str, int], int] = {}  # (sender, incarnation) -> last step applied: once only
-        self._dropped: dict[int, int] = {}  # sender -> gradients dropped since its last application
-        self._sum = self._decayed = values if self.counts_only else np.empty_like(values)
+        self._dropped: dict[tuple[str, int], set[int]] = {}  # the same -> steps dropped since
+        self._sum = values if self.counts_only else np.empty_like(values)
         recorder.counters.shard = index
 
     # what strategies call ----------------------------------------------------------------------------------------------
@@ -108,9 +109,7 @@ class Shard:
                 np.divide(total, len(gradients), out=total)
             step = total
         if self.weight_decay:
-            np.multiply(self.values, self.weight_decay, out=self._decayed)
-            np.add(self._decayed, step, out=self._decayed)
-            step = self._decayed
+            decay_weights(self.values, rate, self.weight_decay)
         self.optimizer.apply(self.values, step, rate, self.state, self.version + 1)
 
     def _part_of(self, gradient: Any) -> np.ndarray:
@@ -138,9 +137,10 @@ class Shard:
             else:
                 generation, read, sender = g.generation, g.version, self.role_ids[g.sender]
                 key = (g.sender, g.incarnation)
-                gap = g.step - g.count - self._last.get(key, -1) - self._dropped.pop(sender, 0)
-                if gap > 0:  # gradients that were received here and neither applied nor dropped: the strategy forgot them
-                    recorder.drop(self.index, now, sender, g.incarnation, g.step - g.count, gap, IGNORED)
+                first, dropped = self._last.get(key, -1) + 1, self._dropped.pop(key, ())
+                for step in range(first, g.step - g.count + 1):
+                    if step not in dropped:  # never sent here, or received and neither applied nor dropped: forgotten
+                        recorder.drop(self.index, now, sender, g.incarnation, step, 1, IGNORED)
                 self._last[key] = g.step
                 counters.reads.pop(sender, None)
             self.samples += g.samples
@@ -166,6 +166,7 @@ class Shard:
             if self._seen(gradient):
                 return
             sender, incarnation = self.role_ids[gradient.sender], gradient.incarnation
-            self._dropped[sender] = self._dropped.get(sender, 0) + gradient.count
+            steps = range(gradient.step - gradient.count + 1, gradient.step + 1)
+            self._dropped.setdefault((gradient.sender, incarnation), set()).update(steps)
             recorder.counters.residual += self.version - recorder.counters.reads.pop(sender, self.version)
         recorder.drop(self.index, now, sender, incarnation, gradient.step, gradient.count, why)

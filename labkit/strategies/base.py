@@ -26,7 +26,7 @@ class Strategy:
 
     optimizer: Any = knob(SGD(), help="how a shard turns a gradient into a step")
     schedule: Any = knob(Constant(), help="the learning rate's course, counted in updates")
-    weight_decay: float = knob(0.0, low=0.0, high=1.0, help="adds weight_decay x weights to the gradient, at the shard")
+    weight_decay: float = knob(0.0, low=0.0, high=1.0, help="every step first shrinks the weights by rate x this")
     clip_norm: float | None = knob(None, low=1e-9, high=1e9, help="longest gradient a worker sends; longer ones are scaled down")
     eval_every: int = knob(10, low=1, high=10**9, help="updates between two looks at the held-out accuracy")
     chief_works: bool = knob(False, help="worker 0 shares the chief's node")

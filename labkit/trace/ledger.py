@@ -86,7 +86,7 @@ def _drops(trace: Trace) -> dict[int, dict[int, dict[int, int]]]:
     for sender, last, count, shard, why in zip(*(c.tolist() for c in columns)):
         first = last if sender == EVERYONE else last - count + 1  # everyone's gradients of one round have one step
         for step in range(first, last + 1):
-            found.setdefault(sender, {}).setdefault(step, {})[shard] = why
+            found.setdefault(sender, {}).setdefault(step, {}).setdefault(shard, why)
     return found
 
 

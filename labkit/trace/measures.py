@@ -64,8 +64,8 @@ def staleness(trace: Trace) -> dict[str, Any]:
 def staleness_law(trace: Trace) -> tuple[float, str] | None:
     """(mean staleness, in words) that the strategy's own law demands, told from the header; None where no law is known.
 
-    Asynchronous with one operation for push and pull: all N workers are readers at every moment, so N - 1 updates come between. Where everybody
-    takes the same step together: 0.
+    Asynchronous with one operation for push and pull: all N workers are readers at every moment, so N - 1 updates come
+    between. Where everybody takes the same step together: 0.
     """
     name, knobs = trace.header["strategy"]["name"], trace.header["strategy"]["knobs"]
     if name == "AsyncPS" and knobs.get("fused", True):

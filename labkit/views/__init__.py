@@ -1,4 +1,6 @@
-"""Pictures of a trace, one panel a file. A view is a pure function of (trace, time); nothing here knows an engine or a widget."""
+"""Pictures of a trace, one panel a file. A view is a pure function of (trace, time); nothing here knows an engine or a
+widget.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,6 @@ from .throughput import Throughput
 from .timeline import Timeline
 
 __all__ = [
-    "PANELS", "Accuracy", "GradientFlow", "LabFigure", "Loss", "Panel", "Plots", "Predictions", "Staleness", "Throughput", "Timeline",
-    "bare", "compare", "make_panel", "overview", "panel_figure", "save", "stack",
+    "PANELS", "Accuracy", "GradientFlow", "LabFigure", "Loss", "Panel", "Plots", "Predictions", "Staleness",
+    "Throughput", "Timeline", "bare", "compare", "make_panel", "overview", "panel_figure", "save", "stack",
 ]  # fmt: skip

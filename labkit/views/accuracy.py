@@ -1,4 +1,6 @@
-"""Accuracy: the share of held-out samples that the model gets right, at every evaluation; dotted is the target of the budget."""
+"""Accuracy: the share of held-out samples that the model gets right, at every evaluation; dotted is the target of the
+budget.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -
 
 
 def course(trace: Trace, t: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, values) of "accuracy" or "loss" at the evaluations up to `t` ns; values that are not finite are left out."""
+    """(seconds, values) of "accuracy" or "loss" at the evaluations up to `t` ns; values that are not finite are left
+    out.
+    """
     time, value = trace.column("evaluations", "time", what)
     seen = (time <= t) & np.isfinite(value)
     return time[seen] / NANO, value[seen]

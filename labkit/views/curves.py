@@ -1,7 +1,8 @@
-"""Something against time: a few curves, each named at its end, and a dotted orange line for everything that was done to the run.
+"""Something against time: a few curves, each named at its end, and a dotted orange line for everything that was done to
+the run.
 
-The base of throughput, accuracy and loss, which only say what their curves are. The time axis grows in round steps while the run goes on, so
-the picture stands still in between.
+The base of throughput, accuracy and loss, which only say what their curves are. The time axis grows in round steps
+while the run goes on, so the picture stands still in between.
 """
 
 from __future__ import annotations
@@ -135,5 +136,7 @@ class Curves(Panel):
             at, label = recent[k]
             right = at < 0.6 * end
             line.set_data([at, at], [0, 1])
-            words.set(text=label, x=at + (0.012 if right else -0.012) * end, y=self.labels_at[0] + self.labels_at[1] * k)
-            words.set_ha("left" if right else "right")
+            words.set(
+                text=label, x=at + (0.012 if right else -0.012) * end, y=self.labels_at[0] + self.labels_at[1] * k
+            )
+            words.set_horizontalalignment("left" if right else "right")

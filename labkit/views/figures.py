@@ -1,7 +1,7 @@
 """Whole figures: one panel with its title, the overview, several runs side by side. They show themselves in a notebook.
 
-Sizes are pixels of the notebook; placing is arithmetic, so a figure is the same wherever it is made. No pyplot: a figure belongs to whoever
-asked for it and is gone with it.
+Sizes are pixels of the notebook; placing is arithmetic, so a figure is the same wherever it is made. No pyplot: a
+figure belongs to whoever asked for it and is gone with it.
 """
 
 from __future__ import annotations
@@ -42,17 +42,24 @@ class LabFigure(Figure):
 
 def blank(width: int, height: int) -> LabFigure:
     """An empty figure of this size in pixels."""
-    figure = LabFigure(figsize=(width / style.DPI, height / style.DPI), dpi=style.DPI, facecolor=style.PAPER, layout="none")
+    figure = LabFigure(figsize=(width / style.DPI, height / style.DPI), dpi=style.DPI, facecolor=style.PAPER)
     FigureCanvasAgg(figure)
     return figure
 
 
 def place(figure: Figure, panel: Any, left: int, top: int, width: int, height: int, title: bool) -> Axes:
-    """Axes for `panel` in the box of this size whose upper left corner is at (left, top), pixels; the panel is set up on them."""
+    """Axes for `panel` in the box of this size whose upper left corner is at (left, top), pixels; the panel is set up
+    on them.
+    """
     whole, high = figure.get_size_inches() * style.DPI
     room = TITLE_ROOM if title else 0
-    l, r, b, t = panel.margins
-    box = ((left + l) / whole, (high - top - height + b) / high, (width - l - r) / whole, (height - room - b - t) / high)
+    on_left, on_right, below, above = panel.margins
+    box = (
+        (left + on_left) / whole,
+        (high - top - height + below) / high,
+        (width - on_left - on_right) / whole,
+        (height - room - below - above) / high,
+    )
     axes = figure.add_axes(box)
     panel.setup(axes)
     return axes
@@ -71,7 +78,9 @@ def head(figure: Figure, left: int, top: int, title: str, rest: str) -> None:
     _, high = figure.get_size_inches() * style.DPI
     whole = figure.get_size_inches()[0] * style.DPI
     y = 1 - (top + 13) / high
-    bold = figure.text((left + 8) / whole, y, title, **style.text(style.INK, style.TITLE, fontweight="bold", va="center"))
+    bold = figure.text(
+        (left + 8) / whole, y, title, **style.text(style.INK, style.TITLE, fontweight="bold", va="center")
+    )
     canvas: Any = figure.canvas
     wide = bold.get_window_extent(canvas.get_renderer()).width
     figure.text((left + 8 + wide + 7) / whole, y, rest, **style.text(style.GREY, style.NORMAL, va="center"))
@@ -82,8 +91,10 @@ def panel_figure(panel: Panel, trace: Trace, t: int | None = None) -> LabFigure:
     return stack([[panel]], trace, t)
 
 
-def stack(rows: list[list[Any]], trace: Trace, t: int | None = None, arrays: tuple[Any, Any, Any] | None = None) -> LabFigure:
-    """Rows of panels, top to bottom, all at the same time `t`. `arrays`: (images, labels, predicted) for `Predictions`."""
+def stack(
+    rows: list[list[Any]], trace: Trace, t: int | None = None, arrays: tuple[Any, Any, Any] | None = None
+) -> LabFigure:
+    """Rows of panels, top to bottom, all at time `t`. `arrays`: (images, labels, predicted) for `Predictions`."""
     t = moment(trace, t)
     heights = [max(p.size[1] for p in row) + TITLE_ROOM for row in rows]
     width = max(sum(p.size[0] for p in row) + GUTTER * (len(row) - 1) for row in rows)

@@ -1,7 +1,8 @@
 """Gradient flow: the length of each worker's newest gradient, layer by layer.
 
-Layers stand left to right as data flow forward; gradients flow from right to left. The colour compares a worker with the others: its norm
-over the layer's median, darker orange above it, darker grey-blue below. One pale column is a healthy layer.
+Layers stand left to right as data flow forward; gradients flow from right to left. The colour compares a worker with
+the others: its norm over the layer's median, darker orange above it, darker grey-blue below. One pale column is a
+healthy layer.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
 
 
 def newest_norms(trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
-    """(workers, norms of shape (workers, layers)) of each worker's last recorded gradient; NaN where there is none yet."""
+    """(workers, norms of shape (workers, layers)) of each worker's newest recorded gradient; NaN where there is none."""
     role, time, layer, norm = trace.column("norms", "role", "time", "layer", "gradient")
     seen = time <= t
     role, layer, norm = role[seen].astype(int), layer[seen].astype(int), norm[seen]
@@ -40,7 +41,9 @@ def newest_norms(trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
     place[workers] = np.arange(len(workers))
     values = np.full((len(workers), layers), np.nan)
     mine = place[role] >= 0
-    values[place[role[mine]], layer[mine]] = norm[mine]  # rows come in order of time for each worker: the last one stays
+    values[place[role[mine]], layer[mine]] = norm[
+        mine
+    ]  # rows come in order of time for each worker: the last one stays
     return workers, values
 
 
@@ -89,7 +92,9 @@ class GradientFlow(Panel):
         self.axes.xaxis.set_visible(known)
         self.axes.yaxis.set_visible(known)
         timing = trace.header["problem"].get("timing_only")
-        self.note.set_text("" if known else "timing only: there are no gradients to show" if timing else "no gradient yet")
+        self.note.set_text(
+            "" if known else "timing only: there are no gradients to show" if timing else "no gradient yet"
+        )
         if self.image is not None:
             self.image.set_visible(known)
         if not known:

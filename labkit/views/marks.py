@@ -27,7 +27,7 @@ def _marks(trace: Trace, t: int) -> list[dict[str, Any]]:
 
 
 def factors(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
-    """{role: [(time, how many times slower from then on), ...]} of every role that was ever slowed, in order of time."""
+    """{role: [(time, how many times slower from then on), ...]} of every role that was ever slowed, in order."""
     ids = {name: i for i, name in enumerate(trace.roles)}
     found: dict[int, list[tuple[int, float]]] = {}
     for mark in _marks(trace, t):
@@ -53,7 +53,9 @@ def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.
 
 
 def mark_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
-    """(time, label) of everything that a person or a fault did during the run, up to `t`. What held from the start is no event."""
+    """(time, label) of everything that a person or a fault did during the run, up to `t`. What held from the start is
+    no event.
+    """
     found = []
     for mark in _marks(trace, t):
         if mark["role"] >= 0 or mark["time"] <= 0:

@@ -1,7 +1,8 @@
 """A panel is a picture of one thing: a pure function of (trace, time), drawn on axes that it is handed.
 
-`setup(axes)` once, `update(trace, t)` as often as there is something new: artists are made once and changed afterwards, so the same
-object serves a live view and a report. `t` is engine time in nanoseconds; None is as far as the trace is complete.
+`setup(axes)` once, `update(trace, t)` as often as there is something new: artists are made once and changed afterwards,
+so the same object serves a live view and a report. `t` is engine time in nanoseconds; None is as far as the trace is
+complete.
 """
 
 from __future__ import annotations

@@ -41,7 +41,13 @@ class Predictions:
     def caption(self, labels: Any, predicted: Any) -> str:
         """How many are wrong, in words."""
         wrong = int((np.asarray(labels) != np.asarray(predicted)).sum())
-        said = "none is wrong" if not wrong else "the wrong one is boxed" if wrong == 1 else f"the {wrong} wrong ones are boxed"
+        said = (
+            "none is wrong"
+            if not wrong
+            else "the wrong one is boxed"
+            if wrong == 1
+            else f"the {wrong} wrong ones are boxed"
+        )
         return f"on held-out samples; {said}"
 
     def show(self, images: Any, labels: Any, predicted: Any) -> None:
@@ -49,7 +55,9 @@ class Predictions:
         pictures = _square(np.asarray(images, dtype=float))[: self.most]
         count = len(pictures)
         if not len(labels) == len(predicted) == len(images):
-            raise BadInput(f"{len(images)} images, {len(labels)} labels, {len(predicted)} predictions: give as many of each.")
+            raise BadInput(
+                f"{len(images)} images, {len(labels)} labels, {len(predicted)} predictions: give as many of each."
+            )
         if not count:
             return
         side = pictures.shape[1]
@@ -79,11 +87,15 @@ class Predictions:
         self.image = self.axes.imshow(blank, aspect="equal", interpolation="nearest", zorder=1)
         self.axes.set_anchor("W")
         self.boxes = [
-            self.axes.add_patch(Rectangle((2 * side * i - 0.9, -0.9), side + 0.8, side + 0.8, fill=False, clip_on=False))
+            self.axes.add_patch(
+                Rectangle((2 * side * i - 0.9, -0.9), side + 0.8, side + 0.8, fill=False, clip_on=False)
+            )
             for i in range(count)
         ]
         self.names = [
-            style.write(self.axes, 2 * side * i + 1.22 * side, side * 0.16, "", size=style.TITLE, ha="left", va="center")
+            style.write(
+                self.axes, 2 * side * i + 1.22 * side, side * 0.16, "", size=style.TITLE, ha="left", va="center"
+            )
             for i in range(count)
         ]
 

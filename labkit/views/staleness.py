@@ -1,7 +1,8 @@
-"""Staleness: how many updates were applied between reading the weights and applying the gradient that was computed on them.
+"""Staleness: how many updates were applied between reading the weights and applying the gradient that was computed on
+them.
 
-Blue is the share of gradients with each staleness, red is what the strategy's law says the mean must be, dashed grey is how it was before
-something was disturbed (or a pinned run), and an orange pin is the mean of each slowed worker.
+Blue is the share of gradients with each staleness, red is what the strategy's law says the mean must be, dashed grey is
+how it was before something was disturbed (or a pinned run), and an orange pin is the mean of each slowed worker.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -
 
 
 def histogram(trace: Trace, t: int, first: int = 0) -> dict[int, int]:
-    """{staleness: gradients} applied in [first, t]: from the counters where they say the same, else counted from the rows."""
+    """{staleness: gradients} applied in [first, t]: from the counters where they say the same, else counted from the
+    rows.
+    """
     if first <= 0 and t >= trace.watermark():
         return {int(k): n for k, n in staleness(trace)["histogram"].items()}
     _, stale, count = staleness_rows(trace, first, t)
@@ -53,8 +56,11 @@ class Staleness(Panel):
         super().setup(axes)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         axes.set_xlabel("updates applied since the weights were read", **style.text(labelpad=2))
-        self.bars = axes.add_collection(PolyCollection([], facecolors=style.BLUE, edgecolors="none", zorder=2), autolim=False)
-        (self.before,) = axes.plot([], [], color=style.GREY, linestyle="--", linewidth=1.3, drawstyle="steps-mid", zorder=3)
+        self.bars = PolyCollection([], facecolors=style.BLUE, edgecolors="none", zorder=2)
+        axes.add_collection(self.bars, autolim=False)
+        (self.before,) = axes.plot(
+            [], [], color=style.GREY, linestyle="--", linewidth=1.3, drawstyle="steps-mid", zorder=3
+        )
         (self.law,) = axes.plot([], [], color=style.RED, linewidth=1.8, zorder=4)
         across = axes.get_xaxis_transform()
         self.law_text = style.write(axes, 0, 0.93, "", style.RED, style.NORMAL, va="center", transform=across)
@@ -82,7 +88,7 @@ class Staleness(Panel):
         largest = max([*counts, *(then[0] if then else ()), 2 * (law[0] if law else 0), 5])
         wide = max(1, -(-(largest + 1) // MOST_BARS))
         left, share = _binned(counts, wide)
-        self.bars.set_verts(_bars(left, share, wide))
+        self.bars.set_verts(_bars(left, share, wide))  # type: ignore[arg-type]
         high = max(share, default=0.0)
         if then:
             x, y = _binned(then[0], wide)
@@ -120,7 +126,7 @@ class Staleness(Panel):
         right = at < 0.55 * largest
         self.law_text.set_text(f"law: {words}")
         self.law_text.set_x(at + (0.025 if right else -0.025) * largest)
-        self.law_text.set_ha("left" if right else "right")
+        self.law_text.set_horizontalalignment("left" if right else "right")
 
     def _pins(self, trace: Trace, t: int, law: tuple[float, str] | None) -> None:
         slow, found = slowed(trace, t), []

@@ -3,8 +3,9 @@
     blue = a worker, this run      green = the server      orange = what you disturbed
     red = the law, what is wrong   dashed grey = what it is compared with      and nothing else
 
-Nothing here touches pyplot or the global settings of matplotlib, so a lab and a user's own plots never meet; every colour and size is
-given to its artist, so a user's style sheet does not change a lab either. Text is never read as mathematics.
+Nothing here touches pyplot or the global settings of matplotlib, so a lab and a user's own plots never meet; every
+colour and size is given to its artist, so a user's style sheet does not change a lab either. Text is never read as
+mathematics.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 __all__ = [
-    "BLUE", "BLUE_FILL", "DPI", "FAINT", "FAMILY", "GREEN", "GREY", "GRID", "INK", "NORMAL", "ORANGE", "ORANGE_FILL", "PAPER", "RED",
+    "BLUE", "BLUE_FILL", "DPI", "FAINT", "FAMILY", "GREEN", "GREY", "GRID", "INK", "NORMAL", "ORANGE", "ORANGE_FILL",
+    "PAPER", "RED",
     "SMALL", "TITLE", "calm", "halo", "nice_above", "note", "numbers", "plain", "spread", "text", "write",
 ]  # fmt: skip
 

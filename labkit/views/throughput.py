@@ -1,7 +1,7 @@
 """Throughput: gradients applied a second, all together, and those of the worker that was slowed.
 
-The rate at a moment is counted over the last stretch of time. Between two applications the count is taken to grow evenly, so a synchronous
-run, which applies N gradients at once, has a steady rate and not a comb.
+The rate at a moment is counted over the last stretch of time. Between two applications the count is taken to grow
+evenly, so a synchronous run, which applies N gradients at once, has a steady rate and not a comb.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -
 
 
 def rates(trace: Trace, t: int, sender: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, gradients a second) up to `t` ns, of all workers or of one. With several shards, each gradient counts once."""
+    """(seconds, gradients a second) up to `t` ns, of all workers or of one. With several shards, each gradient counts
+    once.
+    """
     owners = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
     role, time, who, count = trace.column("applies", "role", "time", "sender", "count")
     mine = np.isin(role, owners) & (time <= t)
@@ -48,7 +50,7 @@ def rates(trace: Trace, t: int, sender: int | None = None) -> tuple[np.ndarray, 
     stretch = max(t / NANO / STRETCH, 1e-9)
     silent = max(stretch, 10 * when[-1] / len(when))  # after this, nothing applied is news, and the curve comes down
     end = t / NANO if t / NANO - when[-1] > silent else when[-1]
-    x = np.linspace(end / POINTS, end, POINTS)
+    x = np.linspace(min(stretch, end) / 2, end, POINTS)
     length = np.minimum(stretch, x)
     return x, (np.interp(x, when, total) - np.interp(x - length, when, total)) / length
 

@@ -1,7 +1,8 @@
 """The timeline: one row a role; blue = a worker computes, a gap = it waits, green = a gradient is applied.
 
-Orange are the spans that a slowed worker began while it was slowed. The paler piece at the right end is work that is under way (a span is
-recorded when it is over). The window is sixteen typical gradients long. Of more than 40 workers, evenly chosen ones are shown.
+Orange are the spans that a slowed worker began while it was slowed. The paler piece at the right end is work that is
+under way (a span is recorded when it is over). The window is sixteen typical gradients long. Of more than 40 workers,
+evenly chosen ones are shown.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ def shown_roles(trace: Trace, t: int) -> list[int]:
 def under_way(trace: Trace, t: int, role: np.ndarray, phase: np.ndarray, end: np.ndarray, since: int) -> dict[int, int]:
     """{worker: when the gradient began that it is computing at `t`}, told from what it did last.
 
-    `role`, `phase`, `end`: spans that were over by `t`, none older than `since`. A worker computes if it was just woken up, or has been
-    sent something in the instant in which it finished; one that holds its own replica computes once it has applied the step.
+    `role`, `phase`, `end`: spans that were over by `t`, none older than `since`. A worker computes if it was just woken
+    up, or has been sent something in the instant in which it finished; one that holds its own replica computes once it
+    has applied the step.
     """
     replicated = trace.header["layout"]["replicated"]
     table, who, when = ("applies", "role", "time") if replicated else ("messages", "role", "received")
@@ -91,15 +93,19 @@ class Timeline(Panel):
         style.calm(axes, grid="x", x_ticks=9)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("seconds", **style.text(size=style.SMALL, labelpad=2))
-        self.links = axes.add_collection(LineCollection([], colors=style.GRID, linewidths=0.9, zorder=1), autolim=False)
+        self.links = LineCollection([], colors=style.GRID, linewidths=1.0, zorder=1)
+        axes.add_collection(self.links, autolim=False)
         self.boxes: dict[str, PolyCollection] = {}
         for kind, edge, face, alpha in (
             ("blue", style.BLUE, style.BLUE_FILL, 1.0), ("orange", style.ORANGE, style.ORANGE_FILL, 1.0),
             ("open blue", "none", style.BLUE_FILL, 0.55), ("open orange", "none", style.ORANGE_FILL, 0.55),
             ("green", "none", style.GREEN, 1.0),
         ):  # fmt: skip
-            made = PolyCollection([], edgecolors=edge, facecolors=to_rgba(face, alpha) if face else face, linewidths=1.0, zorder=2)
-            self.boxes[kind] = axes.add_collection(made, autolim=False)
+            made = PolyCollection(
+                [], edgecolors=edge, facecolors=to_rgba(face, alpha) if face else face, linewidths=1.0, zorder=2
+            )
+            axes.add_collection(made, autolim=False)
+            self.boxes[kind] = made
         self._labelled: Any = None
         return self
 
@@ -167,16 +173,22 @@ class Timeline(Panel):
         role, time, sender = role[seen], time[seen], sender[seen]
         linked = (sender != EVERYONE) & (place[sender] >= 0)
         ends = np.stack([time[linked] / NANO, place[role[linked]], time[linked] / NANO, place[sender[linked]]], axis=-1)
-        self.links.set_segments(ends.reshape(-1, 2, 2) if len(ends) <= MOST_TICKS else [])
-        bins = np.unique((time - first) * MOST_TICKS // window + role * (MOST_TICKS + 1)) if len(time) > MOST_TICKS else None
+        self.links.set_segments(list(ends.reshape(-1, 2, 2)) if len(ends) <= MOST_TICKS else [])
+        bins = (
+            np.unique((time - first) * MOST_TICKS // window + role * (MOST_TICKS + 1))
+            if len(time) > MOST_TICKS
+            else None
+        )
         if bins is not None:  # too many for a tick each: where in the window something was applied
             role, time = bins // (MOST_TICKS + 1), first + bins % (MOST_TICKS + 1) * window // MOST_TICKS
         wide = window // (MOST_TICKS if bins is not None else 210)
         busy, start, end = self._busy
-        self._fill("green", np.r_[place[role], place[busy]], np.r_[time - wide // 2, start], np.r_[time + wide // 2, end])
+        self._fill(
+            "green", np.r_[place[role], place[busy]], np.r_[time - wide // 2, start], np.r_[time + wide // 2, end]
+        )
 
     def _fill(self, kind: str, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
         left, right = start / NANO, end / NANO
         top, bottom = rows - HALF, rows + HALF
         corners = np.stack([left, bottom, left, top, right, top, right, bottom], axis=-1)
-        self.boxes[kind].set_verts(corners.reshape(-1, 4, 2))
+        self.boxes[kind].set_verts(corners.reshape(-1, 4, 2))  # type: ignore[arg-type]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-import importlib.metadata
+import asyncio
+import atexit
 import os
 import sys
 import threading
@@ -15,29 +16,38 @@ import dask
 from distributed import Client, LocalCluster
 
 from ...errors import BadInput, ClusterError
+from .ask import ask
+from .task import DISTRIBUTION, version
 
-__all__ = ["Backend", "DISTRIBUTION", "guard_line"]
+__all__ = ["Backend", "guard_line"]
 
-DISTRIBUTION = "labkit-distributed"
 REACH_S = 8.0
 START_S = 60.0
+ANSWER_S = 3.0
+PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
 # glibc gives memory back after every large free under Dask's own setting, and large arrays then fault in anew each time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
 
 class Backend:
-    """A Dask client and, if the cluster is ours, its processes. Thread-safe. `usage`: roles now on each address."""
+    """A Dask client and, if the cluster is ours, its processes. Thread-safe.
+
+    `usage`: how many roles are on each address now. `runs`: those that are going on.
+    """
 
     def __init__(self, target: Any):
         if not (target is None or isinstance(target, str | Client)):
-            raise BadInput(f"DaskCluster({target!r}): give nothing, a scheduler's address as 'tcp://host:8786', or a Client.")
+            raise BadInput(
+                f"DaskCluster({target!r}): give nothing, a scheduler's address as 'tcp://host:8786', or a Client."
+            )
         self._target = target
         self._client: Client | None = target if isinstance(target, Client) else None
         self._cluster: LocalCluster | None = None
         self._lock = threading.RLock()
-        self._checked: set[str] = set()
+        self._silent: set[str] = set()  # Dask workers that did not answer when last asked
         self._closed = False
         self.usage: Counter[str] = Counter()
+        self.runs: set[Any] = set()
 
     def describe(self) -> str:
         """Where the processes are."""
@@ -51,15 +61,22 @@ class Backend:
             if self._closed:
                 raise ClusterError("This DaskCluster has been closed; make a new one.")
             if self._client is None or self._client.status in ("closed", "closing"):
-                if self._target is None:
-                    self._start(1)
-                else:
+                if isinstance(self._target, Client):
+                    raise ClusterError("The given Client has been closed; make a new one, and a new DaskCluster of it.")
+                if isinstance(self._target, str):
                     self._reach()
+                elif self._cluster is not None and self._cluster.status.name == "running":
+                    self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
+                else:
+                    self._start(1)
             assert self._client is not None
             return self._client
 
-    def addresses(self, nodes: int, problem: Any = None) -> list[str]:
-        """`nodes` Dask workers, the least used first. Ours grow as needed; given ones are what they are."""
+    def addresses(self, nodes: int) -> list[str]:
+        """`nodes` Dask workers that answer and have this very labkit, the least used first.
+
+        Ours grow as needed; given ones are what they are.
+        """
         with self._lock:
             if self._target is None and not self._closed:
                 if self._cluster is None or self._cluster.status.name != "running":
@@ -67,17 +84,36 @@ class Backend:
                 else:
                     self._grow(nodes)
             client = self.client()
-            there = sorted(client.scheduler_info(n_workers=-1)["workers"])
-            if self._target is not None and not there:
-                there = self._await_workers(client)
-            if len(there) < nodes:
+            awake = self._awake(client, nodes)
+            if self._target is None and len(awake) < nodes:
+                self._grow(nodes + len(self._silent))
+                awake = self._awake(client, nodes)
+            if len(awake) < nodes:
+                silent = f" that answer ({len(self._silent)} more do not)" if self._silent else ""
                 raise BadInput(
-                    f"This run has {nodes} nodes (one Dask worker each) and the cluster has {len(there)} Dask workers; start more, or "
-                    "ask for fewer workers or servers."
+                    f"This run has {nodes} nodes (one Dask worker each) and the cluster has {len(awake)} Dask workers"
+                    f"{silent}; start more, or ask for fewer workers or servers."
                 )
-            if self._target is not None:
-                self._check(client, there)
-            return sorted(there, key=lambda address: (self.usage[address], address))[:nodes]
+            return awake
+
+    def _awake(self, client: Client, nodes: int) -> list[str]:
+        """Up to `nodes` Dask workers, each asked: a frozen one would hold up the run."""
+        there = list(client.scheduler_info(n_workers=-1)["workers"])
+        if not there and self._target is not None:
+            there = self._await_workers(client)
+        self._silent &= set(there)
+        there.sort(key=lambda address: (address in self._silent, self.usage[address], address))
+        awake: list[str] = []
+        while len(awake) < nodes and there:
+            asked, there = there[: nodes - len(awake)], there[nodes - len(awake) :]
+            for address, answer in ask(client, asked, ANSWER_S, version, lambda address: ()).items():
+                if isinstance(answer, OSError):  # TimeoutError is one
+                    self._silent.add(address)
+                    continue
+                self._silent.discard(address)
+                _check(address, answer)
+                awake.append(address)
+        return awake
 
     # our own -----------------------------------------------------------------------------------------------------------
 
@@ -88,10 +124,12 @@ class Backend:
                 f"{line}: a script that starts processes must do so under `if __name__ == \"__main__\":`, because every process "
                 "reads the script again."
             )
+        self._end_processes()  # of a cluster that others have closed
+        atexit.register(self.close)  # runs before Dask's own handlers: they were registered earlier
         for name in MALLOC:
             os.environ.pop(name, None)  # what an earlier cluster left there would win over the configuration
         settings = {
-            "distributed.nanny.pre-spawn-environ": {**dask.config.get("distributed.nanny.pre-spawn-environ", {}), **MALLOC},
+            PRE_SPAWN: {**dask.config.get(PRE_SPAWN, {}), **MALLOC},
             "distributed.worker.profile.enabled": False,
             "distributed.comm.timeouts.connect": "3s",
             "distributed.logging.distributed": "error",
@@ -111,7 +149,7 @@ class Backend:
     def _grow(self, nodes: int) -> None:
         assert self._cluster is not None and self._client is not None
         if len(self._cluster.worker_spec) < nodes:
-            with dask.config.set({"distributed.nanny.pre-spawn-environ": {**dask.config.get("distributed.nanny.pre-spawn-environ", {}), **MALLOC}}):
+            with dask.config.set({PRE_SPAWN: {**dask.config.get(PRE_SPAWN, {}), **MALLOC}}):
                 self._cluster.scale(nodes)
         try:
             self._client.wait_for_workers(nodes, timeout=START_S)
@@ -137,27 +175,19 @@ class Backend:
             return []
         return sorted(client.scheduler_info(n_workers=-1)["workers"])
 
-    def _check(self, client: Client, addresses: list[str]) -> None:
-        """Every given worker must have this very labkit: the roles' code is imported there, not sent."""
-        new = [address for address in addresses if address not in self._checked]
-        if not new:
-            return
-        mine = importlib.metadata.version(DISTRIBUTION)
-        answers = client.run(importlib.metadata.version, DISTRIBUTION, workers=new, on_error="return")
-        for address, version in answers.items():
-            if isinstance(version, BaseException):
-                raise ClusterError(f"The Dask worker at {address} has no labkit; install {DISTRIBUTION} {mine} there.")
-            if version != mine:
-                raise ClusterError(f"The Dask worker at {address} has labkit {version} and this process has {mine}; they must be equal.")
-        self._checked.update(new)
-
     # the end -----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close what is ours. Safe to call twice, from anywhere."""
+        """End the runs, then what is ours. Safe to call twice, from anywhere."""
+        if self._client is not None and self._client.loop.asyncio_loop is _running_loop():
+            threading.Thread(target=self.close, name="labkit-close").start()  # garbage collected on Dask's own thread
+            return
+        for run in list(self.runs):
+            run.stop("closed")
         with self._lock:
             if not self._closed:
                 self._closed = True
+                atexit.unregister(self.close)
                 if not isinstance(self._target, Client):
                     self._end_processes()
 
@@ -170,6 +200,26 @@ class Backend:
                     thing.close(timeout=5)
                 except Exception as error:  # closing must go on: the rest may still hold processes
                     print(f"labkit: {type(thing).__name__} did not close cleanly: {error}", file=sys.stderr)
+
+
+def _check(address: str, answer: Any) -> None:
+    """Every worker must have this very labkit: the roles' code is imported there, not sent."""
+    mine = version()
+    if isinstance(answer, ModuleNotFoundError) and (answer.name or "").split(".")[0] == "labkit":
+        raise ClusterError(f"The Dask worker at {address} has no labkit; install {DISTRIBUTION} {mine} there.")
+    if isinstance(answer, Exception):
+        raise ClusterError(f"The Dask worker at {address} cannot use labkit: {type(answer).__name__}: {answer}")
+    if answer != mine:
+        raise ClusterError(
+            f"The Dask worker at {address} has labkit {answer} and this process has {mine}; they must be equal."
+        )
+
+
+def _running_loop() -> Any:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def guard_line() -> str | None:

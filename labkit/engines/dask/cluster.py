@@ -88,6 +88,11 @@ class DaskCluster:
         return self
 
     @property
+    def runs(self) -> set[Any]:
+        """The runs that are going on here."""
+        return self._backend.runs
+
+    @property
     def client(self) -> Any:
         """The Dask client."""
         return self._backend.client()
@@ -98,7 +103,7 @@ class DaskCluster:
         from .supervisor import Supervisor
 
         began = time.monotonic()
-        workers = self._backend.addresses(len(plan.layout.nodes), plan.problem)
+        workers = self._backend.addresses(len(plan.layout.nodes))
         supervisor = Supervisor(self._backend.client(), plan, workers, self._backend.usage)
         return DaskRun(plan, self, supervisor, commands, checkpoint, began)
 

@@ -59,7 +59,5 @@ class Dispatcher:
 
 def dispatcher_of(client: Client) -> Dispatcher:
     """The client's one dispatcher."""
-    found = getattr(client, "_labkit_dispatcher", None)
-    if found is None:
-        found = client._labkit_dispatcher = Dispatcher(client)
+    found: Dispatcher = vars(client).setdefault("_labkit_dispatcher", Dispatcher(client))  # one, whoever asks first
     return found

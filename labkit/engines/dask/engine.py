@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 import time
+import weakref
+from collections import deque
+from collections.abc import Iterable
 from queue import Empty
 from typing import Any
 
@@ -22,6 +26,8 @@ __all__ = ["DaskRun"]
 
 SILENCE_S = 8.0  # a role that has not even sent a beat for so long is lost
 LISTEN_S = 0.25
+ABSENT_S = 2.0  # this process itself was not running for so long (suspended, starved): nobody's silence counts
+STILL_NS = 200_000_000  # a deadlock: nobody has moved in the same time for so long, by clocks that may differ a little
 
 
 class DaskRun:
@@ -40,19 +46,30 @@ class DaskRun:
         self._stop_deadline = 0.0
         self._stepping: set[str] = set()
         self._stepped = threading.Event()
-        self._beats: dict[str, Any] = {}
-        self._heard = dict.fromkeys(supervisor.where, time.monotonic())
-        self._timers: list[threading.Timer] = []
+        self._still: dict[str, tuple[Any, int, int]] = {}  # role -> (state, since, until): when it was last seen not to move
+        self._returned: set[str] = set()
+        self._lost_roles: set[str] = set()
         self._knobs = plan.strategy
-        folder = check_folder(checkpoint)
-        self._temporary = tempfile.TemporaryDirectory(prefix="labkit-") if folder is None and checkpoint is not False else None
-        self.folder = str(folder) if folder else self._temporary.name if self._temporary else None
-        self._start(commands)
+        self._due = deque(commands)
+        self.folder = self._folder(checkpoint)
+        self._start()
 
-    def _start(self, commands: Any) -> None:
+    def _folder(self, checkpoint: Any) -> str | None:
+        """Where roles keep their checkpoints: a given folder, none, or one that goes when this run is forgotten."""
+        if checkpoint is False:
+            return None
+        folder = check_folder(checkpoint)
+        if folder is not None:
+            return str(folder.absolute())
+        temporary = tempfile.mkdtemp(prefix="labkit-")
+        weakref.finalize(self, shutil.rmtree, temporary, True)
+        return temporary
+
+    def _start(self) -> None:
         cluster = self.cluster
         settings = {
-            "pace": cluster.pace, "server_time": cluster.server_time, "folder": self.folder, "factors": dict(cluster.slow),
+            "pace": cluster.pace, "server_time": cluster.server_time, "folder": self.folder,
+            "factors": dict(cluster.slow),
         }  # fmt: skip
         try:
             for role, factor in cluster.slow.items():
@@ -60,23 +77,15 @@ class DaskRun:
                 check_factor(factor)
             self.supervisor.start(settings)
         except BaseException:
-            self.supervisor.bring_home("the run could not start")
-            self.supervisor.close()
+            self.supervisor.abandon()
             raise
         for role, factor in cluster.slow.items():
             self.trace.mark(0, "slow", f"{role} computes {factor:g}x slower", name=role, factor=float(factor))
-        for at, name, arguments in commands:
-            timer = threading.Timer(at, self._at_time, (name, arguments))
-            timer.daemon = True
-            timer.name = f"labkit-fault-{self.supervisor.run}"
-            self._timers.append(timer)
-            timer.start()
+        self._looked = time.monotonic()
+        self._heard = dict.fromkeys(self.supervisor.where, self._looked)
+        cluster.runs.add(self)
         self._thread = threading.Thread(target=self._listen, name=f"labkit-run-{self.supervisor.run}", daemon=True)
         self._thread.start()
-
-    def _at_time(self, name: str, arguments: dict[str, Any]) -> None:
-        if self.stopped_by is None:
-            getattr(self, name)(**arguments)
 
     # the listening thread ----------------------------------------------------------------------------------------------
 
@@ -97,13 +106,12 @@ class DaskRun:
     def _hear(self) -> tuple[str, str] | None:
         """Take in one event. (stopped_by, why) when it ends the run."""
         try:
-            event = self.supervisor.queue.get(timeout=LISTEN_S)
+            event = self.supervisor.queue.get(timeout=self._carry_out())
         except Empty:
             return self._look_around()
-        role = event.get("role")
+        role, what = event.get("role", ""), event["what"]
         if role in self._heard:
             self._heard[role] = time.monotonic()
-        what = event["what"]
         if what == "batch":
             self.trace.append(event["batch"])
             return self._check_deadlock(event) or self._look_around()
@@ -113,73 +121,97 @@ class DaskRun:
             self.error = render_failure(event["report"])
             return "error", str(self.error)
         if what == "worker lost" and event["worker"] in self.supervisor.where.values():
-            return self._lost(f"the process of {self.supervisor.roles_on(event['worker'])} ended unexpectedly")
+            names = self.supervisor.roles_on(event["worker"])
+            return self._lost(names.split(", "), f"the process of {names} ended unexpectedly")
         if what == "task failed":
-            return self._lost(f"{role} failed: {self.supervisor.why_failed(role)}")
+            return self._lost([role], f"{role} failed: {self.supervisor.why_failed(role)}")
         if what == "stepped":
             self._stepping.discard(role)
             if not self._stepping:
                 self._stepped.set()
         return None
 
+    def _carry_out(self) -> float:
+        """Carry out the commands that are due by engine time. Returns the seconds until the next may be."""
+        while self._due and self._paused_at is None:
+            left = self._due[0][0] - self.seconds
+            if left > 0:
+                return min(LISTEN_S, left)
+            _, name, arguments = self._due.popleft()
+            getattr(self, name)(**arguments)
+        return LISTEN_S
+
     def _role_returned(self, role: str, verdict: str | None) -> tuple[str, str] | None:
-        spec = self.plan.layout.roles[self.plan.role_ids[role]]
-        if spec.kind == "chief":
+        roles = self.plan.layout.roles
+        if roles[self.plan.role_ids[role]].kind == "chief":
             return verdict or "finished", ""
-        self._beats[role] = None
-        working = [r.name for r in self.plan.layout.roles if r.computes and self._beats.get(r.name, 0) is not None]
-        if spec.computes and not working:
+        self._returned.add(role)
+        players = [r.name for r in roles if r.computes] or [r.name for r in roles if r.kind != "chief"]
+        if self._returned.issuperset(players):
             self._hurry("finished")
         return None
 
     def _look_around(self) -> tuple[str, str] | None:
         now = time.monotonic()
+        absent, self._looked = now - self._looked > ABSENT_S, now
+        if absent:
+            self._heard = dict.fromkeys(self._heard, now)
         if self._stop_reason is not None and now > self._stop_deadline:
             return self._stop_reason, "the chief did not answer, so there is no last evaluation"
         if self.supervisor.client.status != "running":
-            return self._lost("the connection to the Dask scheduler is gone")
+            return self._lost(self.plan.role_ids, "the connection to the Dask scheduler is gone")
         silent = [role for role, heard in self._heard.items() if now - heard > SILENCE_S]
         if silent:
-            return self._lost(f"{', '.join(silent)} did not answer for {SILENCE_S:g} s (frozen, or cut off)")
+            return self._lost(silent, f"{', '.join(silent)} did not answer for {SILENCE_S:g} s (frozen, or cut off)")
         return None
 
-    def _lost(self, what: str) -> tuple[str, str]:
+    def _lost(self, roles: Iterable[str], what: str) -> tuple[str, str]:
+        self._lost_roles.update(roles)
         self.error = ClusterError(f"The run ended after {seconds(self.now):.2f} s because {what}. Its trace is kept.")
         return "error", str(self.error)
 
     def _check_deadlock(self, event: dict[str, Any]) -> tuple[str, str] | None:
-        """All roles but the chief wait without a limit, twice in a row, and every message sent has been received."""
-        role = event["role"]
-        state = (tuple(event["waiting"]), event["only"], event["sent"], event["received"])
-        before = self._beats.get(role)
-        if before is None and role in self._beats:
+        """Whether all roles wait without a limit, have not moved in the same stretch of time, and no message is under way.
+
+        Each role says when it was seen; only an instant that lies in everybody's stretch is a state of the whole run. A role whose
+        last word is old may have gone on since, and so may those that it has written to.
+        """
+        role, now = event["role"], event["batch"]["until"]
+        state = (event["waiting"], event["only"], event["sent"], event["received"])
+        before = self._still.get(role)
+        self._still[role] = (state, now if before is None or before[0] != state else before[1], now)
+        if self._paused_at is not None or len(self._still) < len(self.plan.role_ids):
             return None
-        count = before[1] + 1 if before is not None and before[0] == state else 1
-        self._beats[role] = (state, count)
-        names = [r.name for r in self.plan.layout.roles if r.kind != "chief"]
-        beats = [self._beats.get(name) for name in names]
-        if self._paused_at is not None or any(b is None or not b[0][0] or b[1] < 3 for b in beats):
+        states, since, until = zip(*self._still.values())
+        if any(waiting is None for waiting, _, _, _ in states) or min(until) - max(since) < STILL_NS:
             return None
-        everyone = [b[0] for b in self._beats.values() if b is not None]
-        if sum(s[2] for s in everyone) != sum(s[3] for s in everyone):
+        if sum(sent for _, _, sent, _ in states) != sum(received for _, _, _, received in states):
             return None
-        waiting = {name: (beat[0][0], beat[0][1]) for name, beat in zip(names, beats) if beat is not None}
+        names = [r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name not in self._returned]
+        if not names:
+            return None
+        waiting = {name: (tuple(self._still[name][0][0]), self._still[name][0][1]) for name in names}
         self.error = Deadlock(deadlock_text(self.trace, self.now, waiting))
         return "deadlock", str(self.error)
 
     def _finish(self, stopped_by: str, why: str) -> None:
-        """End all roles, put their last reports into the trace, close the books."""
-        for timer in self._timers:
-            timer.cancel()
-        reports: dict[str, dict[str, Any]] = {}
+        """End all roles, put their last reports into the trace, close the books. Whatever fails here, nobody waits for ever."""
         try:
-            reports = self.supervisor.bring_home(why or stopped_by)
-        finally:
+            reports = self.supervisor.bring_home(why or stopped_by, self._lost_roles, self._hear_the_last)
             self._close_books(stopped_by, why, reports)
+        except Exception as error:
+            self.error = ClusterError(f"The books of the run could not be closed: {type(error).__name__}: {error}")
+            stopped_by = "error"
+        finally:
             self.supervisor.close()
+            self.cluster.runs.discard(self)
             self.stopped_by = stopped_by
             self._over.set()
             self._stepped.set()
+
+    def _hear_the_last(self, event: dict[str, Any]) -> None:
+        if event["what"] == "batch":
+            self.trace.append(event["batch"])
 
     def _close_books(self, stopped_by: str, why: str, reports: dict[str, dict[str, Any]]) -> None:
         chief = next((r for r in reports.values() if r["role"] == "chief"), None)
@@ -188,14 +220,20 @@ class DaskRun:
         self.parameters = chief["parameters"] if chief else None
         if stopped_by == "diverged" and chief:
             rate = getattr(self._knobs, "learning_rate", None)
-            why = f"the loss is {chief['loss']} at update {chief['update']}" + (f", learning_rate {rate:g}" if rate else "")
-        lost = sorted(set(self.plan.role_ids) - set(reports))
+            why = f"the loss is {chief['loss']} at update {chief['update']}" + (
+                f", learning_rate {rate:g}" if rate else ""
+            )
         self.trace.end(
             stopped_by=stopped_by, why=why, time=max((r["time"] for r in reports.values()), default=self.now),
             wall_seconds=time.monotonic() - self._began, in_flight=[f for r in reports.values() for f in r["in_flight"]],
-            update=chief["update"] if chief else None, loss=chief["loss"] if chief else None,
-            accuracy=chief["accuracy"] if chief else None, parameters_sha256=fingerprint(self.parameters), lost=lost,
+            **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self.parameters),
+            lost=sorted(set(self.plan.role_ids) - set(reports)),
         )  # fmt: skip
+
+    def _last_seen(self) -> dict[str, Any]:
+        """What the chief had measured when it was last heard of."""
+        rows = list(zip(*(c.tolist() for c in self.trace.column("evaluations", "update", "loss", "accuracy"))))
+        return dict(zip(("update", "loss", "accuracy"), (int(rows[-1][0]), *rows[-1][1:]))) if rows else {}
 
     # what `Run` calls --------------------------------------------------------------------------------------------------
 
@@ -218,6 +256,7 @@ class DaskRun:
         """Until the run is over, or `TimeoutError`."""
         if not self._over.wait(timeout):
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
+        self._thread.join(5)  # it has nothing left to do
 
     def stop(self, reason: str = "user") -> None:
         """End the run, with a last evaluation; returns when nothing of it is left."""
@@ -226,18 +265,18 @@ class DaskRun:
                 self._stop_reason, self._stop_deadline = reason, time.monotonic() + 5
                 self.resume()
                 self._hurry(reason)
-        if threading.current_thread() is not self._thread:
-            self._over.wait(30)
+        if threading.current_thread() is not self._thread and self._over.wait(30):
+            self._thread.join(5)
 
     def _hurry(self, reason: str) -> None:
         self.supervisor.command({"do": "hurry", "reason": reason}, "chief")
 
     def pause(self) -> None:
-        """Hold every role between two effects."""
+        """Hold every role between two effects. Engine time stands still."""
         with self._lock:
             if self._paused_at is None and self.stopped_by is None:
-                self._paused_at = time.monotonic_ns()
                 self.supervisor.command({"do": "pause"})
+                self._paused_at = time.monotonic_ns()  # by now they have heard
                 self.trace.mark(self.now, "pause", "paused")
 
     def resume(self, step: bool = False) -> None:
@@ -276,3 +315,5 @@ class DaskRun:
             self.trace.mark(self.now, "slow", f"{role} computes {factor:g}x slower", name=role, factor=factor)
 
 
+def _measured(by: dict[str, Any]) -> dict[str, Any]:
+    return {name: by.get(name) for name in ("update", "loss", "accuracy")}

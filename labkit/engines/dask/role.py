@@ -7,6 +7,7 @@ way, and hands in its last counts.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -42,8 +43,12 @@ LAST_BYTES = 4_000_000  # of rows in the last report
 SAVE_EVERY = 1.0  # seconds between two checkpoints of a role
 
 
+GOODBYE_S = 2.0  # seconds for saying goodbye, and for reading what is under way
+LINGER = 30.0  # seconds that a role which has said goodbye waits for the others to do so
+
+
 class Ended(BaseException):
-    """The role was told to end. Raised inside its thread, never seen by a strategy."""
+    """The role was told to end, by the command it holds. Raised inside its thread, never seen by a strategy."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +138,9 @@ class RealRole:
         try:
             self._drive()
             self._idle()
-        except Ended:
-            pass
-        self.coroutine.close()
-        return self._farewell()
+        except Ended as ended:
+            return self._farewell(ended.args[0])
+        raise AssertionError("a role does not end by itself")
 
     def _drive(self) -> None:
         resume, value = self.coroutine.send, None
@@ -148,7 +152,7 @@ class RealRole:
             except StopIteration:
                 self.slot.report("returned", verdict=self.judge.verdict if self.judge else None)
                 return
-            except Exception as error:
+            except BaseException as error:  # sys.exit() in a role ends the role, not the Dask worker
                 self._failed(error)
                 return
             mark = effect[0] if effect.__class__ is tuple and effect else None
@@ -157,17 +161,19 @@ class RealRole:
             elif mark is RECV:
                 resume, value = self.coroutine.send, self._receive(effect)
             elif mark is SLEEP:
-                resume, value = self.coroutine.send, self._sleep(effect[1])
+                self._sleep(effect[1])
+                resume, value = self.coroutine.send, None
             else:
                 self._failed(foreign_effect(self.spec.name, effect))
                 return
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         step = self.counters.computed if self.spec.computes else self.counters.version
         self.slot.report("failed", report=failure_report(self.spec.name, step, error))
 
     def _idle(self) -> None:
         """The coroutine has returned: keep the links open, so that nobody is disturbed, until the end."""
+        self.waiting = ((), None)
         while True:
             self._poll(0.5)
             if self.slot.flag:
@@ -184,7 +190,7 @@ class RealRole:
         began = self.clock()
         try:
             value = fn(*args)
-        except Exception as error:
+        except BaseException as error:
             return self.coroutine.throw, error
         law = self.laws[work]
         if law is not None or (self.factor != 1.0 and work != "measure"):
@@ -199,8 +205,9 @@ class RealRole:
         self.recorder.span(PHASE[work], began, self.clock(), self.counters.computed)
         if part is self.shard and 0 <= self.step_from < self.counters.version:
             self.step_from = -1
-            self.slot.report("stepped")
             self._freeze()
+            self._report()
+            self.slot.report("stepped")
         return self.coroutine.send, value
 
     def _receive(self, effect: tuple[Any, ...]) -> Any:
@@ -215,7 +222,8 @@ class RealRole:
                 return message
         began = self.clock()
         until = None if timeout is None else began + nanoseconds(timeout)
-        if timeout is None:
+        limit = self.plan.budget.seconds if self.judge is not None else None
+        if until is None or (limit is not None and until >= nanoseconds(limit)):  # the end of the run is no way out
             self.waiting = (kinds, sender)
         self.interrupt = False
         while message is None and not self.interrupt:
@@ -223,16 +231,16 @@ class RealRole:
             if left <= 0:
                 break
             self._poll(left)
-            if self.slot.flag:
-                self._attend()
             message = self._find(kinds, sender)
+            if message is None and self.slot.flag:
+                self._attend()
         self.waiting = None
         self.recorder.span(WAITING, began, self.clock())
         return message
 
     def _sleep(self, duration: float) -> None:
         began = self.clock()
-        if duration > 0:
+        if duration > 0 and not (self.judge is not None and self.judge.hurry):
             self.interrupt = False
             self._pass(began + nanoseconds(duration), None)
             self.recorder.span(SLEEPING, began, self.clock())
@@ -359,8 +367,9 @@ class RealRole:
         self._report()
 
     def _do_end(self, command: dict[str, Any]) -> None:
-        self.frozen = None
-        raise Ended(command.get("why", ""))
+        raise Ended(command)
+
+    _do_leave = _do_drain = _do_end
 
     def _do_pause(self, command: dict[str, Any]) -> None:
         self._freeze()
@@ -370,7 +379,11 @@ class RealRole:
             self.frozen = self.clock()
 
     def _do_resume(self, command: dict[str, Any]) -> None:
-        self.zero, self.frozen = command["zero"], None
+        self.zero = command["zero"]
+        if self.frozen is not None:  # long work that ended during the pause is ahead of the others: they catch up first
+            ahead = self.frozen - (time.monotonic_ns() - self.zero)
+            time.sleep(max(0.0, seconds(ahead)))
+        self.frozen = None
         self.step_from = self.counters.version if command["step"] and self.shard is not None else -1
 
     def _do_slow(self, command: dict[str, Any]) -> None:
@@ -390,19 +403,29 @@ class RealRole:
         if self.frozen is None:
             self.wire.flush()
         kinds, sender = self.waiting or ((), None)
+        busy = self.waiting is None or self.frozen is not None
         self.slot.report(
-            "batch", batch=self.recorder.take(self.clock(), ROW_BYTES), waiting=[k.__name__ for k in kinds], only=sender,
+            "batch", batch=self.recorder.take(self.clock(), ROW_BYTES), only=sender,
+            waiting=None if busy else [k.__name__ for k in kinds],
             sent=sum(self.wire.sent.values()), received=sum(self.wire.received.values()) - len(self.wire.inbox),
             held=len(self.inbox),
         )  # fmt: skip
 
-    def _farewell(self) -> dict[str, Any]:
-        """Close in order: say goodbye, read what is still under way, count it."""
-        ended = self.clock()
-        self.frozen = ended
+    def _farewell(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Close in order: say goodbye; when everybody has said so, read what is still under way; count it."""
+        ended = self.frozen = self.clock()
+        with contextlib.suppress(Exception):  # a role that goes on after it was told to end: nobody drives it any more
+            self.coroutine.close()
         self._write()
-        late = self.wire.finish_sending(3.0)
-        late |= self.wire.drain(set(self.ids), 3.0)
+        gone = set(command.get("lost", ()))
+        for name in gone:
+            self.wire.forget(name)
+        late = set()
+        if command["do"] == "end":
+            late = self.wire.finish_sending(GOODBYE_S)
+            self.slot.report("ended")
+            if self._all_have_ended():
+                late |= self.wire.drain(set(self.ids) - gone, GOODBYE_S)
         while self.wire.inbox:
             self.inbox.append(self.wire.inbox.popleft().message)
         shard = -1 if self.shard is None else self.shard.index
@@ -420,6 +443,17 @@ class RealRole:
             "update": judge.update if judge else None, "loss": judge.loss if judge else None,
             "accuracy": judge.accuracy if judge else None, "parameters": None if judge is None else _whole(judge.parameters),
         }  # fmt: skip
+
+
+    def _all_have_ended(self) -> bool:
+        """Read on until the client says that every role has said goodbye; False if nobody will say so any more."""
+        until = time.monotonic() + LINGER
+        while time.monotonic() < until:
+            for command in self.slot.take():
+                if command["do"] in ("drain", "leave"):
+                    return bool(command["do"] == "drain")
+            self.wire.poll(0.25)
+        return False
 
 
 def _whole(values: np.ndarray | None) -> np.ndarray | None:

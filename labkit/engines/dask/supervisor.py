@@ -6,10 +6,10 @@ never holds up the others.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections import Counter
+from collections.abc import Callable, Collection
 from queue import Empty
 from typing import Any
 
@@ -17,14 +17,16 @@ from distributed import Client, Future
 
 from ...errors import ClusterError
 from ..parts import Plan, split
+from .ask import ask
 from .dispatch import dispatcher_of
-from .mailbox import Mailbox, deliver, plugin_name
+from .mailbox import deliver
 from .role import Ticket
 from .task import boot_id, clock, play
 
 __all__ = ["Supervisor"]
 
-START_S, COMMAND_S, HOME_S = 30.0, 5.0, 12.0
+START_S, COMMAND_S = 30.0, 5.0
+HOME_S, HASTE_S = 12.0, 4.0  # for the way home; and after a loss, where nobody shall wait longer than 15 s in all
 
 
 class Supervisor:
@@ -37,7 +39,7 @@ class Supervisor:
         self.where = {spec.name: self.address[spec.node] for spec in plan.layout.roles}
         self.futures: dict[str, Future] = {}
         self.zero = 0
-        self._offsets: dict[str, int] = {}
+        self._offsets: dict[str, int | None] = {}  # None: another machine's clock, not yet measured
         self.queue = dispatcher_of(client).open(self.run)
         usage.update(self.where.values())
 
@@ -45,7 +47,6 @@ class Supervisor:
 
     def start(self, settings: dict[str, Any]) -> None:
         """Submit every role, wait until all are up, and let them begin together. `ClusterError` if that fails."""
-        self.client.register_plugin(Mailbox(self.run), name=plugin_name(self.run))
         shares, test = self._data()
         secret, objective = secrets.token_bytes(16), self.plan.problem.objective()
         plan, factors = self.plan.without_data(), settings.pop("factors")
@@ -100,20 +101,28 @@ class Supervisor:
         until = time.monotonic() + START_S
         while len(peers) < len(self.where):
             try:
-                event = self.queue.get(timeout=max(0.0, until - time.monotonic()))
+                event = self.queue.get(timeout=max(0.0, min(3.0, until - time.monotonic())))
             except Empty:
-                missing = ", ".join(sorted(set(self.where) - set(peers)))
-                raise ClusterError(
-                    f"These roles did not start within {START_S:g} s: {missing}. Is the cluster busy with other work?"
-                ) from None
+                self._look_for(set(self.where) - set(peers), time.monotonic() >= until)
+                continue
             if event["what"] == "up":
                 peers[event["role"]] = (*event["address"], event["incarnation"])
-                self._offsets.setdefault(self.where[event["role"]], 0 if event["boot"] == boot_id() else None)  # type: ignore[arg-type]
+                self._offsets.setdefault(self.where[event["role"]], 0 if event["boot"] == boot_id() else None)
             elif event["what"] == "task failed":
                 raise ClusterError(f"{event['role']} could not start: {self.why_failed(event['role'])}")
             elif event["what"] == "worker lost" and event["worker"] in self.where.values():
                 raise ClusterError(f"The process of {self.roles_on(event['worker'])} ended while the run was starting.")
         return peers
+
+    def _look_for(self, missing: set[str], late: bool) -> None:
+        """Roles have not reported yet: are their Dask workers still there?"""
+        answers = ask(self.client, {self.where[role] for role in missing}, COMMAND_S, clock, lambda address: ())
+        for address, answer in answers.items():
+            if isinstance(answer, Exception):
+                raise ClusterError(f"The process of {self.roles_on(address)} does not answer; the run could not start.")
+        if late:
+            names = ", ".join(sorted(missing))
+            raise ClusterError(f"These roles did not start within {START_S:g} s: {names}. Is the cluster busy with other work?")
 
     def _begin(self, peers: dict[str, Any]) -> None:
         for address, offset in self._offsets.items():
@@ -127,8 +136,10 @@ class Supervisor:
         best = (1 << 62, 0)
         for _ in range(5):
             before = clock()
-            there = self.client.run(clock, workers=[address])[address]
+            there = ask(self.client, [address], COMMAND_S, clock, lambda address: ())[address]
             after = clock()
+            if isinstance(there, Exception):
+                raise ClusterError(f"The Dask worker at {address} does not answer ({there}).")
             best = min(best, (after - before, there - (before + after) // 2))
         return best[1]
 
@@ -138,25 +149,17 @@ class Supervisor:
         """Engine time, ns."""
         return time.monotonic_ns() - self.zero
 
-    def command(self, command: dict[str, Any], role: str | None = None) -> list[str]:
-        """Send a command to `role`, or to all, at the same time. Returns the addresses that did not answer."""
-        addresses = sorted(set(self.where.values())) if role is None else [self.where[role]]
+    def command(self, command: dict[str, Any], role: str | None = None, but: Collection[str] = ()) -> list[str]:
+        """Send a command to `role`, or to all `but` some, at the same time. Returns the addresses that did not answer."""
+        homes = self.where if role is None else {role: self.where[role]}
 
-        async def one(address: str) -> str | None:
-            said = dict(command)
-            if "zero" in said:
-                said["zero"] += self._offsets.get(address) or 0
-            try:
-                call = self.client._run(deliver, self.run, role, said, workers=[address])
-                answers = await asyncio.wait_for(call, COMMAND_S)
-                return None if answers.get(address) else address
-            except Exception:
-                return address
+        def arguments(address: str) -> tuple[Any, ...]:
+            zero = {"zero": command["zero"] + (self._offsets.get(address) or 0)} if "zero" in command else {}
+            return self.run, role, {**command, **zero}
 
-        async def everyone() -> list[str | None]:
-            return list(await asyncio.gather(*(one(address) for address in addresses)))
-
-        return [address for address in self.client.sync(everyone) if address is not None]
+        addresses = sorted({home for name, home in homes.items() if name not in but})
+        answers = ask(self.client, addresses, COMMAND_S, deliver, arguments)
+        return [address for address, answer in answers.items() if answer is not True]
 
     def roles_on(self, address: str) -> str:
         """The names of the roles on a Dask worker."""
@@ -174,21 +177,55 @@ class Supervisor:
 
     # the end -----------------------------------------------------------------------------------------------------------
 
-    def bring_home(self, why: str) -> dict[str, dict[str, Any]]:
-        """End every role and collect their last reports; roles that do not answer in time are missing from the result."""
-        if self.client.status != "running":
-            return {}
-        self.command({"do": "end", "why": why})
+    def bring_home(
+        self, why: str, lost: Collection[str] = (), hear: Callable[[dict[str, Any]], None] = lambda event: None
+    ) -> dict[str, dict[str, Any]]:
+        """End every role but the `lost`, and collect their last reports. `hear`: what they say until then.
+
+        In two phases, because only when all have said goodbye can each find on its links whatever was under way to it. Roles that do
+        not answer in time are missing from the result.
+        """
+        until = time.monotonic() + (HASTE_S if lost else HOME_S)
+        missing = set(lost)
+        self.command({"do": "end", "why": why, "lost": sorted(missing)}, but=missing)
+        self._await_goodbyes(missing, time.monotonic() + (until - time.monotonic()) / 2, hear)
+        self.command({"do": "drain"}, but=missing)
         reports: dict[str, dict[str, Any]] = {}
-        until = time.monotonic() + HOME_S
         for name, future in self.futures.items():
+            if name in missing or self.client.status != "running":
+                continue
             try:
                 report = future.result(timeout=max(0.1, until - time.monotonic()))
-            except Exception:
+            except Exception:  # whatever it was: this role's report is missing
                 continue
             if not report.get("abandoned"):
                 reports[name] = report
         return reports
+
+    def _await_goodbyes(self, missing: set[str], until: float, hear: Callable[[dict[str, Any]], None]) -> None:
+        """Until all roles have said goodbye; those that are lost meanwhile are added to `missing`."""
+        awaited = set(self.where) - missing
+        while awaited and self.client.status == "running":
+            try:
+                event = self.queue.get(timeout=max(0.0, min(0.25, until - time.monotonic())))
+            except Empty:
+                if time.monotonic() >= until:
+                    return
+                continue
+            if event["what"] == "ended":
+                awaited.discard(event["role"])
+            elif event["what"] == "worker lost":
+                missing |= {name for name, home in self.where.items() if home == event["worker"]}
+            elif event["what"] == "task failed":
+                missing.add(event["role"])
+            else:
+                hear(event)
+            awaited -= missing
+
+    def abandon(self) -> None:
+        """Give up a run that could not start."""
+        self.command({"do": "leave", "why": "the run could not start"})
+        self.close()
 
     def close(self) -> None:
         """Let go of everything that the run had on the cluster."""
@@ -197,10 +234,4 @@ class Supervisor:
         if self.client.status != "running":
             return
         for future in self.futures.values():
-            future.release()
-        try:
-            self.client.unregister_worker_plugin(plugin_name(self.run))
-        except Exception:  # the cluster is going away: there is nothing left to unregister
-            return
-
-
+            future.release()  # a role that is still there finds that nobody waits for it, and leaves

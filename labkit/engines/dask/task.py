@@ -1,23 +1,26 @@
-"""The task that Dask places: sets a role up on a Dask worker, says where it listens, plays it, hands in the last report."""
+"""The task that Dask places: sets a role up on a Dask worker, says where it listens, plays it, hands in its last report."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import time
 from typing import Any
 from urllib.parse import urlsplit
 
 from distributed import get_worker, secede
+from distributed.utils import sync
 from distributed.worker import thread_state
 from threadpoolctl import threadpool_limits
 
 from .frames import Codec
-from .mailbox import plugin_name
+from .mailbox import check_in, check_out
 from .role import RealRole, Ticket
 from .wire import Wire
 
-__all__ = ["boot_id", "clock", "play"]
+__all__ = ["DISTRIBUTION", "boot_id", "clock", "play", "version"]
 
-PATIENCE = 30.0  # seconds that a role waits for the others to be there
+DISTRIBUTION = "labkit-distributed"
+PATIENCE = 120.0  # seconds that a role waits for the others to be there; without a client it leaves at once
 
 
 def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
@@ -25,8 +28,7 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
     worker = get_worker()
     key = thread_state.key
     secede()
-    box = worker.plugins[plugin_name(ticket.run)]
-    slot = box.open(ticket.spec.name, ticket.incarnation, key)
+    slot = sync(worker.loop, check_in, worker, ticket.run, ticket.spec.name, ticket.incarnation, key)
     wire = None
     try:
         with threadpool_limits(1):
@@ -41,9 +43,9 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
             role.begin(begun)
             return role.run()
     finally:
-        box.shut(ticket.spec.name)
         if wire is not None:
             wire.close()
+        worker.loop.add_callback(check_out, worker, slot)
 
 
 def _open_wire(ticket: Ticket, worker: Any) -> Wire:
@@ -57,7 +59,8 @@ def _open_wire(ticket: Ticket, worker: Any) -> Wire:
             "client_context": security.get_connection_args("worker")["ssl_context"],
         }
     codec = Codec(ticket.plan.message_kinds)
-    return Wire(ticket.spec.name, ticket.incarnation, codec, ticket.secret, host or "127.0.0.1", run=ticket.run, **contexts)
+    host = host or "127.0.0.1"
+    return Wire(ticket.spec.name, ticket.incarnation, codec, ticket.secret, host, run=ticket.run, **contexts)
 
 
 def _wait_for_begin(slot: Any) -> dict[str, Any] | None:
@@ -67,9 +70,17 @@ def _wait_for_begin(slot: Any) -> dict[str, Any] | None:
         for command in slot.take():
             if command["do"] == "begin":
                 return command
-            if command["do"] == "end":
+            if command["do"] in ("end", "leave"):
                 return None
     return None
+
+
+def version() -> str:
+    """The version of labkit that this process has. Where there is no labkit, unpickling a reference to this fails."""
+    try:
+        return importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "of a source tree"
 
 
 def boot_id() -> str:

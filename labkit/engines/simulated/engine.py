@@ -86,6 +86,8 @@ class SimulatedRun:
             role.laws(plan.seed, cluster.compute, cluster.server_time)
             self.roles.append(role)
         self.by_name = {role.name: role for role in self.roles}
+        # when these have returned the run is finished: whoever computes, or, where nobody does, everybody but the chief
+        self._players = [r for r in self.roles if r.spec.computes] or [r for r in self.roles if r.spec.kind != "chief"]
         for role in self.roles:
             spec = role.spec
             parts = build_parts(plan, spec, role.recorder, self._clock, self._watch, objective, start, test)
@@ -172,7 +174,7 @@ class SimulatedRun:
                 return
 
     def _versions(self) -> int:
-        return min(self.by_name[owner].shard.version for owner in self.plan.layout.observed)
+        return min((self.by_name[owner].shard.version for owner in self.plan.layout.observed), default=0)
 
     def _idle(self, time: int, what: int) -> bool:
         """Whether only the end of the budget's seconds would move this run: then it has got stuck before."""
@@ -221,7 +223,7 @@ class SimulatedRun:
                 if value is self:
                     return
             else:
-                self._failed(role, foreign_effect(role.name, effect))
+                self._throw(role, foreign_effect(role.name, effect))
                 return
 
     # effects: each returns a value, or `self` if the role has to wait ------------------------------------------------------
@@ -432,7 +434,7 @@ class SimulatedRun:
         role.resume = None
         if role is self.chief:
             self._end(self.judge.verdict or "finished", "")
-        elif all(r.resume is None for r in self.roles if r.spec.computes):
+        elif all(r.resume is None for r in self._players):
             self._hurry("finished")
 
     def _failed(self, role: SimulatedRole, error: Exception) -> None:

@@ -1,8 +1,8 @@
 """The picture of the README: one worker becomes five times slower, asynchronous over pinned synchronous.
 
-    python -m labkit.views.picture picture.png
+    python -m labkit.lab.picture picture.png
 
-A view draws traces and knows no engine, so the two runs are made here, in `main`, and nowhere else.
+Simulated, so everybody's picture is the same; 64 colours are enough for it and keep the file small.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from .figures import save
-from .plots import overview
+from PIL import Image
+
+import labkit as lk
+
+from ..views import overview, save
 
 __all__ = ["main"]
 
 
 def main(path: str) -> Path:
     """Simulate both runs (a second or two) and write the overview to `path`."""
-    import labkit as lk
-
     problem = lk.Problem("digits", hidden=(64, 32), seed=7)
     cluster = lk.SimulatedCluster(workers=4, compute=lk.LogNormal(0.1, 0.15))
     budget, faults = lk.Budget(seconds=12), [lk.Slow("worker-2", 5, at=5.0)]
@@ -31,7 +32,10 @@ def main(path: str) -> Path:
     wrong = int((said != labels).argmax())
     first = max(0, wrong - 6)
     chosen = slice(first, first + 18)
-    return save(overview(run.trace, pinned=pinned.trace, arrays=(raw[chosen], labels[chosen], said[chosen])), path)
+    written = save(overview(run.trace, pinned=pinned.trace, arrays=(raw[chosen], labels[chosen], said[chosen])), path)
+    if written.suffix == ".png":
+        Image.open(written).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(written, optimize=True)
+    return written
 
 
 if __name__ == "__main__":

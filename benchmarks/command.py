@@ -1,0 +1,81 @@
+"""The command line: which benchmarks, how long, tables for people and JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from .machine import describe, in_words
+from .registry import BENCHMARKS
+from .rows import Benchmark, Row, Settings
+from .tables import show, wide_console
+
+__all__ = ["main"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a benchmark. `error`: why it has no rows."""
+
+    benchmark: Benchmark
+    rows: list[Row]
+    seconds: float
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for `--json`."""
+        b = self.benchmark
+        told = {"name": b.name, "what": b.what, "note": b.note, "seconds": self.seconds, "error": self.error}
+        return {**told, "rows": [asdict(row) for row in self.rows]}
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice([b.name for b in BENCHMARKS]), help="This one; repeatable.")
+@click.option("--quick", is_flag=True, help="Tiny sizes: shows that everything runs; the numbers are worth nothing.")
+@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Keep all numbers there.")
+@click.option("--list", "list_them", is_flag=True, help="Name the benchmarks and end.")
+def main(only: tuple[str, ...], quick: bool, file: Path | None, list_them: bool) -> None:
+    """Measure labkit on this machine. Leave the machine alone meanwhile; the whole takes about ten minutes."""
+    console = wide_console()
+    if list_them:
+        for benchmark in BENCHMARKS:
+            console.print(f"{benchmark.name:<12} {benchmark.what}")
+        return
+    machine, outcomes = describe(), list[Outcome]()
+    console.print(in_words(machine))
+    _keep(file, machine, quick, outcomes)  # a file that cannot be written is refused now, not in ten minutes
+    for benchmark in BENCHMARKS:
+        if not only or benchmark.name in only:
+            outcomes.append(_run(benchmark, quick))
+            show(console, benchmark, outcomes[-1].rows, outcomes[-1].error)
+            _keep(file, machine, quick, outcomes)
+    sys.exit(any(outcome.error for outcome in outcomes))
+
+
+def _keep(file: Path | None, machine: dict[str, Any], quick: bool, outcomes: list[Outcome]) -> None:
+    if file is None:
+        return
+    kept = {"machine": machine, "quick": quick, "benchmarks": [outcome.to_dict() for outcome in outcomes]}
+    try:
+        file.write_text(json.dumps(kept, indent=1) + "\n")
+    except OSError as error:
+        raise click.ClickException(f"--json {file}: {error.strerror}.") from None
+
+
+def _run(benchmark: Benchmark, quick: bool) -> Outcome:
+    """One benchmark; its failure is told and does not end the others."""
+    began = time.perf_counter()
+    with Console(stderr=True).status(benchmark.name) as status:
+        settings = Settings(quick, lambda text: status.update(f"{benchmark.name}: {text}"))
+        try:
+            rows, error = benchmark.run(settings), None
+        except Exception as failure:
+            rows, error = [], f"{type(failure).__name__}: {failure}"
+    return Outcome(benchmark, rows, time.perf_counter() - began, error)

@@ -1,0 +1,57 @@
+"""The rate of a run on a real cluster, told from its trace: after the warm-up, before the end.
+
+Every report of a role carries its cumulative counts and the engine time up to which they hold. Two reports of the shard
+therefore give an exact rate, whatever was recorded besides; starting, stopping and the client's own delays are outside.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import labkit as lk
+
+__all__ = ["Window", "gradient_rate"]
+
+NANO = 1_000_000_000
+SILENT = 20.0  # seconds without the report that is waited for
+
+
+@dataclass(frozen=True)
+class Window:
+    """Seconds of engine time: counted is what happens from `warm_up` until `length` later."""
+
+    warm_up: float
+    length: float
+
+
+def gradient_rate(problem: lk.Problem, strategy: lk.Strategy, cluster: lk.DaskCluster, window: Window) -> float:
+    """Gradients applied per second of engine time within `window`."""
+    longest = lk.Budget(seconds=window.warm_up + window.length + SILENT)
+    with lk.train(problem, strategy, cluster, longest, checkpoint=False) as run:
+        began, before = _report(run, window.warm_up)
+        ended, after = _report(run, began / NANO + window.length)
+    return (after - before) * NANO / (ended - began)
+
+
+def _report(run: lk.Run, at: float) -> tuple[int, int]:
+    """(ns, gradients applied) from the first report of the shard that reaches `at` seconds."""
+    trace = run.trace
+    shard = trace.roles.index(trace.header["layout"]["observed"][0])
+    give_up = time.monotonic() + at + SILENT
+    while time.monotonic() < give_up:
+        counted = _counted(trace, shard)
+        if counted is not None and counted[0] >= at * NANO:
+            return counted
+        if run.done:
+            run.wait()  # says what ended it, if that was an error
+            raise RuntimeError(f"the run ended before its time: {run.stopped_by}")
+        time.sleep(0.02)
+    raise RuntimeError(f"{trace.roles[shard]} has not reported for {SILENT:g} s")
+
+
+def _counted(trace: Any, shard: int) -> tuple[int, int] | None:
+    with trace.lock:
+        counters = trace.counters.get(shard)
+        return None if counters is None else (trace.until[shard], counters.gradients)

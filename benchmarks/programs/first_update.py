@@ -1,0 +1,54 @@
+"""Start a cluster and a run; say when the cluster was ready and the first update applied, and how much memory it took.
+
+`python -m benchmarks.programs.first_update WORKERS SERVERS`. Times are those of the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import psutil
+
+import labkit as lk
+
+SETTLED = 0.5  # seconds of training after which memory is read
+
+
+def _main(workers: int, servers: int) -> None:
+    with lk.DaskCluster(workers=workers, servers=servers).open() as cluster:
+        ready = time.monotonic()
+        with lk.train(lk.Problem("digits"), lk.AsyncPS(), cluster, lk.Budget(seconds=60)) as run:
+            first_update = _first_update(run)
+            time.sleep(SETTLED)
+            sizes = _private_bytes()
+    told = {"ready": ready, "first_update": first_update, "private_bytes": sum(sizes), "processes": len(sizes)}
+    print(json.dumps(told))
+
+
+def _first_update(run: lk.Run) -> float:
+    """Monotonic seconds of the first application. The news of it comes later; its age is known from the trace."""
+    while not run.done:
+        times = run.trace.column("applies", "time")
+        if len(times):
+            return time.monotonic() - (run.engine.seconds - times.min() / 1e9)
+        time.sleep(0.01)
+    run.wait()
+    raise RuntimeError(f"the run ended without an update: {run.stopped_by}")
+
+
+def _private_bytes() -> list[int]:
+    """Of this process and all below it."""
+    me = psutil.Process()
+    sizes = []
+    for process in (me, *me.children(recursive=True)):
+        try:
+            sizes.append(process.memory_full_info().uss)
+        except psutil.NoSuchProcess:
+            continue
+    return sizes
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,12 @@
+"""Every benchmark, in the order in which they run. One list; the command line and the tables are derived from it."""
+
+from __future__ import annotations
+
+from . import recording, round_trip, simulator, startup, throughput
+from .rows import Benchmark
+
+__all__ = ["BENCHMARKS"]
+
+BENCHMARKS: tuple[Benchmark, ...] = tuple(
+    module.BENCHMARK for module in (throughput, recording, simulator, startup, round_trip)
+)

@@ -1,0 +1,62 @@
+"""Rows as a table. Numbers get four digits at most: nothing here is known better than that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .rows import Benchmark, Row
+
+__all__ = ["number", "show", "wide_console"]
+
+WIDE = 160  # columns, where the output is no terminal
+
+
+def number(value: float) -> str:
+    """As "12,340", "1.234", "0.01234"."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    digits = 3 - math.floor(math.log10(abs(value)))
+    return f"{round(value, digits):,.{max(0, digits)}f}"
+
+
+def wide_console() -> Console:
+    """As wide as the terminal; wide enough for every table where there is none."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=WIDE)
+
+
+def show(console: Console, benchmark: Benchmark, rows: Sequence[Row], error: str | None) -> None:
+    """The rows of a benchmark, or why there are none."""
+    console.print()
+    console.print(Text(f"{benchmark.name}: {benchmark.what}", style="bold"))
+    if error is not None:
+        console.print(Text(f"failed: {error}", style="red"))
+        return
+    console.print(_table(rows))
+    if benchmark.note:
+        console.print(Text(benchmark.note, style="dim"))
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("measured", "side"):
+        table.add_column(title)
+    for title in ("median", "min–max"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for title in ("unit", "repetitions"):
+        table.add_column(title)
+    for row in rows:
+        cells = (row.name, row.side, *_numbers(row), row.unit, str(row.repetitions) if row.repetitions else "")
+        table.add_row(*map(Text, cells), style="dim" if row.skipped else None)
+    return table
+
+
+def _numbers(row: Row) -> tuple[str, str]:
+    if row.median is None or row.low is None or row.high is None:
+        return "skipped", row.skipped or ""
+    return number(row.median), f"{number(row.low)}–{number(row.high)}"

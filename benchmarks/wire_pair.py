@@ -1,0 +1,77 @@
+"""Two processes on labkit's wire: a worker here, and a server that answers every push with as many bytes of weights.
+
+`open_pair` is this end; `python -m benchmarks.wire_pair PORT` is the other, where PORT is what this end listens at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from labkit.engines.dask.frames import Codec
+from labkit.engines.dask.wire import Wire
+from labkit.roles.messages import Message, Push, Weights
+
+from .children import partner
+from .peers.pairs import Trip
+
+__all__ = ["open_pair"]
+
+HOST, SECRET = "127.0.0.1", b"a benchmark has no secrets"
+PATIENCE, IDLE = 30.0, 600.0  # seconds without an answer; without a question, while others are measured
+
+
+@contextlib.contextmanager
+def open_pair() -> Iterator[Trip]:
+    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    wire = _wire("worker")
+    with partner("benchmarks.wire_pair", wire.address[1]) as port, contextlib.closing(wire):
+        wire.know("server", HOST, port, 0)
+
+        def trip(nbytes: int, count: int) -> list[float]:
+            gradient, seconds = np.ones(nbytes // 4, np.float32), []
+            for step in range(count):
+                began = time.perf_counter()
+                wire.send("server", Push(gradient, step, 0, step))
+                weights = _next(wire, PATIENCE)
+                seconds.append(time.perf_counter() - began)
+                assert isinstance(weights, Weights)
+                assert weights.values.nbytes == nbytes
+            return seconds
+
+        yield trip
+
+
+def _wire(name: str) -> Wire:
+    return Wire(name, 0, Codec((Push, Weights)), SECRET, HOST)
+
+
+def _next(wire: Wire, patience: float) -> Message | None:
+    """The next message; None when the other end is gone. `RuntimeError` after `patience` seconds of silence."""
+    until = time.monotonic() + patience
+    while not wire.inbox:
+        if wire.left or wire.lost:
+            return None
+        if time.monotonic() > until:
+            raise RuntimeError(f"{wire.name}: nothing heard for {patience:g} s")
+        wire.poll(1.0)
+    return wire.inbox.popleft().message
+
+
+def _serve(port: int) -> None:
+    with contextlib.closing(_wire("server")) as wire:
+        wire.know("worker", HOST, port, 0)
+        print(wire.address[1], flush=True)
+        weights = np.zeros(0, np.float32)
+        while isinstance(push := _next(wire, IDLE), Push):
+            if len(weights) != len(push.values):
+                weights = np.zeros_like(push.values)
+            wire.send(push.sender, Weights(weights, 0, 0, push.version))
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

@@ -1,0 +1,60 @@
+"""Which cell made which lab: running a cell again closes the labs that it made before.
+
+The registry below is the package's one piece of module-level mutable state. It exists because a cell that is run again
+knows nothing of what it made the first time, and the old lab would draw on for ever. Its key is the id that JupyterLab
+gives a cell; where there is none (nbclient, nbval, scripts) nothing is kept, and a lab ends with its run.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+__all__ = ["forget", "open_labs", "remember", "this_cell"]
+
+_lock = threading.Lock()
+_open: dict[str, tuple[str, list[Any]]] = {}  # cell -> (execution, labs made in it)
+
+
+def this_cell() -> tuple[str, str] | None:
+    """(cell id, id of this execution) of the cell that is being run, or None."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    kernel = getattr(shell, "kernel", None)
+    try:
+        request = kernel.get_parent("shell")  # type: ignore[union-attr]
+        cell, execution = request["metadata"]["cellId"], request["header"]["msg_id"]
+    except (AttributeError, KeyError, TypeError, LookupError):
+        return None
+    return (str(cell), str(execution)) if cell else None
+
+
+def remember(lab: Any, where: tuple[str, str] | None) -> None:
+    """`lab` belongs to this cell. Labs of an earlier execution are closed; two labs of one execution stay."""
+    if where is None:
+        return
+    cell, execution = where
+    with _lock:
+        before, labs = _open.get(cell, ("", []))
+        stale = labs if before != execution else []
+        _open[cell] = (execution, [lab] if before != execution else [*labs, lab])
+    for old in stale:
+        old.close()
+
+
+def forget(lab: Any) -> None:
+    """`lab` is closed."""
+    with _lock:
+        for cell, (execution, labs) in list(_open.items()):
+            left = [other for other in labs if other is not lab]
+            if left:
+                _open[cell] = (execution, left)
+            else:
+                del _open[cell]
+
+
+def open_labs() -> list[Any]:
+    """All labs that some cell made and that are not closed."""
+    with _lock:
+        return [lab for _, labs in _open.values() for lab in labs]

@@ -1,0 +1,113 @@
+"""The drawing thread: as many frames as the budget and the browser allow, the newest always, none for nobody.
+
+After each drawing it sleeps at least 2.3 times as long as it took: 30% of one core at most. Each frame has a number
+that the browser writes back. The next one waits until at most one is unanswered; a browser that has answered before and
+now says nothing for a while is gone, and the thread ends (an answer starts it again). Where answers never come, frames
+come at a fixed slow rate.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["Painter"]
+
+REST = 2.3  # seconds of sleep for each second of drawing
+FASTEST, BLIND = 0.1, 1.0  # seconds between two frames: at best; if no browser has ever answered
+PATIENCE, GONE = 3.0, 60.0  # seconds without an answer: until it is counted as slow; until nobody is there
+
+
+class Painter:
+    """Calls `paint(frame)` from a thread of its own until it returns False. `paint` may not raise.
+
+    `tick()`, if given, is called between frames, about every 20 ms: something that has to go on while nothing is drawn.
+    """
+
+    def __init__(self, name: str, paint: Callable[[int], bool], tick: Callable[[], None] | None = None):
+        self.name, self._paint, self._tick = name, paint, tick
+        self.frame = 0
+        self.answered = -1
+        self._heard = 0.0
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._lock = threading.Lock()
+        self.thread: threading.Thread | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self.thread is not None and self.thread.is_alive()
+
+    def start(self) -> None:
+        """Begin, or begin again after the thread has ended; nothing if it runs or was closed."""
+        with self._lock:
+            if self._stop.is_set() or self.alive:
+                return
+            self._heard = time.monotonic()
+            self.thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            atexit.register(self.close)
+            self.thread.start()
+
+    def wake(self) -> None:
+        """Draw as soon as possible: somebody pressed a button."""
+        self._wake.set()
+
+    def answer(self, frame: int) -> None:
+        """The browser has shown this frame."""
+        self.answered, self._heard = frame, time.monotonic()
+        self._wake.set()
+        if not self.alive:
+            self.start()
+
+    def close(self) -> None:
+        """End the thread and wait for it. Twice is as good as once."""
+        self._stop.set()
+        self._wake.set()
+        thread = self.thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5)
+        atexit.unregister(self.close)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to end by itself; whether it has."""
+        thread = self.thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+        return not self.alive
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                began = time.monotonic()
+                self.frame += 1
+                if not self._paint(self.frame):
+                    return
+                now = time.monotonic()
+                if not self._rest(now, max(FASTEST, (now - began) * (1 + REST)) - (now - began)):
+                    return
+        finally:
+            atexit.unregister(self.close)
+
+    def _rest(self, since: float, least: float) -> bool:
+        """Sleep until the next frame is due; False if nobody is there any more."""
+        while not self._stop.is_set():
+            now = time.monotonic()
+            if self._due(now, since, least):
+                return True
+            if self.answered >= 0 and now - self._heard > GONE:
+                return self._tick is not None  # a player plays on to its end, unseen
+            if self._tick is not None:
+                self._tick()
+            if self._wake.wait(0.02 if self._tick is not None else min(0.1, max(0.005, since + least - now))):
+                self._wake.clear()
+        return False
+
+    def _due(self, now: float, since: float, least: float) -> bool:
+        if now < since + least:
+            return False
+        if self.answered < 0:
+            return now >= since + BLIND
+        unanswered = self.frame - self.answered
+        return unanswered <= 1 or (now - self._heard > PATIENCE and now >= since + PATIENCE)

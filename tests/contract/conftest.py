@@ -1,0 +1,57 @@
+"""One suite, two engines: whatever is said here holds in virtual time and on a Dask cluster of processes."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import labkit as lk
+
+
+@dataclass
+class Engine:
+    """Makes clusters of one kind, of any shape."""
+
+    name: str
+    processes: Any = None
+    runs: list = field(default_factory=list)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether time is virtual, and so exact."""
+        return self.name == "simulated"
+
+    def cluster(self, workers=2, servers=None, time=None, **more):
+        """`time`: the law of a gradient (None: 10 ms in virtual time, full speed on Dask)."""
+        if self.simulated:
+            return lk.SimulatedCluster(workers=workers, servers=servers, compute=0.01 if time is None else time, **more)
+        return self.processes.resized(workers=workers, servers=servers, pace=time, **more)
+
+    def train(self, problem, strategy, budget, workers=2, servers=None, time=None, faults=(), **more):
+        """Start a run; it is stopped after the test if the test has not ended it."""
+        run = lk.train(problem, strategy, self.cluster(workers, servers, time, **more), budget, faults=faults)
+        self.runs.append(run)
+        return run
+
+    def wait(self, *args, **kwargs):
+        """Start a run and go to its end, or fail after a minute."""
+        return self.train(*args, **kwargs).wait(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def dask_processes():
+    """Eight processes for all tests of the session; each run uses as many as it has nodes."""
+    with lk.DaskCluster(workers=5, servers=2) as cluster:
+        yield cluster.open()
+
+
+@pytest.fixture(params=["simulated", pytest.param("dask", marks=pytest.mark.dask)])
+def engine(request):
+    """The engine under test."""
+    made = Engine(request.param)
+    if not made.simulated:
+        made.processes = request.getfixturevalue("dask_processes")
+    yield made
+    for run in made.runs:
+        if not run.done:
+            run.stop()

@@ -1,0 +1,82 @@
+"""Strategies that are written for the contract: most have workers and a chief only, and the workers check what they see."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import labkit as lk
+from labkit.roles import Layout
+from labkit.strategies.base import worker_specs
+
+QUADRATIC = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5, "noise": 1.0})
+
+
+@dataclass(frozen=True)
+class Done(lk.Message):
+    """worker -> chief: I have finished."""
+
+
+@dataclass(frozen=True)
+class Parcel(lk.Message):
+    """Something of everything that a message can be made of."""
+
+    number: Any = 0
+    real: Any = 0.0
+    text: Any = ""
+    flag: Any = False
+    nothing: Any = None
+    things: Any = ()
+    array: Any = None
+
+
+@dataclass(frozen=True)
+class Letter(lk.Message):
+    """A number, and some bytes to carry."""
+
+    number: int
+    load: Any = None
+
+
+@dataclass(frozen=True)
+class Other(lk.Message):
+    """A second kind, in the same order on the same link."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Unlisted(lk.Message):
+    """A kind that no strategy lists."""
+
+
+@dataclass(frozen=True)
+class Script(lk.Strategy):
+    """Workers that run `play(ctx, rank)`, and a chief that waits until all have finished."""
+
+    messages = (Done, Parcel, Letter, Other, lk.Chunk)
+
+    def layout(self, problem, cluster):
+        workers = worker_specs(self, cluster.workers)
+        return Layout((*workers, lk.RoleSpec("chief", "chief", 0, "chief")), (), ())
+
+    async def chief(self, ctx, judge):
+        for _ in ctx.peers("worker"):
+            if await ctx.recv(Done) is None:
+                return
+
+    async def worker(self, ctx, model):
+        await self.play(ctx, ctx.peers("worker").index(ctx.name))
+        ctx.send("chief", Done())
+
+    async def play(self, ctx, rank):
+        """What the test is about."""
+
+
+def same(a, b):
+    """Equal in type, and arrays in dtype, shape and bits."""
+    if isinstance(a, np.ndarray):
+        return type(b) is np.ndarray and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, tuple):
+        return type(b) is tuple and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and a == b

@@ -1,0 +1,60 @@
+"""Sample traces: every shape of run that a view must be able to draw. Made once; a view never changes a trace."""
+
+from __future__ import annotations
+
+import pytest
+
+import labkit as lk
+
+LAW = lk.LogNormal(0.1, 0.25)
+DIGITS = lk.Problem("digits", hidden=(16,))
+TIMING = lk.Problem("digits", timing_only=True)
+SLOWED = [lk.Slow("worker-2", 5, at=1.5), lk.Slow("worker-2", 1, at=2.5)]
+
+
+def _run(strategy, seconds=3.0, problem=DIGITS, faults=(), accuracy=None, **cluster):
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": LAW, **cluster})
+    return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds, accuracy=accuracy), faults=faults)
+
+
+def _started(seconds):
+    return _run(lk.AsyncPS(), slow={"worker-1": 3}).advance(seconds)
+
+
+MAKERS = {
+    "async, slowed and healed": lambda: _run(lk.AsyncPS(), faults=SLOWED).wait(),
+    "sync, slow from the start": lambda: _run(lk.SyncPS(), slow={"worker-2": 5}).wait(),
+    "ring": lambda: _run(lk.RingAllReduce(), accuracy=0.9).wait(),
+    "three servers with work and wires": lambda: _run(
+        lk.AsyncPS(), servers=3, server_time=lk.Deterministic(0.01), latency=0.01, bandwidth=1e6
+    ).wait(),
+    "one worker": lambda: _run(lk.AsyncPS(), workers=1).wait(),
+    "thousand workers, timing only": lambda: _run(
+        lk.AsyncPS(), seconds=1.0, problem=TIMING, workers=1000, slow={"worker-500": 5}
+    ).wait(),
+    "ring of fifty": lambda: _run(lk.RingAllReduce(), seconds=0.5, workers=50).wait(),
+    "fast": lambda: _run(lk.AsyncPS(), seconds=0.2, compute=lk.Deterministic(0.001)).wait(),
+    "totals only": lambda: _run(lk.AsyncPS(), seconds=1.0, record=False).wait(),
+    "regression": lambda: _run(lk.AsyncPS(learning_rate=0.001), seconds=1.0, problem=lk.Problem("linear")).wait(),
+    "diverged": lambda: _run(lk.AsyncPS(learning_rate=10.0), seconds=5.0).wait(),
+    "not begun": lambda: _started(0.0),
+    "under way": lambda: _started(1.234),
+}
+
+
+@pytest.fixture(scope="session", params=list(MAKERS))
+def trace(request):
+    """The trace of each sample run in turn."""
+    return MAKERS[request.param]().trace
+
+
+@pytest.fixture(scope="session")
+def slowed_trace():
+    """Asynchronous; w2 was slowed after 1.5 s and healed after 2.5 s."""
+    return MAKERS["async, slowed and healed"]().trace
+
+
+@pytest.fixture(scope="session")
+def sync_trace():
+    """Synchronous; w2 is slow from the start."""
+    return MAKERS["sync, slow from the start"]().trace

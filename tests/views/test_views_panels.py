@@ -1,0 +1,131 @@
+"""A view is a pure function of (trace, time), draws every kind of run without a warning, and leaves pyplot alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.views import PANELS, Plots, bare, compare, make_panel, overview, panel_figure
+
+pytestmark = pytest.mark.filterwarnings("error", "ignore:.*never awaited:RuntimeWarning")
+
+
+def pixels(figure):
+    """The figure as an array."""
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba()).copy()
+
+
+def texts(figure):
+    """Every visible text of the figure's axes that says something."""
+    return [t for axes in figure.axes for t in axes.texts if t.get_visible() and t.get_text()]
+
+
+@pytest.mark.parametrize("name", list(PANELS))
+def test_every_panel_draws_every_run_at_every_time(trace, name):
+    figure = bare(make_panel(name))
+    panel = make_panel(name)
+    figure = panel_figure(panel, trace)
+    for t in (None, trace.now // 2, 0, trace.now + 10**9):
+        panel.update(trace, t)
+        assert isinstance(panel.caption(trace, t), str)
+    assert pixels(figure).std() > 0
+
+
+@pytest.mark.parametrize("name", list(PANELS))
+@pytest.mark.parametrize("t", [None, 1_700_000_000])
+def test_same_trace_and_time_same_pixels_whatever_was_drawn_before(slowed_trace, name, t):
+    fresh, used = make_panel(name), make_panel(name)
+    one, two = bare(fresh), bare(used)
+    used.update(slowed_trace, 400_000_000)
+    used.update(slowed_trace, None)
+    for panel in (fresh, used):
+        panel.update(slowed_trace, t)
+    assert np.array_equal(pixels(one), pixels(two))
+
+
+def test_what_comes_later_does_not_change_the_picture_of_an_earlier_time():
+    def run():
+        cluster = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1))
+        return lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=3))
+
+    early, late = run().advance(1.0), run().advance(2.0)
+    for name in ("staleness", "gradient_flow", "accuracy", "loss", "timeline"):
+        a, b = make_panel(name), make_panel(name)
+        one, two = bare(a), bare(b)
+        a.update(early.trace, 10**9)
+        b.update(late.trace, 10**9)
+        assert np.array_equal(pixels(one), pixels(two)), name
+
+
+def test_no_text_leaves_its_figure(trace):
+    figure = overview(trace)
+    pixels(figure)
+    width, height = figure.canvas.get_width_height()
+    for text in [*texts(figure), *figure.texts]:
+        box = text.get_window_extent()
+        assert box.x0 >= -1 and box.y0 >= -1, text.get_text()
+        assert box.x1 <= width + 1 and box.y1 <= height + 1, text.get_text()
+
+
+def test_names_at_the_ends_of_curves_do_not_overlap(slowed_trace, sync_trace):
+    figure = compare([slowed_trace, sync_trace, sync_trace, slowed_trace])
+    pixels(figure)
+    for axes in figure.axes:
+        boxes = [t.get_window_extent() for t in axes.texts if t.get_text()]
+        assert len(boxes) >= 4
+        for i, one in enumerate(boxes):
+            assert not any(one.overlaps(other) for other in boxes[i + 1 :])
+
+
+def test_only_the_colours_of_the_grammar_are_used_for_the_slowed_worker(slowed_trace):
+    panel = make_panel("timeline")
+    figure = bare(panel)
+    panel.update(slowed_trace, 1_000_000_000)
+    pixels(figure)
+    assert not panel.boxes["orange"].get_paths()  # not slowed yet
+    panel.update(slowed_trace, 2_400_000_000)
+    assert panel.boxes["orange"].get_paths() or panel.boxes["open orange"].get_paths()
+    panel.update(slowed_trace, 3_000_000_000)
+    assert not panel.boxes["open orange"].get_paths()  # healed
+
+
+def test_plots_show_themselves_and_save(slowed_trace, tmp_path):
+    plots = Plots(lambda: slowed_trace)
+    for name in PANELS:
+        data, more = getattr(plots, name)(t=2.0)._repr_mimebundle_()
+        assert data["image/png"].startswith(b"\x89PNG")
+        assert more["image/png"]["width"] in (462, 940)
+    assert plots.save(tmp_path / "all.svg").read_text().lstrip().startswith("<?xml")
+    assert "staleness()" in repr(plots)
+
+
+def test_predictions_box_the_wrong_ones(slowed_trace):
+    images, labels = np.arange(5 * 64.0).reshape(5, 64), np.array([1, 2, 3, 4, 5])
+    said = np.array([1, 2, 9, 4, 5])
+    figure = Plots(lambda: slowed_trace).predictions(images, labels, said)
+    red = [t.get_text() for t in texts(figure) if t.get_color() == "#cc1f1f"]
+    assert red == ["9"]
+    with pytest.raises(lk.BadInput, match="as many"):
+        Plots(lambda: slowed_trace).predictions(images, labels[:3], said)
+
+
+def test_unknown_panels_and_impossible_comparisons_are_refused(slowed_trace):
+    with pytest.raises(lk.BadInput, match="Did you mean 'staleness'"):
+        make_panel("stalenes")
+    with pytest.raises(lk.BadInput, match="1 to 8"):
+        compare([])
+
+
+def test_views_import_neither_pyplot_nor_widgets_nor_engines():
+    code = (
+        "import sys, labkit.views; "
+        "bad = [m for m in sys.modules if m in ('matplotlib.pyplot', 'ipywidgets', 'distributed') or "
+        "m.startswith(('labkit.engines', 'labkit.run', 'labkit.lab', 'labkit.roles', 'labkit.strategies'))]; "
+        "sys.exit(repr(bad) if bad else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
