@@ -27,7 +27,7 @@ _WHERE = {
     "engines.laws": [
         "Deterministic", "Exponential", "LogNormal", "Measured", "Pareto", "ShiftedExponential", "Uniform",
     ],
-    "trace": ["Trace"],
+    "trace": ["Trace", "ledger"],
 }  # fmt: skip
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import click
 
-from .doctor import doctor
+from .first_aid import doctor
 from .group import SentenceGroup
-from .lab import lab
-from .strategies import strategies
-from .train import compare, simulate, train
+from .listing import strategies
+from .notebooks import lab
+from .runs import compare, simulate, train
 
 __all__ = ["main"]
 

@@ -31,7 +31,7 @@ from ..trace.log import log_lines
 from ..trace.measures import samples_applied
 from ..trace.vocabulary import seconds
 from .options import Files
-from .setup import goals
+from .setup import check_shape, goals
 
 __all__ = ["Outcome", "run", "write", "write_comparison"]
 
@@ -62,17 +62,20 @@ class Outcome:
 
 
 def run(problem: Problem, strategy: Strategy, cluster: Any, budget: Budget) -> Outcome:
-    """Train to the end. Errors of the run are in the outcome; what is refused before it starts is raised."""
+    """Train to the end. Errors of the run are in the outcome; what is refused before it starts is raised.
+
+    The cluster is the caller's to close.
+    """
     began = time.monotonic()
     error: LabkitError | None = None
-    with cluster:
-        going = train(problem, strategy, cluster, budget, checkpoint=False)
-        with Interrupt() as interrupt, Bar(strategy.name, goals(budget, problem)) as show:
-            try:
-                _follow(going, interrupt, show)
-            except LabkitError as failure:
-                error = failure
-        trace = going.trace
+    check_shape(problem, strategy, cluster)
+    going = train(problem, strategy, cluster, budget, checkpoint=False)
+    with going, Interrupt() as interrupt, Bar(strategy.name, goals(budget, problem)) as show:
+        try:
+            _follow(going, interrupt, show)
+        except LabkitError as failure:
+            error = failure
+    trace = going.trace
     if cluster.engine == "simulated":
         took = time.monotonic() - began
         click.echo(f"{strategy.name}: {seconds(trace.now):.2f} s of virtual time took {took:.2f} s", err=True)
@@ -184,14 +187,14 @@ def write(outcome: Outcome, files: Files) -> None:
     if files.log:
         Path(files.log).write_text("".join(line + "\n" for line in log_lines(trace)), encoding="utf-8")
     if files.figure:
-        from ..views import Plots
+        from ..views import overview, save
 
-        Plots(lambda: trace).overview().savefig(files.figure)
+        save(overview(trace), files.figure)
 
 
 def write_comparison(outcomes: list[Outcome], files: Files) -> None:
     """One picture of all runs."""
     if files.figure:
-        from ..views import compare
+        from ..views import compare, save
 
-        compare([outcome.trace for outcome in outcomes]).savefig(files.figure)
+        save(compare([outcome.trace for outcome in outcomes]), files.figure)

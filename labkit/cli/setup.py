@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..engines.laws import law_by_name
+from ..engines.laws import Deterministic, law_by_name
+from ..engines.parts import find_role
 from ..errors import BadInput, nearest
 from ..knobs import knobs_of, parse_knob
 from ..problem import Problem
@@ -15,7 +17,10 @@ from ..roles.judge import Budget
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
 from .options import Asked, Files
 
-__all__ = ["check_files", "given_to", "make_budget", "make_cluster", "make_problem", "make_strategy"]
+__all__ = [
+    "check_files", "check_shape", "given_to", "goals", "make_budget", "make_cluster", "make_problem", "make_strategy",
+    "seen_with", "strategy_names",
+]  # fmt: skip
 
 ENGINES = ("dask", "simulated")
 ONLY = {"simulated": ("compute", "latency", "bandwidth"), "dask": ("pace", "scheduler")}
@@ -74,7 +79,7 @@ def make_cluster(engine: str, asked: Asked) -> Any:
             if owner != engine and getattr(asked, name) is not None:
                 allowed = ", ".join(f"--{n}" for n in ONLY[engine])
                 wrong = f"--{name} belongs to --engine {owner} and this is --engine {engine}"
-                raise BadInput(f"{wrong}; of its own that one takes {allowed}.")
+                raise BadInput(f"{wrong}, which takes {allowed}.")
     common = _known({"workers": asked.workers, "servers": asked.servers, "server_time": _law(asked.server_time)})
     common["slow"] = slow_roles(asked.slow)
     if engine == "simulated":
@@ -85,6 +90,18 @@ def make_cluster(engine: str, asked: Asked) -> Any:
     from ..engines.dask import DaskCluster
 
     return DaskCluster(asked.scheduler, **common, **_known({"pace": _law(asked.pace)}))
+
+
+def seen_with(cluster: Any, servers: int | None) -> Any:
+    """The same cluster (on Dask: the same processes) with another number of servers."""
+    return cluster.resized(servers=servers) if hasattr(cluster, "resized") else replace(cluster, servers=servers)
+
+
+def check_shape(problem: Problem, strategy: Strategy, cluster: Any) -> None:
+    """Refuse a shape that the strategy cannot have, and a slow role that it does not have, before anything starts."""
+    roles = {role.name: role for role in strategy.layout(problem, cluster).roles}
+    for role in cluster.slow:
+        find_role(role, roles)
 
 
 def make_budget(asked: Asked) -> Budget:
@@ -138,7 +155,15 @@ def strategy_names() -> tuple[str, ...]:
 
 
 def _law(text: str | None) -> Any:
-    return None if text is None else law_by_name(text)
+    """`exponential:0.1` as a law; a number alone is always so many seconds."""
+    if text is None:
+        return None
+    try:
+        return Deterministic(float(text))
+    except ValueError as why:
+        if isinstance(why, BadInput):
+            raise
+        return law_by_name(text)
 
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ __all__ = ["watch"]
 
 
 def watch(run: Any, panels: Any = None, seconds: float | None = None, speed: float | None = None) -> Any:
-    """A live figure of `run`; the last expression of a cell shows it. See `labkit.lab.watch.Watch`."""
-    from .watch import Watch
+    """A live figure of `run`; the last expression of a cell shows it. See `labkit.lab.live.Watch`."""
+    from .live import Watch
 
     return Watch(run, panels, seconds, speed)

@@ -13,7 +13,7 @@ from ..trace import Trace, ledger, staleness
 from ..trace.measures import bytes_sent, staleness_law, time_to_accuracy
 from ..trace.vocabulary import NANO
 from ..views.marks import factors, short, slowed
-from ..views.throughput import rates
+from ..views.throughput import STRETCH, rates
 
 __all__ = ["log_lines", "numbers", "sentence", "state"]
 
@@ -50,9 +50,19 @@ def _disturbed(trace: Trace, t: int) -> list[str]:
         return [f"{len(slow)} roles are slowed."]
     who = " and ".join(f"{short(trace.roles[role])} computes {factor:g}x slower" for role, factor in slow.items())
     since = min(factors(trace, t)[role][-1][0] for role in slow)
-    before, after = (float(y[-1]) if len(y) else 0.0 for y in (rates(trace, since - 1)[1], rates(trace, t)[1]))
-    long_enough = since > 0 and t - since >= max(NANO, since // 10) and before > 0
-    return [f"{who}; throughput is {after / before:.0%} of what it was." if long_enough else f"{who}."]
+    lost = _throughput_left(trace, since, t)
+    return [f"{who}; throughput is {lost:.0%} of what it was." if lost is not None else f"{who}."]
+
+
+def _throughput_left(trace: Trace, since: int, t: int) -> float | None:
+    """Gradients a second after `since`, over those before; None where one of the two lasted too short to tell."""
+    x, before = rates(trace, since - 1)
+    settled = since + t // STRETCH  # each rate is counted over the stretch before it
+    if since <= NANO // 2 or t - settled < NANO // 2 or not len(x):
+        return None
+    x, after = rates(trace, t)
+    after = after[x >= settled / NANO]
+    return float(after.mean() / before[len(before) // 2 :].mean()) if len(after) else None
 
 
 def numbers(trace: Trace) -> list[tuple[str, str]]:

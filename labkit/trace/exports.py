@@ -85,9 +85,7 @@ def _checked_about(name: str, about: Any) -> dict[str, Any]:
         raise BadInput(f"{name!r} is not a labkit trace.")
     if about["format"] != FORMAT or about["columns"] != {t: ["role", *columns] for t, columns in TABLES.items()}:
         wrote = about["format"]
-        raise BadInput(
-            f"{name!r} is a trace of another labkit (format {wrote}; this one reads {FORMAT})."
-        )
+        raise BadInput(f"{name!r} is a trace of another labkit (format {wrote}; this one reads {FORMAT}).")
     return about
 
 

@@ -31,7 +31,7 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
 
 
 def newest_norms(trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
-    """(workers, norms of shape (workers, layers)) of each worker's newest recorded gradient; NaN where there is none."""
+    """(workers, norms of shape (workers, layers)) of each worker's newest recorded gradient; NaN where none is."""
     role, time, layer, norm = trace.column("norms", "role", "time", "layer", "gradient")
     seen = time <= t
     role, layer, norm = role[seen].astype(int), layer[seen].astype(int), norm[seen]

@@ -85,7 +85,7 @@ class Staleness(Panel):
         self.note.set_text("" if counts else "no gradient applied yet")
         then = self._compared(trace, t)
         law = staleness_law(trace)
-        largest = max([*counts, *(then[0] if then else ()), 2 * (law[0] if law else 0), 5])
+        largest = max([*counts, *(then[0] if then else ()), int(2 * law[0]) if law else 0, 5])
         wide = max(1, -(-(largest + 1) // MOST_BARS))
         left, share = _binned(counts, wide)
         self.bars.set_verts(_bars(left, share, wide))  # type: ignore[arg-type]

@@ -18,9 +18,10 @@ from .curves import Curve, Curves, pinned_run, this_run
 from .marks import factors, short, slowed
 from .panel import moment
 
-__all__ = ["Throughput", "draw", "rate_text", "rates"]
+__all__ = ["STRETCH", "Throughput", "draw", "rate_text", "rates"]
 
-POINTS, STRETCH = 160, 12
+POINTS = 160
+STRETCH = 12  # a rate is counted over this part of the time so far
 
 
 def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -> Throughput:

@@ -41,7 +41,8 @@ def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, s
         assert (summary["gradients"], book["partly_applied"]) == (21 * gradients, 0)
     assert set(book["dropped"]) <= {"after the end"}
     over = book["computed"] - book["applied"] - book["partly_applied"]
-    assert over == book["in_flight"] + book["dropped"].get("after the end", 0) <= workers  # update 22 was refused
+    assert over == book["in_flight"] + book["dropped"].get("after the end", 0)  # update 22 was refused
+    assert over <= workers or not engine.simulated  # in real time workers go on until the chief has looked at the last update
     assert len(run.result().parameters) == MOONS.objective().size
     assert run.trace.ending["update"] == 21
 
@@ -226,8 +227,9 @@ def test_what_a_strategy_throws_away_is_booked(engine):
     run = engine.wait(MOONS, Skips(), lk.Budget(updates=40), workers=1)
     book = closed(run)
     assert book["applied"] == 40
-    assert book["dropped"]["unused"] in (59, 60)  # steps 0, 2, 4 ...; 59 pushes make 40 updates
-    assert (book["dropped"]["late"], book["dropped"]["ignored"]) == (10, 9)
+    # 59 pushes, of steps 1, 3, 5 ..., make 40 updates; the 3rd, 9th ... are dropped, the 6th, 12th ... are forgotten
+    dropped = (book["dropped"]["unused"], book["dropped"]["late"], book["dropped"]["ignored"])
+    assert dropped == (59, 10, 9) or (not engine.simulated and min(np.subtract(dropped, (59, 10, 9))) >= 0)
 
 
 def test_once_only(engine):

@@ -30,12 +30,14 @@ MAKERS = {
     ).wait(),
     "one worker": lambda: _run(lk.AsyncPS(), workers=1).wait(),
     "thousand workers, timing only": lambda: _run(
-        lk.AsyncPS(), seconds=1.0, problem=TIMING, workers=1000, slow={"worker-500": 5}
+        lk.AsyncPS(), seconds=0.3, problem=TIMING, workers=1000, slow={"worker-500": 5}
     ).wait(),
-    "ring of fifty": lambda: _run(lk.RingAllReduce(), seconds=0.5, workers=50).wait(),
+    "ring of fifty": lambda: _run(lk.RingAllReduce(), seconds=0.3, workers=50).wait(),
     "fast": lambda: _run(lk.AsyncPS(), seconds=0.2, compute=lk.Deterministic(0.001)).wait(),
     "totals only": lambda: _run(lk.AsyncPS(), seconds=1.0, record=False).wait(),
-    "regression": lambda: _run(lk.AsyncPS(learning_rate=0.001), seconds=1.0, problem=lk.Problem("linear")).wait(),
+    "regression": lambda: _run(
+        lk.AsyncPS(learning_rate=0.001), seconds=1.0, problem=lk.Problem("linear-regression")
+    ).wait(),
     "diverged": lambda: _run(lk.AsyncPS(learning_rate=10.0), seconds=5.0).wait(),
     "not begun": lambda: _started(0.0),
     "under way": lambda: _started(1.234),

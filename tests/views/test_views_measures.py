@@ -80,4 +80,9 @@ def test_spread_keeps_order_and_gap():
 
 
 def test_short_names():
-    assert [short(n) for n in ("worker-12", "server-0", "chief", "my-worker-1")] == ["w12", "s0", "chief", "my-worker-1"]
+    assert [short(n) for n in ("worker-12", "server-0", "chief", "my-worker-1")] == [
+        "w12",
+        "s0",
+        "chief",
+        "my-worker-1",
+    ]

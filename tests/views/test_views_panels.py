@@ -11,7 +11,7 @@ import pytest
 import labkit as lk
 from labkit.views import PANELS, Plots, bare, compare, make_panel, overview, panel_figure
 
-pytestmark = pytest.mark.filterwarnings("error", "ignore:.*never awaited:RuntimeWarning")
+pytestmark = pytest.mark.filterwarnings("error")
 
 
 def pixels(figure):
@@ -27,7 +27,6 @@ def texts(figure):
 
 @pytest.mark.parametrize("name", list(PANELS))
 def test_every_panel_draws_every_run_at_every_time(trace, name):
-    figure = bare(make_panel(name))
     panel = make_panel(name)
     figure = panel_figure(panel, trace)
     for t in (None, trace.now // 2, 0, trace.now + 10**9):
@@ -68,8 +67,7 @@ def test_no_text_leaves_its_figure(trace):
     width, height = figure.canvas.get_width_height()
     for text in [*texts(figure), *figure.texts]:
         box = text.get_window_extent()
-        assert box.x0 >= -1 and box.y0 >= -1, text.get_text()
-        assert box.x1 <= width + 1 and box.y1 <= height + 1, text.get_text()
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= -1, text.get_text()
 
 
 def test_names_at_the_ends_of_curves_do_not_overlap(slowed_trace, sync_trace):
@@ -96,7 +94,7 @@ def test_only_the_colours_of_the_grammar_are_used_for_the_slowed_worker(slowed_t
 
 def test_plots_show_themselves_and_save(slowed_trace, tmp_path):
     plots = Plots(lambda: slowed_trace)
-    for name in PANELS:
+    for name in ("timeline", "loss"):
         data, more = getattr(plots, name)(t=2.0)._repr_mimebundle_()
         assert data["image/png"].startswith(b"\x89PNG")
         assert more["image/png"]["width"] in (462, 940)

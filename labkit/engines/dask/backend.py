@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import atexit
 import os
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.utils import in_async_call
 
 from ...errors import BadInput, ClusterError
 from .ask import ask
@@ -23,7 +23,7 @@ __all__ = ["Backend", "guard_line"]
 
 REACH_S = 8.0
 START_S = 60.0
-ANSWER_S = 3.0
+ANSWER_S = 5.0
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
 # glibc gives memory back after every large free under Dask's own setting, and large arrays then fault in anew each time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
@@ -89,11 +89,10 @@ class Backend:
                 self._grow(nodes + len(self._silent))
                 awake = self._awake(client, nodes)
             if len(awake) < nodes:
-                silent = f" that answer ({len(self._silent)} more do not)" if self._silent else ""
-                raise BadInput(
-                    f"This run has {nodes} nodes (one Dask worker each) and the cluster has {len(awake)} Dask workers"
-                    f"{silent}; start more, or ask for fewer workers or servers."
-                )
+                needs = f"This run has {nodes} nodes (one Dask worker each) and the cluster has {len(awake)} Dask workers"
+                if self._silent:
+                    raise ClusterError(f"{needs} that answer; {len(self._silent)} more do not answer (frozen, or cut off).")
+                raise BadInput(f"{needs}; start more, or ask for fewer workers or servers.")
             return awake
 
     def _awake(self, client: Client, nodes: int) -> list[str]:
@@ -179,7 +178,7 @@ class Backend:
 
     def close(self) -> None:
         """End the runs, then what is ours. Safe to call twice, from anywhere."""
-        if self._client is not None and self._client.loop.asyncio_loop is _running_loop():
+        if self._client is not None and in_async_call(self._client.loop):
             threading.Thread(target=self.close, name="labkit-close").start()  # garbage collected on Dask's own thread
             return
         for run in list(self.runs):
@@ -213,13 +212,6 @@ def _check(address: str, answer: Any) -> None:
         raise ClusterError(
             f"The Dask worker at {address} has labkit {answer} and this process has {mine}; they must be equal."
         )
-
-
-def _running_loop() -> Any:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def guard_line() -> str | None:

@@ -73,7 +73,8 @@ def one_run(name: str, engine: str, asked: Asked, files: Files, as_json: bool) -
 
     setup.check_files(files)
     strategy, problem = setup.make_strategy(name, asked), setup.make_problem(asked)
-    outcome = running.run(problem, strategy, setup.make_cluster(engine, asked), setup.make_budget(asked))
+    with setup.make_cluster(engine, asked) as cluster:
+        outcome = running.run(problem, strategy, cluster, setup.make_budget(asked))
     running.write(outcome, files)
     if outcome.error is not None:
         raise outcome.error
@@ -91,7 +92,7 @@ def one_run(name: str, engine: str, asked: Asked, files: Files, as_json: bool) -
 def several_runs(names: tuple[str, ...], engine: str, asked: Asked, files: Files, as_json: bool) -> None:
     """Train each strategy in turn; everything is checked before the first one starts."""
     from ..errors import BadInput
-    from . import running, setup, tables
+    from . import running, setup
 
     if len(names) < 2:
         known = ", ".join(setup.strategy_names())
@@ -100,14 +101,24 @@ def several_runs(names: tuple[str, ...], engine: str, asked: Asked, files: Files
     shares = [setup.given_to(name, names, asked) for name in names]
     strategies = [setup.make_strategy(name, share) for name, share in zip(names, shares)]
     problem, budget = setup.make_problem(asked), setup.make_budget(asked)
-    clusters = [setup.make_cluster(engine, share) for share in shares]
     outcomes: list[Any] = []
-    for strategy, cluster in zip(strategies, clusters):
-        outcomes.append(running.run(problem, strategy, cluster, budget))
-        if outcomes[-1].error is not None:
-            raise outcomes[-1].error
-        if outcomes[-1].interrupted:
-            break
+    with setup.make_cluster(engine, asked) as processes:
+        clusters = [setup.seen_with(processes, share.servers) for share in shares]
+        for strategy, cluster in zip(strategies, clusters):
+            setup.check_shape(problem, strategy, cluster)
+        for strategy, cluster in zip(strategies, clusters):
+            outcomes.append(running.run(problem, strategy, cluster, budget))
+            if outcomes[-1].error is not None:
+                raise outcomes[-1].error
+            if outcomes[-1].interrupted:
+                break
+    show_several(outcomes, strategies, files, as_json)
+
+
+def show_several(outcomes: list[Any], strategies: list[Any], files: Files, as_json: bool) -> None:
+    """Side by side, as a table, a picture and an object; end with the exit code that tells how it went."""
+    from . import running, tables
+
     summaries = [outcome.summary() for outcome in outcomes]
     tables.show_comparison(summaries, strategies[: len(outcomes)], to_stderr=as_json)
     if outcomes[-1].interrupted:

@@ -38,7 +38,8 @@ def lab(no_browser: bool, port: int | None, jupyter: tuple[str, ...]) -> None:
     if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
         click.echo("You are root: JupyterLab is told to allow it.", err=True)
         options.append("--allow-root")
-    become([sys.executable, "-m", "jupyterlab", str(folder / FIRST), *options])
+    first = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]  # so that addresses name it
+    become([sys.executable, "-m", "jupyterlab", *first, *options])
 
 
 def find_notebooks(package: Path, here: Path) -> Path:

@@ -1,0 +1,33 @@
+"""How the tests call the command line: in this process where they can, as a process of its own where it matters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from labkit.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def labkit():
+    """`labkit("simulate", "--json")` -> a result with exit_code, stdout and stderr."""
+    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def labkit_process():
+    """The same in a process of its own; `prefix` are words before it, `env` what is added to the environment."""
+
+    def call(*words, prefix=(), **env):
+        command = [*prefix, sys.executable, "-m", "labkit.cli", *map(str, words)]
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        return subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": paths, **env}, timeout=120)
+
+    return call

@@ -1,0 +1,69 @@
+"""Bad input: one sentence on standard error, what was wrong and what is allowed; exit code 2; no standard output."""
+
+from __future__ import annotations
+
+import pytest
+
+CASES = {
+    "strategy": ("simulate --strategy asink-ps", "There is no strategy 'asink-ps'. Did you mean 'async-ps'?"),
+    "knob": ("simulate --set fuse=no", "There is no knob of AsyncPS 'fuse'. Did you mean 'fused'?"),
+    "knob form": ("simulate --set fused", "'fused' is not KNOB=VALUE."),
+    "knob value": ("simulate --set fused=maybe", "fused='maybe' is not allowed; fused is True or False."),
+    "knob limits": ("simulate --learning-rate 100", "learning_rate is a number from 1e-06 to 10"),
+    "knob twice": ("simulate --learning-rate 1 --set learning_rate=2", "set one knob twice"),
+    "optimizer": ("simulate --optimizer adm", "Did you mean 'adam'?"),
+    "data set": ("simulate --dataset digitz", "There is no data set 'digitz'. Did you mean 'digits'?"),
+    "workers": ("simulate --workers 0", "workers=0 is not allowed; workers is a whole number from 1"),
+    "workers text": ("simulate --workers many", "'many' is not a valid integer"),
+    "servers": ("simulate --servers 0", "it needs at least 1"),
+    "servers of a ring": ("simulate --strategy ring-all-reduce --servers 1", "RingAllReduce has no servers"),
+    "too many servers": ("simulate --dataset moons --hidden 2 --servers 5000", "so at most"),
+    "too few samples": ("simulate --workers 5000", "each needs at least one"),
+    "hidden": ("simulate --hidden 0", "whole numbers from 1 to 100000"),
+    "batch size": ("simulate --batch-size 0", "batch_size=0 is not allowed"),
+    "dtype": ("simulate --dtype float16", "dtype is one of"),
+    "partition": ("simulate --partition evn", "even"),
+    "seed": ("simulate --seed -1", "seed=-1 is not allowed"),
+    "budget": ("simulate --updates 0", "updates=0 is not allowed"),
+    "accuracy": ("simulate --accuracy 1.5", "accuracy is a number from 0 to 1"),
+    "accuracy of a regression": ("simulate --dataset quadratic --accuracy 0.9", "there is no accuracy"),
+    "timing only": ("simulate --timing-only --epochs 1", "A timing-only run needs"),
+    "law": ("simulate --compute exponentail:0.1", "Did you mean 'exponential'?"),
+    "law numbers": ("simulate --compute exponential:x", "numbers in seconds"),
+    "latency": ("simulate --latency -1", "latency=-1.0 is not allowed"),
+    "bandwidth": ("simulate --bandwidth nan", "bandwidth=nan is not allowed"),
+    "slow form": ("simulate --slow worker-2", "give ROLE:FACTOR"),
+    "slow factor": ("simulate --slow worker-2:0", "a factor from 0.001 to 1000"),
+    "slow role": ("simulate --slow worker-9:5", "There is no role 'worker-9'. Did you mean 'worker-"),
+    "engine": ("train --engine simulator", "There is no engine 'simulator'. Did you mean 'simulated'?"),
+    "pace": ("simulate --pace deterministic:0.1", "--pace belongs to --engine dask"),
+    "scheduler": ("simulate --scheduler tcp://x:1", "which takes --compute, --latency, --bandwidth"),
+    "compute": ("train --compute deterministic:0.1", "--compute belongs to --engine simulated"),
+    "latency on dask": ("train --latency 0.1", "which takes --pace, --scheduler"),
+    "bandwidth on dask": ("compare sync-ps async-ps --bandwidth 1e6", "--bandwidth belongs to --engine simulated"),
+    "compare one": ("compare sync-ps", "two strategies or more"),
+    "compare unknown": ("compare sync-ps ring --engine simulated", "There is no strategy 'ring'."),
+    "compare knob": ("compare sync-ps async-ps --set redcue=sum --engine simulated", "Did you mean 'reduce'?"),
+    "knobs of": ("strategies --knobs asyncps", "Did you mean 'async-ps'?"),
+    "command": ("simulat", "There is no command 'simulat'. Did you mean 'simulate'?"),
+    "option": ("simulate --worker 3", "--worker"),
+    "folder": ("simulate --trace no/such/folder/run.npz", "there is no folder"),
+    "figure": ("simulate --figure run.docx", "a picture's name ends in"),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence"), CASES.values(), ids=CASES.keys())
+def test_bad_input_ends_in_one_sentence(labkit, words, sentence):
+    result = labkit(*words.split(), *(["--json"] if words.startswith(("simulate ", "train ")) else []))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert sentence in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+def test_a_sentence_and_no_traceback_from_a_process(labkit_process):
+    result = labkit_process("simulate", "--dataset", "digitz")
+    assert (result.returncode, result.stdout) == (2, b"")
+    assert result.stderr.startswith(b"Error: There is no data set 'digitz'.")

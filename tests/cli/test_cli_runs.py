@@ -1,0 +1,197 @@
+"""Runs from the command line: the JSON contract, the same bytes for the same seed, files, tables, exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+
+import pytest
+
+import labkit as lk
+from labkit.cli import running
+from labkit.summary import Summary
+from labkit.trace.exports import load_npz
+
+KEYS = [
+    "strategy", "engine", "workers", "servers", "seed", "updates", "gradients", "seconds", "wall_seconds",
+    "updates_per_second", "gradients_per_second", "samples_per_second", "staleness", "loss", "accuracy",
+    "time_to_accuracy", "bytes_sent", "ledger", "phases", "parameters_sha256", "stopped_by",
+]  # fmt: skip
+SMALL = ("--dataset", "moons", "--hidden", "4", "--updates", "20")
+
+
+def last_object(result):
+    return json.loads(result.stdout.splitlines()[-1], parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("strategy", ["async-ps", "sync-ps", "ring-all-reduce"])
+def test_json_is_one_object_with_the_keys_of_the_contract(labkit, strategy):
+    result = labkit("simulate", "--strategy", strategy, "--workers", 3, "--json", *SMALL)
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 1
+    said = last_object(result)
+    assert list(said) == KEYS
+    assert (said["engine"], said["workers"], said["seed"], said["updates"]) == ("simulated", 3, 0, 20)
+    assert said["wall_seconds"] is None
+    assert {type(said[k]) for k in ("seconds", "updates_per_second", "samples_per_second", "loss")} == {float}
+    assert {type(said[k]) for k in ("workers", "servers", "updates", "gradients")} == {int}
+    assert {"mean", "max", "p50", "p95", "histogram"} <= said["staleness"].keys()
+    assert all(name.isdecimal() and type(n) is int for name, n in said["staleness"]["histogram"].items())
+    book = said["ledger"]
+    assert list(book) == ["computed", "applied", "partly_applied", "dropped", "lost", "rolled_back", "in_flight"]
+    dropped = sum(book["dropped"].values())
+    parts = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
+    assert book["computed"] == dropped + sum(book[part] for part in parts)
+    assert len(said["parameters_sha256"]) == 64
+    assert "virtual time took" in result.stderr
+
+
+def test_simulate_is_train_on_the_simulated_engine(labkit):
+    one, other = labkit("simulate", "--json", *SMALL), labkit("train", "--engine", "simulated", "--json", *SMALL)
+    assert one.stdout == other.stdout
+
+
+@pytest.mark.slow
+def test_one_seed_gives_the_same_bytes_on_one_core_and_on_all_and_another_seed_gives_others(labkit_process, tmp_path):
+    words = ("simulate", "--json", "--updates", "30", "--compute", "exponential:0.01", "--latency", "0.001", "--seed")
+    pinned = ("taskset", "-c", "0") if shutil.which("taskset") else ()
+    first = labkit_process(*words, 7, "--trace", tmp_path / "a.npz", PYTHONHASHSEED="1")
+    second = labkit_process(*words, 7, "--trace", tmp_path / "b.npz", prefix=pinned, PYTHONHASHSEED="2")
+    other = labkit_process(*words, 8, PYTHONHASHSEED="1")
+    assert first.returncode == second.returncode == other.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert other.stdout != first.stdout
+
+
+def test_every_file_that_is_asked_for_is_written(labkit, tmp_path):
+    names = {"--trace": "run.npz", "--perfetto": "run.json", "--log": "run.txt", "--figure": "run.png"}
+    files = [word for option, name in names.items() for word in (option, tmp_path / name)]
+    result = labkit("simulate", "--json", *SMALL, "--slow", "worker-2:5", "--slow", "worker-1:2", *files)
+    assert result.exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names.values())
+    said = last_object(result)
+    assert json.dumps(Summary.of(load_npz(tmp_path / "run.npz")).to_dict()) == json.dumps(said)
+    assert json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    assert "0.00 s you slowed worker-2 x5\n" in (tmp_path / "run.txt").read_text()
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_options_reach_problem_strategy_cluster_and_budget(labkit, tmp_path):
+    words = "simulate --strategy async-ps --set fused=false --set eval-every=5 --optimizer momentum:0.8 " \
+        "--learning-rate 0.02 --workers 3 --servers 2 --chief-works --dataset moons --hidden 8 --hidden 6 " \
+        "--batch-size 16 --dtype float64 --partition by-label:0.5 --epochs 1 --seconds 9 --seed 5 " \
+        "--compute lognormal:0.02:0.3 --server-time 0.001 --latency 0.002 --bandwidth 1e6"  # fmt: skip
+    assert labkit(*words.split(), "--trace", tmp_path / "run.npz").exit_code == 0
+    header = load_npz(tmp_path / "run.npz").header
+    knobs, problem, cluster = header["strategy"]["knobs"], header["problem"], header["cluster"]
+    assert (knobs["fused"], knobs["eval_every"], knobs["learning_rate"], knobs["chief_works"]) == (False, 5, 0.02, True)
+    assert knobs["optimizer"] == "Momentum(momentum=0.8)"
+    assert (problem["hidden"], problem["batch_size"], problem["dtype"], problem["seed"]) == ([8, 6], 16, "float64", 5)
+    assert "ByLabel" in problem["partition"]
+    assert (cluster["workers"], cluster["servers"], cluster["latency"], cluster["bandwidth"]) == (3, 2, 0.002, 1e6)
+    assert (cluster["compute"], cluster["server_time"]) == ("lognormal:0.02:0.3", "deterministic:0.001")
+    assert (header["budget"], header["seed"]) == ({"epochs": 1.0, "seconds": 9.0}, 5)
+
+
+def test_infinite_bandwidth_can_be_written(labkit):
+    assert labkit("simulate", "--bandwidth", "inf", *SMALL).exit_code == 0
+
+
+def test_timing_only_runs_have_neither_loss_nor_parameters(labkit):
+    said = last_object(labkit("simulate", "--timing-only", "--workers", 50, "--updates", 100, "--json"))
+    assert (said["updates"], said["loss"], said["accuracy"], said["parameters_sha256"]) == (100, None, None, None)
+
+
+def test_a_table_closes_the_run(labkit):
+    result = labkit("simulate", *SMALL)
+    assert result.exit_code == 0
+    assert [line.split("  ")[0] for line in result.stdout.splitlines()][:3] == ["strategy", "stopped by", "updates"]
+    assert "closes" in result.stdout
+
+
+def test_a_run_that_diverges_says_so_keeps_its_files_and_fails(labkit, tmp_path):
+    words = ("--learning-rate", 10, "--optimizer", "momentum:0.99", "--updates", 400)
+    result = labkit("simulate", *words, "--json", "--trace", tmp_path / "run.npz")
+    assert result.exit_code == 1
+    said = last_object(result)
+    assert (said["stopped_by"], said["loss"]) == ("diverged", None)
+    assert "AsyncPS diverged: the loss is" in result.stderr
+    assert load_npz(tmp_path / "run.npz").ending["stopped_by"] == "diverged"
+
+
+def test_a_failing_run_prints_its_error_and_nothing_on_standard_output(labkit, monkeypatch, tmp_path):
+    async def broken(self, ctx, model):
+        raise ValueError("a broken worker")
+
+    monkeypatch.setattr(lk.AsyncPS, "worker", broken)
+    result = labkit("simulate", "--json", *SMALL, "--log", tmp_path / "log.txt")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "worker-" in result.stderr
+    assert "a broken worker" in result.stderr
+    assert "stopped by error" in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_ctrl_c_stops_the_run_shows_the_table_so_far_and_exits_130(labkit, monkeypatch, tmp_path):
+    advance = lk.Run.advance
+
+    def interrupted(self, seconds):
+        if self.engine.seconds > 0.05 and not self.done:
+            signal.raise_signal(signal.SIGINT)
+        return advance(self, seconds)
+
+    monkeypatch.setattr(lk.Run, "advance", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    result = labkit("simulate", "--updates", 10**9, "--log", tmp_path / "log.txt")
+    assert result.exit_code == 130
+    assert "interrupted" in result.stdout
+    assert "closes" in result.stdout
+    assert "stopped by interrupted" in (tmp_path / "log.txt").read_text()
+    assert signal.getsignal(signal.SIGINT) is before
+    result = labkit("simulate", "--updates", 10**9, "--json")
+    assert (result.exit_code, result.stdout) == (130, "")
+
+
+def test_compare_gives_each_strategy_what_it_needs(labkit, tmp_path):
+    names = ("sync-ps", "async-ps", "ring-all-reduce")
+    more = ("--servers", 2, "--set", "reduce=sum", "--learning-rate", "0.05", "--figure", tmp_path / "all.png")
+    result = labkit("compare", *names, "--engine", "simulated", *SMALL, *more, "--json")
+    assert result.exit_code == 0, result.stderr
+    said = last_object(result)
+    assert list(said) == ["runs"]
+    assert [run["strategy"] for run in said["runs"]] == ["SyncPS", "AsyncPS", "RingAllReduce"]
+    assert [run["servers"] for run in said["runs"]] == [2, 2, 0]
+    assert all(list(run) == KEYS for run in said["runs"])
+    assert (tmp_path / "all.png").exists()
+    alone = labkit("simulate", "--strategy", "async-ps", "--servers", 2, "--learning-rate", "0.05", *SMALL, "--json")
+    assert last_object(alone) == said["runs"][1]
+
+
+def test_compare_says_what_an_update_is(labkit):
+    result = labkit("compare", "sync-ps", "async-ps", "--engine", "simulated", *SMALL)
+    assert "SyncPS: one update is the mean of one gradient of every worker." in result.stdout
+    assert "AsyncPS: one update is one gradient, applied at the full rate." in result.stdout
+
+
+def test_progress_is_the_share_of_the_nearest_limit():
+    run = lk.train("moons", lk.AsyncPS(), lk.SimulatedCluster(), lk.Budget(updates=100, seconds=10)).advance(0.1)
+    share, words = running.progress(run.trace, {"updates": 100.0, "seconds": 10.0})
+    assert share == run.summary()["updates"] / 100
+    assert "updates" in words
+    assert "accuracy" in words
+    assert running.progress(run.trace, {})[0] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.dask
+def test_train_on_processes_has_the_same_contract(labkit_process):
+    pytest.importorskip("labkit.engines.dask.cluster")
+    result = labkit_process("train", "--workers", 2, "--chief-works", "--json", *SMALL)
+    assert result.returncode == 0, result.stderr.decode()
+    said = json.loads(result.stdout.decode().splitlines()[-1])
+    assert list(said) == KEYS
+    assert (said["engine"], said["updates"], said["stopped_by"]) == ("dask", 20, "updates")
+    assert said["wall_seconds"] > said["seconds"]

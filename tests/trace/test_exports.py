@@ -1,0 +1,176 @@
+"""Exports: what leaves as a file comes back as the same numbers; a file that is not ours is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.trace import summary
+from labkit.trace.exports import load_npz, save_npz, to_frames, to_perfetto
+from labkit.trace.log import log_lines
+from labkit.trace.vocabulary import NANO, TABLES
+
+
+def simulated(strategy=None, *, updates=60, **cluster):
+    """A finished run of a few updates on moons, with messages that take time and a worker that is slow for a while."""
+    problem = lk.Problem("moons", hidden=(4,), batch_size=8)
+    cluster = lk.SimulatedCluster(workers=3, latency=0.001, **cluster)
+    faults = [lk.Slow("worker-1", 4, at=0.1, until=0.2)]
+    return lk.train(problem, strategy or lk.AsyncPS(), cluster, lk.Budget(updates=updates), faults=faults)
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return simulated().wait().trace
+
+
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
+def test_a_loaded_trace_gives_the_identical_summary(tmp_path, strategy):
+    trace = simulated(strategy).wait().trace
+    loaded = load_npz(save_npz(trace, tmp_path / "run.npz"))
+    assert json.dumps(summary(loaded)) == json.dumps(summary(trace))
+    assert log_lines(loaded) == log_lines(trace)
+    for name in TABLES:
+        rows = trace.tables[name].rows()
+        np.testing.assert_array_equal(loaded.tables[name].rows(), rows[np.argsort(rows[:, 0], kind="stable")])
+
+
+def test_a_file_does_not_tell_how_often_the_run_was_looked_at(tmp_path):
+    whole, looked_at = simulated().wait(), simulated()
+    while not looked_at.done:
+        looked_at.advance(0.013)
+        looked_at.summary()
+    first, second = save_npz(whole.trace, tmp_path / "a.npz"), save_npz(looked_at.trace, tmp_path / "b.npz")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_run_that_goes_on_or_diverged_can_be_saved(tmp_path):
+    going = simulated()
+    going.advance(0.05)
+    assert load_npz(save_npz(going.trace, tmp_path / "going.npz")).ending is None
+    strategy = lk.AsyncPS(optimizer=lk.Momentum(0.99), learning_rate=10.0)
+    diverged = lk.train("digits", strategy, lk.SimulatedCluster(), lk.Budget(updates=300)).wait()
+    assert diverged.stopped_by == "diverged"
+    loaded = load_npz(save_npz(diverged.trace, tmp_path / "diverged.npz"))
+    assert json.dumps(summary(loaded)) == json.dumps(summary(diverged.trace))
+    json.loads(to_perfetto(loaded, tmp_path / "diverged.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_missing_damaged_foreign_and_newer_files_are_refused(tmp_path, trace):
+    path = save_npz(trace, tmp_path / "run.npz")
+    whole = path.read_bytes()
+    bad = tmp_path / "bad.npz"
+    for content in (b"", b"not a zip file", whole[: len(whole) // 2], whole[:-200]):
+        bad.write_bytes(content)
+        with pytest.raises(lk.BadInput, match="damaged or not a labkit trace"):
+            load_npz(bad)
+    with pytest.raises(lk.BadInput, match="no file"):
+        load_npz(tmp_path / "nothing.npz")
+    np.savez(bad, x=np.arange(3))
+    with pytest.raises(lk.BadInput, match="not a labkit trace"):
+        load_npz(bad)
+    np.savez(bad, about=np.array([{"pickled": 1}], dtype=object))
+    with pytest.raises(lk.BadInput, match="not a labkit trace"):
+        load_npz(bad)
+    for change, text in ((("format", 99), "another labkit"), (("kind", "labkit model"), "not a labkit trace")):
+        np.savez(bad, **changed_about(path, *change))
+        with pytest.raises(lk.BadInput, match=text):
+            load_npz(bad)
+
+
+def test_rows_that_do_not_fit_the_roles_are_refused(tmp_path, trace):
+    members = dict(np.load(save_npz(trace, tmp_path / "run.npz")))
+    members["table.applies"][:, 0] = 77
+    np.savez(tmp_path / "bad.npz", **members)
+    with pytest.raises(lk.BadInput, match="roles that are not in it"):
+        load_npz(tmp_path / "bad.npz")
+
+
+def changed_about(path, key, value):
+    members = dict(np.load(path))
+    about = json.loads(members["about"].tobytes())
+    return {**members, "about": np.frombuffer(json.dumps({**about, key: value}).encode(), np.uint8)}
+
+
+def test_nothing_half_written_stays_behind(tmp_path, trace):
+    with pytest.raises(lk.BadInput, match="cannot be written"):
+        save_npz(trace, tmp_path / "no" / "folder.npz")
+    save_npz(trace, tmp_path / "run.npz")
+    to_perfetto(trace, tmp_path / "run.json")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.json", "run.npz"]
+
+
+def test_perfetto_has_a_process_per_node_a_thread_per_role_and_every_span(tmp_path, trace):
+    data = json.loads(to_perfetto(trace, tmp_path / "run.json").read_text(), parse_constant=pytest.fail)
+    events = data["traceEvents"]
+    named = {e["args"]["name"]: (e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert tuple(named) == trace.roles
+    assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == list(dict.fromkeys(trace.nodes))
+    spans = [e for e in events if e.get("cat") == "span"]
+    start, end = trace.column("spans", "start", "end")
+    assert sum(e["dur"] for e in spans) == pytest.approx((end - start).sum() / 1000)
+    assert {(e["pid"], e["tid"]) for e in spans} <= set(named.values())
+    curves = {e["name"] for e in events if e["ph"] == "C"}
+    assert curves == {"updates server-0", "staleness server-0", "loss", "accuracy"}
+    assert sum(e["ph"] == "i" for e in events) == len(trace.marks) == 2
+
+
+def test_arrows_of_perfetto_go_forward_between_slices_and_are_bounded(tmp_path, trace):
+    data = json.loads(to_perfetto(trace, tmp_path / "run.json", arrows=50).read_text())
+    events = data["traceEvents"]
+    starts = {e["id"]: e for e in events if e["ph"] == "s"}
+    ends = {e["id"]: e for e in events if e["ph"] == "f"}
+    assert len(starts) == 50
+    assert starts.keys() == ends.keys()
+    assert all(ends[i]["ts"] - starts[i]["ts"] == pytest.approx(1000) for i in starts)  # the latency, in microseconds
+    slices = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"}
+    assert all((e["pid"], e["tid"], e["ts"]) in slices for e in (*starts.values(), *ends.values()))
+    assert data["otherData"]["messages_left_out"] > 0
+
+
+def test_frames_have_names_and_seconds(trace):
+    pd = pytest.importorskip("pandas")
+    frames = to_frames(trace)
+    assert set(frames) == {*TABLES, "marks"}
+    applies = frames["applies"]
+    assert isinstance(applies, pd.DataFrame)
+    assert set(applies["sender"]) == {"worker-0", "worker-1", "worker-2"}
+    assert set(applies["role"]) == {"server-0"}
+    assert applies["time"].max() == trace.column("applies", "time").max() / NANO
+    assert applies["staleness"].mean() == pytest.approx(summary(trace)["staleness"]["mean"])
+    assert set(frames["messages"]["kind"]) >= {"Push", "Weights"}
+    assert set(frames["norms"]["layer"]) == set(trace.header["layers"])
+    assert frames["marks"]["kind"].tolist() == ["slow", "slow"]
+
+
+def test_everyone_is_a_sender_in_frames():
+    pytest.importorskip("pandas")
+    frames = to_frames(simulated(lk.RingAllReduce(), updates=5).wait().trace)
+    assert set(frames["applies"]["sender"]) == {"everyone"}
+
+
+def test_without_pandas_frames_say_what_to_install(trace, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(lk.BadInput, match="pip install pandas"):
+        to_frames(trace)
+
+
+def test_the_log_in_words_is_in_order_of_time(trace):
+    lines = log_lines(trace)
+    assert "0.10 s you slowed worker-1 x4" in lines
+    assert "0.20 s you gave worker-1 its own speed back" in lines
+    assert any("accuracy passed" in line for line in lines)
+    assert lines[-1].endswith("s stopped by updates")
+    times = [float(line.split()[0]) for line in lines]
+    assert times == sorted(times)
+
+
+def test_the_log_names_knobs_that_were_turned():
+    run = simulated()
+    run.advance(0.05).set(learning_rate=0.01)
+    run.wait()
+    assert "0.05 s you set learning_rate = 0.01" in log_lines(run.trace)
