@@ -21,6 +21,7 @@ from ..trace import Trace
 from ..views import LabFigure, make_panel, overview
 from . import words
 from .cells import forget, remember, this_cell
+from .echo import Echo
 from .painter import Painter
 from .player import Player
 from .screen import Screen
@@ -65,21 +66,18 @@ class Watch:
     # what is on the page ----------------------------------------------------------------------------------------------
 
     def _make(self) -> None:
-        hidden = widgets.Layout(display="none")
         self._pause = widgets.Button(description="Pause", icon="pause", layout=widgets.Layout(width="110px"))
         self._stop = widgets.Button(description="Stop", icon="stop", layout=widgets.Layout(width="90px"))
         self._status, self._sentence, self._exact, self._log = (widgets.HTML() for _ in range(4))
-        self._sent, self._seen = widgets.IntText(value=0, layout=hidden), widgets.IntText(value=0, layout=hidden)
-        self._link = widgets.jsdlink((self._sent, "value"), (self._seen, "value"))  # runs in the browser: its answer
         self._pause.on_click(self._pressed_pause)
         self._stop.on_click(self._pressed_stop)
-        self._seen.observe(lambda change: self._painter.answer(change["new"]), "value")
+        self._echo = Echo(lambda frame: self._painter.answer(frame))
         self._top = widgets.HBox([self._pause, self._stop, self._status])
         self._panels = widgets.Box(
             [screen.widget for screen in self.screens],
             layout=widgets.Layout(display="flex", flex_flow="row wrap", width=f"{WIDTH}px", grid_gap="0 16px"),
         )
-        parts = [self._top, self._sentence, self._panels, self._exact, self._log, self._sent, self._seen]
+        parts = [self._top, self._sentence, self._panels, self._exact, self._log]
         self.box = widgets.VBox(parts, layout=widgets.Layout(width=f"{WIDTH}px"))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
@@ -137,6 +135,7 @@ class Watch:
                 return
             self._closed = True
         self._painter.close()
+        self._echo.close()
         forget(self)
         screens = [w for s in self.screens for w in (s.title, s.image, s.image.layout, s.title.layout, s.widget)]
         own = [
@@ -146,9 +145,6 @@ class Watch:
             self._sentence,
             self._exact,
             self._log,
-            self._link,
-            self._sent,
-            self._seen,
         ]
         for widget in (*screens, *own, self._top, self._panels, self.box):
             widget.close()
@@ -198,6 +194,8 @@ class Watch:
         """One frame. False when it was the last one."""
         over = self._over()
         try:
+            if self._painter.silent:
+                self._echo.renew()
             t = self.trace.watermark()
             for screen in self.screens if over else self._chosen(t):
                 screen.draw(t, frame, scale=2 if over else 1)
@@ -205,7 +203,7 @@ class Watch:
         except Exception as error:
             self._problem = f"The picture could not be drawn. {type(error).__name__}: {error}"
             self._say(self._status, self._status_text())
-        self._sent.value = frame
+        self._echo.send(frame)
         return not over
 
     def _over(self) -> bool:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 __all__ = ["Painter"]
 
 REST = 2.3  # seconds of sleep for each second of drawing
-FASTEST, BLIND = 0.1, 1.0  # seconds between two frames: at best; if no browser has ever answered
-PATIENCE, GONE = 3.0, 60.0  # seconds without an answer: until it is counted as slow; until nobody is there
+FASTEST, BLIND = 0.1, 0.4  # seconds between two frames: at best; if no browser has ever answered
+PATIENCE, GONE = 1.0, 60.0  # seconds without an answer: until frames come at the slow rate; until nobody is there
 
 
 class Painter:
@@ -31,6 +31,7 @@ class Painter:
         self.frame = 0
         self.answered = -1
         self._heard = 0.0
+        self._urgent = False
         self._stop, self._wake = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self.thread: threading.Thread | None = None
@@ -39,6 +40,11 @@ class Painter:
     def alive(self) -> bool:
         """Whether the thread runs."""
         return self.thread is not None and self.thread.is_alive()
+
+    @property
+    def silent(self) -> bool:
+        """Whether frames were sent and no browser has answered for a while."""
+        return self.frame - self.answered > 1 and time.monotonic() - self._heard > PATIENCE
 
     def start(self) -> None:
         """Begin, or begin again after the thread has ended; nothing if it runs or was closed."""
@@ -51,7 +57,8 @@ class Painter:
             self.thread.start()
 
     def wake(self) -> None:
-        """Draw as soon as possible: somebody pressed a button."""
+        """Draw at once: somebody pressed a button."""
+        self._urgent = True
         self._wake.set()
 
     def answer(self, frame: int) -> None:
@@ -94,7 +101,8 @@ class Painter:
         """Sleep until the next frame is due; False if nobody is there any more."""
         while not self._stop.is_set():
             now = time.monotonic()
-            if self._due(now, since, least):
+            if self._urgent or self._due(now, since, least):
+                self._urgent = False
                 return True
             if self.answered >= 0 and now - self._heard > GONE:
                 return self._tick is not None  # a player plays on to its end, unseen

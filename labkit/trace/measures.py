@@ -41,7 +41,10 @@ def staleness(trace: Trace) -> dict[str, Any]:
     Gradients of unknown staleness (their weights were of another generation) are counted in `unknown`, not as 0.
     """
     histogram: dict[int, int] = {}
-    for counters in _shards(trace):
+    shards = _shards(trace)
+    if trace.header["layout"]["replicated"]:  # every replica applies every gradient: one speaks for all
+        shards = shards[:1]
+    for counters in shards:
         for value, count in list(counters.staleness.items()):  # a copy: a live run goes on counting
             histogram[value] = histogram.get(value, 0) + count
     unknown = histogram.pop(UNKNOWN, 0)
@@ -153,7 +156,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "updates_per_second": rate(steps),
         "gradients_per_second": rate(gradients),
         "samples_per_second": rate(samples),
-        "staleness": staleness(trace),
+        "staleness": {k: v for k, v in staleness(trace).items() if k != "unknown"},
         "loss": _number(loss),
         "accuracy": _number(accuracy),
         "time_to_accuracy": time_to_accuracy(trace),

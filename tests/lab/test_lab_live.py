@@ -204,7 +204,7 @@ def test_a_frame_is_due_only_when_the_one_before_the_last_was_answered():
     assert not painter._due(100.05, 100.0, 0.1)  # the budget of drawing time
     painter.answered = 3
     assert not painter._due(100.5, 100.0, 0.1)
-    assert painter._due(104.0, 100.0, 0.1)  # a slow kernel, not a closed tab
+    assert painter._due(101.5, 100.0, 0.1)  # a slow kernel, not a closed tab
     painter.answered = -1
     assert not painter._due(100.5, 100.0, 0.1)
     assert painter._due(101.1, 100.0, 0.1)  # never an answer: the slow rate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import multiprocessing
 import os
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
-from distributed.utils import in_async_call
+from distributed.utils import get_mp_context, in_async_call
 
 from ...errors import BadInput, ClusterError
 from .ask import ask
@@ -134,7 +135,7 @@ class Backend:
             "distributed.logging.distributed": "error",
         }
         try:
-            with dask.config.set(settings):
+            with dask.config.set(settings | _quick_start()):
                 self._cluster = LocalCluster(
                     n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", memory_limit=0,
                     silence_logs=50, host="127.0.0.1",
@@ -212,6 +213,20 @@ def _check(address: str, answer: Any) -> None:
         raise ClusterError(
             f"The Dask worker at {address} has labkit {answer} and this process has {mine}; they must be equal."
         )
+
+
+def _quick_start() -> dict[str, str]:
+    """On Linux, processes are forked from one that has already imported everything: 6 of them in 1.7 s instead of 3.0 s.
+
+    (`python -m benchmarks --only startup`.) Elsewhere forking is not safe, and each process imports for itself.
+    """
+    if not sys.platform.startswith("linux"):
+        return {}
+    method = {"distributed.worker.multiprocessing-method": "forkserver"}
+    with dask.config.set(method):
+        get_mp_context()  # Dask names its modules once; ours come in addition
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "numpy", "labkit.engines.dask.task"])
+    return method
 
 
 def guard_line() -> str | None:

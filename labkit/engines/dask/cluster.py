@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadInput
-from ...knobs import check_knobs, knob
+from ...knobs import check_knob, knob, knobs_of
 from ..laws import as_law
 from .backend import Backend
 
@@ -29,7 +29,8 @@ class _Shape:
     record: bool = knob(True)
 
     def __post_init__(self) -> None:
-        check_knobs(self)
+        for name, k in knobs_of(self).items():
+            check_knob("DaskCluster", k, getattr(self, name))
 
 
 class DaskCluster:

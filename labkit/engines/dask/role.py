@@ -208,6 +208,7 @@ class RealRole:
             self._freeze()
             self._report()
             self.slot.report("stepped")
+            self.slot.flag = True  # stand still now, before the next effect
         return self.coroutine.send, value
 
     def _receive(self, effect: tuple[Any, ...]) -> Any:

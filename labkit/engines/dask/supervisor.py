@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection
 from queue import Empty
 from typing import Any
 
+import cloudpickle
 from distributed import Client, Future
 
-from ...errors import ClusterError
+from ...errors import BadInput, ClusterError
 from ..parts import Plan, split
 from .ask import ask
 from .dispatch import dispatcher_of
@@ -50,6 +51,7 @@ class Supervisor:
         shares, test = self._data()
         secret, objective = secrets.token_bytes(16), self.plan.problem.objective()
         plan, factors = self.plan.without_data(), settings.pop("factors")
+        _check_travels(plan)
         for index, spec in enumerate(plan.layout.roles):
             ticket = Ticket(
                 self.run, index, 0, plan, objective if spec.computes or spec.shard is not None or spec.kind == "chief" else None, secret,
@@ -235,3 +237,12 @@ class Supervisor:
             return
         for future in self.futures.values():
             future.release()  # a role that is still there finds that nobody waits for it, and leaves
+
+
+def _check_travels(plan: Plan) -> None:
+    """A strategy of one's own may hold what no other process can have."""
+    try:
+        cloudpickle.dumps(plan)
+    except Exception as error:
+        what = f"{plan.strategy.name} cannot travel to other processes: {type(error).__name__}: {error}"
+        raise BadInput(f"{what}. Its knobs and what its roles refer to must be able to (no locks, files or sockets).") from None

@@ -276,8 +276,8 @@ class SimulatedRun:
             return self._give_up(fn)
         if not duration:
             value = self._call(role, fn, args)
-            if value is not self and work == "server":  # an update is a turn of its own, so that a run can be stepped
-                self._ready.appendleft((self.now, EARLY, 0, role, value))
+            if value is not self and work == "server":  # an update ends a turn: a run can be stepped, and others come first
+                self._go_on(role, value)
                 return self
             return value
         start, core = self.now, -1

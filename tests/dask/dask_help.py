@@ -1,0 +1,62 @@
+"""What the tests of the Dask engine share."""
+
+import os
+import threading
+import time
+
+import labkit as lk
+
+
+def eventually(condition, limit=10.0):
+    """What `condition` returns once that is true, looking every hundredth of a second; fails after `limit` seconds."""
+    until = time.monotonic() + limit
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > until:
+            raise AssertionError(f"not within {limit:g} s: {getattr(condition, '__doc__', '') or condition}")
+        time.sleep(0.01)
+
+
+def pid_of(run, role):
+    """The process in which a role plays."""
+    supervisor = run.engine.supervisor
+    address = supervisor.where[role]
+    return supervisor.client.run(os.getpid, workers=[address])[address]
+
+
+def updates(run):
+    """Applied so far, as far as it is known here."""
+    return run.summary()["updates"]
+
+
+def moving(run, more=5):
+    """Wait until the run has applied some updates more."""
+    goal = updates(run) + more
+    eventually(lambda: updates(run) >= goal)
+    return run
+
+
+def labkit_threads():
+    return [t.name for t in threading.enumerate() if t.name.startswith("labkit")]
+
+
+def plugins(client):
+    """{address: the names of labkit's plugins there}, where there are any."""
+    found = client.run(lambda dask_worker: [name for name in dask_worker.plugins if name.startswith("labkit")])
+    return {address: names for address, names in found.items() if names}
+
+
+def closes(run):
+    book = run.summary().book
+    assert book["closes"], book
+    assert book["missing"] == 0, book
+    return book
+
+
+def usable(cluster):
+    """The cluster takes another run, to the end."""
+    run = lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(updates=50)).wait(60)
+    assert run.stopped_by == "updates"
+    closes(run)

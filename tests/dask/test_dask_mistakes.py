@@ -1,0 +1,322 @@
+"""Roles that misbehave in real time: what they wait for is told from what they are busy with, and they always end."""
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from dask_help import closes, eventually, labkit_threads, moving, plugins, updates
+
+import labkit as lk
+
+pytestmark = pytest.mark.dask
+
+FOR_EVER = lk.Budget(seconds=60)
+
+
+@dataclass(frozen=True)
+class Word(lk.Message):
+    value: int = 0
+
+
+class Play(lk.AsyncPS):
+    """Servers wait for pushes; workers do what a test says."""
+
+    messages: ClassVar = (*lk.AsyncPS.messages, Word)
+
+    async def worker(self, ctx, model):
+        await self.play(ctx, int(ctx.name.split("-")[1]))
+
+
+class NoReply(lk.AsyncPS):
+    """The commonest mistake of all."""
+
+    async def server(self, ctx, shard):
+        async for request in ctx.inbox(lk.Push, lk.Pull):
+            if isinstance(request, lk.Pull):
+                ctx.send(request.sender, shard.weights())
+            else:
+                await ctx.compute(shard.apply, request, self.learning_rate)
+
+
+class SkewedNoReply(NoReply):
+    """Worker 1 returns; the others wait for ever."""
+
+    async def worker(self, ctx, model):
+        if ctx.name == "worker-1":
+            return
+        await super().worker(ctx, model)
+
+
+class FarewellNoReply(Play):
+    """Says something to somebody who has returned, and waits for an answer."""
+
+    async def play(self, ctx, rank):
+        if rank == 0:
+            ctx.send("worker-1", Word())
+            await ctx.recv(Word)
+
+
+@pytest.mark.parametrize("budget", [FOR_EVER, lk.Budget(updates=100), lk.Budget(accuracy=1.0)], ids=["s", "n", "acc"])
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [
+        (NoReply(), "server-0 waits for Push or Pull; worker-0 waits for Weights from server-0; worker-1 waits for Weights"),
+        (SkewedNoReply(), "server-0 waits for Push or Pull; worker-0 waits for Weights"),
+        (FarewellNoReply(), "server-0 waits for Push or Pull; worker-0 waits for Word"),
+    ],
+    ids=["all", "one has returned", "written to one that has returned"],
+)  # fmt: skip
+def test_a_deadlock_is_reported_soon(started, strategy, says, budget):
+    run = started(strategy, budget)
+    began = time.monotonic()
+    with pytest.raises(lk.Deadlock, match="Is a reply missing"):
+        run.wait(10)
+    assert time.monotonic() - began < 3
+    assert run.stopped_by == "deadlock"
+    text = run.trace.ending["why"]
+    for part in says.split("; "):
+        assert part.split(" from ")[0] in text
+    closes(run)
+
+
+class Sleeps(Play):
+    async def play(self, ctx, rank):
+        if rank == 0:
+            await ctx.sleep(1.2)
+            ctx.send("worker-1", Word())
+        else:
+            await ctx.recv(Word)
+
+
+class Polls(Play):
+    async def play(self, ctx, rank):
+        if rank == 0:
+            assert await ctx.recv(Word, timeout=1.2) is None
+            ctx.send("worker-1", Word())
+        else:
+            await ctx.recv(Word)
+
+
+def busy(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1000))
+
+
+class Computes(Play):
+    async def play(self, ctx, rank):
+        if rank == 0:
+            await ctx.compute(busy, 1.2)
+            ctx.send("worker-1", Word())
+        else:
+            await ctx.recv(Word)
+
+
+class HandsOnThenComputes(Play):
+    """0 wakes 1 while both have long been still; 1 wakes 0 and computes on: the numbers of messages agree all the time."""
+
+    async def play(self, ctx, rank):
+        if rank == 0:
+            await ctx.compute(busy, 0.7)
+            ctx.send("worker-1", Word())
+            await ctx.recv(Word)
+            await ctx.recv(Word)
+        else:
+            await ctx.recv(Word)
+            ctx.send("worker-0", Word())
+            await ctx.compute(busy, 1.5)
+            ctx.send("worker-0", Word())
+
+
+class ChiefComputes(Play):
+    """A chief of one's own that lets the others wait."""
+
+    async def chief(self, ctx, judge):
+        await ctx.compute(busy, 1.2)
+        ctx.send("worker-0", Word())
+        ctx.send("worker-1", Word())
+        while not judge.hurry:
+            await ctx.recv(lk.Weights, timeout=0.1)
+
+    async def play(self, ctx, rank):
+        await ctx.recv(Word)
+
+
+class Paced(Play):
+    async def play(self, ctx, rank):
+        if rank == 0:
+            await ctx.compute(busy, 0.01)
+            ctx.send("worker-1", Word())
+        else:
+            await ctx.recv(Word)
+
+
+@pytest.mark.parametrize(
+    "strategy", [Sleeps(), Polls(), Computes(), HandsOnThenComputes(), ChiefComputes(), Paced()], ids=lambda s: s.name
+)
+def test_a_long_wait_is_no_deadlock(cluster, started, strategy):
+    pace = 1.2 if isinstance(strategy, Paced) else None
+    run = started(strategy, FOR_EVER, on=cluster.resized(pace=pace)).wait(20)
+    assert run.stopped_by == "finished"
+    closes(run)
+
+
+class PingPong(Play):
+    async def play(self, ctx, rank):
+        for _ in range(10**9):
+            if rank == 0:
+                ctx.send("worker-1", Word())
+            await ctx.recv(Word)
+            if rank == 1:
+                ctx.send("worker-0", Word())
+
+
+@pytest.mark.slow
+def test_a_pause_is_no_deadlock_and_neither_is_what_follows(started):
+    run = started(PingPong(), FOR_EVER)
+    for _ in range(25):
+        run.pause()
+        eventually(lambda since=time.monotonic(): time.monotonic() - since > 0.15)
+        run.resume()
+        eventually(lambda since=time.monotonic(): time.monotonic() - since > 0.02)
+    run.stop()
+    assert run.stopped_by == "user"
+
+
+class Exits(lk.AsyncPS):
+    async def worker(self, ctx, model):
+        await lk.pull(ctx)
+        sys.exit("enough")
+
+
+class ExitsInWork(lk.AsyncPS):
+    async def worker(self, ctx, model):
+        await ctx.compute(sys.exit, "enough")
+
+
+@pytest.mark.parametrize("strategy", [Exits(), ExitsInWork()], ids=lambda s: s.name)
+def test_exit_ends_the_role_and_not_the_process(cluster, started, strategy):
+    before = set(cluster.client.scheduler_info(n_workers=-1)["workers"])
+    with pytest.raises(lk.RoleError, match="worker-[01] failed at step 0: SystemExit: enough"):
+        started(strategy).wait(10)
+    assert set(cluster.client.scheduler_info(n_workers=-1)["workers"]) >= before
+
+
+class Clings(Play):
+    """Swallows every end, the coroutine's own included."""
+
+    async def play(self, ctx, rank):
+        while True:
+            try:
+                await ctx.recv(Word)
+            except BaseException:
+                pass
+
+
+class SpeaksLast(Play):
+    async def play(self, ctx, rank):
+        try:
+            await ctx.sleep(1000)
+        finally:
+            ctx.send("server-0", Word())
+            await ctx.sleep(1)
+
+
+@pytest.mark.parametrize("strategy", [Clings(), SpeaksLast()], ids=lambda s: s.name)
+def test_a_role_that_will_not_go_goes(cluster, started, strategy):
+    run = started(strategy, lk.Budget(seconds=0.2)).wait(10)
+    assert run.stopped_by == "seconds"
+    closes(run)
+    eventually(lambda: not plugins(cluster.client))
+
+
+class LongWork(lk.AsyncPS):
+    async def worker(self, ctx, model):
+        weights = await lk.pull(ctx)
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            await ctx.compute(busy, 3)
+            weights = await lk.push_pull(ctx, gradient)
+
+
+@pytest.mark.slow
+def test_the_end_waits_for_work_that_cannot_be_interrupted(cluster, started):
+    run = started(LongWork(), lk.Budget(seconds=0.5)).wait(20)
+    assert run.stopped_by == "seconds"
+    assert run.trace.ending["lost"] == []
+    assert closes(run)["in_flight"] == 2
+
+
+class Sleepless(Play):
+    """Would go on for ever without an effect: nobody can stop it but the limit."""
+
+    async def play(self, ctx, rank):
+        await ctx.compute(busy, 20 if rank == 0 else 0.1)
+        await ctx.recv(Word)
+
+
+@pytest.mark.slow
+def test_work_longer_than_patience_is_booked_as_lost(cluster, started):
+    run = started(Sleepless(), lk.Budget(seconds=0.3)).wait(20)
+    assert run.stopped_by == "seconds"
+    assert run.trace.ending["lost"] == ["worker-0"]
+    closes(run)
+    assert run.summary()["accuracy"] is not None
+    eventually(lambda: not plugins(cluster.client), 30)
+
+
+def test_divergence_is_no_error(started):
+    problem = lk.Problem("linear-regression")
+    run = started(lk.AsyncPS(learning_rate=10.0), problem=problem).wait(20)
+    assert run.stopped_by == "diverged"
+    assert "learning_rate 10" in run.trace.ending["why"]
+    assert f"at update {run.trace.ending['update']}" in run.trace.ending["why"]
+    closes(run)
+
+
+class Unpicklable(lk.AsyncPS):
+    def __reduce__(self):
+        raise TypeError("cannot be sent")
+
+
+class Unwelcome(lk.AsyncPS):
+    """Cannot be unpacked where it arrives."""
+
+    def __reduce__(self):
+        return (refuse, ())
+
+
+def refuse():
+    raise ValueError("not here")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [
+        (Unpicklable(), "Unpicklable cannot travel to other processes: TypeError: cannot be sent"),
+        (Unwelcome(), "could not start: .*not here"),
+    ],
+    ids=["cannot be packed", "cannot be unpacked"],
+)  # fmt: skip
+def test_a_run_that_cannot_start_leaves_nothing(cluster, strategy, says):
+    with pytest.raises(lk.LabkitError, match=says):
+        lk.train(lk.Problem("moons"), strategy, cluster, lk.Budget(updates=5))
+    assert labkit_threads() == []
+    assert not any(cluster._backend.usage.values())
+    eventually(lambda: not plugins(cluster.client))
+    assert cluster.runs == set()
+
+
+def test_unknown_names_are_refused_before_anything_starts(cluster):
+    with pytest.raises(lk.BadInput, match="worker-7"):
+        lk.train(lk.Problem("moons"), lk.AsyncPS(), cluster.resized(slow={"worker-7": 2.0}), FOR_EVER)
+    with pytest.raises(lk.BadInput, match="worker-7"):
+        lk.train(lk.Problem("moons"), lk.AsyncPS(), cluster, FOR_EVER, faults=[lk.Slow("worker-7")])
+    assert not any(cluster._backend.usage.values())
+
+
+def test_moving_counts(started):
+    run = moving(started())
+    assert updates(run) >= 5

@@ -1,0 +1,257 @@
+"""Roles as scripts, with no engine at all: send inputs into the coroutine, compare the effects that come out."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.roles.context import Context
+from labkit.roles.effects import COMPUTE, RECV, SLEEP
+from labkit.roles.judge import Judge
+from labkit.roles.messages import Look, Snapshot
+from labkit.roles.shard import Limits
+
+
+class Sheet(Context):
+    """A context that writes down what was posted."""
+
+    def __init__(self, name="server-0", clock=0.0, **peers):
+        super().__init__(name, name.partition("-")[0], 0, 0, peers, lambda rng: iter("batch %d" % i for i in range(10**6)))
+        self.sent: list[tuple[str, Any]] = []
+        self.kept: list[Any] = []
+        self.clock = clock
+
+    def send(self, to, message):
+        self.sent.append((to, message))
+
+    def note(self, text, **numbers):
+        self.kept.append((text, numbers))
+
+    def save(self, state):
+        self.kept.append(state)
+
+    @property
+    def now(self):
+        return self.clock
+
+    def posted(self):
+        """What was posted since the last look."""
+        sent, self.sent = self.sent, []
+        return sent
+
+
+@dataclass
+class Counting:
+    """A shard that only remembers what it was asked."""
+
+    version: int = 0
+    asked: list = field(default_factory=list)
+
+    def weights(self):
+        return f"weights {self.version}"
+
+    def apply(self, *args):
+        self.asked.append(args)
+        self.version += 1
+
+
+def said(kind, sender, *values):
+    message = kind(*values)
+    message.__dict__["sender"] = sender
+    return message
+
+
+def push(sender, step=0, version=0):
+    return said(lk.Push, sender, np.zeros(1), step, 0, version)
+
+
+def perform(effect):
+    """Do what a COMPUTE effect asks for."""
+    assert effect[0] is COMPUTE
+    return effect[1](*effect[2])
+
+
+def test_async_server_answers_whoever_comes_at_once():
+    ctx, shard = Sheet(worker=("worker-0", "worker-1")), Counting()
+    server = lk.AsyncPS(learning_rate=0.5).server(ctx, shard)
+    wait = server.send(None)
+    assert wait == (RECV, (lk.Push, lk.Pull), None, None)
+    assert server.send(said(lk.Pull, "worker-1")) == wait
+    assert ctx.posted() == [("worker-1", "weights 0")]
+    mine = push("worker-0")
+    work = server.send(mine)
+    assert work == (COMPUTE, shard.apply, (mine, 0.5), 1.0, None)
+    assert ctx.posted() == []  # no answer before the update
+    perform(work)
+    assert server.send(None) == wait
+    assert ctx.posted() == [("worker-0", "weights 1")]  # only the sender moves on
+
+
+def test_async_server_acknowledges_when_not_fused():
+    ctx, shard = Sheet(), Counting()
+    server = lk.AsyncPS(fused=False).server(ctx, shard)
+    server.send(None)
+    perform(server.send(push("worker-0", step=4)))
+    server.send(None)
+    assert ctx.posted() == [("worker-0", lk.Ack(4))]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_sync_server_waits_for_all_and_adds_in_the_order_of_the_workers(order):
+    workers = ("worker-0", "worker-1", "worker-2")
+    ctx, shard = Sheet(worker=workers), Counting()
+    server = lk.SyncPS(learning_rate=0.5, reduce="sum").server(ctx, shard)
+    wait = server.send(None)
+    for step in range(3):
+        pushes = {w: push(w, step) for w in workers}
+        for i in order[:-1]:
+            assert server.send(pushes[workers[i]]) == wait
+            assert ctx.posted() == []
+        work = server.send(pushes[workers[order[-1]]])
+        assert work[2] == ([pushes[w] for w in workers], 0.5, "sum")
+        perform(work)
+        assert server.send(None) == wait
+        assert ctx.posted() == [(w, f"weights {step + 1}") for w in workers]
+    assert server.send(said(lk.Pull, "worker-1")) == wait
+    assert ctx.posted() == [("worker-1", "weights 3")]
+
+
+class Model:
+    """Gradients that know on what they were computed."""
+
+    def __init__(self, *parts):
+        self.parts, self.step = parts, -1
+
+    def gradient(self, weights, batch):
+        self.step += 1
+        return lk.Gradient(weights.values * 2, self.step, weights.read, 8, self.parts)
+
+
+def weights(values, shard=0, version=0, generation=0):
+    return lk.Weights(np.array(values, float), shard, generation, version)
+
+
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS()], ids=lambda s: s.name)
+def test_worker_pulls_computes_and_pushes_what_it_computed_on(strategy):
+    ctx = Sheet("worker-0", server=("server-0", "server-1"))
+    worker = strategy.worker(ctx, Model(slice(0, 2), slice(2, 3)))
+    wait = worker.send(None)
+    assert wait == (RECV, (lk.Weights,), None, None)
+    assert ctx.posted() == [("server-0", lk.Pull()), ("server-1", lk.Pull())]
+    worker.send(weights([3.0], 1, version=7))  # the second shard answers first: a torn read, and recorded so
+    work = worker.send(weights([1.0, 2.0], 0, version=5, generation=1))
+    fn, (read, batch) = work[1], work[2]
+    assert read.values.tolist() == [1, 2, 3]
+    assert read.read == ((1, 5), (0, 7))
+    assert batch == "batch 0"
+    assert worker.send(fn(read, batch)) == wait
+    (to0, first), (to1, second) = ctx.posted()
+    assert (to0, first.values.tolist(), first.step, first.generation, first.version, first.samples) == ("server-0", [2, 4], 0, 1, 5, 8)
+    assert (to1, second.values.tolist(), second.step, second.generation, second.version) == ("server-1", [6], 0, 0, 7)
+    worker.send(weights([1.0, 2.0], 0, version=6, generation=1))
+    work = worker.send(weights([3.0], 1, version=8))
+    assert work[2][1] == "batch 1"
+
+
+def test_worker_of_a_ring():
+    ctx = Sheet("worker-1", worker=("worker-0", "worker-1"))
+
+    class Replica(Counting):
+        def weights(self):
+            return lk.Parameters(np.array([1.0, 2.0]), ((0, self.version),))
+
+    replica = Replica()
+    worker = lk.RingAllReduce(learning_rate=0.5).worker(ctx, Model(slice(0, 2)), replica)
+    work = worker.send(None)
+    wait = worker.send(perform(work))  # the gradient is [2, 4]
+    assert wait == (RECV, (lk.Chunk,), None, "worker-0")
+    ((to, chunk),) = ctx.posted()
+    assert (to, chunk.values.tolist(), chunk.part) == ("worker-0", [2.0], 0)
+    wait = worker.send(said(lk.Chunk, "worker-0", np.array([10.0]), 0, 1))  # the neighbour's part 1: 4 + 10
+    ((to, chunk),) = ctx.posted()
+    assert (chunk.values.tolist(), chunk.part) == ([14.0], 1)
+    work = worker.send(said(lk.Chunk, "worker-0", np.array([7.0]), 2, 0))  # the finished part 0
+    gradient, rate = work[2]
+    assert (gradient.values.tolist(), gradient.count, gradient.samples, gradient.everyone, rate) == ([3.5, 7.0], 2, 16, True, 0.5)
+
+
+# the chief -------------------------------------------------------------------------------------------------------------
+
+
+class Book:
+    """Stands for a recorder."""
+
+    def __init__(self):
+        self.evaluations = []
+
+
+class Loss:
+    """An objective whose loss is the first weight, and whose accuracy is the second."""
+
+    def evaluate(self, values, x, y):
+        return values[0], values[1]
+
+
+def judge(budget, owners=("server-0",), limits=None):
+    return Judge(Loss(), np.zeros(1), np.zeros(1), budget, limits or Limits(budget.updates), owners, len(owners), Book(), lambda: 0)
+
+
+def snapshot(loss, accuracy, version=10, shard=0, final=False, values=None):
+    return Snapshot(np.array([loss, accuracy] if values is None else values), shard, version, 8 * version, final)
+
+
+def test_chief_looks_until_the_accuracy_is_reached():
+    ctx, j = Sheet("chief"), judge(lk.Budget(accuracy=0.9))
+    chief = lk.AsyncPS().chief(ctx, j)
+    wait = chief.send(None)
+    assert wait == (RECV, (Snapshot,), None, None)
+    assert ctx.posted() == [("server-0", Look())]
+    perform(chief.send(snapshot(2.0, 0.5)))
+    ctx.clock = 1.0
+    assert chief.send(None) == (SLEEP, 19.0)  # nineteen times as long as the evaluation took
+    assert ctx.kept == [{"parameters": pytest.approx([2.0, 0.5]), "update": 10, "loss": 2.0, "accuracy": 0.5}]
+    assert chief.send(None) == wait
+    perform(chief.send(snapshot(1.0, 0.9, 20)))
+    with pytest.raises(StopIteration):
+        chief.send(None)
+    assert (j.verdict, j.update, j.loss, j.accuracy) == ("accuracy", 20, 1.0, 0.9)
+
+
+def test_chief_takes_a_last_look_when_time_is_up():
+    ctx, j = Sheet("chief", 0.5), judge(lk.Budget(seconds=2.0), ("server-0", "server-1"))
+    chief = lk.AsyncPS().chief(ctx, j)
+    assert chief.send(None) == (RECV, (Snapshot,), 1.5, None)
+    ctx.posted()
+    ctx.clock = 2.0
+    wait = chief.send(None)
+    assert wait == (RECV, (Snapshot,), None, None)
+    assert ctx.posted() == [("server-0", Look(True)), ("server-1", Look(True))]
+    assert chief.send(snapshot(1.0, 0.5, 10)) == wait  # an older one, not the answer
+    assert chief.send(snapshot(0, 0, 12, 1, True, values=[0.25])) == wait
+    perform(chief.send(snapshot(0, 0, 13, 0, True, values=[3.0])))
+    with pytest.raises(StopIteration):
+        chief.send(None)
+    assert (j.verdict, j.update, j.parameters.tolist()) == ("seconds", 12, [3.0, 0.25])  # an update is on every shard
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_judge_sees_divergence_before_anything_else(loss):
+    j = judge(lk.Budget(updates=10, accuracy=0.1))
+    j.evaluate((snapshot(loss, 0.9),))
+    assert j.verdict == "diverged"
+
+
+def test_judge_evaluates_whole_versions_of_all_shards():
+    j = judge(lk.Budget(updates=10), ("server-0", "server-1"))
+    j.evaluate((snapshot(0, 0, 10, 0, values=[1.0]), snapshot(0, 0, 9, 1, values=[0.5])))
+    assert (j.verdict, j.update) == (None, 9)
+
+
+def test_judge_has_no_verdict_without_a_reason():
+    j = judge(lk.Budget(updates=10, accuracy=0.9))
+    j.evaluate((snapshot(1.0, 0.89, 9),))
+    assert j.verdict is None
+    j.evaluate((snapshot(1.0, 0.89, 10),))
+    assert j.verdict == "updates"

@@ -1,0 +1,183 @@
+"""The record: batches of rows in, columns out; counters are never sampled; the ledger finds what is missing."""
+
+import json
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.trace import Counters, Recorder, Trace, ledger, measures
+from labkit.trace.vocabulary import FLOAT_TABLES, INTEGER_TABLES
+
+MOONS = lk.Problem("moons", hidden=(4,), batch_size=8, options={"samples": 100})
+
+
+def header(*names, replicated=False):
+    roles = [{"name": n, "kind": n.partition("-")[0], "node": n, "shard": None, "part": None, "data": None} for n in names]
+    return {"layout": {"roles": roles, "replicated": replicated}, "budget": {}, "messages": []}
+
+
+def test_rows_come_back_as_they_were_written():
+    trace, recorder = Trace(header("server-0", "worker-0")), Recorder(1)
+    recorder.span(0, 5, 9, 3)
+    recorder.span(1, 9, 9)  # empty: no row
+    recorder.evaluations.extend((1.5, 2, 0.25, 0.5))
+    recorder.mark(7, "note", "hello", numbers={"a": 1.0})
+    trace.append(recorder.take(10))
+    recorder.span(1, 9, 11, 4)
+    trace.append(recorder.take(12))
+    assert trace.column("spans", "role", "phase", "start", "end", "step")[2].tolist() == [5, 9]
+    assert trace.tables["spans"].rows().tolist() == [[1, 0, 5, 9, 3], [1, 1, 9, 11, 4]]
+    assert trace.column("evaluations", "loss").tolist() == [0.25]
+    assert trace.marks == [{"time": 7, "role": 1, "kind": "note", "text": "hello", "numbers": {"a": 1.0}}]
+    assert (trace.now, trace.until) == (12, {1: 12})
+    assert recorder.rows_waiting() == 0
+
+
+def test_a_batch_is_plain_and_counters_survive_the_way():
+    recorder = Recorder(0, incarnation=2)
+    recorder.apply(0, 5, 1, 3, 2, 16, 4, 1)
+    recorder.counters.reads[1] = 7
+    batch = recorder.take(9)
+    assert all(isinstance(raw, bytes) for raw in batch["tables"].values())
+    plain = json.loads(json.dumps(batch["counters"]))
+    assert Counters.from_dict(plain).to_dict() == recorder.counters.to_dict()
+    assert Counters.from_dict(plain).applied == {1: [2, 3]}
+
+
+def test_above_the_byte_budget_rows_are_left_out_and_counted_and_counters_are_not():
+    recorder = Recorder(0)
+    for i in range(1000):
+        recorder.span(0, i, i + 1)
+        recorder.drop(0, i, 1, 0, i, 1, 0)
+    batch = recorder.take(1000, limit=3 * 8 * 4 * 10)
+    assert len(batch["tables"]["spans"]) == 10 * 4 * 8
+    assert batch["skipped"] == {"spans": 990}
+    assert len(batch["tables"]["drops"]) == 1000 * 7 * 8
+    assert batch["counters"]["phases"][0] == 1000
+
+
+def test_not_recording_keeps_counters_and_the_ledger():
+    def made(record):
+        cluster = lk.SimulatedCluster(workers=3, compute=lk.Exponential(0.01), record=record)
+        return lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=50)).wait()
+
+    with_rows, without = made(True), made(False)
+    assert without.summary().to_dict() == with_rows.summary().to_dict()
+    assert len(without.trace.tables["spans"]) == len(without.trace.tables["applies"]) == 0
+    assert ledger(without.trace)["closes"]
+
+
+def test_spilled_rows_leave_totals_exact():
+    trace, recorder = Trace(header("worker-0"), keep=100), Recorder(0)
+    for i in range(50):
+        for k in range(10):
+            recorder.span(0, 10 * i + k, 10 * i + k + 1)
+        trace.append(recorder.take(10 * i))
+    spans = trace.tables["spans"]
+    assert (len(spans), spans.spilled) == (100, 400)
+    assert spans.column("start").tolist() == list(range(400, 500))
+    assert trace.counters[0].phases[0] == 500
+
+
+def test_watermark_waits_for_everybody_but_the_silent():
+    trace = Trace(header("a-0", "a-1", "a-2"))
+    for role, until in ((0, 5_000_000_000), (1, 4_500_000_000), (2, 1_000_000_000)):
+        trace.append(Recorder(role).take(until))
+    assert trace.watermark() == 4_500_000_000
+    trace.end(time=6_000_000_000, in_flight=[])
+    assert trace.watermark() == 6_000_000_000
+
+
+@pytest.mark.parametrize("values", [[0], [0, 1, 2, 3], [5] * 10 + [7], list(range(100)) * 3])
+def test_staleness_against_numpy(values):
+    trace, recorder = Trace(header("server-0")), Recorder(0)
+    recorder.counters.shard = 0
+    for i, value in enumerate(values):
+        recorder.apply(0, i, 1, i, 1, 8, value, i + 1)
+    trace.append(recorder.take(len(values)))
+    got = measures.staleness(trace)
+    assert got["mean"] == pytest.approx(np.mean(values))
+    assert got["max"] == max(values)
+    assert got["p50"] == np.quantile(values, 0.5, method="inverted_cdf")
+    assert got["p95"] == np.quantile(values, 0.95, method="inverted_cdf")
+    assert {int(k): n for k, n in got["histogram"].items()} == {v: values.count(v) for v in set(values)}
+
+
+def test_summary_is_json_and_a_running_one_too():
+    run = lk.train(MOONS, lk.AsyncPS(), lk.SimulatedCluster(workers=2, compute=0.01), lk.Budget(updates=30))
+    begun = run.summary().to_dict()
+    assert (begun["updates"], begun["stopped_by"], begun["loss"], begun["staleness"]["mean"]) == (0, None, None, None)
+    run.advance(0.1)
+    going = run.summary().to_dict()
+    assert going["updates"] == 20
+    assert going["ledger"]["computed"] == going["ledger"]["applied"] + going["ledger"]["in_flight"]
+    done = run.wait().summary().to_dict()
+    wanted = (
+        "strategy engine workers servers seed updates gradients seconds wall_seconds updates_per_second gradients_per_second "
+        "samples_per_second staleness loss accuracy time_to_accuracy bytes_sent ledger phases parameters_sha256 stopped_by"
+    )
+    for values in (begun, going, done):
+        assert list(values) == wanted.split()
+        assert json.loads(json.dumps(values, allow_nan=False)) == values
+    assert done["seconds"] == 0.15
+    assert done["updates_per_second"] == pytest.approx(200)
+    assert done["samples_per_second"] == pytest.approx(1600)
+    assert done["phases"]["worker"]["compute"] == pytest.approx(2 * 0.15)
+    assert "updates" in str(run.summary())
+
+
+def test_norms_are_those_of_each_layer():
+    run = lk.train(MOONS, lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=3)).wait()
+    trace, objective = run.trace, MOONS.objective()
+    role, step, layer, gradient, weight = trace.column("norms", "role", "step", "layer", "gradient", "weight")
+    assert trace.header["layers"] == list(objective.layout.groups())
+    start = objective.start(0)
+    for worker in trace.role_ids("worker"):
+        for i, part in enumerate(objective.layout.groups().values()):
+            (row,) = np.flatnonzero((role == worker) & (step == 0) & (layer == i))
+            assert weight[row] == pytest.approx(np.linalg.norm(start[part].astype(float)), rel=1e-5)
+            assert gradient[row] > 0
+
+
+def test_the_ledger_says_what_is_missing():
+    """Take one applied row of the books away: the gradient was computed and handed on, and is nowhere."""
+    run = lk.train(MOONS, lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=10)).wait()
+    trace = run.trace
+    assert ledger(trace)["closes"]
+    shard, worker = trace.counters[0], trace.role_ids("worker")[0]
+    shard.applied[worker][1] -= 1
+    shard.taken[worker] -= 1
+    book = ledger(trace)
+    assert not book["closes"]
+    assert book["missing"] == 1
+    assert "DOES NOT CLOSE, 1 missing" in str(run.summary())
+
+
+def test_partly_applied():
+    """Two shards, two updates each, of three pushes in different orders: one gradient is on one shard only."""
+    trace = Trace(header("server-0", "server-1", "worker-0", "worker-1", "worker-2"))
+    for shard, order in ((0, (2, 3)), (1, (2, 4))):
+        recorder = Recorder(shard)
+        recorder.counters.shard = shard
+        for version, sender in enumerate(order, 1):
+            recorder.apply(shard, version, sender, 0, 1, 8, 0, version)
+        left = ({2, 3, 4} - set(order)).pop()
+        recorder.drop(shard, 9, left, 0, 0, 1, 2)
+        trace.append(recorder.take(9))
+    for worker in (2, 3, 4):
+        recorder = Recorder(worker)
+        recorder.counters.computed = recorder.counters.handed = 1
+        trace.append(recorder.take(9))
+    trace.end(time=9, in_flight=[])
+    book = ledger(trace)
+    assert (book["applied"], book["partly_applied"], book["dropped"], book["closes"]) == (1, 2, {}, True)
+
+
+def test_every_table_has_a_width():
+    recorder = Recorder(0)
+    for name, columns in (INTEGER_TABLES | FLOAT_TABLES).items():
+        getattr(recorder, name).extend(range(len(columns)))
+    trace = Trace(header("worker-0"))
+    trace.append(recorder.take(1))
+    assert all(len(table) == 1 for table in trace.tables.values())
