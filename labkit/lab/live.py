@@ -21,7 +21,7 @@ from ..trace import Trace
 from ..views import LabFigure, make_panel, overview
 from . import words
 from .cells import forget, remember, this_cell
-from .echo import Echo
+from .echo import Echo, listen
 from .painter import Painter
 from .player import Player
 from .screen import Screen
@@ -71,6 +71,7 @@ class Watch:
         self._status, self._sentence, self._exact, self._log = (widgets.HTML() for _ in range(4))
         self._pause.on_click(self._pressed_pause)
         self._stop.on_click(self._pressed_stop)
+        listen(self._pause, self._stop)
         self._echo = Echo(lambda frame: self._painter.answer(frame))
         self._top = widgets.HBox([self._pause, self._stop, self._status])
         self._panels = widgets.Box(
@@ -194,8 +195,6 @@ class Watch:
         """One frame. False when it was the last one."""
         over = self._over()
         try:
-            if self._painter.silent:
-                self._echo.renew()
             t = self.trace.watermark()
             for screen in self.screens if over else self._chosen(t):
                 screen.draw(t, frame, scale=2 if over else 1)
@@ -225,6 +224,7 @@ class Watch:
         label, icon = ("Resume", "play") if self._paused else ("Pause", "pause")
         if self._pause.description != label:
             self._pause.description, self._pause.icon = label, icon
+            listen(self._pause)
         if over and self.run.done:
             self._pause.disabled = self._stop.disabled = True
         if not over and time.monotonic() - self._spoken < WORDS_EVERY:

@@ -41,11 +41,6 @@ class Painter:
         """Whether the thread runs."""
         return self.thread is not None and self.thread.is_alive()
 
-    @property
-    def silent(self) -> bool:
-        """Whether frames were sent and no browser has answered for a while."""
-        return self.frame - self.answered > 1 and time.monotonic() - self._heard > PATIENCE
-
     def start(self) -> None:
         """Begin, or begin again after the thread has ended; nothing if it runs or was closed."""
         with self._lock:

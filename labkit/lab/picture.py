@@ -2,7 +2,7 @@
 
     python -m labkit.lab.picture picture.png
 
-Simulated, so everybody's picture is the same; 64 colours are enough for it and keep the file small.
+Simulated, so everybody's picture is the same; 192 colours are enough for it and keep the file small.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def main(path: str) -> Path:
     chosen = slice(first, first + 18)
     written = save(overview(run.trace, pinned=pinned.trace, arrays=(raw[chosen], labels[chosen], said[chosen])), path)
     if written.suffix == ".png":
-        Image.open(written).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(written, optimize=True)
+        picture = Image.open(written).convert("RGB")
+        picture = picture.quantize(192, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        picture.save(written, optimize=True)
     return written
 
 

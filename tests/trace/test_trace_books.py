@@ -13,7 +13,12 @@ MOONS = lk.Problem("moons", hidden=(4,), batch_size=8, options={"samples": 100})
 
 
 def header(*names, replicated=False):
-    roles = [{"name": n, "kind": n.partition("-")[0], "node": n, "shard": None, "part": None, "data": None} for n in names]
+    kinds = [n.partition("-")[0] for n in names]
+    shards = [int(n[-1]) if kind == "server" else None for n, kind in zip(names, kinds)]
+    roles = [
+        {"name": n, "kind": kind, "node": n, "shard": shard, "part": None, "data": None}
+        for n, kind, shard in zip(names, kinds, shards)
+    ]
     return {"layout": {"roles": roles, "replicated": replicated}, "budget": {}, "messages": []}
 
 

@@ -275,11 +275,15 @@ class SimulatedRun:
         if unless is not None and any(m.__class__ is unless for m in role.inbox):
             return self._give_up(fn)
         if not duration:
+            if work != "server":
+                return self._call(role, fn, args)
+            # An update ends a turn: a run can be stepped, and others come first; but not those whom the update itself woke up.
+            self._sequence += 1
+            entry, place = self._sequence, len(self._ready)
             value = self._call(role, fn, args)
-            if value is not self and work == "server":  # an update ends a turn: a run can be stepped, and others come first
-                self._go_on(role, value)
-                return self
-            return value
+            if value is not self:
+                self._ready.insert(place, (self.now, EARLY, entry, role, value))
+            return self
         start, core = self.now, -1
         cores = self._cores.get(role.node) if self._cores else None
         if cores is not None:

@@ -1,0 +1,173 @@
+"""Imports go one way, heavy packages come in late or not at all, and modules hold no state that changes."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "labkit"
+FILES = sorted(ROOT.rglob("*.py"))
+
+# What each part may import of the others (itself always; `errors` and `knobs` are for everybody).
+BELOW = {
+    "errors": set(),
+    "knobs": set(),
+    "nn": set(),
+    "data": set(),
+    "trace": set(),
+    "problem": {"nn", "data"},
+    "predictor": {"nn", "problem"},
+    "summary": {"trace"},
+    "roles": {"nn", "data", "trace", "problem"},
+    "strategies": {"nn", "data", "trace", "problem", "roles"},
+    "engines": {"nn", "data", "trace", "problem", "roles"},
+    "views": {"trace"},
+}  # fmt: skip
+BELOW["run"] = {"nn", "data", "trace", "problem", "roles", "strategies", "engines", "predictor", "summary"}
+UP = BELOW["run"] | {"run", "views"}
+BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
+
+# The one exception upwards: `Run.watch` and `Run.plot` reach for the lab and the views when they are called.
+EXCEPTIONS = {("run.py", "lab"), ("run.py", "views")}
+
+
+def part(path):
+    inner = path.relative_to(ROOT).parts
+    return inner[0].removesuffix(".py")
+
+
+def imports(path):
+    """(module as an absolute name, line, whether it is at the top of the module) of everything imported in a file."""
+    tree = ast.parse(path.read_text())
+    for parent in ast.walk(tree):
+        for child in ast.iter_child_nodes(parent):
+            child.parent = parent
+    package = ("labkit", *path.relative_to(ROOT).parts[:-1])
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        above, late, typing_only = node, False, False
+        while hasattr(above, "parent"):
+            above = above.parent
+            late |= isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef)
+            typing_only |= isinstance(above, ast.If) and "TYPE_CHECKING" in ast.unparse(above.test)
+        if typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif node.level:
+            base = package[: len(package) - node.level + 1]
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names = [module] if node.module else [f"{module}.{alias.name}" for alias in node.names]
+        else:
+            names = [node.module]
+        for name in names:
+            yield name, node.lineno, not late
+
+
+def test_every_file_belongs_to_a_part():
+    assert {part(path) for path in FILES} <= set(BELOW)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_one_way(path):
+    mine = part(path)
+    for name, line, _ in imports(path):
+        if name.split(".")[0] != "labkit" or name == "labkit":
+            continue
+        other = name.split(".")[1]
+        if other in {mine, "errors", "knobs"} or (path.name, other) in EXCEPTIONS:
+            continue
+        assert other in BELOW[mine], f"{path.relative_to(ROOT)}:{line} imports {name}; {mine} may use {sorted(BELOW[mine])}"
+
+
+HEAVY = {
+    "distributed": {"engines"}, "dask": {"engines", "data"}, "tornado": {"engines"}, "matplotlib": {"views", "lab", "cli"},
+    "ipywidgets": {"lab"}, "IPython": {"lab"}, "PIL": {"views", "lab"}, "click": {"cli"}, "rich": {"cli"}, "pandas": {"trace", "data"},
+    "sklearn": set(), "scipy": set(), "cloudpickle": {"engines"}, "torch": set(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_heavy_packages_stay_where_they_belong(path):
+    for name, line, at_top in imports(path):
+        package = name.split(".")[0]
+        where = f"{path.relative_to(ROOT)}:{line}"
+        if package in HEAVY:
+            assert part(path) in HEAVY[package], f"{where} imports {name}"
+            if package in ("dask", "distributed") and "dask" not in path.relative_to(ROOT).parts:
+                assert not at_top, f"{where} imports {name} at the top: it is imported when it is needed"
+            if package == "pandas":
+                assert not at_top, f"{where} imports {name} at the top, and pandas is optional"
+
+
+@pytest.mark.parametrize(
+    ("code", "never"),
+    [
+        ("import labkit", {"numpy", "distributed", "dask", "matplotlib", "ipywidgets", "click", "pandas"}),
+        ("import labkit as lk; lk.SimulatedCluster, lk.AsyncPS, lk.train, lk.Problem, lk.Budget",
+         {"distributed", "dask", "matplotlib", "ipywidgets", "click", "pandas", "sklearn", "scipy"}),
+        ("import labkit.engines.simulated", {"distributed", "dask", "matplotlib", "ipywidgets"}),
+        ("import labkit as lk; lk.train(lk.Problem('digits'), lk.SyncPS(), lk.SimulatedCluster(workers=2), "
+         "lk.Budget(updates=2)).wait().summary()", {"distributed", "dask", "matplotlib", "ipywidgets", "sklearn", "scipy"}),
+        ("import labkit as lk; lk.DaskCluster(workers=2)", {"matplotlib", "ipywidgets", "sklearn"}),
+    ],
+    ids=["import", "names", "engine", "a run", "a cluster"],
+)  # fmt: skip
+def test_what_is_not_loaded(code, never):
+    script = f"{code}\nimport sys\nprint(' '.join(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=ROOT.parent, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not never & set(done.stdout.split())
+
+
+# state ------------------------------------------------------------------------------------------------------------------
+
+ALLOWED = {
+    ("roles/messages.py", "_FIELDS"),  # a cache of what message classes themselves say
+    ("lab/cells.py", "_open"),  # the registry of open labs: running a cell again closes the lab that it made
+}
+MAKERS = {"dict", "list", "set", "deque", "defaultdict", "Counter", "OrderedDict", "bytearray", "local", "WeakValueDictionary"}
+
+
+def changed_names(tree):
+    """Names that the code of a module changes: stores into, calls a mutating method of, or declares global."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            names.update(node.names)
+        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            root = node.value
+            while isinstance(root, ast.Subscript | ast.Attribute):
+                root = root.value
+            if isinstance(root, ast.Name):
+                names.add(root.id)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+            if node.func.attr in ("add", "append", "update", "pop", "setdefault", "clear", "extend", "remove", "insert", "popitem"):
+                names.add(node.func.value.id)
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_modules_hold_no_state_that_changes(path):
+    tree = ast.parse(path.read_text())
+    changed = changed_names(tree)
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        value = getattr(node, "value", None)
+        mutable = isinstance(value, ast.Dict | ast.List | ast.Set | ast.DictComp | ast.ListComp | ast.SetComp) or (
+            isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in MAKERS
+        )
+        for target in targets:
+            if not isinstance(target, ast.Name) or target.id == "__all__":
+                continue
+            known = (str(path.relative_to(ROOT)), target.id)
+            if known in ALLOWED:
+                continue
+            assert not (target.id in changed and (mutable or isinstance(value, ast.Constant))), (
+                f"{known[0]}:{node.lineno}: {target.id} changes while the program runs"
+            )
