@@ -80,7 +80,9 @@ def test_imports_go_one_way(path):
         other = name.split(".")[1]
         if other in {mine, "errors", "knobs"} or (path.name, other) in EXCEPTIONS:
             continue
-        assert other in BELOW[mine], f"{path.relative_to(ROOT)}:{line} imports {name}; {mine} may use {sorted(BELOW[mine])}"
+        assert other in BELOW[mine], (
+            f"{path.relative_to(ROOT)}:{line} imports {name}; {mine} may use {sorted(BELOW[mine])}"
+        )
 
 
 HEAVY = {
@@ -131,7 +133,19 @@ ALLOWED = {
     ("roles/messages.py", "_FIELDS"),  # a cache of what message classes themselves say
     ("lab/cells.py", "_open"),  # the registry of open labs: running a cell again closes the lab that it made
 }
-MAKERS = {"dict", "list", "set", "deque", "defaultdict", "Counter", "OrderedDict", "bytearray", "local", "WeakValueDictionary"}
+MUTATORS = {"add", "append", "update", "pop", "setdefault", "clear", "extend", "remove", "insert", "popitem"}
+MAKERS = {
+    "dict",
+    "list",
+    "set",
+    "deque",
+    "defaultdict",
+    "Counter",
+    "OrderedDict",
+    "bytearray",
+    "local",
+    "WeakValueDictionary",
+}
 
 
 def changed_names(tree):
@@ -146,9 +160,8 @@ def changed_names(tree):
                 root = root.value
             if isinstance(root, ast.Name):
                 names.add(root.id)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            if node.func.attr in ("add", "append", "update", "pop", "setdefault", "clear", "extend", "remove", "insert", "popitem"):
-                names.add(node.func.value.id)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+            names.update(n.id for n in [node.func.value] if isinstance(n, ast.Name))
     return names
 
 
@@ -157,7 +170,9 @@ def test_modules_hold_no_state_that_changes(path):
     tree = ast.parse(path.read_text())
     changed = changed_names(tree)
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
         value = getattr(node, "value", None)
         mutable = isinstance(value, ast.Dict | ast.List | ast.Set | ast.DictComp | ast.ListComp | ast.SetComp) or (
             isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in MAKERS

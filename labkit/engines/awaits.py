@@ -23,10 +23,10 @@ __all__ = ["check_awaits"]
 
 TRAPS = ("compute", "recv", "sleep")
 POSTS = ("send", "note", "save")
-MUTATORS = frozenset(
-    "add append appendleft clear discard extend fill insert intersection_update pop popitem popleft put remove reverse setdefault "
-    "sort update".split()
-)
+MUTATORS = {
+    "add", "append", "appendleft", "clear", "discard", "extend", "fill", "insert", "pop", "popitem", "popleft", "put", "remove",
+    "reverse", "setdefault", "sort", "update",
+}  # fmt: skip
 CONTAINERS = (MutableSequence, MutableMapping, MutableSet, deque, np.ndarray)
 
 
@@ -83,7 +83,11 @@ class _Method:
 
     def ctx_call(self, node: ast.AST) -> str:
         """`name` if the node is the call `ctx.name(...)`, else ""."""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+        ):
             return node.func.attr if node.func.value.id == self.ctx_name else ""
         return ""
 
@@ -93,7 +97,9 @@ class _Method:
 
 def _awaits(method: _Method) -> Iterator[tuple[Any, str]]:
     awaited = {
-        n.value.id for n in ast.walk(method.tree) if isinstance(n, ast.Await | ast.Return) and isinstance(n.value, ast.Name)
+        n.value.id
+        for n in ast.walk(method.tree)
+        if isinstance(n, ast.Await | ast.Return) and isinstance(n.value, ast.Name)
     }
     for node in ast.walk(method.tree):
         called = method.ctx_call(node)
@@ -133,9 +139,12 @@ def _shared(method: _Method) -> Iterator[tuple[Any, str]]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
             what = _changed(method, node.func, CONTAINERS)
         if what:
-            yield node, (
-                f"changes {what}; roles share nothing but messages, and on a cluster each has its own copy: keep it in a "
-                "variable of the role, or send it."
+            yield (
+                node,
+                (
+                    f"changes {what}; roles share nothing but messages, and on a cluster each has its own copy: keep it in a "
+                    "variable of the role, or send it."
+                ),
             )
 
 

@@ -76,10 +76,12 @@ class Watch:
         self._top = widgets.HBox([self._pause, self._stop, self._status])
         self._panels = widgets.Box(
             [screen.widget for screen in self.screens],
-            layout=widgets.Layout(display="flex", flex_flow="row wrap", width=f"{WIDTH}px", grid_gap="0 16px"),
+            layout=widgets.Layout(
+                display="flex", flex_flow="row wrap", width=f"{WIDTH}px", max_width="100%", grid_gap="0 16px"
+            ),
         )
         parts = [self._top, self._sentence, self._panels, self._exact, self._log]
-        self.box = widgets.VBox(parts, layout=widgets.Layout(width=f"{WIDTH}px"))
+        self.box = widgets.VBox(parts, layout=widgets.Layout(width=f"{WIDTH}px", max_width="100%"))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         self._shown = True

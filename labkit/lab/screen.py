@@ -48,10 +48,10 @@ class Screen:
         width, height = panel.size
         self.title = widgets.HTML(heading(panel.title, ""), layout=widgets.Layout(height="22px", margin="4px 0 0 0"))
         self.image = widgets.Image(
-            value=b"", format="png", layout=widgets.Layout(width=f"{width}px", height=f"{height}px", margin="0")
+            value=b"", format="png", layout=widgets.Layout(width=f"{width}px", max_width="100%", height="auto", margin="0")
         )
         self.widget = widgets.VBox(
-            [self.title, self.image], layout=widgets.Layout(width=f"{width}px", margin="0 0 4px 0")
+            [self.title, self.image], layout=widgets.Layout(width=f"{width}px", max_width="100%", margin="0 0 4px 0")
         )
         self.drawn = -1  # number of the frame in which it was drawn last
         self._key: Any = None

@@ -17,7 +17,7 @@ from ..nn import decay_weights
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, LATE, REASONS, UNKNOWN
 from .gradient import Gradient
-from .messages import Push, Weights
+from .messages import Weights
 
 __all__ = ["Limits", "Shard"]
 

@@ -79,14 +79,15 @@ class Recorder:
     """The rows and counters of one role. `record=False` keeps the counters, drops and evaluations only."""
 
     __slots__ = (
-        "applies", "counters", "drops", "evaluations", "incarnation", "marks", "messages", "norms", "record", "role",
-        "spans",
+        "applies", "counters", "drops", "evaluations", "incarnation", "marks", "messages", "norms", "progress", "record",
+        "role", "spans",
     )  # fmt: skip
 
     spans: Any
     applies: Any
     messages: Any
     drops: Any
+    progress: Any
     norms: Any
     evaluations: Any
 
@@ -98,7 +99,7 @@ class Recorder:
 
     def _fresh(self) -> None:
         for name in INTEGER_TABLES:
-            setattr(self, name, array("q") if self.record or name == "drops" else _Blind())
+            setattr(self, name, array("q") if self.record or name in ("drops", "progress") else _Blind())
         for name in FLOAT_TABLES:
             setattr(self, name, array("d"))
 
@@ -140,6 +141,14 @@ class Recorder:
         """A remark for people: a knob that changed, a note, a fault."""
         self.marks.append({"time": time, "role": self.role, "kind": kind, "text": text, **more})
 
+    def _progress(self, now: int) -> None:
+        """What has been applied so far, by sender: exact where rows of `applies` are left out."""
+        c = self.counters
+        if c.shard >= 0:
+            for sender, (count, _) in c.applied.items():
+                self.progress.extend((now, sender, count))
+            self.progress.extend((now, EVERYONE, c.gradients))
+
     def take(self, until: int, limit: int | None = None, plain: bool = True) -> dict[str, Any]:
         """Empty the buffers into a batch. `until` (ns): the role has nothing more to say about the time before.
 
@@ -147,6 +156,8 @@ class Recorder:
         `skipped`. Drops, evaluations, norms, marks and counters are never left out.
         `plain=False`: the batch stays in this process, so the counters go as they are.
         """
+        if plain:
+            self._progress(until)
         tables: dict[str, bytes] = {}
         skipped: dict[str, int] = {}
         for name, columns in (INTEGER_TABLES | FLOAT_TABLES).items():

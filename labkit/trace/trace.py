@@ -18,13 +18,17 @@ __all__ = ["Table", "Trace"]
 
 
 class Table:
-    """Append-only columns. `table.column("start")` is an array over all rows kept; `spilled` counts the rows that are not."""
+    """Append-only columns. `table.column("start")` is an array over all rows kept.
+
+    `spilled`: rows no longer kept (the oldest half goes when `keep` is reached). `skipped`: rows that were never reported.
+    Arrays that were handed out stay as they are: rows are added behind them, or copied to new memory.
+    """
 
     def __init__(self, name: str, columns: tuple[str, ...], dtype: type, keep: int):
         self.name, self.columns, self.dtype, self.keep = name, ("role", *columns), np.dtype(dtype), keep
         self.spilled = 0
         self.skipped = 0
-        self._chunks: list[np.ndarray] = []
+        self._data = np.empty((0, len(self.columns)), self.dtype)
         self._rows = 0
 
     def __len__(self) -> int:
@@ -33,21 +37,26 @@ class Table:
     def append(self, role: int, raw: bytes) -> None:
         """Add the rows of `role`, given as the raw bytes of its buffer."""
         values = np.frombuffer(raw, self.dtype).reshape(-1, len(self.columns) - 1)
-        chunk = np.empty((len(values), len(self.columns)), self.dtype)
-        chunk[:, 0] = role
-        chunk[:, 1:] = values
-        self._chunks.append(chunk)
-        self._rows += len(chunk)
-        while self._rows > self.keep and len(self._chunks) > 1:
-            oldest = self._chunks.pop(0)
-            self._rows -= len(oldest)
-            self.spilled += len(oldest)
+        if self._rows + len(values) > len(self._data):
+            self._make_room(len(values))
+        added = self._data[self._rows : self._rows + len(values)]
+        added[:, 0] = role
+        added[:, 1:] = values
+        self._rows += len(values)
+
+    def _make_room(self, more: int) -> None:
+        rows = self.rows()
+        if len(rows) + more > self.keep:
+            rows = rows[max(0, len(rows) - self.keep // 2) :]
+            self.spilled += self._rows - len(rows)
+        capacity = max(min(2 * (len(rows) + more), self.keep), len(rows) + more, 64)
+        self._data = np.empty((capacity, len(self.columns)), self.dtype)
+        self._data[: len(rows)] = rows
+        self._rows = len(rows)
 
     def rows(self) -> np.ndarray:
         """All rows kept, shape (rows, columns)."""
-        if len(self._chunks) > 1:
-            self._chunks = [np.concatenate(self._chunks)]
-        return self._chunks[0] if self._chunks else np.empty((0, len(self.columns)), self.dtype)
+        return self._data[: self._rows]
 
     def column(self, name: str) -> np.ndarray:
         """One column over all rows kept."""

@@ -26,6 +26,7 @@ INTEGER_TABLES: dict[str, tuple[str, ...]] = {
     "spans": ("phase", "start", "end", "step"),
     "applies": ("shard", "time", "sender", "step", "count", "samples", "staleness", "version"),
     "messages": ("sender", "kind", "category", "bytes", "sent", "received"),
+    "progress": ("time", "sender", "gradients"),  # gradients of a sender (EVERYONE: of all) applied so far
     "drops": ("shard", "time", "sender", "incarnation", "step", "count", "why"),
 }
 FLOAT_TABLES: dict[str, tuple[str, ...]] = {

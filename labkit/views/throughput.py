@@ -33,7 +33,24 @@ def rates(trace: Trace, t: int, sender: int | None = None) -> tuple[np.ndarray, 
     """(seconds, gradients a second) up to `t` ns, of all workers or of one. With several shards, each gradient counts
     once.
     """
+    when, total = _applied(trace, t, sender)
+    if not len(when):
+        return np.empty(0), np.empty(0)
+    when, total = np.r_[0.0, when / NANO], np.r_[0.0, total]
+    stretch = max(t / NANO / STRETCH, 1e-9)
+    silent = max(stretch, 10 * when[-1] / len(when))  # after this, nothing applied is news, and the curve comes down
+    end = t / NANO if t / NANO - when[-1] > silent else when[-1]
+    x = np.linspace(min(stretch, end) / 2, end, POINTS)
+    length = np.minimum(stretch, x)
+    return x, (np.interp(x, when, total) - np.interp(x - length, when, total)) / length
+
+
+def _applied(trace: Trace, t: int, sender: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """(ns, gradients applied by then), from the rows, or, where rows are missing, from the counts that roles reported."""
     owners = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
+    table = trace.tables["applies"]
+    if table.skipped or table.spilled or not len(table):
+        return _reported(trace, t, owners, EVERYONE if sender is None else sender)
     role, time, who, count = trace.column("applies", "role", "time", "sender", "count")
     mine = np.isin(role, owners) & (time <= t)
     time, who = time[mine], who[mine]
@@ -43,17 +60,18 @@ def rates(trace: Trace, t: int, sender: int | None = None) -> tuple[np.ndarray, 
         share = np.where(everyone, share / max(1, len(trace.role_ids("worker"))), share)
         kept = everyone | (who == sender)
         time, share = time[kept], share[kept]
-    if not len(time):
-        return np.empty(0), np.empty(0)
     when, place = np.unique(time, return_inverse=True)
-    total = np.r_[0.0, np.cumsum(np.bincount(place, share))]
-    when = np.r_[0.0, when / NANO]
-    stretch = max(t / NANO / STRETCH, 1e-9)
-    silent = max(stretch, 10 * when[-1] / len(when))  # after this, nothing applied is news, and the curve comes down
-    end = t / NANO if t / NANO - when[-1] > silent else when[-1]
-    x = np.linspace(min(stretch, end) / 2, end, POINTS)
-    length = np.minimum(stretch, x)
-    return x, (np.interp(x, when, total) - np.interp(x - length, when, total)) / length
+    return when, np.cumsum(np.bincount(place, share)) if len(when) else np.empty(0)
+
+
+def _reported(trace: Trace, t: int, owners: list[int], sender: int) -> tuple[np.ndarray, np.ndarray]:
+    role, time, who, count = trace.column("progress", "role", "time", "sender", "gradients")
+    seen = (who == sender) & (time <= t)
+    curves = [(time[seen & (role == owner)], count[seen & (role == owner)]) for owner in owners]
+    if not all(len(when) for when, _ in curves):
+        return np.empty(0), np.empty(0)
+    when = np.unique(np.concatenate([when for when, _ in curves]))
+    return when, np.mean([np.interp(when, x, y) for x, y in curves], axis=0)
 
 
 def rate_text(value: float) -> str:
@@ -66,7 +84,7 @@ class Throughput(Curves):
 
     name: ClassVar[str] = "throughput"
     title: ClassVar[str] = "Throughput"
-    tables: ClassVar[tuple[str, ...]] = ("applies",)
+    tables: ClassVar[tuple[str, ...]] = ("applies", "progress")
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """The unit, and what the dashed line is."""

@@ -16,7 +16,9 @@ ARRAYS = (
 )  # fmt: skip
 PARCELS = (
     Parcel(),
-    Parcel(-(2**63), 1e-300, "zwei Wörter\0 und ein Nullbyte", True, None, (1, 2.5, "x", (None, False, ())), np.arange(3)),
+    Parcel(
+        -(2**63), 1e-300, "zwei Wörter\0 und ein Nullbyte", True, None, (1, 2.5, "x", (None, False, ())), np.arange(3)
+    ),
     Parcel(2**63 - 1, float("inf"), "", False, None, (np.arange(4.0), (np.zeros(0), "in")), None),
     *(Parcel(array=array) for array in ARRAYS),
     Parcel("text in a field called number", 1, 2.0, "yes", 3, 4, 5),
@@ -165,7 +167,10 @@ def test_timeouts_sleep_and_now(engine):
     run = engine.wait(QUADRATIC, Patience(), lk.Budget(seconds=60))
     noted = {mark["text"]: mark["numbers"] for mark in run.trace.marks if mark["kind"] == "note"}
     if engine.simulated:
-        assert noted == {"waits": {"polled": 0.0, "slept": 0.0}, "sleeps": {"polled": 0.0, "slept": pytest.approx(0.02)}}
+        assert noted == {
+            "waits": {"polled": 0.0, "slept": 0.0},
+            "sleeps": {"polled": 0.0, "slept": pytest.approx(0.02)},
+        }
         assert run.summary()["seconds"] == pytest.approx(0.07)
     assert noted["waits"]["polled"] < 0.05
     assert noted["sleeps"]["slept"] < 1

@@ -24,7 +24,9 @@ def shares(problem, workers):
     data = problem.dataset
     parts = problem.partition.split(data.y_train, workers, problem.seed)
     return [
-        Batches(data.x_train[rows], data.y_train[rows], problem.batch_size, stream(problem.seed, "worker", i, "batches"))
+        Batches(
+            data.x_train[rows], data.y_train[rows], problem.batch_size, stream(problem.seed, "worker", i, "batches")
+        )
         for i, rows in enumerate(parts)
     ]
 
@@ -79,7 +81,9 @@ def test_a3_conservation_of_staleness(engine, servers, fused):
     """Counted from who read and who was served; no assumption about time."""
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
     strategy = lk.AsyncPS(learning_rate=0.01, fused=fused)
-    run = engine.wait(problem, strategy, lk.Budget(updates=300), 4, servers, slow={"worker-1": 4.0}, time=lk.LogNormal(0.01, 0.8))
+    run = engine.wait(
+        problem, strategy, lk.Budget(updates=300), 4, servers, slow={"worker-1": 4.0}, time=lk.LogNormal(0.01, 0.8)
+    )
     assert run.trace.tables["applies"].skipped == 0  # at this pace every row is kept
     for shard in range(servers):
         left, right = measures.staleness_identity(run.trace, shard)
@@ -87,12 +91,16 @@ def test_a3_conservation_of_staleness(engine, servers, fused):
         role, stale, sender, version = run.trace.column("applies", "role", "staleness", "sender", "version")
         mine = role == shard
         assert left == stale[mine].sum()
-        if fused:  # a worker reads right after its own update, so its next gradient is as stale as there were updates between
+        if (
+            fused
+        ):  # a worker reads right after its own update, so its next gradient is as stale as there were updates between
             last = dict.fromkeys(run.trace.role_ids("worker"), 0)
             for s, who, v in zip(stale[mine].tolist(), sender[mine].tolist(), version[mine].tolist()):
                 assert s == v - 1 - last[who] or last[who] == 0  # the first read may come after others' updates
                 last[who] = v
-            assert stale[mine].mean() == pytest.approx(3, abs=0.15) or not engine.simulated  # processes start one after the other
+            assert (
+                stale[mine].mean() == pytest.approx(3, abs=0.15) or not engine.simulated
+            )  # processes start one after the other
         else:
             assert stale[mine].mean() < 3
 

@@ -112,6 +112,8 @@ def test_a8_stable_and_calm_up_to_the_theorists_bounds(workers):
 def test_a8_eight_workers_at_020_and_022():
     def loss(rate):
         strategy = lk.AsyncPS(learning_rate=rate)
-        return lk.train(bowl(), strategy, lk.SimulatedCluster(workers=8), lk.Budget(updates=2000)).wait().summary()["loss"]
+        return (
+            lk.train(bowl(), strategy, lk.SimulatedCluster(workers=8), lk.Budget(updates=2000)).wait().summary()["loss"]
+        )
 
     assert loss(0.20) < 1e-4 < 1e4 < loss(0.22)

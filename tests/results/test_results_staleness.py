@@ -58,7 +58,9 @@ def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
     )
     for shard in range(servers):
         stale, sender, version, _ = applies(trace, shard)
-        last = dict.fromkeys(trace.role_ids("worker"), 0)  # what each worker has read: first version 0, then its own update's
+        last = dict.fromkeys(
+            trace.role_ids("worker"), 0
+        )  # what each worker has read: first version 0, then its own update's
         for s, who, v in zip(stale.tolist(), sender.tolist(), version.tolist()):
             assert s == v - 1 - last[who]
             last[who] = v
@@ -67,7 +69,10 @@ def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
         left, right = measures.staleness_identity(trace, shard)
         assert left == right == int(stale.sum())
         assert stale.mean() == pytest.approx(workers - 1, abs=0.01 if updates == 100_000 else 0.1)
-        slowest, fastest = Counter(sender.tolist())[trace.roles.index("worker-3")], Counter(sender.tolist()).most_common(1)[0][1]
+        slowest, fastest = (
+            Counter(sender.tolist())[trace.roles.index("worker-3")],
+            Counter(sender.tolist()).most_common(1)[0][1],
+        )
         assert fastest > 2 * slowest  # the law was applied at all
     assert measures.staleness(trace)["mean"] == pytest.approx(workers - 1, abs=0.1)
     assert ledger(trace)["closes"]

@@ -40,7 +40,9 @@ class Wrong(lk.AsyncPS):
         await ctx.compute(model.gradient, lk.pull(ctx), None)  # here: `lk.pull(...)` is never awaited
 
     async def collective(self, ctx, values):
-        lk.all_reduce(ctx, values)  # here: `lk.all_reduce(...)` is never awaited, so it does nothing: write `await lk.all
+        lk.all_reduce(
+            ctx, values
+        )  # here: `lk.all_reduce(...)` is never awaited, so it does nothing: write `await lk.all
 
     async def barrier(self, ctx):
         for _ in range(3):
@@ -149,7 +151,9 @@ def test_what_is_right_is_left_alone():
 
 def test_labkits_own_strategies_are_right_too():
     for strategy in (lk.AsyncPS, lk.SyncPS, lk.RingAllReduce):
-        foreign = type("Copy", (lk.Strategy,), {k: v for k, v in vars(strategy).items() if inspect.isfunction(v) and k[0] != "_"})
+        foreign = type(
+            "Copy", (lk.Strategy,), {k: v for k, v in vars(strategy).items() if inspect.isfunction(v) and k[0] != "_"}
+        )
         assert foreign.__module__ != strategy.__module__
         check_awaits(foreign())
 

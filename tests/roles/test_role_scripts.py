@@ -18,7 +18,7 @@ class Sheet(Context):
     """A context that writes down what was posted."""
 
     def __init__(self, name="server-0", clock=0.0, **peers):
-        super().__init__(name, name.partition("-")[0], 0, 0, peers, lambda rng: iter("batch %d" % i for i in range(10**6)))
+        super().__init__(name, name.partition("-")[0], 0, 0, peers, lambda rng: (f"batch {i}" for i in range(10**6)))
         self.sent: list[tuple[str, Any]] = []
         self.kept: list[Any] = []
         self.clock = clock
@@ -148,7 +148,14 @@ def test_worker_pulls_computes_and_pushes_what_it_computed_on(strategy):
     assert batch == "batch 0"
     assert worker.send(fn(read, batch)) == wait
     (to0, first), (to1, second) = ctx.posted()
-    assert (to0, first.values.tolist(), first.step, first.generation, first.version, first.samples) == ("server-0", [2, 4], 0, 1, 5, 8)
+    assert (to0, first.values.tolist(), first.step, first.generation, first.version, first.samples) == (
+        "server-0",
+        [2, 4],
+        0,
+        1,
+        5,
+        8,
+    )
     assert (to1, second.values.tolist(), second.step, second.generation, second.version) == ("server-1", [6], 0, 0, 7)
     worker.send(weights([1.0, 2.0], 0, version=6, generation=1))
     work = worker.send(weights([3.0], 1, version=8))
@@ -174,7 +181,13 @@ def test_worker_of_a_ring():
     assert (chunk.values.tolist(), chunk.part) == ([14.0], 1)
     work = worker.send(said(lk.Chunk, "worker-0", np.array([7.0]), 2, 0))  # the finished part 0
     gradient, rate = work[2]
-    assert (gradient.values.tolist(), gradient.count, gradient.samples, gradient.everyone, rate) == ([3.5, 7.0], 2, 16, True, 0.5)
+    assert (gradient.values.tolist(), gradient.count, gradient.samples, gradient.everyone, rate) == (
+        [3.5, 7.0],
+        2,
+        16,
+        True,
+        0.5,
+    )
 
 
 # the chief -------------------------------------------------------------------------------------------------------------
@@ -195,7 +208,17 @@ class Loss:
 
 
 def judge(budget, owners=("server-0",), limits=None):
-    return Judge(Loss(), np.zeros(1), np.zeros(1), budget, limits or Limits(budget.updates), owners, len(owners), Book(), lambda: 0)
+    return Judge(
+        Loss(),
+        np.zeros(1),
+        np.zeros(1),
+        budget,
+        limits or Limits(budget.updates),
+        owners,
+        len(owners),
+        Book(),
+        lambda: 0,
+    )
 
 
 def snapshot(loss, accuracy, version=10, shard=0, final=False, values=None):

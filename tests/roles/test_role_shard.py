@@ -78,7 +78,10 @@ def test_the_update_after_the_last_is_refused_and_booked():
     for step in range(4):
         assert shard.apply(push("worker-0", step), 0.1) == (step < 2)
     assert shard.version == 2
-    assert [(row[4], REASONS[row[6]]) for row in rows(recorder, "drops", 7)] == [(2, "after the end"), (3, "after the end")]
+    assert [(row[4], REASONS[row[6]]) for row in rows(recorder, "drops", 7)] == [
+        (2, "after the end"),
+        (3, "after the end"),
+    ]
     assert seen == [2]  # the chief hears of the last update, whatever eval_every is
 
 

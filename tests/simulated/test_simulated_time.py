@@ -1,6 +1,7 @@
 """Virtual time: exact, repeatable, queues for cores, cut-through networks, moved by hand and replayed."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -95,7 +96,9 @@ def work(trace):
     """[(role, start, end) in ms] of all work, in the order in which it began."""
     phase, role, start, end = trace.column("spans", "phase", "role", "start", "end")
     busy = np.isin(phase, (0, 2))
-    return sorted((int(s) // 10**6, int(e) // 10**6, trace.roles[r]) for s, e, r in zip(start[busy], end[busy], role[busy]))
+    return sorted(
+        (int(s) // 10**6, int(e) // 10**6, trace.roles[r]) for s, e, r in zip(start[busy], end[busy], role[busy])
+    )
 
 
 def test_roles_on_one_node_queue_for_its_core():
@@ -108,7 +111,7 @@ def test_roles_on_one_node_queue_for_its_core():
         (32, 42, "worker-0") if work(trace)[4][2] == "worker-0" else (32, 34, "server-0"),
     ]  # fmt: skip
     busy = work(trace)
-    assert all(before[1] <= after[0] for before, after in zip(busy, busy[1:]))  # one core: never two at once
+    assert all(before[1] <= after[0] for before, after in pairwise(busy))  # one core: never two at once
 
 
 def test_more_cores_more_at_once():
@@ -248,7 +251,9 @@ def test_a_run_is_repeated_from_the_log_of_its_commands():
     cluster = lk.SimulatedCluster(workers=4, compute=0.01, slow={"worker-3": 1.5})
     strategy = lk.AsyncPS(learning_rate=0.1)
     plan = make_plan(MOONS, strategy, cluster, lk.Budget(updates=10_000), None, True)
-    first = lk.train(MOONS, strategy, cluster, lk.Budget(updates=10_000), faults=[lk.Slow("worker-0", 2, at=0.02, until=0.05)])
+    first = lk.train(
+        MOONS, strategy, cluster, lk.Budget(updates=10_000), faults=[lk.Slow("worker-0", 2, at=0.02, until=0.05)]
+    )
     first.advance(0.03)
     first.slow("worker-2", 3)
     first.step().step()  # now it stands in the middle of an instant

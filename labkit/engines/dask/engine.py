@@ -26,6 +26,7 @@ __all__ = ["DaskRun"]
 
 SILENCE_S = 8.0  # a role that has not even sent a beat for so long is lost
 LISTEN_S = 0.25
+KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory flat
 ABSENT_S = 2.0  # this process itself was not running for so long (suspended, starved): nobody's silence counts
 STILL_NS = 200_000_000  # a deadlock: nobody has moved in the same time for so long, by clocks that may differ a little
 
@@ -35,7 +36,7 @@ class DaskRun:
 
     def __init__(self, plan: Plan, cluster: Any, supervisor: Supervisor, commands: Any, checkpoint: Any, began: float):
         self.plan, self.cluster, self.supervisor, self._began = plan, cluster, supervisor, began
-        self.trace = Trace(plan.header(cluster))
+        self.trace = Trace(plan.header(cluster), keep=KEEP_ROWS)
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
         self.parameters: np.ndarray | None = None

@@ -7,6 +7,7 @@ reads the machine's clock and nothing iterates over a set: the same plan and com
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import deque
 from heapq import heappop, heappush
@@ -472,10 +473,8 @@ class SimulatedRun:
         if self._folder is not None and self.chief.state is not None:
             write_state(self._folder, self.chief.name, self.chief.state)
         for role in self.roles:
-            try:
+            with contextlib.suppress(Exception):  # a role that goes on after it was told to end: nobody drives it any more
                 role.coroutine.close()
-            except Exception:  # a role that goes on after it was told to end: nobody drives it any more
-                pass
 
     def _in_flight(self) -> list[list[int]]:
         """Every gradient on a wire, in an inbox or handed over in this instant: [shard, sender, incarnation, step, count]."""
