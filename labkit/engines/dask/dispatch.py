@@ -1,8 +1,8 @@
 """Events of a cluster, sorted by run: one subscription per client, however many runs it has.
 
 A Dask client has one handler a topic, and the scheduler sends every event of a topic to every subscriber. So there is one fixed
-topic for all runs, and one `Dispatcher` on each client; it also hears of workers that are lost (topic `all`). It unsubscribes
-when the last run is over, before the client closes.
+topic for all runs, and one `Dispatcher` on each client; it also hears of workers that are lost (topic `all`; a handler that was there
+before is called as well, and put back). It unsubscribes when the last run is over, before the client closes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ class Dispatcher:
         self.client = client
         self.queues: dict[str, SimpleQueue[dict[str, Any]]] = {}
         self.lock = threading.Lock()
+        self._before: Any = None  # the user's own handler of the topic that we listen to
 
     def open(self, run: str) -> SimpleQueue[dict[str, Any]]:
         """From now on the events of `run` come into this queue."""
         with self.lock:
             if not self.queues:
+                before = getattr(self.client, "_event_handlers", {}).get(LOST)
+                self._before = None if before == self._on_membership else before
                 self.client.subscribe_topic(TOPIC, self._on_report)
                 self.client.subscribe_topic(LOST, self._on_membership)
             queue: SimpleQueue[dict[str, Any]] = SimpleQueue()
@@ -42,19 +45,23 @@ class Dispatcher:
         """Nobody listens for `run` any more."""
         with self.lock:
             if self.queues.pop(run, None) is not None and not self.queues and self.client.status == "running":
-                for topic in (TOPIC, LOST):
-                    self.client.unsubscribe_topic(topic)
+                self.client.unsubscribe_topic(TOPIC)
+                if self._before is None:
+                    self.client.unsubscribe_topic(LOST)
+                else:
+                    self.client.subscribe_topic(LOST, self._before)
 
     def _on_report(self, event: tuple[float, Any]) -> None:
         queue = self.queues.get(event[1].get("run", ""))
         if queue is not None:
             queue.put(event[1])
 
-    def _on_membership(self, event: tuple[float, Any]) -> None:
+    def _on_membership(self, event: tuple[float, Any]) -> Any:
         message = event[1]
         if isinstance(message, dict) and message.get("action") == "remove-worker":
             for queue in list(self.queues.values()):
                 queue.put({"what": "worker lost", "worker": message["worker"]})
+        return None if self._before is None else self._before(event)
 
 
 def dispatcher_of(client: Client) -> Dispatcher:

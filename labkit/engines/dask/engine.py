@@ -124,6 +124,8 @@ class DaskRun:
         if what == "worker lost" and event["worker"] in self.supervisor.where.values():
             names = self.supervisor.roles_on(event["worker"])
             return self._lost(names.split(", "), f"the process of {names} ended unexpectedly")
+        if what == "task failed" and event["status"] == "cancelled":
+            return self._lost(self.plan.role_ids, self._why_cancelled())
         if what == "task failed":
             return self._lost([role], f"{role} failed: {self.supervisor.why_failed(role)}")
         if what == "stepped":
@@ -160,11 +162,16 @@ class DaskRun:
         if self._stop_reason is not None and now > self._stop_deadline:
             return self._stop_reason, "the chief did not answer, so there is no last evaluation"
         if self.supervisor.client.status != "running":
-            return self._lost(self.plan.role_ids, "the connection to the Dask scheduler is gone")
+            return self._lost(self.plan.role_ids, self._why_cancelled())
         silent = [role for role, heard in self._heard.items() if now - heard > SILENCE_S]
         if silent:
             return self._lost(silent, f"{', '.join(silent)} did not answer for {SILENCE_S:g} s (frozen, or cut off)")
         return None
+
+    def _why_cancelled(self) -> str:
+        if self.supervisor.client.status != "running":
+            return "the connection to the Dask scheduler is gone"
+        return "Dask cancelled its tasks (was the cluster restarted?)"
 
     def _lost(self, roles: Iterable[str], what: str) -> tuple[str, str]:
         self._lost_roles.update(roles)

@@ -1,0 +1,49 @@
+"""Notebooks are thin and clean: short cells, no stored outputs but those that nbval compares, no widget state."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").rglob("*.ipynb"))
+
+
+def code_cells(path):
+    return [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
+def test_there_is_a_notebook_to_start_with():
+    assert "00_start_here.ipynb" in [path.name for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+class TestNotebook:
+    def test_no_widget_state(self, path):
+        assert "widgets" not in json.loads(path.read_text())["metadata"]  # some viewers refuse the whole file over it
+
+    def test_no_cell_over_ten_lines(self, path):
+        assert max(len(source(cell).splitlines()) for cell in code_cells(path)) <= 10
+
+    def test_outputs_are_stored_only_where_they_are_compared(self, path):
+        for cell in code_cells(path):
+            ignored = "nbval-ignore-output" in cell["metadata"].get("tags", [])
+            if ignored:
+                assert not cell["outputs"]
+            if cell["outputs"]:
+                assert cell["execution_count"] is not None  # else nbval compares nothing, without a word
+            assert "NBVAL_" not in source(cell)  # a comment would beat the tags
+
+    def test_what_is_compared_is_plain_text_without_fractions(self, path):
+        for cell in code_cells(path):
+            for output in cell["outputs"]:
+                assert output["output_type"] == "stream"
+                assert "." not in "".join(output["text"])  # whole numbers are the same on every machine
+
+    def test_a_cell_that_prints_is_compared_or_says_that_it_is_not(self, path):
+        for cell in code_cells(path):
+            if "print(" in source(cell) and "nbval-ignore-output" not in cell["metadata"].get("tags", []):
+                assert cell["outputs"]
