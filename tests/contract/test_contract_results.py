@@ -82,7 +82,7 @@ def test_a3_conservation_of_staleness(engine, servers, fused):
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
     strategy = lk.AsyncPS(learning_rate=0.01, fused=fused)
     run = engine.wait(
-        problem, strategy, lk.Budget(updates=300), 4, servers, slow={"worker-1": 4.0}, time=lk.LogNormal(0.01, 0.8)
+        problem, strategy, lk.Budget(updates=160), 4, servers, slow={"worker-1": 4.0}, time=lk.LogNormal(0.01, 0.8)
     )
     assert run.trace.tables["applies"].skipped == 0  # at this pace every row is kept
     for shard in range(servers):
@@ -99,7 +99,7 @@ def test_a3_conservation_of_staleness(engine, servers, fused):
                 assert s == v - 1 - last[who] or last[who] == 0  # the first read may come after others' updates
                 last[who] = v
             assert (
-                stale[mine].mean() == pytest.approx(3, abs=0.15) or not engine.simulated
+                stale[mine].mean() == pytest.approx(3, abs=0.2) or not engine.simulated
             )  # processes start one after the other
         else:
             assert stale[mine].mean() < 3
@@ -108,7 +108,7 @@ def test_a3_conservation_of_staleness(engine, servers, fused):
 def test_a7_response_time_law(engine):
     """N / throughput = mean cycle of a worker: updates as the server saw them, cycles as the workers' own clocks saw them."""
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
-    run = engine.wait(problem, lk.AsyncPS(learning_rate=0.01), lk.Budget(updates=800), 4, time=lk.Uniform(0.001, 0.007))
+    run = engine.wait(problem, lk.AsyncPS(learning_rate=0.01), lk.Budget(updates=480), 4, time=lk.Uniform(0.001, 0.007))
     role, phase, start, step = run.trace.column("spans", "role", "phase", "start", "step")
     spent = steps = 0
     for worker in run.trace.role_ids("worker"):

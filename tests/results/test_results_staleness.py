@@ -28,7 +28,7 @@ def applies(trace, shard_role=0):
     return stale[mine], sender[mine], version[mine], time[mine]
 
 
-@pytest.mark.parametrize(("workers", "rounds"), [(1, 5), (8, 6), (10_000, 2)])
+@pytest.mark.parametrize(("workers", "rounds"), [(1, 5), (8, 6), pytest.param(10_000, 2, marks=pytest.mark.slow)])
 def test_a1_equal_workers_fused(workers, rounds):
     stale = applies(run(workers, workers * rounds))[0]
     assert stale[:workers].tolist() == list(range(workers))

@@ -20,6 +20,12 @@ def test_the_model_has_the_size_of_the_example():
     assert MODEL.objective().start(0).nbytes == M
 
 
+def test_timing_only_has_the_bytes_of_the_real_thing():
+    for problem in (lk.Problem("moons"), lk.Problem("moons", dtype="float64")):
+        null = lk.Problem("moons", dtype=problem.dtype, timing_only=True).objective().start(0)
+        assert (null.nbytes, null.dtype) == (problem.objective().start(0).nbytes, problem.dtype)
+
+
 def test_t1_ring_time_and_bytes():
     """2(N-1)/N M bytes a worker and step; 2(N-1) latency + 2(N-1)/N M / bandwidth = 56.7 ms."""
     trace = run(lk.RingAllReduce(), 3)

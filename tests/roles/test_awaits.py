@@ -40,9 +40,7 @@ class Wrong(lk.AsyncPS):
         await ctx.compute(model.gradient, lk.pull(ctx), None)  # here: `lk.pull(...)` is never awaited
 
     async def collective(self, ctx, values):
-        lk.all_reduce(
-            ctx, values
-        )  # here: `lk.all_reduce(...)` is never awaited, so it does nothing: write `await lk.all
+        lk.all_reduce(ctx, values)  # here: `lk.all_reduce(...)` is never awaited, so it does nothing
 
     async def barrier(self, ctx):
         for _ in range(3):

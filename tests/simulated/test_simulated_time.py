@@ -72,6 +72,7 @@ def test_one_more_worker_changes_nobody_elses_batches_and_times(strategy):
     assert len(three["worker-2"][0]) == 30
 
 
+@pytest.mark.slow
 def test_ten_thousand_workers():
     run = lk.train(
         TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=10_000, compute=lk.Exponential(1.0)), lk.Budget(updates=300)
