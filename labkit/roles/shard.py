@@ -59,6 +59,7 @@ class Shard:
         self.counts_only = values.strides == (0,)
         self.state = {} if self.counts_only else optimizer.state(len(values), values.dtype)
         self._last: dict[tuple[str, int], int] = {}  # (sender, incarnation) -> last step applied: once only
+        self._seen_at_start = False
         self._dropped: dict[tuple[str, int], set[int]] = {}  # the same -> steps dropped since
         self._sum = values if self.counts_only else np.empty_like(values)
         recorder.counters.shard = index
@@ -95,6 +96,12 @@ class Shard:
     def drop(self, gradient: Any, why: str = "late") -> None:
         """Say that `gradient` will never be applied here: "late", "cancelled", "refused"."""
         self._drop(gradient, REASONS.index(why) if why in REASONS else LATE)
+
+    def first_look(self) -> bool:
+        """Whether the chief looks for the first time, before the first update: then it is shown the start."""
+        first = self.eval_every > 0 and self.version == 0 and not self._seen_at_start
+        self._seen_at_start = True
+        return first
 
     # what it means -----------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,14 @@
 """The ledger: where every gradient went.
 
-Each gradient - one (sender, incarnation, step) - is exactly one of: applied (on all shards), partly applied (on some), dropped (and why),
-lost with a node, rolled back by a restore, or in flight. In flight is counted: gradients found on the links and in the inboxes
-when the run ended, taken by a server that had not yet applied them, or still in the hands of the worker that computed them. If the
-counts do not add up to what was computed, the ledger does not close, and says how many are missing.
+Each gradient - one (sender, incarnation, step) - is exactly one of: applied (on all shards), partly applied (on some),
+dropped (and why), lost with a node, rolled back by a restore, or in flight. In flight is counted: gradients found on
+the links and in the inboxes when the run ended, taken by a server that had not yet applied them, or still in the hands
+of the worker that computed them. If the counts do not add up to what was computed, the ledger does not close, and says
+how many are missing.
 
-A role that was lost has left no last report. What it had computed is what it said, or what others saw of it if that is more; and what
-cannot be accounted for because of it - its own gradients, and those on their way to its shard - is lost with it.
+A role that was lost has left no last report. What it had computed is what it said, or what others saw of it if that is
+more; and what cannot be accounted for because of it - its own gradients, and those on their way to its shard - is lost
+with it.
 """
 
 from __future__ import annotations

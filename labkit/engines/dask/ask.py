@@ -1,5 +1,5 @@
-"""Asking others with a limit: `Client.run` waits for all workers, and for a frozen one for ever; `Client` itself waits for ever for
-whoever accepts a connection and then says nothing."""
+"""Asking others with a limit: `Client.run` waits for all workers, and for a frozen one for ever; `Client` itself waits
+for ever for whoever accepts a connection and then says nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def ask(
 ) -> dict[str, Any]:  # fmt: skip
     """{address: what `fn(*arguments(address))` returned there}, asked at the same time.
 
-    An exception stands for its answer where it failed: `TimeoutError` if nobody answered within `limit` seconds. Never raises.
+    An exception stands for its answer where it failed: `TimeoutError` if nobody answered within `limit` seconds. Never
+    raises.
     """
     asked = list(addresses)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import atexit
+import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +119,7 @@ class Backend:
                 awake.append(address)
         return awake
 
-    # our own -----------------------------------------------------------------------------------------------------------
+    # our own ----------------------------------------------------------------------------------------------------------
 
     def _start(self, nodes: int) -> None:
         line = guard_line()
@@ -135,7 +139,7 @@ class Backend:
             "distributed.logging.distributed": "error",
         }
         try:
-            with dask.config.set(settings | _quick_start()):
+            with dask.config.set(settings | _quick_start()), _deaf_to_interrupts():
                 self._cluster = LocalCluster(
                     n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", memory_limit=0,
                     silence_logs=50, host="127.0.0.1",
@@ -156,7 +160,7 @@ class Backend:
         except Exception as error:
             raise ClusterError(f"The local cluster did not grow to {nodes} processes within {START_S:g} s.") from error
 
-    # given -------------------------------------------------------------------------------------------------------------
+    # given ------------------------------------------------------------------------------------------------------------
 
     def _reach(self) -> None:
         assert isinstance(self._target, str)
@@ -179,7 +183,7 @@ class Backend:
             return []
         return sorted(client.scheduler_info(n_workers=-1)["workers"])
 
-    # the end -----------------------------------------------------------------------------------------------------------
+    # the end ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the runs, then what is ours. Safe to call twice, from anywhere."""
@@ -220,7 +224,8 @@ def _check(address: str, answer: Any) -> None:
 
 
 def _quick_start() -> dict[str, str]:
-    """On Linux, processes are forked from one that has already imported everything: 6 of them in 1.7 s instead of 3.0 s.
+    """On Linux, processes are forked from one that has already imported everything: 6 of them in 1.7 s instead of 3.0
+    s.
 
     (`python -m benchmarks --only startup`.) Elsewhere forking is not safe, and each process imports for itself.
     """
@@ -233,11 +238,30 @@ def _quick_start() -> dict[str, str]:
     return method
 
 
-def guard_line() -> str | None:
-    """`file:line` of the main script's statement that is running now, if it is not under an `if __name__ == "__main__"`.
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Threads that are started here, and all processes that they start, never get SIGINT.
 
-    Processes are spawned: each imports the main script again, and would start processes itself. None for notebooks, modules, the
-    interactive prompt, and guarded scripts.
+    Ctrl-C, and a notebook's interrupt, go to the whole process group, and the workers must be there to end the run in
+    order. This process hears of it when the start is over.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # whichever thread starts that one hears signals again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def guard_line() -> str | None:
+    """`file:line` of the main script's statement that is running now, if it is not under an `if __name__ ==
+    "__main__"`.
+
+    Processes are spawned: each imports the main script again, and would start processes itself. None for notebooks,
+    modules, the interactive prompt, and guarded scripts.
     """
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if path is None or not os.path.exists(path):

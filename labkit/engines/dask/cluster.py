@@ -1,7 +1,8 @@
 """A cluster of Dask processes: one of our own on this machine, or any running scheduler.
 
-`DaskCluster` is a value with a backend behind it: the processes are started when the first run needs them, are shared by all runs and
-all `resized` views, grow when a run needs more, and end with `close()`, with the `with` block, or with the program.
+`DaskCluster` is a value with a backend behind it: the processes are started when the first run needs them, are shared
+by all runs and all `resized` views, grow when a run needs more, and end with `close()`, with the `with` block, or with
+the program.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 from ...errors import BadInput
 from ...knobs import check_knob, knob, knobs_of
+from ..checkpoints import check_folder
 from ..laws import as_law
+from ..parts import check_factor, find_role
 from .backend import Backend
 
 __all__ = ["DaskCluster"]
@@ -36,9 +39,10 @@ class _Shape:
 class DaskCluster:
     """Runs a strategy for real: one process per node of its layout.
 
-    `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a `distributed.Client`.
-    `pace`: a law of time for gradients (or seconds): work is really done, then slept until the drawn duration has passed; None: full speed.
-    `server_time`: the same for server work. `slow`: {role: factor}. `servers=None`: what the strategy needs. `record=False`: counters only.
+    `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a
+    `distributed.Client`. `pace`: a law of time for gradients (or seconds): work is really done, then slept until the
+    drawn duration has passed; None: full speed. `server_time`: the same for server work. `slow`: {role: factor}.
+    `servers=None`: what the strategy needs. `record=False`: counters only.
     """
 
     engine = "dask"
@@ -104,9 +108,13 @@ class DaskCluster:
         from .supervisor import Supervisor
 
         began = time.monotonic()
+        folder = check_folder(checkpoint)  # what can be refused is refused before anything starts
+        for role, factor in self.slow.items():
+            find_role(role, plan.role_ids)
+            check_factor(factor)
         workers = self._backend.addresses(len(plan.layout.nodes))
         supervisor = Supervisor(self._backend.client(), plan, workers, self._backend.usage)
-        return DaskRun(plan, self, supervisor, commands, checkpoint, began)
+        return DaskRun(plan, self, supervisor, commands, folder if checkpoint is not False else False, began)
 
     def close(self) -> None:
         """End the processes, if they are ours. Runs on them end first."""

@@ -1,8 +1,9 @@
 """Events of a cluster, sorted by run: one subscription per client, however many runs it has.
 
-A Dask client has one handler a topic, and the scheduler sends every event of a topic to every subscriber. So there is one fixed
-topic for all runs, and one `Dispatcher` on each client; it also hears of workers that are lost (topic `all`; a handler that was there
-before is called as well, and put back). It unsubscribes when the last run is over, before the client closes.
+A Dask client has one handler a topic, and the scheduler sends every event of a topic to every subscriber. So there is
+one fixed topic for all runs, and one `Dispatcher` on each client; it also hears of workers that are lost (topic `all`;
+a handler that was there before is called as well, and put back). It unsubscribes when the last run is over, before the
+client closes.
 """
 
 from __future__ import annotations

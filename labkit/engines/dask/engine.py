@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import ClusterError, Deadlock, LabkitError
 from ...trace.trace import Trace
 from ...trace.vocabulary import seconds
-from ..checkpoints import check_folder, fingerprint
+from ..checkpoints import fingerprint
 from ..drive import deadlock_text, render_failure
 from ..parts import Plan, check_factor, find_role
 from .supervisor import Supervisor
@@ -59,9 +59,8 @@ class DaskRun:
         """Where roles keep their checkpoints: a given folder, none, or one that goes when this run is forgotten."""
         if checkpoint is False:
             return None
-        folder = check_folder(checkpoint)
-        if folder is not None:
-            return str(folder.absolute())
+        if checkpoint is not None:
+            return str(checkpoint.absolute())
         temporary = tempfile.mkdtemp(prefix="labkit-")
         weakref.finalize(self, shutil.rmtree, temporary, True)
         return temporary
@@ -73,9 +72,6 @@ class DaskRun:
             "factors": dict(cluster.slow),
         }  # fmt: skip
         try:
-            for role, factor in cluster.slow.items():
-                find_role(role, self.plan.role_ids)
-                check_factor(factor)
             self.supervisor.start(settings)
         except BaseException:
             self.supervisor.abandon()
@@ -88,7 +84,7 @@ class DaskRun:
         self._thread = threading.Thread(target=self._listen, name=f"labkit-run-{self.supervisor.run}", daemon=True)
         self._thread.start()
 
-    # the listening thread ----------------------------------------------------------------------------------------------
+    # the listening thread ---------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         stopped_by, why = "error", ""
@@ -179,10 +175,11 @@ class DaskRun:
         return "error", str(self.error)
 
     def _check_deadlock(self, event: dict[str, Any]) -> tuple[str, str] | None:
-        """Whether all roles wait without a limit, have not moved in the same stretch of time, and no message is under way.
+        """Whether all roles wait without a limit, have not moved in the same stretch of time, and no message is under
+        way.
 
-        Each role says when it was seen; only an instant that lies in everybody's stretch is a state of the whole run. A role whose
-        last word is old may have gone on since, and so may those that it has written to.
+        Each role says when it was seen; only an instant that lies in everybody's stretch is a state of the whole run. A
+        role whose last word is old may have gone on since, and so may those that it has written to.
         """
         role, now = event["role"], event["batch"]["until"]
         state = (event["waiting"], event["only"], event["sent"], event["received"])
@@ -243,7 +240,7 @@ class DaskRun:
         rows = list(zip(*(c.tolist() for c in self.trace.column("evaluations", "update", "loss", "accuracy"))))
         return dict(zip(("update", "loss", "accuracy"), (int(rows[-1][0]), *rows[-1][1:]))) if rows else {}
 
-    # what `Run` calls --------------------------------------------------------------------------------------------------
+    # what `Run` calls -------------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> int:

@@ -1,10 +1,12 @@
 """How a run reaches its roles: one plugin of the run on every Dask worker that plays for it.
 
-Commands arrive on the worker's event loop and are handed to the role's own thread, which looks between two effects. A ticker
-makes roles report about ten times a second, beats for roles that are busy, and ends roles whose client has vanished.
+Commands arrive on the worker's event loop and are handed to the role's own thread, which looks between two effects. A
+ticker makes roles report about ten times a second, beats for roles that are busy, and ends roles whose client has
+vanished.
 
-The plugin comes with the run's first role on that worker and goes with the last. It is not registered with the scheduler: that
-waits for every worker of the cluster, one that is frozen included, and would outlive a client that was killed.
+The plugin comes with the run's first role on that worker and goes with the last. It is not registered with the
+scheduler: that waits for every worker of the cluster, one that is frozen included, and would outlive a client that was
+killed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A role in real time: one long-running task on a Dask worker, in a thread of its own.
 
-The thread drives the role's coroutine by hand and performs what it asks for: computes, paces, talks over the wire, waits. Between
-two effects it hears commands and reports. It ends when it is told to: it says goodbye on every link, reads what is still under
-way, and hands in its last counts.
+The thread drives the role's coroutine by hand and performs what it asks for: computes, paces, talks over the wire,
+waits. Between two effects it hears commands and reports. It ends when it is told to: it says goodbye on every link,
+reads what is still under way, and hands in its last counts.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class RealRole:
         """Engine time, ns."""
         return time.monotonic_ns() - self.zero if self.frozen is None else self.frozen
 
-    # the loop ----------------------------------------------------------------------------------------------------------
+    # the loop ---------------------------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:
         """Play the role until it is told to end; the last report comes back."""
@@ -179,7 +179,7 @@ class RealRole:
             if self.slot.flag:
                 self._attend()
 
-    # effects -----------------------------------------------------------------------------------------------------------
+    # effects ----------------------------------------------------------------------------------------------------------
 
     def _compute(self, effect: tuple[Any, ...]) -> tuple[Any, Any]:
         """(how to go on, with what)."""
@@ -258,7 +258,7 @@ class RealRole:
             if self.slot.flag:
                 self._attend()
 
-    # messages ----------------------------------------------------------------------------------------------------------
+    # messages ---------------------------------------------------------------------------------------------------------
 
     def send(self, to: str, message: Message) -> Posted:
         """Say `message` to role `to`: see `Context.send`."""
@@ -341,7 +341,7 @@ class RealRole:
         except OSError as error:
             self.recorder.mark(self.clock(), "warning", f"{self.spec.name} could not save its checkpoint: {error}")
 
-    # commands ----------------------------------------------------------------------------------------------------------
+    # commands ---------------------------------------------------------------------------------------------------------
 
     def begin(self, command: dict[str, Any]) -> None:
         """The run begins: who is where, and when is zero."""

@@ -1,7 +1,7 @@
 """The client's side of a run: place the roles, start them together, hear from them, command them, bring them home.
 
-Everything that waits has a limit, and every command goes to one Dask worker at a time with a limit of its own: one process that does not answer
-never holds up the others.
+Everything that waits has a limit, and every command goes to one Dask worker at a time with a limit of its own: one
+process that does not answer never holds up the others.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ class Supervisor:
 
     def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
         self.client, self.plan, self.usage = client, plan, usage
-        self.run = secrets.token_hex(4)
+        self.run, self.secret = secrets.token_hex(4), secrets.token_bytes(16)
         self.address = dict(zip(plan.layout.nodes, workers))
         self.where = {spec.name: self.address[spec.node] for spec in plan.layout.roles}
         self.futures: dict[str, Future] = {}
         self.zero = 0
+        self.peers: dict[str, Any] = {}  # role -> (host, port, incarnation)
         self._offsets: dict[str, int | None] = {}  # None: another machine's clock, not yet measured
         self.queue = dispatcher_of(client).open(self.run)
         usage.update(self.where.values())
 
-    # start -------------------------------------------------------------------------------------------------------------
+    # start ------------------------------------------------------------------------------------------------------------
 
     def start(self, settings: dict[str, Any]) -> None:
         """Submit every role, wait until all are up, and let them begin together. `ClusterError` if that fails."""
         shares, test = self._data()
-        secret, objective = secrets.token_bytes(16), self.plan.problem.objective()
+        secret, objective = self.secret, self.plan.problem.objective()
         plan, factors = self.plan.without_data(), settings.pop("factors")
         _check_travels(plan)
         for index, spec in enumerate(plan.layout.roles):
@@ -130,7 +131,7 @@ class Supervisor:
         for address, offset in self._offsets.items():
             if offset is None:
                 self._offsets[address] = self._measure_offset(address)
-        self.zero = time.monotonic_ns()
+        self.zero, self.peers = time.monotonic_ns(), peers
         self.command({"do": "begin", "zero": self.zero, "peers": peers})
 
     def _measure_offset(self, address: str) -> int:
@@ -145,7 +146,7 @@ class Supervisor:
             best = min(best, (after - before, there - (before + after) // 2))
         return best[1]
 
-    # while it runs -----------------------------------------------------------------------------------------------------
+    # while it runs ----------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
         """Engine time, ns."""
@@ -177,15 +178,15 @@ class Supervisor:
                 return str(error)
         return f"its task was {future.status}"
 
-    # the end -----------------------------------------------------------------------------------------------------------
+    # the end ----------------------------------------------------------------------------------------------------------
 
     def bring_home(
         self, why: str, lost: Collection[str] = (), hear: Callable[[dict[str, Any]], None] = lambda event: None
     ) -> dict[str, dict[str, Any]]:
         """End every role but the `lost`, and collect their last reports. `hear`: what they say until then.
 
-        In two phases, because only when all have said goodbye can each find on its links whatever was under way to it. Roles that do
-        not answer in time are missing from the result.
+        In two phases, because only when all have said goodbye can each find on its links whatever was under way to it.
+        Roles that do not answer in time are missing from the result.
         """
         until = time.monotonic() + (HASTE_S if lost else HOME_S)
         missing = set(lost)
