@@ -1,6 +1,7 @@
 """labkit: a visual laboratory for distributed training. `import labkit as lk`.
 
-This module defines nothing: it hands on names, each imported when it is first used, so that `import labkit` stays light.
+This module defines nothing: it hands on names, each imported when it is first used, so that `import labkit` stays
+light.
 """
 
 from __future__ import annotations
@@ -17,18 +18,42 @@ _WHERE = {
     "data": ["ByLabel", "BySize", "Even", "Shared", "from_arrays", "from_csv", "from_dask"],
     "nn": ["SGD", "Adagrad", "Adam", "Constant", "Cosine", "Momentum", "Nesterov", "Step", "Warmup"],
     "roles": [
-        "Ack", "Budget", "Chunk", "Context", "Gradient", "Layout", "Message", "Parameters", "Pull", "Push", "RoleSpec", "Weights",
-        "all_gather", "all_reduce", "barrier", "broadcast", "pull", "push", "push_pull", "reduce_scatter",
+        "Ack",
+        "Budget",
+        "Chunk",
+        "Context",
+        "Gradient",
+        "Layout",
+        "Message",
+        "Parameters",
+        "Pull",
+        "Push",
+        "RoleSpec",
+        "Weights",
+        "all_gather",
+        "all_reduce",
+        "barrier",
+        "broadcast",
+        "pull",
+        "push",
+        "push_pull",
+        "reduce_scatter",
     ],
     "strategies": ["AsyncPS", "RingAllReduce", "Strategy", "SyncPS"],
     "engines.dask": ["DaskCluster"],
     "engines.simulated": ["SimulatedCluster"],
     "engines.faults": ["Slow"],
     "engines.laws": [
-        "Deterministic", "Exponential", "LogNormal", "Measured", "Pareto", "ShiftedExponential", "Uniform",
+        "Deterministic",
+        "Exponential",
+        "LogNormal",
+        "Measured",
+        "Pareto",
+        "ShiftedExponential",
+        "Uniform",
     ],
     "trace": ["Trace", "ledger"],
-}  # fmt: skip
+}
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = sorted(_HOME)

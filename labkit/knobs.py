@@ -136,7 +136,16 @@ def parse_knob(owner: str, knobs: dict[str, Knob], text: str) -> tuple[str, Any]
     if k.optional and raw.lower() in ("none", ""):
         return name, None
     if k.type is bool:
-        truth = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+        truth = {
+            "true": True,
+            "yes": True,
+            "on": True,
+            "1": True,
+            "false": False,
+            "no": False,
+            "off": False,
+            "0": False,
+        }
         return name, check_knob(owner, k, truth.get(raw.lower(), raw))
     try:
         value: Any = k.type(raw) if k.type in (int, float, str) else raw

@@ -17,7 +17,15 @@ __all__ = ["Predictor", "load"]
 class Predictor:
     """Parameters and the network they belong to. Takes samples as the data set has them and standardises them itself."""
 
-    def __init__(self, problem: Problem | None, parameters: np.ndarray, *, network: Any = None, mean: Any = None, scale: Any = None):
+    def __init__(
+        self,
+        problem: Problem | None,
+        parameters: np.ndarray,
+        *,
+        network: Any = None,
+        mean: Any = None,
+        scale: Any = None,
+    ):
         self.parameters = parameters
         self.network = network if network is not None else problem.objective()  # type: ignore[union-attr]
         dataset = problem.dataset if problem is not None else None
@@ -32,11 +40,15 @@ class Predictor:
             x = x[None]
         flat = x.reshape(len(x), -1) if x.ndim > 1 else x
         if flat.ndim != 2 or flat.shape[1] != features:
-            raise BadInput(f"predict: samples of shape {x.shape}; this model takes (n, {features}), or images that flatten to it.")
+            raise BadInput(
+                f"predict: samples of shape {x.shape}; this model takes (n, {features}), or images that flatten to it."
+            )
         return ((flat - self.mean) / self.scale).astype(self.network.dtype, copy=False)
 
     def predict(self, x: Any) -> np.ndarray:
-        """Class ids, shape (n,), or predicted values for a regression. `x`: (n, features) or (n, height, width), not standardised."""
+        """Class ids, shape (n,), or predicted values for a regression. `x`: (n, features) or (n, height, width), not
+        standardised.
+        """
         return self.network.predict(self.parameters, self._standardise(x))
 
     def predict_proba(self, x: Any) -> np.ndarray:

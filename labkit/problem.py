@@ -26,10 +26,10 @@ DTYPES = ("float32", "float64")
 class Problem:
     """A data set, a network to fit it, and how the samples come.
 
-    `data`: the name of a data set (`labkit.data.NAMES`) or a `Dataset` made by `from_arrays`, `from_csv` or `from_dask`.
-    `hidden`: the widths of the hidden layers. `partition`: who has which samples ("even", "by-label:0.5", "by-size", "shared").
-    `timing_only`: nothing is computed, only when and where; arrays have their size but no memory. `options` go to the
-    data set (`{"noise": 0.1}`).
+    `data`: the name of a data set (`labkit.data.NAMES`) or a `Dataset` made by `from_arrays`, `from_csv` or
+    `from_dask`. `hidden`: the widths of the hidden layers. `partition`: who has which samples ("even", "by-label:0.5",
+    "by-size", "shared"). `timing_only`: nothing is computed, only when and where; arrays have their size but no
+    memory. `options` go to the data set (`{"noise": 0.1}`).
     """
 
     data: Any = "digits"
@@ -48,7 +48,9 @@ class Problem:
         check_knobs(self)
         hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
         if not all(isinstance(width, int) and 1 <= width <= 100_000 for width in hidden):
-            raise BadInput(f"hidden={self.hidden!r}: the widths of the hidden layers are whole numbers from 1 to 100000.")
+            raise BadInput(
+                f"hidden={self.hidden!r}: the widths of the hidden layers are whole numbers from 1 to 100000."
+            )
         object.__setattr__(self, "hidden", hidden)
         if isinstance(self.partition, str):
             object.__setattr__(self, "partition", partition_by_name(self.partition))
@@ -94,8 +96,15 @@ class Problem:
     def describe(self) -> dict[str, Any]:
         """The problem in plain values, for the header of a trace."""
         return {
-            "data": self.name, "hidden": list(self.hidden), "batch_size": self.batch_size, "seed": self.seed,
-            "activation": self.activation, "dtype": self.dtype, "partition": repr(self.partition),
-            "standardize": self.standardize, "test_fraction": self.test_fraction, "timing_only": self.timing_only,
+            "data": self.name,
+            "hidden": list(self.hidden),
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "activation": self.activation,
+            "dtype": self.dtype,
+            "partition": repr(self.partition),
+            "standardize": self.standardize,
+            "test_fraction": self.test_fraction,
+            "timing_only": self.timing_only,
             "options": {k: v if isinstance(v, (int, float, str, bool)) else repr(v) for k, v in self.options.items()},
-        }  # fmt: skip
+        }

@@ -31,8 +31,9 @@ def train(
 ) -> Run:  # fmt: skip
     """Start training and return at once (a simulated run stands at time zero until it is told to go on).
 
-    `seed`: None is the problem's. `faults`: what goes wrong when, as `[lk.Slow("worker-2", 5, at=2.0)]`. `checkpoint`: the folder where
-    the chief keeps the newest evaluated model; None is a temporary folder of the run, False keeps none.
+    `seed`: None is the problem's. `faults`: what goes wrong when, as `[lk.Slow("worker-2", 5, at=2.0)]`. `checkpoint`:
+    the folder where the chief keeps the newest evaluated model; None is a temporary folder of the run, False keeps
+    none.
 
     Raises `BadInput` before anything starts if these do not fit together, `ClusterError` if the cluster cannot be had.
     """
@@ -56,14 +57,15 @@ _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning
 class Run:
     """One training run. A context manager: leaving the block stops it.
 
-    `wait()` until the end, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`, `slow("worker-2", 5)`;
-    `summary()`, `result()`, `trace`, `watch()`. Only simulated: `advance(seconds)`.
+    `wait()` until the end, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`,
+    `slow("worker-2", 5)`; `summary()`, `result()`, `trace`, `watch()`. Only simulated: `advance(seconds)`.
     """
 
     def __init__(self, plan: Plan, engine: Any, began: float):
         self.plan, self.engine, self._began = plan, engine, began
 
-    # control -----------------------------------------------------------------------------------------------------------
+    # control
+    # -----------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> Run:
         """Until the run is over. Raises what ended it if that was an error; Ctrl-C stops the run first.
@@ -123,7 +125,8 @@ class Run:
         if not self.done:
             self.engine.stop("user" if kind is None else "interrupted")
 
-    # what happened -----------------------------------------------------------------------------------------------------
+    # what happened
+    # -----------------------------------------------------------------------------------------------------
 
     @property
     def trace(self) -> Trace:
@@ -138,7 +141,9 @@ class Run:
 
     @property
     def stopped_by(self) -> str | None:
-        """Why the run ended ("accuracy", "updates", "seconds", "user", "diverged", "error", ...); None while it goes on."""
+        """Why the run ended ("accuracy", "updates", "seconds", "user", "diverged", "error", ...); None while it goes
+        on.
+        """
         return self.engine.stopped_by
 
     def summary(self) -> Summary:

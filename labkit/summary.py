@@ -37,17 +37,24 @@ class Summary:
         ended = v["stopped_by"] or "still running"
         sent = sum(count for kinds in v["bytes_sent"].values() for count in kinds.values())
         rows = [
-            ("strategy", f"{v['strategy']}, {v['workers']} workers, {v['servers']} servers, {v['engine']}, seed {v['seed']}"),
+            (
+                "strategy",
+                f"{v['strategy']}, {v['workers']} workers, {v['servers']} servers, {v['engine']}, seed {v['seed']}",
+            ),
             ("stopped by", ended + (f": {self.why}" if self.why else "")),
             ("updates", f"{v['updates']:,} in {v['seconds']:.2f} s, {number_text(v['updates_per_second'])} a second"),
             ("gradients", f"{v['gradients']:,} applied, {number_text(v['gradients_per_second'])} a second"),
-            ("staleness", "none yet" if stale["mean"] is None else
-                f"mean {stale['mean']:.2f}, median {stale['p50']}, 95% within {stale['p95']}, max {stale['max']}"),
+            (
+                "staleness",
+                "none yet"
+                if stale["mean"] is None
+                else f"mean {stale['mean']:.2f}, median {stale['p50']}, 95% within {stale['p95']}, max {stale['max']}",
+            ),
             ("loss", number_text(v["loss"])),
             ("accuracy", "none" if v["accuracy"] is None else f"{v['accuracy']:.1%} held out"),
             ("sent", bytes_text(sent)),
             ("ledger", ledger_text(book)),
-        ]  # fmt: skip
+        ]
         if v["time_to_accuracy"] is not None:
             rows.insert(7, ("reached after", f"{v['time_to_accuracy']:.2f} s"))
         return rows
@@ -62,7 +69,9 @@ class Summary:
 def ledger_text(book: dict[str, Any]) -> str:
     """`352 computed = 348 applied + 4 in flight; closes`."""
     parts = [f"{book['applied']:,} applied"]
-    parts += [f"{book[name]:,} {name.replace('_', ' ')}" for name in ("partly_applied", "lost", "rolled_back") if book[name]]
+    parts += [
+        f"{book[name]:,} {name.replace('_', ' ')}" for name in ("partly_applied", "lost", "rolled_back") if book[name]
+    ]
     parts += [f"{count:,} dropped ({why})" for why, count in book["dropped"].items()]
     parts += [f"{book['in_flight']:,} in flight"]
     closes = "closes" if book["closes"] else f"DOES NOT CLOSE, {book['missing']:,} missing"

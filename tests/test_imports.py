@@ -86,10 +86,21 @@ def test_imports_go_one_way(path):
 
 
 HEAVY = {
-    "distributed": {"engines"}, "dask": {"engines", "data"}, "tornado": {"engines"}, "matplotlib": {"views", "lab", "cli"},
-    "ipywidgets": {"lab"}, "IPython": {"lab"}, "PIL": {"views", "lab"}, "click": {"cli"}, "rich": {"cli"}, "pandas": {"trace", "data"},
-    "sklearn": set(), "scipy": set(), "cloudpickle": {"engines"}, "torch": set(),
-}  # fmt: skip
+    "distributed": {"engines"},
+    "dask": {"engines", "data"},
+    "tornado": {"engines"},
+    "matplotlib": {"views", "lab", "cli"},
+    "ipywidgets": {"lab"},
+    "IPython": {"lab"},
+    "PIL": {"views", "lab"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "pandas": {"trace", "data"},
+    "sklearn": set(),
+    "scipy": set(),
+    "cloudpickle": {"engines"},
+    "torch": set(),
+}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -127,7 +138,8 @@ def test_what_is_not_loaded(code, never):
     assert not never & set(done.stdout.split())
 
 
-# state ------------------------------------------------------------------------------------------------------------------
+# state
+# ------------------------------------------------------------------------------------------------------------------
 
 ALLOWED = {
     ("roles/messages.py", "_FIELDS"),  # a cache of what message classes themselves say

@@ -1,8 +1,9 @@
-"""Mistakes in a strategy's source that can be seen before it runs: an `await` too few or too many, and state shared by roles.
+"""Mistakes in a strategy's source that can be seen before it runs: an `await` too few or too many, and state shared by
+roles.
 
-A coroutine that is not awaited does nothing, silently. A global that one role writes and another reads works as long as all
-roles live in one process, which is in virtual time only. Both are found here, by line. What this check cannot see (no source, a
-function behind another name) is caught, less kindly, when it happens.
+A coroutine that is not awaited does nothing, silently. A global that one role writes and another reads works as long
+as all roles live in one process, which is in virtual time only. Both are found here, by line. What this check cannot
+see (no source, a function behind another name) is caught, less kindly, when it happens.
 """
 
 from __future__ import annotations
@@ -24,9 +25,24 @@ __all__ = ["check_awaits"]
 TRAPS = ("compute", "recv", "sleep")
 POSTS = ("send", "note", "save")
 MUTATORS = {
-    "add", "append", "appendleft", "clear", "discard", "extend", "fill", "insert", "pop", "popitem", "popleft", "put", "remove",
-    "reverse", "setdefault", "sort", "update",
-}  # fmt: skip
+    "add",
+    "append",
+    "appendleft",
+    "clear",
+    "discard",
+    "extend",
+    "fill",
+    "insert",
+    "pop",
+    "popitem",
+    "popleft",
+    "put",
+    "remove",
+    "reverse",
+    "setdefault",
+    "sort",
+    "update",
+}
 CONTAINERS = (MutableSequence, MutableMapping, MutableSet, deque, np.ndarray)
 
 
@@ -92,7 +108,8 @@ class _Method:
         return ""
 
 
-# awaits ----------------------------------------------------------------------------------------------------------------
+# awaits
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def _awaits(method: _Method) -> Iterator[tuple[Any, str]]:
@@ -125,7 +142,8 @@ def _is_awaited(method: _Method, node: ast.AST, awaited: set[str]) -> bool:
     return any(isinstance(target, ast.Name) and target.id in awaited for target in targets)
 
 
-# shared state ----------------------------------------------------------------------------------------------------------
+# shared state
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _shared(method: _Method) -> Iterator[tuple[Any, str]]:

@@ -25,7 +25,9 @@ def hand_on(recorder: Recorder, now: int, message: Any) -> None:
 def refused(sender: str, to: str, message: Any, known: Mapping[str, Any], strategy: Any) -> RoleError:
     """Why `sender` may not say `message` to `to`."""
     if to not in known:
-        return RoleError(f"{sender} sends to {to!r}; there is no such role in this run (there is {', '.join(list(known)[:8])}).")
+        return RoleError(
+            f"{sender} sends to {to!r}; there is no such role in this run (there is {', '.join(list(known)[:8])})."
+        )
     if hasattr(message, "send") or hasattr(message, "__await__"):
         return RoleError(f"{sender} sends a {type(message).__name__}, not a message: is an `await` missing?")
     listed = ", ".join(k.__name__ for k in strategy.messages)

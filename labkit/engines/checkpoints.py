@@ -1,4 +1,6 @@
-"""What roles keep: one `.npz` file a role, without pickle, replaced in one step so that a reader never sees half of it."""
+"""What roles keep: one `.npz` file a role, without pickle, replaced in one step so that a reader never sees half of
+it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """What `write_state` wrote."""
     with np.load(path, allow_pickle=False) as file:
         state = json.loads(file["plain"].tobytes())
-        return state | {name[len("array_"):]: file[name] for name in file.files if name.startswith("array_")}
+        return state | {name[len("array_") :]: file[name] for name in file.files if name.startswith("array_")}
 
 
 def check_folder(checkpoint: Any) -> Path | None:

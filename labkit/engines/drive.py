@@ -17,14 +17,19 @@ from ..trace.vocabulary import seconds
 __all__ = ["deadlock_text", "failure_report", "forgotten_await", "foreign_effect", "render_failure"]
 
 ONLY = (
-    "a role awaits only ctx.compute, ctx.recv, ctx.inbox and ctx.sleep, and functions made of them (pull, push_pull, all_reduce, ...)."
+    "a role awaits only ctx.compute, ctx.recv, ctx.inbox and ctx.sleep, and functions made of them (pull, push_pull, "
+    "all_reduce, ...)."
 )
 ASYNCIO = f"No asyncio inside a role: {ONLY}"
 
 
 def foreign_effect(role: str, thing: Any) -> RoleError:
     """The error for a coroutine that yielded something that is not ours."""
-    what = type(thing).__module__ + "." + type(thing).__name__ if thing is not None else "something of asyncio (as asyncio.sleep)"
+    what = (
+        type(thing).__module__ + "." + type(thing).__name__
+        if thing is not None
+        else "something of asyncio (as asyncio.sleep)"
+    )
     return RoleError(f"{role} awaited {what}, which labkit cannot wait for: {ONLY}")
 
 
@@ -33,9 +38,14 @@ def failure_report(role: str, step: int, error: BaseException) -> dict[str, Any]
     frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
     hint = forgotten_await(error) or (ASYNCIO if "event loop" in str(error) and isinstance(error, RuntimeError) else "")
     return {
-        "role": role, "step": step, "type": type(error).__name__, "text": str(error) or type(error).__name__,
-        "frames": [list(f) for f in frames], "hint": hint, "ours": isinstance(error, LabkitError),
-    }  # fmt: skip
+        "role": role,
+        "step": step,
+        "type": type(error).__name__,
+        "text": str(error) or type(error).__name__,
+        "frames": [list(f) for f in frames],
+        "hint": hint,
+        "ours": isinstance(error, LabkitError),
+    }
 
 
 def forgotten_await(error: BaseException) -> str:
@@ -71,12 +81,11 @@ def render_failure(report: dict[str, Any], labkit_lines: bool = False) -> RoleEr
     return RoleError(f"{report['role']} failed{where}: {what}{hint}{trace}")
 
 
-
 def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ...], str | None]], most: int = 8) -> str:
     """Who waits for what. `waiting`: {role: (names of the kinds, the only sender it listens to)}.
 
-    Where a role has heard from some of its peers more often than from others, those it has heard least of are named: they are
-    whom it waits for.
+    Where a role has heard from some of its peers more often than from others, those it has heard least of are named:
+    they are whom it waits for.
     """
     sentences = []
     for name, (kinds, sender) in list(waiting.items())[:most]:
@@ -84,7 +93,9 @@ def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ..
         source = " from " + ", ".join(behind[:4]) if behind else ""
         sentences.append(f"{name} waits for {' or '.join(kinds)}{source}")
     more = f", and {len(waiting) - most} more" if len(waiting) > most else ""
-    return f"deadlock after {seconds(now):.3f} s: {'; '.join(sentences)}{more}. Nothing is under way. Is a reply missing?"
+    return (
+        f"deadlock after {seconds(now):.3f} s: {'; '.join(sentences)}{more}. Nothing is under way. Is a reply missing?"
+    )
 
 
 def _behind(trace: Trace, name: str, kinds: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """How long work takes: laws of time, in seconds, on both engines.
 
-In virtual time a law decides when work ends; on a cluster it is the pace: work is really done, then slept until the drawn duration has
-passed. One draw per `ctx.compute`, from a stream of the role's own, rounded to whole nanoseconds before use.
+In virtual time a law decides when work ends; on a cluster it is the pace: work is really done, then slept until the
+drawn duration has passed. One draw per `ctx.compute`, from a stream of the role's own, rounded to whole nanoseconds
+before use.
 """
 
 from __future__ import annotations
@@ -17,9 +18,17 @@ from ..knobs import check_knobs, knob, knobs_of
 from ..trace.vocabulary import NANO
 
 __all__ = [
-    "Deterministic", "Exponential", "Law", "LogNormal", "Measured", "Pareto", "Sampler", "ShiftedExponential", "Uniform",
+    "Deterministic",
+    "Exponential",
+    "Law",
+    "LogNormal",
+    "Measured",
+    "Pareto",
+    "Sampler",
+    "ShiftedExponential",
+    "Uniform",
     "law_by_name",
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,16 @@ class Plan:
         """What opens the trace: the run in plain values."""
         groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
         return {
-            "format": 1, "problem": self.problem.describe(), "strategy": self.strategy.describe(),
-            "cluster": cluster.describe(), "budget": self.budget.describe(), "seed": self.seed,
-            "layout": self.layout.describe(), "layers": list(groups), "messages": [k.__name__ for k in self.message_kinds],
-        }  # fmt: skip
+            "format": 1,
+            "problem": self.problem.describe(),
+            "strategy": self.strategy.describe(),
+            "cluster": cluster.describe(),
+            "budget": self.budget.describe(),
+            "seed": self.seed,
+            "layout": self.layout.describe(),
+            "layers": list(groups),
+            "messages": [k.__name__ for k in self.message_kinds],
+        }
 
     @property
     def message_kinds(self) -> tuple[type, ...]:
@@ -74,7 +80,9 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
     budget = (budget or Budget()).settled(problem)
     layout = strategy.layout(problem, cluster)
     if problem.timing_only and budget.updates is None and budget.seconds is None and budget.samples is None:
-        raise BadInput("A timing-only run needs Budget(updates=...), samples or seconds: there is no data to count epochs of.")
+        raise BadInput(
+            "A timing-only run needs Budget(updates=...), samples or seconds: there is no data to count epochs of."
+        )
     if not problem.timing_only and "Shared" not in type(problem.partition).__name__:
         samples = problem.dataset.n_train
         if samples < layout.shares:
@@ -84,9 +92,17 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
             )
     every = 1 if cluster.paced else 10
     return Plan(
-        problem, strategy, layout, budget, budget.limits(problem), problem.seed, problem.batch_size, problem.timing_only,
-        every if record else 0, record,
-    )  # fmt: skip
+        problem,
+        strategy,
+        layout,
+        budget,
+        budget.limits(problem),
+        problem.seed,
+        problem.batch_size,
+        problem.timing_only,
+        every if record else 0,
+        record,
+    )
 
 
 def batch_maker(
@@ -100,22 +116,32 @@ def batch_maker(
 
 
 def build_parts(
-    plan: Plan, spec: RoleSpec, recorder: Recorder, clock: Callable[[], int], watcher: Callable[[Shard], None],
-    objective: Any, start: np.ndarray | None, test: tuple[np.ndarray, np.ndarray] | None,
+    plan: Plan,
+    spec: RoleSpec,
+    recorder: Recorder,
+    clock: Callable[[], int],
+    watcher: Callable[[Shard], None],
+    objective: Any,
+    start: np.ndarray | None,
+    test: tuple[np.ndarray, np.ndarray] | None,
 ) -> tuple[Any, ...]:
     """The parts of one role, in the order in which its method takes them: model, shard, or the chief's judge.
 
-    `objective`: it keeps buffers, so one for each thread. `start`: the first weights of the whole model (needed by roles with a
-    shard), `test`: held-out data (needed by the chief).
+    `objective`: it keeps buffers, so one for each thread. `start`: the first weights of the whole model (needed by
+    roles with a shard), `test`: held-out data (needed by the chief).
     """
     strategy = plan.strategy
     parts: list[Any] = []
     if spec.computes:
         parts.append(
             Model(
-                objective, recorder, clock, plan.layout.parts, clip_norm=strategy.clip_norm,
+                objective,
+                recorder,
+                clock,
+                plan.layout.parts,
+                clip_norm=strategy.clip_norm,
                 norms_every=plan.norms_every,
-            )  # fmt: skip
+            )
         )
     observed = spec.name in plan.layout.observed
     if spec.shard is not None and spec.part is not None:
@@ -123,10 +149,19 @@ def build_parts(
         values = start[spec.part]
         parts.append(
             Shard(
-                spec.shard, spec.part, values if values.strides == (0,) else values.copy(), strategy.optimizer, strategy.schedule,
-                recorder, clock, plan.role_ids, plan.limits, weight_decay=strategy.weight_decay,
-                eval_every=strategy.eval_every if observed and not plan.timing_only else 0, watcher=watcher,
-            )  # fmt: skip
+                spec.shard,
+                spec.part,
+                values if values.strides == (0,) else values.copy(),
+                strategy.optimizer,
+                strategy.schedule,
+                recorder,
+                clock,
+                plan.role_ids,
+                plan.limits,
+                weight_decay=strategy.weight_decay,
+                eval_every=strategy.eval_every if observed and not plan.timing_only else 0,
+                watcher=watcher,
+            )
         )
     if spec.kind == "chief":
         x, y = test if test is not None and not plan.timing_only else (None, None)
@@ -136,7 +171,9 @@ def build_parts(
 
 
 def local_data(problem: Any) -> Any:
-    """The problem's data set in this process's memory (Dask arrays are computed here: there is no cluster to keep them)."""
+    """The problem's data set in this process's memory (Dask arrays are computed here: there is no cluster to keep
+    them).
+    """
     dataset = problem.dataset
     return dataset.gathered() if hasattr(dataset, "gathered") else dataset
 

@@ -45,10 +45,12 @@ class Screen:
     def __init__(self, panel: Panel, trace: Trace):
         self.panel, self.trace = panel, trace
         self.figure = bare(panel)
-        width, height = panel.size
+        width, _ = panel.size
         self.title = widgets.HTML(heading(panel.title, ""), layout=widgets.Layout(height="22px", margin="4px 0 0 0"))
         self.image = widgets.Image(
-            value=b"", format="png", layout=widgets.Layout(width=f"{width}px", max_width="100%", height="auto", margin="0")
+            value=b"",
+            format="png",
+            layout=widgets.Layout(width=f"{width}px", max_width="100%", height="auto", margin="0"),
         )
         self.widget = widgets.VBox(
             [self.title, self.image], layout=widgets.Layout(width=f"{width}px", max_width="100%", margin="0 0 4px 0")

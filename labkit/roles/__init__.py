@@ -1,4 +1,6 @@
-"""What a role may say (messages), ask for (effects) and touch (context), and the parts it is given (model, shard, judge)."""
+"""What a role may say (messages), ask for (effects) and touch (context), and the parts it is given (model, shard,
+judge).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,30 @@ from .servers import pull, push, push_pull
 from .shard import Shard
 
 __all__ = [
-    "Ack", "Budget", "Chunk", "Context", "Gradient", "Joined", "Judge", "Layout", "Left", "Message", "Model", "Parameters", "Pull",
-    "Push", "RoleSpec", "Shard", "Weights", "all_gather", "all_reduce", "barrier", "broadcast", "pull", "push", "push_pull",
-    "reduce_scatter", "shard_slices",
-]  # fmt: skip
+    "Ack",
+    "Budget",
+    "Chunk",
+    "Context",
+    "Gradient",
+    "Joined",
+    "Judge",
+    "Layout",
+    "Left",
+    "Message",
+    "Model",
+    "Parameters",
+    "Pull",
+    "Push",
+    "RoleSpec",
+    "Shard",
+    "Weights",
+    "all_gather",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "pull",
+    "push",
+    "push_pull",
+    "reduce_scatter",
+    "shard_slices",
+]

@@ -1,8 +1,9 @@
 """Collectives: every member of a group calls the same function, and all get the same answer.
 
-Rings, chunked: each member sends 2(N-1)/N of the vector for an all-reduce, whatever N is (Patarasuk and Yuan, "Bandwidth optimal
-all-reduce algorithms for clusters of workstations", 2009). Sums are added up along the ring, each chunk once, so all members end
-with the same bits. Arithmetic is done in place on `values`; a timing-only vector (zero strides) only travels.
+Rings, chunked: each member sends 2(N-1)/N of the vector for an all-reduce, whatever N is (Patarasuk and Yuan,
+"Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Sums are added up along the ring, each
+chunk once, so all members end with the same bits. Arithmetic is done in place on `values`; a timing-only vector (zero
+strides) only travels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`ctx`: the only door between a role and the world.
 
-`await ctx.x(...)` is a trap: time may pass. Everything else is a post: it happens at once and never waits. Engines derive from
-`Context` and fill in the posts; the traps are the same everywhere.
+`await ctx.x(...)` is a trap: time may pass. Everything else is a post: it happens at once and never waits. Engines
+derive from `Context` and fill in the posts; the traps are the same everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3}
 
 
 def stream(seed: int, kind: str, index: int, purpose: str) -> np.random.Generator:
-    """The random stream of one role for one purpose. It depends on nothing else: another worker changes no other stream."""
+    """The random stream of one role for one purpose. It depends on nothing else: another worker changes no other
+    stream.
+    """
     key = (*kind.encode(), 0, index, PURPOSES[purpose])
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
@@ -61,13 +63,14 @@ class Context:
         self._peers, self._batches = peers, batches
         self._rng: np.random.Generator | None = None
 
-    # traps -------------------------------------------------------------------------------------------------------------
+    # traps
+    # -------------------------------------------------------------------------------------------------------------
 
     def compute(self, fn: Callable[..., Any], *args: Any, cost: float = 1.0, unless: Any = None) -> Any:
         """`await`: run `fn(*args)`. Real: call, measure, pace. Simulated: charge the compute law, times `cost`.
 
-        `unless`: a kind of message. When one arrives first the work is given up (simulated: at once; real: its result is
-        discarded when it returns) and None comes back.
+        `unless`: a kind of message. When one arrives first the work is given up (simulated: at once; real: its result
+        is discarded when it returns) and None comes back.
         """
         return effects.compute(fn, args, cost, unless)
 
@@ -86,7 +89,8 @@ class Context:
         """`async for`: the messages of these kinds, for ever."""
         return Inbox(kinds)
 
-    # posts -------------------------------------------------------------------------------------------------------------
+    # posts
+    # -------------------------------------------------------------------------------------------------------------
 
     def send(self, to: str, message: Message) -> Posted:
         """Say `message` to role `to`. Never waits, never aliases: its arrays may be overwritten right after."""
@@ -105,7 +109,8 @@ class Context:
         """Seconds of engine time since the run began."""
         raise NotImplementedError  # the engine's
 
-    # plain -------------------------------------------------------------------------------------------------------------
+    # plain
+    # -------------------------------------------------------------------------------------------------------------
 
     @property
     def rng(self) -> np.random.Generator:

@@ -1,8 +1,8 @@
 """The closed set of things a role can wait for. This is the only place where a role's coroutine yields.
 
-A role is driven by hand: the engine calls `coroutine.send(value)`, gets the next effect, performs it, and sends its result
-in. An effect is a tuple whose first item is one of the four marks below; anything else that comes out of a coroutine was
-awaited by mistake.
+A role is driven by hand: the engine calls `coroutine.send(value)`, gets the next effect, performs it, and sends its
+result in. An effect is a tuple whose first item is one of the four marks below; anything else that comes out of a
+coroutine was awaited by mistake.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ EFFECTS = (COMPUTE, RECV, SLEEP)
 
 
 @types.coroutine
-def compute(fn: Callable[..., Any], args: tuple[Any, ...], cost: float, unless: Any) -> Generator[tuple[Any, ...], Any, Any]:
+def compute(
+    fn: Callable[..., Any], args: tuple[Any, ...], cost: float, unless: Any
+) -> Generator[tuple[Any, ...], Any, Any]:
     """Run `fn(*args)`; the result comes back, or None if a message of kind `unless` came first."""
     return (yield (COMPUTE, fn, args, cost, unless))
 
@@ -49,4 +51,6 @@ class Posted:
         self.name = name
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        raise TypeError(f"ctx.{self.name} never waits, so it is not awaited: write `ctx.{self.name}(...)` without `await`.")
+        raise TypeError(
+            f"ctx.{self.name} never waits, so it is not awaited: write `ctx.{self.name}(...)` without `await`."
+        )

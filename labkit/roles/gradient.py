@@ -33,16 +33,23 @@ class Parameters:
 class Gradient:
     """A gradient (flat, parameter size) of `count` mini-batches, `samples` examples in all.
 
-    `step` numbers the newest of its worker's gradients in it, from 0. `read`: what it was computed on. `everyone`: it is a
-    combination of one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
+    `step` numbers the newest of its worker's gradients in it, from 0. `read`: what it was computed on. `everyone`: it
+    is a combination of one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
     """
 
     __slots__ = ("count", "everyone", "loss", "parts", "read", "samples", "step", "values")
 
     def __init__(
-        self, values: np.ndarray, step: int, read: Read, samples: int, parts: tuple[slice, ...], loss: float = float("nan"),
-        count: int = 1, everyone: bool = False,
-    ):  # fmt: skip
+        self,
+        values: np.ndarray,
+        step: int,
+        read: Read,
+        samples: int,
+        parts: tuple[slice, ...],
+        loss: float = float("nan"),
+        count: int = 1,
+        everyone: bool = False,
+    ):
         self.values, self.step, self.read, self.samples, self.parts = values, step, read, samples, parts
         self.loss, self.count, self.everyone = loss, count, everyone
 
@@ -102,7 +109,9 @@ class Model:
         me.drop(EVERYONE, self.clock(), me.role, me.incarnation, gradient.step, 1, CANCELLED)
 
     def _buffer(self, like: np.ndarray) -> np.ndarray:
-        """A parameter-sized buffer that nobody else refers to: a gradient's memory is reused once the gradient is gone."""
+        """A parameter-sized buffer that nobody else refers to: a gradient's memory is reused once the gradient is
+        gone.
+        """
         if like.strides == (0,):
             return like
         for buffer in self._spare:

@@ -1,7 +1,8 @@
 """When is a run over, and how good is the model? The chief asks, the judge knows.
 
-A `Budget` says when to stop: only what is given counts, whichever comes first. Evaluation is measurement, not training: free
-in virtual time, and in real time the chief rests nineteen times as long as an evaluation took (5% of a core).
+A `Budget` says when to stop: only what is given counts, whichever comes first. Evaluation is measurement, not
+training: free in virtual time, and in real time the chief rests nineteen times as long as an evaluation took (5% of a
+core).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ REST = 19
 
 @dataclass(frozen=True)
 class Budget:
-    """When a run ends. With nothing given: 95% held-out accuracy or 20 seconds (20 seconds where there is no accuracy)."""
+    """When a run ends. With nothing given: 95% held-out accuracy or 20 seconds (20 seconds where there is no
+    accuracy).
+    """
 
     updates: int | None = knob(None, low=1, high=10**12)
     samples: int | None = knob(None, low=1, high=10**15)
@@ -72,8 +75,9 @@ class Budget:
 class Judge:
     """Evaluates snapshots on held-out data and decides when the budget is met.
 
-    `verdict` is None until the run is over, then why: "accuracy", "updates", "samples", "epochs", "seconds", "diverged", or the
-    reason that the engine gave to `hurry`. `parameters`, `loss`, `accuracy`, `update` belong to the last evaluation.
+    `verdict` is None until the run is over, then why: "accuracy", "updates", "samples", "epochs", "seconds",
+    "diverged", or the reason that the engine gave to `hurry`. `parameters`, `loss`, `accuracy`, `update` belong to the
+    last evaluation.
     """
 
     work = "measure"
@@ -158,7 +162,9 @@ async def _final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
 
 
 async def all_full(ctx: Context, judge: Judge) -> None:
-    """If the budget of updates or samples ended the run: wait until every shard (every replica, too) has applied it all."""
+    """If the budget of updates or samples ended the run: wait until every shard (every replica, too) has applied it
+    all.
+    """
     while judge.verdict in ("updates", "samples", "epochs") and len(judge._full) < judge.shards:
         arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now))
         if arrived is None:

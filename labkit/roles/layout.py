@@ -1,7 +1,7 @@
 """Who is there, on which node, with which part of the model and of the data: the plan of a run.
 
-A layout is pure: it is made from a problem and a cluster's shape before anything starts. Engines execute it, views draw it,
-impossible shapes are refused in it.
+A layout is pure: it is made from a problem and a cluster's shape before anything starts. Engines execute it, views
+draw it, impossible shapes are refused in it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ __all__ = ["Layout", "RoleSpec", "shard_slices"]
 class RoleSpec:
     """One role. `kind` is the name of the strategy's method that plays it, `index` its number among its kind.
 
-    `node`: roles with the same node share a process (and its cores). `computes`: it is given a model. `shard`, `part`: it is given
-    a shard with this number, that owns this slice of the parameters. `data`: it has the share of the data with this number.
+    `node`: roles with the same node share a process (and its cores). `computes`: it is given a model. `shard`, `part`:
+    it is given a shard with this number, that owns this slice of the parameters. `data`: it has the share of the data
+    with this number.
     """
 
     name: str
@@ -35,8 +36,9 @@ class RoleSpec:
 class Layout:
     """All roles, in the order of their numbers in the trace. `groups`: named sets of roles (stages, replicas).
 
-    `observed`: the roles whose shards together are the model that the chief evaluates. `parts[i]`: the slice of shard i as workers
-    push to it. `replicated`: every shard is a copy of the whole model (so a gradient counts once all of them have it).
+    `observed`: the roles whose shards together are the model that the chief evaluates. `parts[i]`: the slice of shard
+    i as workers push to it. `replicated`: every shard is a copy of the whole model (so a gradient counts once all of
+    them have it).
     """
 
     roles: tuple[RoleSpec, ...]

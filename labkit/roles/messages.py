@@ -1,8 +1,8 @@
 """What roles may say to each other.
 
-A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can be
-said, on no engine: the wire carries no pickles, and the simulator keeps to the same rule so that a strategy that runs in
-one place runs in the other. A message is never aliased: what arrives is the receiver's own.
+A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can
+be said, on no engine: the wire carries no pickles, and the simulator keeps to the same rule so that a strategy that
+runs in one place runs in the other. A message is never aliased: what arrives is the receiver's own.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Pull(Message):
 class Push(Message):
     """worker -> server: the part of my gradient that belongs to your shard.
 
-    `values`: flat, the shard's size. `step`: the sender's number of its newest gradient in it; `count`: how many gradients
-    it holds; `samples`: how many examples. `generation`, `version`: of the weights it was computed on.
+    `values`: flat, the shard's size. `step`: the sender's number of its newest gradient in it; `count`: how many
+    gradients it holds; `samples`: how many examples. `generation`, `version`: of the weights it was computed on.
     """
 
     values: np.ndarray
@@ -132,8 +132,8 @@ def field_names(kind: type[Message]) -> tuple[str, ...]:
 def own_copy(message: Message, sender: str) -> tuple[Message, int]:
     """(a message from `sender` that shares no memory with the sender's, the bytes of its arrays).
 
-    A message is frozen, so one without memory of its own to share is its own copy. `RoleError` names the field that holds
-    something else than data.
+    A message is frozen, so one without memory of its own to share is its own copy. `RoleError` names the field that
+    holds something else than data.
     """
     kind = message.__class__
     have = message.__dict__

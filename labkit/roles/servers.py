@@ -1,7 +1,8 @@
 """What workers say to parameter servers: `pull`, `push` and `push_pull`, over any number of shards.
 
-A push and the pull that follows are one operation at each shard: the reply to a push is the shard's newest weights. With
-several shards an asynchronous pull may be a torn read (shards at different versions); it carries the vector of versions.
+A push and the pull that follows are one operation at each shard: the reply to a push is the shard's newest weights.
+With several shards an asynchronous pull may be a torn read (shards at different versions); it carries the vector of
+versions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A shard owns a part of the parameters, its optimizer state and its version; nobody else ever writes to them.
 
-`apply` is the only way in, and it books what it does: staleness, the ledger, the end of the budget. No strategy can forget
-to. A version is (generation, updates applied); a restore opens a new generation. Staleness is the number of versions
-applied since the weights were read, not counting the application itself; fresh is 0, and across generations it is unknown.
+`apply` is the only way in, and it books what it does: staleness, the ledger, the end of the budget. No strategy can
+forget to. A version is (generation, updates applied); a restore opens a new generation. Staleness is the number of
+versions applied since the weights were read, not counting the application itself; fresh is 0, and across generations
+it is unknown.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Limits:
 class Shard:
     """The slice `part` of the parameters. `values`: flat, zero strides in a timing-only run (then it only counts).
 
-    `role_ids` turns names into the numbers of the trace; `watcher(shard)` is called when the shard reaches a version that the
-    chief wants to see (every `eval_every` updates, and the last one).
+    `role_ids` turns names into the numbers of the trace; `watcher(shard)` is called when the shard reaches a version
+    that the chief wants to see (every `eval_every` updates, and the last one).
     """
 
     work = "server"
@@ -64,7 +65,8 @@ class Shard:
         self._sum = values if self.counts_only else np.empty_like(values)
         recorder.counters.shard = index
 
-    # what strategies call ----------------------------------------------------------------------------------------------
+    # what strategies call
+    # ----------------------------------------------------------------------------------------------
 
     def weights(self) -> Weights:
         """The weights as they are now, as a message. Its array is the shard's own: sending it copies."""
@@ -73,8 +75,8 @@ class Shard:
     def apply(self, gradients: Any, learning_rate: float, reduce: str = "mean") -> bool:
         """Apply one gradient, or several reduced to one step ("mean" or "sum", added in the order given).
 
-        `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False, and books why, if nothing was applied: the
-        budget is used up, or all were applied before.
+        `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False, and books why, if nothing was
+        applied: the budget is used up, or all were applied before.
         """
         several = gradients if isinstance(gradients, (list, tuple)) else (gradients,)
         if self.limits.reached(self.version, self.samples):
@@ -103,7 +105,8 @@ class Shard:
         self._seen_at_start = True
         return first
 
-    # what it means -----------------------------------------------------------------------------------------------------
+    # what it means
+    # -----------------------------------------------------------------------------------------------------
 
     def _step(self, gradients: Sequence[Any], rate: float, reduce: str) -> None:
         step = self._part_of(gradients[0])

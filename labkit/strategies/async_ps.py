@@ -3,12 +3,12 @@
     server: forever: receive g from any worker;  w <- w - rate * g;  send w back to that worker
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
-Nobody waits for anybody else, so a slow worker costs only its own share. The price is staleness: by the time a gradient arrives,
-the others have moved the weights on, N-1 times on average, whoever is slow. Each gradient is applied at the full rate (a
-synchronous server averages N of them into one step).
+Nobody waits for anybody else, so a slow worker costs only its own share. The price is staleness: by the time a
+gradient arrives, the others have moved the weights on, N-1 times on average, whoever is slow. Each gradient is applied
+at the full rate (a synchronous server averages N of them into one step).
 
-Dean et al., "Large scale distributed deep networks" (Downpour SGD), NIPS 2012; Li et al., "Scaling distributed machine learning
-with the parameter server", OSDI 2014.
+Dean et al., "Large scale distributed deep networks" (Downpour SGD), NIPS 2012; Li et al., "Scaling distributed machine
+learning with the parameter server", OSDI 2014.
 """
 
 from __future__ import annotations

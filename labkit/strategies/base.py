@@ -1,7 +1,7 @@
 """What every strategy is: a frozen dataclass of knobs whose async methods are its roles.
 
-A role method is named after its kind (`worker`, `server`, `chief`) and gets `ctx` and the parts that the layout gives it: a
-`model` if it computes, a `shard` if it owns parameters. Knobs that all strategies share are declared here, once.
+A role method is named after its kind (`worker`, `server`, `chief`) and gets `ctx` and the parts that the layout gives
+it: a `model` if it computes, a `shard` if it owns parameters. Knobs that all strategies share are declared here, once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Strategy:
     optimizer: Any = knob(SGD(), help="how a shard turns a gradient into a step")
     schedule: Any = knob(Constant(), help="the learning rate's course, counted in updates")
     weight_decay: float = knob(0.0, low=0.0, high=1.0, help="every step first shrinks the weights by rate x this")
-    clip_norm: float | None = knob(None, low=1e-9, high=1e9, help="longest gradient a worker sends; longer ones are scaled down")
+    clip_norm: float | None = knob(
+        None, low=1e-9, high=1e9, help="longest gradient a worker sends; longer ones are scaled down"
+    )
     eval_every: int = knob(10, low=1, high=10**9, help="updates between two looks at the held-out accuracy")
     chief_works: bool = knob(False, help="worker 0 shares the chief's node")
 
@@ -52,7 +54,9 @@ class Strategy:
         return type(self).__name__
 
     def changed(self, **knobs: Any) -> Strategy:
-        """A copy with these knobs, during a run: only knobs declared `live=True` may change; others are refused by name."""
+        """A copy with these knobs, during a run: only knobs declared `live=True` may change; others are refused by
+        name.
+        """
         known = knobs_of(self)
         for name, value in knobs.items():
             if name not in known:
@@ -90,7 +94,9 @@ def server_layout(strategy: Strategy, problem: Any, cluster: Any) -> Layout:
     servers = 1 if cluster.servers is None else cluster.servers
     size = problem.objective().size
     if servers < 1:
-        raise BadInput(f"{strategy.name} keeps its parameters on servers and was given servers={servers}; it needs at least 1.")
+        raise BadInput(
+            f"{strategy.name} keeps its parameters on servers and was given servers={servers}; it needs at least 1."
+        )
     if servers > size:
         raise BadInput(f"servers={servers}: the model has {size} parameters, so at most {size} servers.")
     parts = shard_slices(size, servers)

@@ -5,11 +5,12 @@
                        N-1 times: send a finished chunk to the right, take one from the left     (all-gather)
                        w <- w - rate * g / N
 
-Every worker holds a replica of the weights and makes the same step, so replicas stay equal to the bit. Each sends 2(N-1)/N of the model a step,
-however many workers there are: no wire fills up as a single server's does. The price is the same as with a synchronous server (the
-slowest sets the pace), and 2(N-1) messages one after the other.
+Every worker holds a replica of the weights and makes the same step, so replicas stay equal to the bit. Each sends
+2(N-1)/N of the model a step, however many workers there are: no wire fills up as a single server's does. The price is
+the same as with a synchronous server (the slowest sets the pace), and 2(N-1) messages one after the other.
 
-Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; Sergeev and Del Balso, "Horovod", 2018.
+Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; Sergeev and Del
+Balso, "Horovod", 2018.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class RingAllReduce(Strategy):
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Every worker has a replica of the whole model; the chief watches the first one's."""
         if cluster.servers:
-            raise BadInput(f"{self.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0.")
+            raise BadInput(
+                f"{self.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0."
+            )
         whole = slice(0, problem.objective().size)
         workers = worker_specs(self, cluster.workers)
         replicas = [RoleSpec(**{**vars(w), "shard": w.index, "part": whole}) for w in workers]

@@ -3,12 +3,12 @@
     server: forever: receive g_1 ... g_N, one from each worker;  w <- w - rate * mean(g);  send w to all
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
-N workers with batches of b are one process with a batch of N*b: the same mathematics, no staleness. The price is waiting: a step takes
-as long as its slowest worker. Gradients are averaged (`reduce="sum"` is the textbook's other rule), and added in the order of the
-workers, so the sum does not depend on who arrived first.
+N workers with batches of b are one process with a batch of N*b: the same mathematics, no staleness. The price is
+waiting: a step takes as long as its slowest worker. Gradients are averaged (`reduce="sum"` is the textbook's other
+rule), and added in the order of the workers, so the sum does not depend on who arrived first.
 
-Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Chen et al., "Revisiting distributed
-synchronous SGD", 2016.
+Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Chen et al., "Revisiting
+distributed synchronous SGD", 2016.
 """
 
 from __future__ import annotations

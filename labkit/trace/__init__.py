@@ -8,6 +8,14 @@ from .recorder import Counters, Recorder
 from .trace import Table, Trace
 
 __all__ = [
-    "Counters", "Recorder", "Table", "Trace", "ledger", "staleness", "staleness_identity", "summary", "time_to_accuracy",
+    "Counters",
+    "Recorder",
+    "Table",
+    "Trace",
+    "ledger",
+    "staleness",
+    "staleness_identity",
+    "summary",
+    "time_to_accuracy",
     "updates",
-]  # fmt: skip
+]

@@ -85,14 +85,16 @@ def staleness_rows(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.
 
 
 def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:
-    """Both sides of the conservation law of staleness, for the shard of one role. Where each read is followed by one gradient,
-    they are equal, whatever the times were:
+    """Both sides of the conservation law of staleness, for the shard of one role. Where each read is followed by one
+    gradient, they are equal, whatever the times were:
 
-    sum(staleness) = sum over updates of (readers outstanding before it - 1) - counters at the end, where a reader is outstanding
-    from its read until its gradient is applied or dropped, and its counter is the updates applied in between. For every update adds
-    one to the counters of all outstanding readers but the one that it serves, and takes that one's away.
+    sum(staleness) = sum over updates of (readers outstanding before it - 1) - counters at the end, where a reader is
+    outstanding from its read until its gradient is applied or dropped, and its counter is the updates applied in
+    between. For every update adds one to the counters of all outstanding readers but the one that it serves, and takes
+    that one's away.
 
-    The left side is what gradients said of themselves, the right side is counted from who read and who was served. Neither is sampled.
+    The left side is what gradients said of themselves, the right side is counted from who read and who was served.
+    Neither is sampled.
     """
     c = trace.counters[shard_role]
     left = sum(value * count for value, count in c.staleness.items() if value != UNKNOWN)

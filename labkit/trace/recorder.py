@@ -17,17 +17,35 @@ __all__ = ["Counters", "Recorder"]
 class Counters:
     """What a role has done so far, in whole numbers.
 
-    `phases` nanoseconds by phase; `bytes` payload bytes sent by category; `computed`, `handed`: gradients computed, and
-    handed on (sent, applied or dropped) by step; `applied` {sender: [gradients, last step]} and `staleness` {value: gradients} of
-    the role's shard; `updates`, `gradients`, `samples` applied to it. `reads` {reader: version} of the readers whose gradient is
-    outstanding; `outstanding`: how many there were besides the one served, added up over the updates; `residual`: the updates that
-    readers have seen go by whose gradient was then dropped (the two sides of the conservation law of staleness).
+    `phases` nanoseconds by phase; `bytes` payload bytes sent by category; `computed`, `handed`: gradients computed,
+    and handed on (sent, applied or dropped) by step; `applied` {sender: [gradients, last step]} and `staleness`
+    {value: gradients} of the role's shard; `updates`, `gradients`, `samples` applied to it. `reads` {reader: version}
+    of the readers whose gradient is outstanding; `outstanding`: how many there were besides the one served, added up
+    over the updates; `residual`: the updates that readers have seen go by whose gradient was then dropped (the two
+    sides of the conservation law of staleness).
     """
 
     __slots__ = (
-        "applied", "bytes", "computed", "drops", "duplicates", "gradients", "handed", "messages", "outstanding", "phases",
-        "reads", "residual", "rounds", "samples", "shard", "staleness", "taken", "updates", "version",
-    )  # fmt: skip
+        "applied",
+        "bytes",
+        "computed",
+        "drops",
+        "duplicates",
+        "gradients",
+        "handed",
+        "messages",
+        "outstanding",
+        "phases",
+        "reads",
+        "residual",
+        "rounds",
+        "samples",
+        "shard",
+        "staleness",
+        "taken",
+        "updates",
+        "version",
+    )
 
     def __init__(self) -> None:
         self.phases = [0] * len(PHASES)
@@ -79,9 +97,19 @@ class Recorder:
     """The rows and counters of one role. `record=False` keeps the counters, drops and evaluations only."""
 
     __slots__ = (
-        "applies", "counters", "drops", "evaluations", "incarnation", "marks", "messages", "norms", "progress", "record",
-        "role", "spans",
-    )  # fmt: skip
+        "applies",
+        "counters",
+        "drops",
+        "evaluations",
+        "incarnation",
+        "marks",
+        "messages",
+        "norms",
+        "progress",
+        "record",
+        "role",
+        "spans",
+    )
 
     spans: Any
     applies: Any
@@ -178,5 +206,3 @@ class Recorder:
         self.marks = []
         self._fresh()
         return batch
-
-

@@ -20,8 +20,8 @@ __all__ = ["Table", "Trace"]
 class Table:
     """Append-only columns. `table.column("start")` is an array over all rows kept.
 
-    `spilled`: rows no longer kept (the oldest half goes when `keep` is reached). `skipped`: rows that were never reported.
-    Arrays that were handed out stay as they are: rows are added behind them, or copied to new memory.
+    `spilled`: rows no longer kept (the oldest half goes when `keep` is reached). `skipped`: rows that were never
+    reported. Arrays that were handed out stay as they are: rows are added behind them, or copied to new memory.
     """
 
     def __init__(self, name: str, columns: tuple[str, ...], dtype: type, keep: int):
@@ -66,9 +66,10 @@ class Table:
 class Trace:
     """The record of one run.
 
-    `header` describes the run (problem, strategy, cluster, laws, layout, budget, seed) in plain values. `roles` are the names,
-    `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are role i's newest `Counters`. `ending` is None while the
-    run goes on, then {"stopped_by", "why", "time", "in_flight": [[shard, sender, incarnation, step, count], ...], ...}.
+    `header` describes the run (problem, strategy, cluster, laws, layout, budget, seed) in plain values. `roles` are
+    the names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are role i's newest `Counters`.
+    `ending` is None while the run goes on, then {"stopped_by", "why", "time", "in_flight": [[shard, sender,
+    incarnation, step, count], ...], ...}.
     """
 
     def __init__(self, header: dict[str, Any], keep: int = 4_000_000):

@@ -1,7 +1,8 @@
 """The words of the trace: what a row can say, and in which column it stands.
 
-Times are integer nanoseconds of engine time, sizes are bytes, roles are numbers: their place in the layout. Every row is
-integers, or every row is floats; nothing in a table is an object, so a table can cross a process border as raw bytes.
+Times are integer nanoseconds of engine time, sizes are bytes, roles are numbers: their place in the layout. Every row
+is integers, or every row is floats; nothing in a table is an object, so a table can cross a process border as raw
+bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Strategies that are written for the contract: most have workers and a chief only, and the workers check what they see."""
+"""Strategies that are written for the contract: most have workers and a chief only, and the workers check what they
+see.
+"""
 
 from dataclasses import dataclass
 from typing import Any

@@ -10,10 +10,20 @@ from contract_scripts import QUADRATIC, Done, Letter, Other, Parcel, Script, Unl
 import labkit as lk
 
 ARRAYS = (
-    np.arange(6, dtype=np.float32), np.linspace(0, 1, 5), np.array([[1, 2], [3, 4]], dtype=np.int64), np.array([True, False]),
-    np.arange(12, dtype=np.uint8).reshape(3, 4).T, np.arange(20)[::3], np.array([1 + 2j]), np.zeros(0, np.float32),
-    np.zeros((0, 3)), np.array(2.5), np.array([np.nan, np.inf, -0.0]), np.arange(4, dtype=">i4"), np.array(["ab", "c"]),
-)  # fmt: skip
+    np.arange(6, dtype=np.float32),
+    np.linspace(0, 1, 5),
+    np.array([[1, 2], [3, 4]], dtype=np.int64),
+    np.array([True, False]),
+    np.arange(12, dtype=np.uint8).reshape(3, 4).T,
+    np.arange(20)[::3],
+    np.array([1 + 2j]),
+    np.zeros(0, np.float32),
+    np.zeros((0, 3)),
+    np.array(2.5),
+    np.array([np.nan, np.inf, -0.0]),
+    np.arange(4, dtype=">i4"),
+    np.array(["ab", "c"]),
+)
 PARCELS = (
     Parcel(),
     Parcel(
@@ -209,12 +219,19 @@ class Says(Script):
             return lk.pull(ctx)
 
         bad: dict[str, Any] = {
-            "unlisted": lambda: Unlisted(), "object": lambda: Parcel(things=object()), "list": lambda: Letter(1, [1, 2]),
-            "dict": lambda: Parcel(things=(1, {"a": 1})), "objects": lambda: Parcel(array=np.array([object()])),
-            "coroutine": lambda: Parcel(array=forgotten()), "not a message": lambda: forgotten(), "text": lambda: "hello",
-            "wide": lambda: Parcel(2**63), "class": lambda: Letter, "function": lambda: Parcel(things=len),
+            "unlisted": lambda: Unlisted(),
+            "object": lambda: Parcel(things=object()),
+            "list": lambda: Letter(1, [1, 2]),
+            "dict": lambda: Parcel(things=(1, {"a": 1})),
+            "objects": lambda: Parcel(array=np.array([object()])),
+            "coroutine": lambda: Parcel(array=forgotten()),
+            "not a message": lambda: forgotten(),
+            "text": lambda: "hello",
+            "wide": lambda: Parcel(2**63),
+            "class": lambda: Letter,
+            "function": lambda: Parcel(things=len),
             "structured": lambda: Parcel(array=np.zeros(2, [("a", "i4")])),
-        }  # fmt: skip
+        }
         to = "worker-9" if self.what == "nobody" else "worker-0"
         ctx.send(to, bad.get(self.what, Done)())
 

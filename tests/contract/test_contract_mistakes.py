@@ -225,8 +225,10 @@ class Shares(Script):
 
 
 def test_a_global_is_shared_in_virtual_time_only(engine):
-    """Roles share nothing but messages. In virtual time all roles live in one process, so a global seems to work; on a cluster
-    every process has its own. That is why changing one inside a role is refused on both (next test) where it can be seen."""
+    """Roles share nothing but messages. In virtual time all roles live in one process, so a global seems to work; on a
+    cluster every process has its own. That is why changing one inside a role is refused on both (next test) where it
+    can be seen.
+    """
     SEEN.clear()
     run = engine.wait(QUADRATIC, Shares(), BUDGET)
     (note,) = [m for m in run.trace.marks if m["kind"] == "note"]

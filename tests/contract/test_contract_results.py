@@ -106,7 +106,9 @@ def test_a3_conservation_of_staleness(engine, servers, fused):
 
 
 def test_a7_response_time_law(engine):
-    """N / throughput = mean cycle of a worker: updates as the server saw them, cycles as the workers' own clocks saw them."""
+    """N / throughput = mean cycle of a worker: updates as the server saw them, cycles as the workers' own clocks saw
+    them.
+    """
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
     run = engine.wait(problem, lk.AsyncPS(learning_rate=0.01), lk.Budget(updates=480), 4, time=lk.Uniform(0.001, 0.007))
     role, phase, start, step = run.trace.column("spans", "role", "phase", "start", "step")

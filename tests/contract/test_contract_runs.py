@@ -289,8 +289,13 @@ def test_knobs_and_speed_change_while_it_runs_and_leave_a_mark(engine):
 
 def test_faults_come_at_their_time(engine):
     run = engine.wait(
-        QUADRATIC, lk.AsyncPS(), lk.Budget(seconds=0.5), workers=2, time=0.01, faults=[lk.Slow("worker-0", 4, at=0.1, until=0.3)]
-    )  # fmt: skip
+        QUADRATIC,
+        lk.AsyncPS(),
+        lk.Budget(seconds=0.5),
+        workers=2,
+        time=0.01,
+        faults=[lk.Slow("worker-0", 4, at=0.1, until=0.3)],
+    )
     slow = [(m["text"], m["time"] / 1e9) for m in run.trace.marks if m["kind"] == "slow"]
     assert [text for text, _ in slow] == ["worker-0 computes 4x slower", "worker-0 computes 1x slower"]
     assert [at for _, at in slow] == ([0.1, 0.3] if engine.simulated else pytest.approx([0.1, 0.3], abs=0.15))

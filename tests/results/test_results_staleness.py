@@ -89,7 +89,9 @@ def test_a3_identity_for_any_reads(strategy, compute, network):
 
 
 def test_a3_identity_notices_a_wrong_staleness():
-    """A worker that says its weights were newer than they are: the gradients lie, who read and who was served does not."""
+    """A worker that says its weights were newer than they are: the gradients lie, who read and who was served does
+    not.
+    """
 
     class Liar(lk.AsyncPS):
         async def worker(self, ctx, model):

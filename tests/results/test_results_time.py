@@ -36,9 +36,14 @@ def test_a7_response_time_law(strategy):
     """N / throughput = mean cycle of a worker, the cycles counted from the workers' own spans."""
     workers = 6
     trace = run(
-        strategy, 3000, workers=workers, compute=lk.LogNormal(0.02, 0.7), server_time=lk.Exponential(0.002), latency=0.001,
+        strategy,
+        3000,
+        workers=workers,
+        compute=lk.LogNormal(0.02, 0.7),
+        server_time=lk.Exponential(0.002),
+        latency=0.001,
         bandwidth=1e6,
-    )  # fmt: skip
+    )
     role, phase, start = trace.column("spans", "role", "phase", "start")
     cycles = [np.diff(np.sort(start[(role == w) & (phase == 0)])) for w in trace.role_ids("worker")]
     began, ended = times(trace)[100], times(trace)[-100]
@@ -58,8 +63,10 @@ def slowest_of(workers, rounds, seed=0):
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "rounds", "checked"), [(8, 20_000, 4088), (10_000, 1500, 3)])
 def test_w1_a_synchronous_step_waits_for_the_slowest(workers, rounds, checked):
-    """Exponential compute: H_N on average. The engine's rounds equal, to the nanosecond, the maxima of the same draws; the
-    average is taken over more of these maxima than the engine is run for. (Draws come in blocks of 8, 16, 32 ... 1024.)"""
+    """Exponential compute: H_N on average. The engine's rounds equal, to the nanosecond, the maxima of the same draws;
+    the average is taken over more of these maxima than the engine is run for. (Draws come in blocks of 8, 16, 32 ...
+    1024.)
+    """
     trace = run(lk.SyncPS(), checked, workers=workers, compute=lk.Exponential(1.0))
     slowest = slowest_of(workers, rounds)
     assert np.array_equal(np.diff(times(trace), prepend=0), slowest[:checked])

@@ -76,8 +76,9 @@ def test_t3_dense_servers():
 
 
 def test_t3_one_server_takes_all_in_and_gives_all_out():
-    """S = 1, full duplex: N M out, one worker after the other; each pushes as soon as it has its weights, so only the last
-    worker's M in is not hidden behind them; and a latency each way: 288.1 ms a step."""
+    """S = 1, full duplex: N M out, one worker after the other; each pushes as soon as it has its weights, so only the
+    last worker's M in is not hidden behind them; and a latency each way: 288.1 ms a step.
+    """
     ends = np.unique(run(lk.SyncPS(), 5, servers=1).column("applies", "time"))
     assert np.diff(ends).tolist() == [2 * 50_000 + (8 + 1) * M * 8] * 4
 

@@ -19,9 +19,17 @@ def made(values=(1.0, 2.0), optimizer=None, **more):
     options = {"limits": Limits(), "watcher": lambda s: seen.append(s.version), **more}
     limits = options.pop("limits")
     shard = Shard(
-        0, slice(0, len(values)), np.array(values), optimizer or lk.SGD(), options.pop("schedule", lambda step: 1.0), recorder,
-        lambda: next(times), IDS, limits, **options,
-    )  # fmt: skip
+        0,
+        slice(0, len(values)),
+        np.array(values),
+        optimizer or lk.SGD(),
+        options.pop("schedule", lambda step: 1.0),
+        recorder,
+        lambda: next(times),
+        IDS,
+        limits,
+        **options,
+    )
     return shard, recorder, seen
 
 

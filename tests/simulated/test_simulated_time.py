@@ -17,7 +17,9 @@ RANDOM = {"compute": lk.LogNormal(0.01, 0.6), "server_time": lk.Exponential(0.00
 
 
 def contents(trace, in_order=True):
-    """All that a trace says, as bytes and plain values. `in_order=False`: rows sorted (they come in the order of flushes)."""
+    """All that a trace says, as bytes and plain values. `in_order=False`: rows sorted (they come in the order of
+    flushes).
+    """
     rows = {name: table.rows() for name, table in trace.tables.items()}
     if not in_order:
         rows = {name: values[np.lexsort(values.T[::-1])] for name, values in rows.items()}
@@ -81,7 +83,8 @@ def test_ten_thousand_workers():
     assert ledger(run.trace)["closes"]
 
 
-# cores -----------------------------------------------------------------------------------------------------------------
+# cores
+# -----------------------------------------------------------------------------------------------------------------
 
 
 class OneNode(lk.AsyncPS):
@@ -122,7 +125,9 @@ def test_more_cores_more_at_once():
 
 
 def test_chief_works_and_evaluation_is_free():
-    """Worker 0 on the chief's node computes as ever: in virtual time evaluation takes no time and no bytes of training."""
+    """Worker 0 on the chief's node computes as ever: in virtual time evaluation takes no time and no bytes of
+    training.
+    """
     cluster = lk.SimulatedCluster(workers=2, compute=0.010, bandwidth=1e6, latency=0.001)
 
     def summary(chief_works):
@@ -160,13 +165,16 @@ def test_work_that_is_given_up_frees_its_core():
     assert ledger(run.trace)["dropped"] == {"cancelled": 1}
 
 
-# network ---------------------------------------------------------------------------------------------------------------
+# network
+# ---------------------------------------------------------------------------------------------------------------
 
 MS = 1_000_000
 
 
 def test_cut_through_by_hand():
-    """1 MB/s, 5 ms: a message of 1,000 bytes holds the sender's egress for 1 ms and, 5 ms later, the receiver's ingress."""
+    """1 MB/s, 5 ms: a message of 1,000 bytes holds the sender's egress for 1 ms and, 5 ms later, the receiver's
+    ingress.
+    """
     net = Network(4, 0.005, 1e6)
     assert net.arrival(0, 0, 1, 1000) == 6 * MS
     assert net.arrival(0, 0, 2, 1000) == 7 * MS  # the egress of 0 is busy until 1 ms
@@ -207,7 +215,8 @@ def test_nothing_overtakes_on_a_link():
     assert lk.train(TIMING, Overtakes(), cluster, lk.Budget(seconds=1)).wait().stopped_by == "finished"
 
 
-# moved by hand ---------------------------------------------------------------------------------------------------------
+# moved by hand
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_advance_and_step():
@@ -278,7 +287,8 @@ def test_a_run_is_repeated_from_the_log_of_its_commands():
     assert contents(other.trace, in_order=False) != contents(first.trace, in_order=False)
 
 
-# standing still --------------------------------------------------------------------------------------------------------
+# standing still
+# --------------------------------------------------------------------------------------------------------
 
 
 class Polls(lk.AsyncPS):

@@ -1,4 +1,4 @@
-"""The processes behind a `DaskCluster`: started late, reached with a limit on time, checked before use, and ended for certain."""
+"""The processes behind a `DaskCluster`: started late, reached in time or not at all, checked, and ended for certain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REACH_S = 7.0
 START_S = 60.0
 ANSWER_S = 5.0
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
-# glibc gives memory back after every large free under Dask's own setting, and large arrays then fault in anew each time.
+# Under Dask's own setting glibc gives memory back after every large free, and large arrays fault in anew each time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
 
@@ -94,9 +94,11 @@ class Backend:
                 self._grow(nodes + len(self._silent))
                 awake = self._awake(client, nodes)
             if len(awake) < nodes:
-                needs = f"This run has {nodes} nodes (one Dask worker each) and the cluster has {len(awake)} Dask workers"
+                has = f"the cluster has {len(awake)} Dask workers"
+                needs = f"This run has {nodes} nodes (one Dask worker each) and {has}"
                 if self._silent:
-                    raise ClusterError(f"{needs} that answer; {len(self._silent)} more do not answer (frozen, or cut off).")
+                    silent = f"{len(self._silent)} more do not answer (frozen, or cut off)"
+                    raise ClusterError(f"{needs} that answer; {silent}.")
                 raise BadInput(f"{needs}; start more, or ask for fewer workers or servers.")
             return awake
 
@@ -125,8 +127,8 @@ class Backend:
         line = guard_line()
         if line is not None:
             raise BadInput(
-                f"{line}: a script that starts processes must do so under `if __name__ == \"__main__\":`, because every process "
-                "reads the script again."
+                f"{line}: a script that starts processes must do so under `if __name__ == \"__main__\":`, because "
+                "every process reads the script again."
             )
         self._end_processes()  # of a cluster that others have closed
         atexit.register(self.close)  # runs before Dask's own handlers: they were registered earlier
@@ -141,17 +143,19 @@ class Backend:
         try:
             with dask.config.set(settings | _quick_start()), _deaf_to_interrupts():
                 self._cluster = LocalCluster(
-                    n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", memory_limit=0,
-                    silence_logs=50, host="127.0.0.1",
+                    n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
+                    memory_limit=0, silence_logs=50, host="127.0.0.1",
                 )  # fmt: skip
                 self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
                 self._client.wait_for_workers(nodes, timeout=START_S)
         except Exception as error:
             self._end_processes()
-            raise ClusterError(f"The local cluster of {nodes} processes did not start: {type(error).__name__}: {error}") from error
+            why = f"{type(error).__name__}: {error}"
+            raise ClusterError(f"The local cluster of {nodes} processes did not start: {why}") from error
 
     def _grow(self, nodes: int) -> None:
-        assert self._cluster is not None and self._client is not None
+        assert self._cluster is not None
+        assert self._client is not None
         if len(self._cluster.worker_spec) < nodes:
             with dask.config.set({PRE_SPAWN: {**dask.config.get(PRE_SPAWN, {}), **MALLOC}}):
                 self._cluster.scale(nodes)
@@ -172,8 +176,8 @@ class Backend:
         except Exception as error:  # whatever stands there may answer anything
             found = type(error).__name__
         raise ClusterError(
-            f"No Dask scheduler answers at {self._target!r} within {REACH_S:g} s ({found}). Is the address right, and the "
-            "scheduler running (`dask scheduler`)?"
+            f"No Dask scheduler answers at {self._target!r} within {REACH_S:g} s ({found}). Is the address right, and "
+            "the scheduler running (`dask scheduler`)?"
         )
 
     def _await_workers(self, client: Client) -> list[str]:
@@ -234,7 +238,8 @@ def _quick_start() -> dict[str, str]:
     method = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(method):
         get_mp_context()  # Dask names its modules once; ours come in addition
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "numpy", "labkit.engines.dask.task"])
+    preload = ["distributed", "numpy", "labkit.engines.dask.task"]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(preload)
     return method
 
 
@@ -267,7 +272,9 @@ def guard_line() -> str | None:
     if path is None or not os.path.exists(path):
         return None
     frame = sys._getframe()
-    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") in ("__main__", "__mp_main__")):
+    while frame is not None and not (
+        frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") in ("__main__", "__mp_main__")
+    ):
         frame = frame.f_back  # type: ignore[assignment]
     if frame is None or os.path.abspath(frame.f_code.co_filename) != os.path.abspath(path):
         return None
@@ -276,6 +283,7 @@ def guard_line() -> str | None:
     except (OSError, SyntaxError, UnicodeDecodeError):
         return None
     for node in tree.body:
-        if isinstance(node, ast.If) and "__name__" in ast.dump(node.test) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+        guards = isinstance(node, ast.If) and "__name__" in ast.dump(node.test)
+        if guards and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
             return None
     return f"{path}:{frame.f_lineno}"

@@ -48,11 +48,14 @@ class DaskCluster:
     engine = "dask"
 
     def __init__(
-        self, target: Any = None, *, workers: int = 4, servers: int | None = None, pace: Any = None, server_time: Any = None,
-        slow: Mapping[str, float] | None = None, record: bool = True, _backend: Backend | None = None,
+        self, target: Any = None, *, workers: int = 4, servers: int | None = None, pace: Any = None,
+        server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = True,
+        _backend: Backend | None = None,
     ):  # fmt: skip
         if isinstance(target, int):
-            raise BadInput(f"DaskCluster({target}): name it, as DaskCluster(workers={target}); the first argument is a scheduler.")
+            raise BadInput(
+                f"DaskCluster({target}): name it, as DaskCluster(workers={target}); the first argument is a scheduler."
+            )
         shape = _Shape(workers, servers, record)
         self.workers, self.servers, self.record = shape.workers, shape.servers, shape.record
         self.pace, self.server_time = as_law("pace", pace), as_law("server_time", server_time)
@@ -69,8 +72,8 @@ class DaskCluster:
     def resized(self, **changes: Any) -> DaskCluster:
         """The same processes, seen with another shape or pace: `cluster.resized(workers=2, pace=0.1)`."""
         now = {
-            "workers": self.workers, "servers": self.servers, "pace": self.pace, "server_time": self.server_time, "slow": self.slow,
-            "record": self.record,
+            "workers": self.workers, "servers": self.servers, "pace": self.pace, "server_time": self.server_time,
+            "slow": self.slow, "record": self.record,
         }  # fmt: skip
         unknown = sorted(set(changes) - set(now))
         if unknown:
@@ -88,7 +91,10 @@ class DaskCluster:
         }  # fmt: skip
 
     def open(self, nodes: int | None = None) -> DaskCluster:
-        """Start (or reach) the processes now rather than with the first run. `nodes`: how many; None is workers, servers and a chief."""
+        """Start (or reach) the processes now rather than with the first run.
+
+        `nodes`: how many; None is workers, servers and a chief.
+        """
         self._backend.addresses(nodes or self.workers + (1 if self.servers is None else self.servers) + 1)
         return self
 

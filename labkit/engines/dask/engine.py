@@ -20,6 +20,7 @@ from ...trace.vocabulary import seconds
 from ..checkpoints import fingerprint
 from ..drive import deadlock_text, render_failure
 from ..parts import Plan, check_factor, find_role
+from .stillness import Stillness
 from .supervisor import Supervisor
 
 __all__ = ["DaskRun"]
@@ -28,7 +29,6 @@ SILENCE_S = 8.0  # a role that has not even sent a beat for so long is lost
 LISTEN_S = 0.25
 KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory flat
 ABSENT_S = 2.0  # this process itself was not running for so long (suspended, starved): nobody's silence counts
-STILL_NS = 200_000_000  # a deadlock: nobody has moved in the same time for so long, by clocks that may differ a little
 
 
 class DaskRun:
@@ -47,7 +47,7 @@ class DaskRun:
         self._stop_deadline = 0.0
         self._stepping: set[str] = set()
         self._stepped = threading.Event()
-        self._still: dict[str, tuple[Any, int, int]] = {}  # role -> (state, since, until): when it was last seen not to move
+        self._still = Stillness(plan.role_ids)
         self._returned: set[str] = set()
         self._lost_roles: set[str] = set()
         self._knobs = plan.strategy
@@ -175,32 +175,18 @@ class DaskRun:
         return "error", str(self.error)
 
     def _check_deadlock(self, event: dict[str, Any]) -> tuple[str, str] | None:
-        """Whether all roles wait without a limit, have not moved in the same stretch of time, and no message is under
-        way.
-
-        Each role says when it was seen; only an instant that lies in everybody's stretch is a state of the whole run. A
-        role whose last word is old may have gone on since, and so may those that it has written to.
-        """
-        role, now = event["role"], event["batch"]["until"]
-        state = (event["waiting"], event["only"], event["sent"], event["received"])
-        before = self._still.get(role)
-        self._still[role] = (state, now if before is None or before[0] != state else before[1], now)
-        if self._paused_at is not None or len(self._still) < len(self.plan.role_ids):
+        self._still.hear(
+            event["role"], event["waiting"], event["only"], event["sent"], event["received"], event["batch"]["until"]
+        )
+        stuck = self._still.stuck() if self._paused_at is None else None
+        if not stuck:
             return None
-        states, since, until = zip(*self._still.values())
-        if any(waiting is None for waiting, _, _, _ in states) or min(until) - max(since) < STILL_NS:
-            return None
-        if sum(sent for _, _, sent, _ in states) != sum(received for _, _, _, received in states):
-            return None
-        names = [r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name not in self._returned]
-        if not names:
-            return None
-        waiting = {name: (tuple(self._still[name][0][0]), self._still[name][0][1]) for name in names}
-        self.error = Deadlock(deadlock_text(self.trace, self.now, waiting))
+        names = [r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name in stuck]
+        self.error = Deadlock(deadlock_text(self.trace, self.now, {name: stuck[name] for name in names}))
         return "deadlock", str(self.error)
 
     def _finish(self, stopped_by: str, why: str) -> None:
-        """End all roles, put their last reports into the trace, close the books. Whatever fails here, nobody waits for ever."""
+        """End all roles, put their last reports into the trace, close the books. Nobody waits for ever."""
         try:
             reports = self.supervisor.bring_home(why or stopped_by, self._lost_roles, self._hear_the_last)
             self._close_books(stopped_by, why, reports)
@@ -230,7 +216,8 @@ class DaskRun:
             )
         self.trace.end(
             stopped_by=stopped_by, why=why, time=max((r["time"] for r in reports.values()), default=self.now),
-            wall_seconds=time.monotonic() - self._began, in_flight=[f for r in reports.values() for f in r["in_flight"]],
+            wall_seconds=time.monotonic() - self._began,
+            in_flight=[f for r in reports.values() for f in r["in_flight"]],
             **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self.parameters),
             lost=sorted(set(self.plan.role_ids) - set(reports)),
         )  # fmt: skip

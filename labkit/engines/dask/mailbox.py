@@ -47,7 +47,7 @@ class Slot:
         self.wake()
 
     def take(self) -> Iterator[dict[str, Any]]:
-        """One after the other, the commands that have come (in the role's thread). Who stops in between leaves the rest."""
+        """One by one, the commands that have come (in the role's thread). Who stops in between leaves the rest."""
         self.flag = False
         self.arrived.clear()
         try:

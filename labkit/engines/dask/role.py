@@ -117,7 +117,8 @@ class RealRole:
         self.saved_at, self.unsaved = 0.0, None
         rng = stream(self.plan.seed, self.spec.kind, self.spec.index, "time")
         self.pace = Sampler(ticket.pace, rng) if ticket.pace else None
-        self.laws = {"gradient": self.pace, "server": Sampler(ticket.server_time, rng) if ticket.server_time else None, "measure": None}
+        serving = Sampler(ticket.server_time, rng) if ticket.server_time else None
+        self.laws = {"gradient": self.pace, "server": serving, "measure": None}
         start = ticket.objective.start(self.plan.seed) if self.spec.shard is not None else None
         parts = build_parts(self.plan, self.spec, self.recorder, self.clock, self._watch, ticket.objective, start, test)
         self.shard: Shard | None = next((p for p in parts if isinstance(p, Shard)), None)
@@ -439,10 +440,12 @@ class RealRole:
             self.recorder.mark(ended, "refused", refusal)
         judge = self.judge
         return {
-            "role": self.spec.name, "time": ended, "batch": self.recorder.take(ended, LAST_BYTES), "in_flight": in_flight,
-            "late": sorted(late), "verdict": judge.verdict if judge else None,
+            "role": self.spec.name, "time": ended, "in_flight": in_flight,
+            "batch": self.recorder.take(ended, LAST_BYTES), "late": sorted(late),
+            "verdict": judge.verdict if judge else None,
             "update": judge.update if judge else None, "loss": judge.loss if judge else None,
-            "accuracy": judge.accuracy if judge else None, "parameters": None if judge is None else _whole(judge.parameters),
+            "accuracy": judge.accuracy if judge else None,
+            "parameters": None if judge is None else _whole(judge.parameters),
         }  # fmt: skip
 
 

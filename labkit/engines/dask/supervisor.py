@@ -31,7 +31,10 @@ HOME_S, HASTE_S = 12.0, 4.0  # for the way home; and after a loss, where nobody 
 
 
 class Supervisor:
-    """Roles of one run on one client. `workers`: addresses to place nodes on, one each; `usage`: roles now on each address."""
+    """Roles of one run on one client.
+
+    `workers`: addresses to place nodes on, one each; `usage`: roles now on each address.
+    """
 
     def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
         self.client, self.plan, self.usage = client, plan, usage
@@ -54,8 +57,9 @@ class Supervisor:
         plan, factors = self.plan.without_data(), settings.pop("factors")
         _check_travels(plan)
         for index, spec in enumerate(plan.layout.roles):
+            needs_it = spec.computes or spec.shard is not None or spec.kind == "chief"
             ticket = Ticket(
-                self.run, index, 0, plan, objective if spec.computes or spec.shard is not None or spec.kind == "chief" else None, secret,
+                self.run, index, 0, plan, objective if needs_it else None, secret,
                 factor=factors.get(spec.name, 1.0), **settings,
             )  # fmt: skip
             share = shares[spec.data] if shares and spec.data is not None else None
@@ -125,7 +129,9 @@ class Supervisor:
                 raise ClusterError(f"The process of {self.roles_on(address)} does not answer; the run could not start.")
         if late:
             names = ", ".join(sorted(missing))
-            raise ClusterError(f"These roles did not start within {START_S:g} s: {names}. Is the cluster busy with other work?")
+            raise ClusterError(
+                f"These roles did not start within {START_S:g} s: {names}. Is the cluster busy with other work?"
+            )
 
     def _begin(self, peers: dict[str, Any]) -> None:
         for address, offset in self._offsets.items():
@@ -153,7 +159,7 @@ class Supervisor:
         return time.monotonic_ns() - self.zero
 
     def command(self, command: dict[str, Any], role: str | None = None, but: Collection[str] = ()) -> list[str]:
-        """Send a command to `role`, or to all `but` some, at the same time. Returns the addresses that did not answer."""
+        """Send a command to `role`, or to all `but` some, at the same time. Returns who did not answer."""
         homes = self.where if role is None else {role: self.where[role]}
 
         def arguments(address: str) -> tuple[Any, ...]:
@@ -173,9 +179,12 @@ class Supervisor:
         future = self.futures[role]
         if future.status == "error":
             try:
-                return f"{type(future.exception(timeout=2)).__name__}: {future.exception(timeout=2)}"
-            except Exception as error:
-                return str(error)
+                error = future.exception(timeout=2)
+            except Exception as unknown:
+                error = unknown
+            while error.__cause__ is not None:  # Dask wraps what went wrong while the task was unpacked
+                error = error.__cause__
+            return f"{type(error).__name__}: {error}"
         return f"its task was {future.status}"
 
     # the end ----------------------------------------------------------------------------------------------------------
@@ -246,4 +255,4 @@ def _check_travels(plan: Plan) -> None:
         cloudpickle.dumps(plan)
     except Exception as error:
         what = f"{plan.strategy.name} cannot travel to other processes: {type(error).__name__}: {error}"
-        raise BadInput(f"{what}. Its knobs and what its roles refer to must be able to (no locks, files or sockets).") from None
+        raise BadInput(f"{what}. No locks, files or sockets may be in it or in what its roles refer to.") from None

@@ -1,4 +1,4 @@
-"""The task that Dask places: sets a role up on a Dask worker, says where it listens, plays it, hands in its last report."""
+"""The task that Dask places: sets a role up on a Dask worker, says where it listens, plays it, hands in its report."""
 
 from __future__ import annotations
 

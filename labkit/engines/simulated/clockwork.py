@@ -1,8 +1,9 @@
 """The engine of virtual time: a heap, a ready queue, and `coroutine.send`.
 
-Events, and roles that may go on at once, are ordered by (integer nanoseconds, priority, sequence): what happens in an instant
-happens in the order in which it was caused, so all workers that finish together push before the first of them pulls again. Nothing
-reads the machine's clock and nothing iterates over a set: the same plan and commands give the same bytes.
+Events, and roles that may go on at once, are ordered by (integer nanoseconds, priority, sequence): what happens in an
+instant happens in the order in which it was caused, so all workers that finish together push before the first of them
+pulls again. Nothing reads the machine's clock and nothing iterates over a set: the same plan and commands give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Clockwork:
     def _looked(self, role: SimulatedRole, look: Look) -> None:
         raise NotImplementedError("a run shows the chief what it asks for")
 
-    # the loop ----------------------------------------------------------------------------------------------------------
+    # the loop
+    # ----------------------------------------------------------------------------------------------------------
 
     def _loop(self, until: int, one_update: bool) -> None:
         heap, ready, drive = self._heap, self._ready, self._drive
@@ -156,7 +158,8 @@ class Clockwork:
                 self._throw(role, foreign_effect(role.name, effect))
                 return
 
-    # effects: each returns a value, or `self` if the role has to wait ------------------------------------------------------
+    # effects: each returns a value, or `self` if the role has to wait
+    # ------------------------------------------------------
 
     def _receive(self, role: SimulatedRole, effect: tuple[Any, ...]) -> Any:
         kinds, sender, inbox = effect[1], effect[3], role.inbox
@@ -207,7 +210,8 @@ class Clockwork:
         if not duration:
             if work != "server":
                 return self._call(role, fn, args)
-            # An update ends a turn: a run can be stepped, and others come first; but not those whom the update itself woke up.
+            # An update ends a turn: a run can be stepped, and others come first; but not those whom the update itself
+            # woke up.
             self._sequence += 1
             entry, place = self._sequence, len(self._ready)
             value = self._call(role, fn, args)
@@ -273,7 +277,8 @@ class Clockwork:
         role.recorder.span(WAITING if waited else SLEEPING, role.since, self.now)
         self._drive(role, None)
 
-    # messages ----------------------------------------------------------------------------------------------------------
+    # messages
+    # ----------------------------------------------------------------------------------------------------------
 
     def post(self, role: SimulatedRole, target: SimulatedRole, message: Message, size: int, category: int) -> None:
         """Put `message` of `size` bytes on its way; it is the target's own already."""

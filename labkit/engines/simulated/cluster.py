@@ -17,9 +17,9 @@ __all__ = ["SimulatedCluster"]
 class SimulatedCluster:
     """Runs a strategy in virtual time: exact, repeatable, up to 10,000 workers.
 
-    `compute`: law of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in seconds,
-    `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy needs.
-    `cores`: of every node; roles on one node queue for them. `record=False`: counters only.
+    `compute`: law of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in
+    seconds, `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy
+    needs. `cores`: of every node; roles on one node queue for them. `record=False`: counters only.
     """
 
     workers: int = knob(4, low=1, high=100_000)
@@ -47,10 +47,16 @@ class SimulatedCluster:
         """Plain values, for the header of a trace."""
         server: Law | None = self.server_time
         return {
-            "engine": self.engine, "workers": self.workers, "servers": self.servers, "compute": self.compute.describe(),
-            "server_time": server.describe() if server else None, "latency": self.latency,
-            "bandwidth": None if math.isinf(self.bandwidth) else self.bandwidth, "slow": dict(self.slow), "cores": self.cores,
-        }  # fmt: skip
+            "engine": self.engine,
+            "workers": self.workers,
+            "servers": self.servers,
+            "compute": self.compute.describe(),
+            "server_time": server.describe() if server else None,
+            "latency": self.latency,
+            "bandwidth": None if math.isinf(self.bandwidth) else self.bandwidth,
+            "slow": dict(self.slow),
+            "cores": self.cores,
+        }
 
     def start(self, plan: Any, **options: Any) -> Any:
         """A run of `plan`, standing at time zero."""

@@ -34,8 +34,9 @@ FOREVER = 1 << 62
 class SimulatedRun(Clockwork):
     """One run in virtual time. It moves only when asked: `advance`, `wait`, `step`.
 
-    `commands`: [(seconds, name, arguments), ...] carried out at their times. The log that a run keeps of its own, in `commands`, also
-    has the turn of the loop before which each came: given the log of an earlier run, that run is repeated exactly.
+    `commands`: [(seconds, name, arguments), ...] carried out at their times. The log that a run keeps of its own, in
+    `commands`, also has the turn of the loop before which each came: given the log of an earlier run, that run is
+    repeated exactly.
     """
 
     def __init__(self, plan: Plan, cluster: Any, commands: Any = (), checkpoint: Any = None):
@@ -56,13 +57,16 @@ class SimulatedRun(Clockwork):
         for role in self.roles:
             self._go_on(role, None)
 
-    # making ------------------------------------------------------------------------------------------------------------
+    # making
+    # ------------------------------------------------------------------------------------------------------------
 
     def _make_roles(self) -> None:
         plan, cluster, problem = self.plan, self.cluster, self.plan.problem
         nodes = {name: i for i, name in enumerate(plan.layout.nodes)}
         homes = [role.node for role in plan.layout.roles]
-        self._cores = {nodes[n]: [0] * cluster.cores for n in nodes if homes.count(n) > 1} if len(nodes) < len(homes) else {}
+        self._cores = (
+            {nodes[n]: [0] * cluster.cores for n in nodes if homes.count(n) > 1} if len(nodes) < len(homes) else {}
+        )
         objective, peers = problem.objective(), plan.layout.peers()
         start = objective.start(plan.seed)
         dataset = None if problem.timing_only else local_data(problem)
@@ -94,7 +98,8 @@ class SimulatedRun(Clockwork):
     def _clock(self) -> int:
         return self.now
 
-    # moving -------------------------------------------------------------------------------------------------------------
+    # moving
+    # -------------------------------------------------------------------------------------------------------------
 
     def advance(self, until: float) -> bool:
         """Let virtual time pass up to `until` seconds; False once the run is over."""
@@ -129,7 +134,8 @@ class SimulatedRun(Clockwork):
         self.flush()
         return self.stopped_by is None
 
-    # what the chief sees -----------------------------------------------------------------------------------------------
+    # what the chief sees
+    # -----------------------------------------------------------------------------------------------
 
     def _watch(self, shard: Shard) -> None:
         self._show(self.by_name[self.plan.layout.roles[shard.recorder.role].name], False)
@@ -148,7 +154,8 @@ class SimulatedRun(Clockwork):
         if look.final or role.shard.first_look():
             self._show(role, look.final)
 
-    # commands ----------------------------------------------------------------------------------------------------------
+    # commands
+    # ----------------------------------------------------------------------------------------------------------
 
     def _log(self, command: str, arguments: dict[str, Any]) -> None:
         self.commands.append((seconds(self.now), command, arguments, self._turn))
@@ -187,7 +194,8 @@ class SimulatedRun(Clockwork):
             self.chief.token += 1
             self._go_on(self.chief, None)
 
-    # the end -----------------------------------------------------------------------------------------------------------
+    # the end
+    # -----------------------------------------------------------------------------------------------------------
 
     def _returned(self, role: SimulatedRole) -> None:
         role.resume = None
@@ -197,7 +205,9 @@ class SimulatedRun(Clockwork):
             self._hurry("finished")
 
     def _failed(self, role: SimulatedRole, error: Exception) -> None:
-        report = failure_report(role.name, role.counters.computed if role.spec.computes else role.counters.version, error)
+        report = failure_report(
+            role.name, role.counters.computed if role.spec.computes else role.counters.version, error
+        )
         self.error = render_failure(report)
         self._end("error", str(self.error))
 
@@ -218,7 +228,9 @@ class SimulatedRun(Clockwork):
         self.flush()
         if stopped_by == "diverged":
             rate = getattr(self.roles[0].strategy, "learning_rate", None)
-            why = f"the loss is {self.judge.loss} at update {self.judge.update}" + (f", learning_rate {rate:g}" if rate else "")
+            why = f"the loss is {self.judge.loss} at update {self.judge.update}" + (
+                f", learning_rate {rate:g}" if rate else ""
+            )
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self.now, wall_seconds=None, in_flight=self._in_flight(),
             update=self.judge.update, loss=self.judge.loss, accuracy=self.judge.accuracy,
@@ -227,11 +239,15 @@ class SimulatedRun(Clockwork):
         if self._folder is not None and self.chief.state is not None:
             write_state(self._folder, self.chief.name, self.chief.state)
         for role in self.roles:
-            with contextlib.suppress(Exception):  # a role that goes on after it was told to end: nobody drives it any more
+            with contextlib.suppress(
+                Exception
+            ):  # a role that goes on after it was told to end: nobody drives it any more
                 role.coroutine.close()
 
     def _in_flight(self) -> list[list[int]]:
-        """Every gradient on a wire, in an inbox or handed over in this instant: [shard, sender, incarnation, step, count]."""
+        """Every gradient on a wire, in an inbox or handed over in this instant: [shard, sender, incarnation, step,
+        count].
+        """
         pending = [(r, m) for _, _, _, what, r, m in sorted(self._heap, key=lambda e: e[:3]) if what == DELIVER]
         for role in self.roles:
             pending.extend((role, message) for message in role.inbox)
@@ -254,6 +270,17 @@ class SimulatedRun(Clockwork):
 
 def check_time_passes(plan: Plan, cluster: Any) -> None:
     """`BadInput` if nothing takes time and nothing but time, or luck, would end the run."""
-    lengthless = [law is None or (isinstance(law, Deterministic) and law.seconds == 0) for law in (cluster.compute, cluster.server_time)]
-    if all(lengthless) and not cluster.latency and np.isinf(cluster.bandwidth) and plan.limits.updates is None and plan.limits.samples is None:
-        raise BadInput("Nothing takes time on this cluster, so virtual time would stand still: give a Budget(updates=...), or a law.")
+    lengthless = [
+        law is None or (isinstance(law, Deterministic) and law.seconds == 0)
+        for law in (cluster.compute, cluster.server_time)
+    ]
+    if (
+        all(lengthless)
+        and not cluster.latency
+        and np.isinf(cluster.bandwidth)
+        and plan.limits.updates is None
+        and plan.limits.samples is None
+    ):
+        raise BadInput(
+            "Nothing takes time on this cluster, so virtual time would stand still: give a Budget(updates=...), or a law."
+        )

@@ -1,7 +1,7 @@
 """The network of virtual time: cut-through and full duplex.
 
-A message starts when the sender's egress and, `latency` later, the receiver's ingress are free, and holds both for bytes / bandwidth.
-Roles on one node talk for free. All times are whole nanoseconds.
+A message starts when the sender's egress and, `latency` later, the receiver's ingress are free, and holds both for
+bytes / bandwidth. Roles on one node talk for free. All times are whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Network:
         self._egress, self._ingress = [0] * nodes, [0] * nodes
 
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
-        """When a message of `size` bytes sent now from node `source` has arrived at node `target`; both are busy until then."""
+        """When a message of `size` bytes sent now from node `source` has arrived at node `target`; both are busy until
+        then.
+        """
         if source == target or self.free:
             return now
         held = round(size * self._per_byte)

@@ -24,12 +24,41 @@ class SimulatedRole:
     """Everything the clock needs to know about one role."""
 
     __slots__ = (
-        "begun", "coroutine", "counters", "factor", "id", "inbox", "looks", "messages", "name", "node", "recorder", "resume", "samplers",
-        "shard", "since", "spans", "spec", "state", "strategy", "token", "unless", "wait_sender", "waiting", "working",
-    )  # fmt: skip
+        "begun",
+        "coroutine",
+        "counters",
+        "factor",
+        "id",
+        "inbox",
+        "looks",
+        "messages",
+        "name",
+        "node",
+        "recorder",
+        "resume",
+        "samplers",
+        "shard",
+        "since",
+        "spans",
+        "spec",
+        "state",
+        "strategy",
+        "token",
+        "unless",
+        "wait_sender",
+        "waiting",
+        "working",
+    )
 
     def __init__(self, id: int, spec: RoleSpec, node: int, recorder: Recorder, strategy: Any):
-        self.id, self.spec, self.name, self.node, self.recorder, self.strategy = id, spec, spec.name, node, recorder, strategy
+        self.id, self.spec, self.name, self.node, self.recorder, self.strategy = (
+            id,
+            spec,
+            spec.name,
+            node,
+            recorder,
+            strategy,
+        )
         self.counters = recorder.counters
         self.inbox: deque[Message] = deque()
         self.waiting: tuple[type, ...] | None = None  # kinds of message it waits for
@@ -49,7 +78,11 @@ class SimulatedRole:
     def laws(self, seed: int, gradient: Law, server: Law | None) -> None:
         """The laws of this role's work; they share the role's one stream for time."""
         rng = stream(seed, self.spec.kind, self.spec.index, "time")
-        self.samplers = {"gradient": Sampler(gradient, rng), "server": Sampler(server, rng) if server else None, "measure": None}
+        self.samplers = {
+            "gradient": Sampler(gradient, rng),
+            "server": Sampler(server, rng) if server else None,
+            "measure": None,
+        }
 
 
 class SimulatedContext(Context):

@@ -1,0 +1,68 @@
+"""When a run counts as stuck: told from reports alone, with no cluster."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.engines.dask.stillness import MARGIN_NS, Stillness
+
+MS = 1_000_000
+
+
+def heard(*reports, roles=("a", "b")):
+    still = Stillness(roles)
+    for role, waiting, sent, received, ms in reports:
+        still.hear(role, waiting, None, sent, received, ms * MS)
+    return still.stuck()
+
+
+def test_all_wait_and_nothing_is_under_way():
+    reports = [(role, ["Weights"], 3, 3, ms) for ms in range(0, 400, 100) for role in "ab"]
+    assert heard(*reports) == {"a": (("Weights",), None), "b": (("Weights",), None)}
+
+
+def test_not_yet_long_enough():
+    assert heard(*[(role, ["Weights"], 3, 3, ms) for ms in (0, 100) for role in "ab"]) is None
+
+
+def test_somebody_has_never_been_heard_of():
+    assert heard(*[("a", ["Weights"], 3, 3, ms) for ms in range(0, 900, 100)]) is None
+
+
+def test_somebody_does_not_wait():
+    assert heard(*[(role, ["W"] if role == "a" else None, 3, 3, ms) for ms in range(0, 900, 100) for role in "ab"]) is None
+
+
+def test_something_is_under_way():
+    assert heard(*[(role, ["W"], 3, 3 - (role == "b"), ms) for ms in range(0, 900, 100) for role in "ab"]) is None
+
+
+def test_who_has_returned_is_not_waited_for_and_not_named():
+    reports = [(role, ["W"] if role == "a" else [], 3, 3, ms) for ms in range(0, 400, 100) for role in "ab"]
+    assert heard(*reports) == {"a": (("W",), None)}
+
+
+def test_counts_that_agree_by_chance_prove_nothing():
+    """b got a's message, answered and works on, which its last report cannot know; a got the answer. 6 sent, 6 received."""
+    old = [("b", ["W"], 2, 2, ms) for ms in range(0, 400, 100)]
+    new = [("a", ["W"], 4, 4, ms) for ms in range(300, 1000, 100)]
+    assert heard(*old, *new) is None
+    assert heard(*old, *[("a", ["W"], 4, 4, ms) for ms in range(0, 1000, 100)]) is not None  # had it been so all the time
+
+
+@given(st.data())
+def test_a_run_that_moves_is_never_stuck(data):
+    """Three roles hand one message around, each working for a while; they report when they please while they wait."""
+    now, at = 0, data.draw(st.integers(0, 2))
+    sent, received = [0, 0, 0], [0, 0, 0]
+    still = Stillness("012")
+    for _ in range(data.draw(st.integers(1, 12))):
+        for _ in range(data.draw(st.integers(0, 5))):  # role `at` works and says nothing; the others may report
+            now += data.draw(st.integers(1, 3 * MARGIN_NS))
+            for role in range(3):
+                if role != at and data.draw(st.booleans()):
+                    still.hear(str(role), ["Word"], None, sent[role], received[role], now)
+                    assert still.stuck() is None
+        after = data.draw(st.sampled_from([r for r in range(3) if r != at]))
+        sent[at] += 1
+        received[after] += 1
+        at = after
