@@ -19,6 +19,12 @@ def eventually(condition, limit=10.0):
         time.sleep(0.01)
 
 
+def passed(seconds):
+    """Let some time go by, for what must not happen in it."""
+    since = time.monotonic()
+    eventually(lambda: time.monotonic() - since > seconds)
+
+
 def pid_of(run, role):
     """The process in which a role plays."""
     supervisor = run.engine.supervisor

@@ -165,7 +165,7 @@ def test_the_users_own_subscriptions_survive(elsewhere):
 
 
 def test_too_few_workers(elsewhere):
-    with pytest.raises(lk.BadInput, match="This run has 6 nodes .* and the cluster has 4 Dask workers; start more"):
+    with pytest.raises(lk.BadInput, match=r"This run has 6 nodes .* and the cluster has 4 Dask workers; start more"):
         lk.train(MOONS, lk.AsyncPS(), lk.DaskCluster(elsewhere, workers=4), lk.Budget(updates=5))
 
 
@@ -210,9 +210,12 @@ metadata.version = lambda name: "0.0.9" if name == "labkit-distributed" else ver
 )  # fmt: skip
 def test_workers_without_this_labkit(tmp_path, preload, says):
     (tmp_path / "preload.py").write_text(preload)
-    with scheduler_and_workers(tmp_path, 2, tmp_path / "preload.py") as (address, _):
-        with lk.DaskCluster(address, workers=1, servers=0) as cluster, pytest.raises(lk.ClusterError, match=says):
-            cluster.open()
+    with (
+        scheduler_and_workers(tmp_path, 2, tmp_path / "preload.py") as (address, _),
+        lk.DaskCluster(address, workers=1, servers=0) as cluster,
+        pytest.raises(lk.ClusterError, match=says),
+    ):
+        cluster.open()
 
 
 @pytest.mark.slow
@@ -285,14 +288,21 @@ def test_close_ends_the_runs_first():
 
 @pytest.mark.slow
 def test_a_killed_scheduler(tmp_path):
-    with scheduler_and_workers(tmp_path, 3) as (address, started), lk.DaskCluster(address, workers=1) as cluster:
-        with ends_with_an_error(cluster):
-            started[0].kill()
+    with (
+        scheduler_and_workers(tmp_path, 3) as (address, started),
+        lk.DaskCluster(address, workers=1) as cluster,
+        ends_with_an_error(cluster),
+    ):
+        started[0].kill()
 
 
+@pytest.mark.slow
 def test_a_restarted_cluster():
-    with LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None, silence_logs=50) as local:
-        with Client(local, set_as_default=False) as client:
-            with ends_with_an_error(lk.DaskCluster(client, workers=1), "ended unexpectedly|gone|was the cluster restarted"):
-                client.restart()
-            usable(lk.DaskCluster(client, workers=1))
+    with (
+        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None, silence_logs=50) as local,
+        Client(local, set_as_default=False) as client,
+    ):
+        says = "ended unexpectedly|gone|was the cluster restarted"
+        with ends_with_an_error(lk.DaskCluster(client, workers=1), says):
+            client.restart()
+        usable(lk.DaskCluster(client, workers=1))

@@ -1,12 +1,13 @@
 """Roles that misbehave in real time: what they wait for is told from what they are busy with, and they always end."""
 
+import contextlib
 import sys
 import time
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
-from dask_help import closes, eventually, labkit_threads, moving, plugins, updates
+from dask_help import closes, eventually, labkit_threads, moving, passed, plugins, updates
 
 import labkit as lk
 
@@ -62,7 +63,7 @@ class FarewellNoReply(Play):
 @pytest.mark.parametrize(
     ("strategy", "says"),
     [
-        (NoReply(), "server-0 waits for Push or Pull; worker-0 waits for Weights from server-0; worker-1 waits for Weights"),
+        (NoReply(), "server-0 waits for Push or Pull; worker-0 waits for Weights; worker-1 waits for Weights"),
         (SkewedNoReply(), "server-0 waits for Push or Pull; worker-0 waits for Weights"),
         (FarewellNoReply(), "server-0 waits for Push or Pull; worker-0 waits for Word"),
     ],
@@ -77,7 +78,7 @@ def test_a_deadlock_is_reported_soon(started, strategy, says, budget):
     assert run.stopped_by == "deadlock"
     text = run.trace.ending["why"]
     for part in says.split("; "):
-        assert part.split(" from ")[0] in text
+        assert part in text
     closes(run)
 
 
@@ -115,7 +116,7 @@ class Computes(Play):
 
 
 class HandsOnThenComputes(Play):
-    """0 wakes 1 while both have long been still; 1 wakes 0 and computes on: the numbers of messages agree all the time."""
+    """0 wakes 1, which has long been still; 1 wakes 0 and works on: the numbers of messages agree all the time."""
 
     async def play(self, ctx, rank):
         if rank == 0:
@@ -178,9 +179,9 @@ def test_a_pause_is_no_deadlock_and_neither_is_what_follows(started):
     run = started(PingPong(), FOR_EVER)
     for _ in range(25):
         run.pause()
-        eventually(lambda since=time.monotonic(): time.monotonic() - since > 0.15)
+        passed(0.15)
         run.resume()
-        eventually(lambda since=time.monotonic(): time.monotonic() - since > 0.02)
+        passed(0.02)
     run.stop()
     assert run.stopped_by == "user"
 
@@ -199,7 +200,7 @@ class ExitsInWork(lk.AsyncPS):
 @pytest.mark.parametrize("strategy", [Exits(), ExitsInWork()], ids=lambda s: s.name)
 def test_exit_ends_the_role_and_not_the_process(cluster, started, strategy):
     before = set(cluster.client.scheduler_info(n_workers=-1)["workers"])
-    with pytest.raises(lk.RoleError, match="worker-[01] failed at step 0: SystemExit: enough"):
+    with pytest.raises(lk.RoleError, match=r"worker-[01] failed at step 0: SystemExit: enough"):
         started(strategy).wait(10)
     assert set(cluster.client.scheduler_info(n_workers=-1)["workers"]) >= before
 
@@ -209,10 +210,8 @@ class Clings(Play):
 
     async def play(self, ctx, rank):
         while True:
-            try:
+            with contextlib.suppress(BaseException):
                 await ctx.recv(Word)
-            except BaseException:
-                pass
 
 
 class SpeaksLast(Play):

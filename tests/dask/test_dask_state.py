@@ -97,7 +97,7 @@ def test_no_checkpoint(started):
 
 def test_a_folder_that_cannot_be_is_refused(cluster, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(lk.BadInput, match="checkpoint=.*cannot be written to"):
+    with pytest.raises(lk.BadInput, match=r"checkpoint=.*cannot be written to"):
         lk.train(MOONS, lk.AsyncPS(), cluster, checkpoint=tmp_path / "file" / "below")
     assert not any(cluster._backend.usage.values())
     assert cluster.runs == set()
@@ -112,7 +112,8 @@ def test_a_folder_that_goes_away_is_a_warning(started, cluster, tmp_path):
     folder.rmdir()
     run.stop()
     closes(run)
-    assert [m["text"] for m in run.trace.marks if m["kind"] == "warning" and "could not save its checkpoint" in m["text"]]
+    warnings = [m["text"] for m in run.trace.marks if m["kind"] == "warning"]
+    assert any("could not save its checkpoint" in text for text in warnings)
 
 
 # the same numbers --------------------------------------------------------------------------------------------------
@@ -137,7 +138,8 @@ def test_four_synchronous_workers_agree_with_the_simulator(cluster, started, ser
 
 
 def test_another_seed_is_another_model(cluster, started):
-    runs = [started(budget=lk.Budget(updates=20), on=cluster.resized(workers=1), seed=seed).wait(20) for seed in (1, 2, 1)]
+    one, budget = cluster.resized(workers=1), lk.Budget(updates=20)
+    runs = [started(budget=budget, on=one, seed=seed).wait(20) for seed in (1, 2, 1)]
     shas = [run.summary()["parameters_sha256"] for run in runs]
     assert shas[0] == shas[2] != shas[1]
 

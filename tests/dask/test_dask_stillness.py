@@ -29,7 +29,8 @@ def test_somebody_has_never_been_heard_of():
 
 
 def test_somebody_does_not_wait():
-    assert heard(*[(role, ["W"] if role == "a" else None, 3, 3, ms) for ms in range(0, 900, 100) for role in "ab"]) is None
+    waiting = {"a": ["W"], "b": None}
+    assert heard(*[(role, waiting[role], 3, 3, ms) for ms in range(0, 900, 100) for role in "ab"]) is None
 
 
 def test_something_is_under_way():
@@ -42,11 +43,12 @@ def test_who_has_returned_is_not_waited_for_and_not_named():
 
 
 def test_counts_that_agree_by_chance_prove_nothing():
-    """b got a's message, answered and works on, which its last report cannot know; a got the answer. 6 sent, 6 received."""
+    """b got a's message, answered and works on, which its last report cannot know; a got the answer: 6 and 6."""
     old = [("b", ["W"], 2, 2, ms) for ms in range(0, 400, 100)]
     new = [("a", ["W"], 4, 4, ms) for ms in range(300, 1000, 100)]
     assert heard(*old, *new) is None
-    assert heard(*old, *[("a", ["W"], 4, 4, ms) for ms in range(0, 1000, 100)]) is not None  # had it been so all the time
+    always = [("a", ["W"], 4, 4, ms) for ms in range(0, 1000, 100)]
+    assert heard(*old, *always) is not None  # had it been so all the time
 
 
 @given(st.data())

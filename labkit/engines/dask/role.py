@@ -165,8 +165,7 @@ class RealRole:
                 self._sleep(effect[1])
                 resume, value = self.coroutine.send, None
             else:
-                self._failed(foreign_effect(self.spec.name, effect))
-                return
+                resume, value = self.coroutine.throw, foreign_effect(self.spec.name, effect)
 
     def _failed(self, error: BaseException) -> None:
         step = self.counters.computed if self.spec.computes else self.counters.version
