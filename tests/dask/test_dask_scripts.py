@@ -143,7 +143,7 @@ def test_without_a_guard(tmp_path):
     code, _, err = program.end()
     assert code == 1
     last = err.strip().splitlines()[-1]
-    assert "script.py:8: a script that starts processes must do so under `if __name__ == \"__main__\":`" in last
+    assert 'script.py:8: a script that starts processes must do so under `if __name__ == "__main__":`' in last
     assert err.count("Traceback") == 1
     program.nobody_is_left()
 

@@ -127,7 +127,7 @@ class Backend:
         line = guard_line()
         if line is not None:
             raise BadInput(
-                f"{line}: a script that starts processes must do so under `if __name__ == \"__main__\":`, because "
+                f'{line}: a script that starts processes must do so under `if __name__ == "__main__":`, because '
                 "every process reads the script again."
             )
         self._end_processes()  # of a cluster that others have closed

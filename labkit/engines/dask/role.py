@@ -9,67 +9,36 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...roles.context import NOTED, SAVED, SENT, Context, stream
+from ...roles.context import NOTED, SAVED, Context, stream
 from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
-from ...roles.layout import RoleSpec
-from ...roles.messages import Look, Message, Snapshot, Weights
 from ...roles.shard import Shard
-from ...trace.recorder import Recorder
-from ...trace.vocabulary import APPLY, EVALUATE, EVALUATION, NANO, SEND, STARTUP, TRAINING, nanoseconds, seconds
+from ...trace.vocabulary import APPLY, EVALUATE, NANO, nanoseconds, seconds
 from ...trace.vocabulary import COMPUTE as COMPUTING
 from ...trace.vocabulary import SLEEP as SLEEPING
 from ...trace.vocabulary import WAIT as WAITING
-from ..booking import hand_on, refused
-from ..checkpoints import write_state
 from ..drive import failure_report, foreign_effect
-from ..laws import Law, Sampler
-from ..parts import Plan, batch_maker, build_parts
+from ..laws import Sampler
+from ..parts import batch_maker, build_parts
 from .mailbox import Slot
+from .station import Station, Ticket
 from .wire import Wire
 
-__all__ = ["RealRole", "Ticket"]
+__all__ = ["RealRole"]
 
 PHASE = {"gradient": COMPUTING, "server": APPLY, "measure": EVALUATE}
 ROW_BYTES = 16_384  # of rows in one report
 LAST_BYTES = 4_000_000  # of rows in the last report
-SAVE_EVERY = 1.0  # seconds between two checkpoints of a role
-
-
 GOODBYE_S = 2.0  # seconds for saying goodbye, and for reading what is under way
-LINGER = 30.0  # seconds that a role which has said goodbye waits for the others to do so
+LINGER_S = 30.0  # seconds that a role which has said goodbye waits for the others to do so
 
 
 class Ended(BaseException):
     """The role was told to end, by the command it holds. Raised inside its thread, never seen by a strategy."""
-
-
-@dataclass(frozen=True)
-class Ticket:
-    """All that a role's task is given. `plan` carries no data; `objective` is the role's own."""
-
-    run: str
-    index: int
-    incarnation: int
-    plan: Plan
-    objective: Any
-    secret: bytes
-    pace: Law | None
-    server_time: Law | None
-    factor: float
-    folder: str | None
-
-    @property
-    def spec(self) -> RoleSpec:
-        """The role's entry in the layout."""
-        return self.plan.layout.roles[self.index]
 
 
 class RealContext(Context):
@@ -97,40 +66,26 @@ class RealContext(Context):
         return seconds(self._role.clock())
 
 
-class RealRole:
+class RealRole(Station):
     """The role's thread. `run()` returns the last report."""
 
     def __init__(self, ticket: Ticket, share: Any, test: Any, wire: Wire, slot: Slot):
-        self.ticket, self.plan, self.spec = ticket, ticket.plan, ticket.spec
-        self.wire, self.slot = wire, slot
-        self.zero = 0  # the machine's nanoseconds at engine time zero, pauses added
-        self.frozen: int | None = None  # engine time at which a pause began
-        self.recorder = Recorder(ticket.index, ticket.incarnation, self.plan.record)
-        self.counters = self.recorder.counters
-        self.ids = self.plan.role_ids
-        self.inbox: deque[Message] = deque()
-        self.trained: set[str] = set()  # peers that have computed a gradient
-        self.kinds = self.plan.message_set
+        super().__init__(ticket, wire, slot)
+        plan, spec = self.plan, self.spec
         self.factor, self.step_from = ticket.factor, -1
         self.waiting: tuple[tuple[type, ...], str | None] | None = None
-        self.interrupt = self.watched = False
-        self.saved_at, self.unsaved = 0.0, None
-        rng = stream(self.plan.seed, self.spec.kind, self.spec.index, "time")
-        self.pace = Sampler(ticket.pace, rng) if ticket.pace else None
+        self.interrupt = False
+        rng = stream(plan.seed, spec.kind, spec.index, "time")
+        pace = Sampler(ticket.pace, rng) if ticket.pace else None
         serving = Sampler(ticket.server_time, rng) if ticket.server_time else None
-        self.laws = {"gradient": self.pace, "server": serving, "measure": None}
-        start = ticket.objective.start(self.plan.seed) if self.spec.shard is not None else None
-        parts = build_parts(self.plan, self.spec, self.recorder, self.clock, self._watch, ticket.objective, start, test)
-        self.shard: Shard | None = next((p for p in parts if isinstance(p, Shard)), None)
-        self.judge = parts[0] if self.spec.kind == "chief" else None
-        self.strategy = self.plan.strategy
-        batches = batch_maker(self.plan, share) if self.spec.data is not None else None
-        context = RealContext(self, self.plan.layout.peers(), batches)
-        self.coroutine = getattr(self.strategy, self.spec.kind)(context, *parts)
-
-    def clock(self) -> int:
-        """Engine time, ns."""
-        return time.monotonic_ns() - self.zero if self.frozen is None else self.frozen
+        self.laws = {"gradient": pace, "server": serving, "measure": None}
+        start = ticket.objective.start(plan.seed) if spec.shard is not None else None
+        parts = build_parts(plan, spec, self.recorder, self.clock, self.watch, ticket.objective, start, test)
+        self.shard = next((p for p in parts if isinstance(p, Shard)), None)
+        self.judge = parts[0] if spec.kind == "chief" else None
+        batches = batch_maker(plan, share) if spec.data is not None else None
+        context = RealContext(self, plan.layout.peers(), batches)
+        self.coroutine = getattr(self.strategy, spec.kind)(context, *parts)
 
     # the loop ---------------------------------------------------------------------------------------------------------
 
@@ -175,7 +130,7 @@ class RealRole:
         """The coroutine has returned: keep the links open, so that nobody is disturbed, until the end."""
         self.waiting = ((), None)
         while True:
-            self._poll(0.5)
+            self.poll(0.5)
             if self.slot.flag:
                 self._attend()
 
@@ -199,7 +154,7 @@ class RealRole:
             if not self._pass(began + wanted, unless):
                 cancelled = getattr(part, "discard", None)
                 value = None if cancelled is None else cancelled(value)
-        elif unless is not None and self._has(unless):
+        elif unless is not None and self.has(unless):
             cancelled = getattr(part, "discard", None)
             value = None if cancelled is None else cancelled(value)
         self.recorder.span(PHASE[work], began, self.clock(), self.counters.computed)
@@ -213,12 +168,12 @@ class RealRole:
 
     def _receive(self, effect: tuple[Any, ...]) -> Any:
         kinds, timeout, sender = effect[1], effect[2], effect[3]
-        message = self._find(kinds, sender)
+        message = self.find(kinds, sender)
         if message is not None:
             return message
         if self.wire.inbox or (timeout is not None and timeout <= 0):
-            self._poll(0.0)
-            message = self._find(kinds, sender)
+            self.poll(0.0)
+            message = self.find(kinds, sender)
             if message is not None or (timeout is not None and timeout <= 0):
                 return message
         began = self.clock()
@@ -231,8 +186,8 @@ class RealRole:
             left = 0.25 if until is None else min(0.25, seconds(until - self.clock()))
             if left <= 0:
                 break
-            self._poll(left)
-            message = self._find(kinds, sender)
+            self.poll(left)
+            message = self.find(kinds, sender)
             if message is None and self.slot.flag:
                 self._attend()
         self.waiting = None
@@ -249,97 +204,14 @@ class RealRole:
     def _pass(self, until: int, unless: Any) -> bool:
         """Let engine time pass, hearing commands and taking in messages. False if a message of kind `unless` came."""
         while True:
-            if unless is not None and self._has(unless):
+            if unless is not None and self.has(unless):
                 return False
             left = until - self.clock()
             if left <= 0 or self.interrupt:
                 return True
-            self._poll(min(0.25, left / NANO))
+            self.poll(min(0.25, left / NANO))
             if self.slot.flag:
                 self._attend()
-
-    # messages ---------------------------------------------------------------------------------------------------------
-
-    def send(self, to: str, message: Message) -> Posted:
-        """Say `message` to role `to`: see `Context.send`."""
-        counters, category, now = self.counters, TRAINING, self.clock()
-        if getattr(message, "carries", False):
-            hand_on(self.recorder, now, message)
-        elif not counters.computed and to not in self.trained:
-            category = STARTUP
-        if message.__class__ is Weights:
-            counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined]
-        elif to not in self.ids or message.__class__ not in self.kinds:
-            raise refused(self.spec.name, to, message, self.ids, self.strategy)
-        counters.bytes[category] += self.wire.send(to, message, category, counters.computed)
-        counters.messages += 1
-        counters.phases[SEND] += self.clock() - now
-        return SENT
-
-    def _poll(self, timeout: float) -> None:
-        """Wait for the wire, and sort in what came."""
-        wire = self.wire
-        wire.poll(timeout)
-        rows = self.recorder.messages
-        while wire.inbox:
-            d = wire.inbox.popleft()
-            message = d.message
-            rows.extend((self.ids[message.sender], d.kind_index, d.category, d.nbytes, d.sent_ns, d.received_ns))
-            if d.computed:
-                self.trained.add(message.sender)
-            if message.__class__ is Look:
-                self._look(message)
-            else:
-                self.inbox.append(message)
-
-    def _find(self, kinds: tuple[type, ...], sender: str | None) -> Message | None:
-        for i, message in enumerate(self.inbox):
-            if message.__class__ in kinds and (sender is None or message.sender == sender):
-                del self.inbox[i]
-                if message.carries:
-                    self.counters.taken[self.ids[message.sender]] = message.step  # type: ignore[attr-defined]
-                return message
-        return None
-
-    def _has(self, kind: type) -> bool:
-        if not self.slot.flag:
-            self._poll(0.0)
-        return any(message.__class__ is kind for message in self.inbox)
-
-    def _look(self, look: Any) -> None:
-        if look.final and self.shard is not None:
-            self._show(True)
-        else:
-            self.watched = True
-
-    def _watch(self, shard: Shard) -> None:
-        full = shard.limits.reached(shard.version, shard.samples)
-        if self.watched or full:
-            self.watched = False
-            self._show(False)
-
-    def _show(self, final: bool) -> None:
-        shard = self.shard
-        assert shard is not None
-        values = shard.values if self.spec.name in self.plan.layout.observed else shard.values[:0]
-        snapshot = Snapshot(values, shard.index, shard.version, shard.samples, final)
-        self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
-
-    def keep(self, state: Mapping[str, Any]) -> None:
-        """Write a checkpoint, unless the last is younger than a second; the newest is then written at the end."""
-        self.unsaved = dict(state)  # type: ignore[assignment]
-        if self.ticket.folder is not None and time.monotonic() - self.saved_at >= SAVE_EVERY:
-            self._write()
-
-    def _write(self) -> None:
-        self.saved_at = time.monotonic()
-        if self.unsaved is None or self.ticket.folder is None:
-            return
-        try:
-            write_state(Path(self.ticket.folder), self.spec.name, self.unsaved)
-            self.unsaved = None
-        except OSError as error:
-            self.recorder.mark(self.clock(), "warning", f"{self.spec.name} could not save its checkpoint: {error}")
 
     # commands ---------------------------------------------------------------------------------------------------------
 
@@ -417,7 +289,7 @@ class RealRole:
         ended = self.frozen = self.clock()
         with contextlib.suppress(Exception):  # a role that goes on after it was told to end: nobody drives it any more
             self.coroutine.close()
-        self._write()
+        self.write()
         gone = set(command.get("lost", ()))
         for name in gone:
             self.wire.forget(name)
@@ -447,10 +319,9 @@ class RealRole:
             "parameters": None if judge is None else _whole(judge.parameters),
         }  # fmt: skip
 
-
     def _all_have_ended(self) -> bool:
         """Read on until the client says that every role has said goodbye; False if nobody will say so any more."""
-        until = time.monotonic() + LINGER
+        until = time.monotonic() + LINGER_S
         while time.monotonic() < until:
             for command in self.slot.take():
                 if command["do"] in ("drain", "leave"):
@@ -461,5 +332,3 @@ class RealRole:
 
 def _whole(values: np.ndarray | None) -> np.ndarray | None:
     return None if values is None or values.strides == (0,) else np.array(values)
-
-

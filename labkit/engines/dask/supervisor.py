@@ -21,7 +21,7 @@ from ..parts import Plan, split
 from .ask import ask
 from .dispatch import dispatcher_of
 from .mailbox import deliver
-from .role import Ticket
+from .station import Ticket
 from .task import boot_id, clock, play
 
 __all__ = ["Supervisor"]

@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_limits
 
 from .frames import Codec
 from .mailbox import check_in, check_out
-from .role import RealRole, Ticket
+from .role import RealRole
+from .station import Ticket
 from .wire import Wire
 
 __all__ = ["DISTRIBUTION", "boot_id", "clock", "play", "version"]

@@ -1,0 +1,167 @@
+"""Where a role stands: its wire, its inbox, its clock and its books. What it says and hears goes through here.
+
+Used by the role's thread only. Sending never waits; waiting is `poll`, and nothing else waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...roles.context import SENT
+from ...roles.effects import Posted
+from ...roles.layout import RoleSpec
+from ...roles.messages import Look, Message, Snapshot, Weights
+from ...roles.shard import Shard
+from ...trace.recorder import Recorder
+from ...trace.vocabulary import EVALUATION, SEND, STARTUP, TRAINING
+from ..booking import hand_on, refused
+from ..checkpoints import write_state
+from ..laws import Law
+from ..parts import Plan
+from .mailbox import Slot
+from .wire import Wire
+
+__all__ = ["Station", "Ticket"]
+
+SAVE_EVERY = 1.0  # seconds between two checkpoints of a role
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """All that a role's task is given. `plan` carries no data; `objective` is the role's own."""
+
+    run: str
+    index: int
+    incarnation: int
+    plan: Plan
+    objective: Any
+    secret: bytes
+    pace: Law | None
+    server_time: Law | None
+    factor: float
+    folder: str | None
+
+    @property
+    def spec(self) -> RoleSpec:
+        """The role's entry in the layout."""
+        return self.plan.layout.roles[self.index]
+
+
+class Station:
+    """The part of a role's thread that is the same whatever the role does."""
+
+    shard: Shard | None
+
+    def __init__(self, ticket: Ticket, wire: Wire, slot: Slot):
+        self.ticket, self.plan, self.spec = ticket, ticket.plan, ticket.spec
+        self.strategy = ticket.plan.strategy
+        self.wire, self.slot = wire, slot
+        self.zero = 0  # the machine's nanoseconds at engine time zero, pauses added
+        self.frozen: int | None = None  # engine time at which a pause began
+        self.recorder = Recorder(ticket.index, ticket.incarnation, self.plan.record)
+        self.counters = self.recorder.counters
+        self.ids = self.plan.role_ids
+        self.kinds = self.plan.message_set
+        self.inbox: deque[Message] = deque()
+        self.trained: set[str] = set()  # peers that have computed a gradient
+        self.watched = False  # the chief waits for the next snapshot
+        self._saved_at = 0.0
+        self._unsaved: dict[str, Any] | None = None
+
+    def clock(self) -> int:
+        """Engine time, ns."""
+        return time.monotonic_ns() - self.zero if self.frozen is None else self.frozen
+
+    def send(self, to: str, message: Message) -> Posted:
+        """Say `message` to role `to`: see `Context.send`."""
+        counters, category, now = self.counters, TRAINING, self.clock()
+        if to not in self.ids or message.__class__ not in self.kinds:
+            raise refused(self.spec.name, to, message, self.ids, self.strategy)
+        if message.carries:
+            hand_on(self.recorder, now, message)
+        elif message.__class__ is Look:
+            category = EVALUATION
+        elif not counters.computed and to not in self.trained:
+            category = STARTUP
+        if message.__class__ is Weights:
+            counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined]
+        counters.bytes[category] += self.wire.send(to, message, category, counters.computed)
+        counters.messages += 1
+        counters.phases[SEND] += self.clock() - now
+        return SENT
+
+    def poll(self, timeout: float) -> None:
+        """Wait for the wire, and sort in what came."""
+        wire = self.wire
+        wire.poll(timeout)
+        rows = self.recorder.messages
+        while wire.inbox:
+            d = wire.inbox.popleft()
+            message = d.message
+            rows.extend((self.ids[message.sender], d.kind_index, d.category, d.nbytes, d.sent_ns, d.received_ns))
+            if d.computed:
+                self.trained.add(message.sender)
+            if message.__class__ is Look:
+                self._look(message)
+            else:
+                self.inbox.append(message)
+
+    def find(self, kinds: tuple[type, ...], sender: str | None) -> Message | None:
+        """Take the first message of these kinds (from `sender`) out of the inbox, if there is one."""
+        for i, message in enumerate(self.inbox):
+            if message.__class__ in kinds and (sender is None or message.sender == sender):
+                del self.inbox[i]
+                if message.carries:
+                    self.counters.taken[self.ids[message.sender]] = message.step  # type: ignore[attr-defined]
+                return message
+        return None
+
+    def has(self, kind: type) -> bool:
+        """Whether a message of this kind has come."""
+        if not self.slot.flag:
+            self.poll(0.0)
+        return any(message.__class__ is kind for message in self.inbox)
+
+    def _look(self, look: Any) -> None:
+        """The chief asks to see the shard: at once at the end and before the first update, else when it comes to it."""
+        assert self.shard is not None
+        if look.final or self.shard.first_look():
+            self._show(look.final)
+        else:
+            self.watched = True
+
+    def watch(self, shard: Shard) -> None:
+        """The shard has come to a version that the chief wants to hear of."""
+        full = shard.limits.reached(shard.version, shard.samples)
+        if self.watched or full:
+            self.watched = False
+            self._show(False)
+
+    def _show(self, final: bool) -> None:
+        shard = self.shard
+        assert shard is not None
+        values = shard.values if self.spec.name in self.plan.layout.observed else shard.values[:0]
+        snapshot = Snapshot(values, shard.index, shard.version, shard.samples, final)
+        self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
+
+    def keep(self, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint, unless the last is younger than a second; the newest is then written at the end."""
+        self._unsaved = dict(state)
+        if self.ticket.folder is not None and time.monotonic() - self._saved_at >= SAVE_EVERY:
+            self.write()
+
+    def write(self) -> None:
+        """Write the newest state, if there is one that has not been written."""
+        self._saved_at = time.monotonic()
+        if self._unsaved is None or self.ticket.folder is None:
+            return
+        try:
+            write_state(Path(self.ticket.folder), self.spec.name, self._unsaved)
+            self._unsaved = None
+        except OSError as error:
+            self.recorder.mark(self.clock(), "warning", f"{self.spec.name} could not save its checkpoint: {error}")
