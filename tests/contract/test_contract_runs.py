@@ -261,8 +261,8 @@ def test_knobs_and_speed_change_while_it_runs_and_leave_a_mark(engine):
             async for request in ctx.inbox(lk.Push, lk.Pull):
                 if isinstance(request, lk.Push):
                     rate = self.learning_rate
-                    await ctx.compute(shard.apply, request, rate)
-                    ctx.note("rate", rate=rate)
+                    if await ctx.compute(shard.apply, request, rate):
+                        ctx.note("rate", rate=rate)
                 ctx.send(request.sender, shard.weights())
 
     mine = Tells(learning_rate=0.1)
