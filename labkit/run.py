@@ -64,8 +64,7 @@ class Run:
     def __init__(self, plan: Plan, engine: Any, began: float):
         self.plan, self.engine, self._began = plan, engine, began
 
-    # control
-    # -----------------------------------------------------------------------------------------------------------
+    # control ----------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> Run:
         """Until the run is over. Raises what ended it if that was an error; Ctrl-C stops the run first.
@@ -125,8 +124,7 @@ class Run:
         if not self.done:
             self.engine.stop("user" if kind is None else "interrupted")
 
-    # what happened
-    # -----------------------------------------------------------------------------------------------------
+    # what happened ----------------------------------------------------------------------------------------------------
 
     @property
     def trace(self) -> Trace:

@@ -74,7 +74,7 @@ def ledger_text(book: dict[str, Any]) -> str:
     ]
     parts += [f"{count:,} dropped ({why})" for why, count in book["dropped"].items()]
     parts += [f"{book['in_flight']:,} in flight"]
-    closes = "closes" if book["closes"] else f"DOES NOT CLOSE, {book['missing']:,} missing"
+    closes = {True: "closes", None: "still open"}.get(book["closes"], f"DOES NOT CLOSE, {book['missing']:,} missing")
     return f"{book['computed']:,} computed = {' + '.join(parts)}; {closes}"
 
 

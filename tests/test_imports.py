@@ -138,8 +138,7 @@ def test_what_is_not_loaded(code, never):
     assert not never & set(done.stdout.split())
 
 
-# state
-# ------------------------------------------------------------------------------------------------------------------
+# state ----------------------------------------------------------------------------------------------------------------
 
 ALLOWED = {
     ("roles/messages.py", "_FIELDS"),  # a cache of what message classes themselves say

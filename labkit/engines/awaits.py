@@ -108,8 +108,7 @@ class _Method:
         return ""
 
 
-# awaits
-# ----------------------------------------------------------------------------------------------------------------
+# awaits ---------------------------------------------------------------------------------------------------------------
 
 
 def _awaits(method: _Method) -> Iterator[tuple[Any, str]]:
@@ -142,8 +141,7 @@ def _is_awaited(method: _Method, node: ast.AST, awaited: set[str]) -> bool:
     return any(isinstance(target, ast.Name) and target.id in awaited for target in targets)
 
 
-# shared state
-# ----------------------------------------------------------------------------------------------------------
+# shared state ---------------------------------------------------------------------------------------------------------
 
 
 def _shared(method: _Method) -> Iterator[tuple[Any, str]]:

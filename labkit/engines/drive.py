@@ -99,11 +99,16 @@ def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ..
 
 
 def _behind(trace: Trace, name: str, kinds: Sequence[str]) -> list[str]:
+    """Of the peers that send such messages, those that have sent fewer of them to `name` than others have."""
     receiver = trace.roles.index(name)
     to, sender, kind = trace.column("messages", "role", "sender", "kind")
-    wanted = [i for i, k in enumerate(trace.header["messages"]) if k in kinds]
-    heard = {int(s): 0 for s in sender[to == receiver]}
-    for s in sender[(to == receiver) & np.isin(kind, wanted)]:
-        heard[int(s)] += 1
+    wanted = np.isin(kind, [i for i, k in enumerate(trace.header["messages"]) if k in kinds])
+    senders = {trace.kinds[s] for s in sender[wanted].tolist()} - {"chief"}
+    peers = [i for i, k in enumerate(trace.kinds) if k in senders and i != receiver]
+    taken = trace.counters[receiver].taken if receiver in trace.counters else {}
+    if taken:  # gradients have numbers, which are never left out of a report
+        heard = {peer: taken.get(peer, -1) for peer in peers}
+    else:
+        heard = {peer: int((sender[wanted & (to == receiver)] == peer).sum()) for peer in peers}
     most = max(heard.values(), default=0)
-    return [trace.roles[s] for s, n in sorted(heard.items()) if n < most]
+    return [trace.roles[peer] for peer, count in heard.items() if count < most]

@@ -166,7 +166,11 @@ def build_parts(
     if spec.kind == "chief":
         x, y = test if test is not None and not plan.timing_only else (None, None)
         shards = sum(role.shard is not None for role in plan.layout.roles)
-        parts.append(Judge(objective, x, y, plan.budget, plan.limits, plan.layout.observed, shards, recorder, clock))
+        parts.append(
+            Judge(
+                objective, x, y, plan.budget, plan.limits, plan.layout.observed, shards, strategy.eval_every, recorder, clock,
+            )
+        )
     return tuple(parts)
 
 

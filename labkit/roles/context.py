@@ -63,8 +63,7 @@ class Context:
         self._peers, self._batches = peers, batches
         self._rng: np.random.Generator | None = None
 
-    # traps
-    # -------------------------------------------------------------------------------------------------------------
+    # traps ------------------------------------------------------------------------------------------------------------
 
     def compute(self, fn: Callable[..., Any], *args: Any, cost: float = 1.0, unless: Any = None) -> Any:
         """`await`: run `fn(*args)`. Real: call, measure, pace. Simulated: charge the compute law, times `cost`.
@@ -89,8 +88,7 @@ class Context:
         """`async for`: the messages of these kinds, for ever."""
         return Inbox(kinds)
 
-    # posts
-    # -------------------------------------------------------------------------------------------------------------
+    # posts ------------------------------------------------------------------------------------------------------------
 
     def send(self, to: str, message: Message) -> Posted:
         """Say `message` to role `to`. Never waits, never aliases: its arrays may be overwritten right after."""
@@ -109,8 +107,7 @@ class Context:
         """Seconds of engine time since the run began."""
         raise NotImplementedError  # the engine's
 
-    # plain
-    # -------------------------------------------------------------------------------------------------------------
+    # plain ------------------------------------------------------------------------------------------------------------
 
     @property
     def rng(self) -> np.random.Generator:

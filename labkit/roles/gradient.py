@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..nn import clip_by_norm
+from ..nn import NullObjective, clip_by_norm
+from ..nn.pool import BufferPool
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import CANCELLED, EVERYONE
 from .messages import Push
@@ -79,7 +79,9 @@ class Model:
         self.objective, self.recorder, self.clock, self.parts = objective, recorder, clock, tuple(parts)
         self.clip_norm, self.norms_every = clip_norm, norms_every
         self.layers = tuple(objective.layout.groups().values())
-        self._spare: list[np.ndarray] = []
+        self.pool = BufferPool()
+        self.null = isinstance(objective, NullObjective)  # a timing-only run: gradients have a size and no memory
+        self.nothing = objective.start(0) if self.null else np.empty(0)
 
     def gradient(self, parameters: Any, batch: Any) -> Gradient:
         """The gradient of the mean loss over `batch`. It is the caller's to keep."""
@@ -88,9 +90,9 @@ class Model:
         counters = self.recorder.counters
         step = counters.computed
         counters.computed = step + 1
-        if self.clip_norm is not None and values.strides != (0,):
+        if self.clip_norm is not None and not self.null:
             clip_by_norm(values, self.clip_norm)
-        if self.norms_every and step % self.norms_every == 0:
+        if self.norms_every and not self.null and step % self.norms_every == 0:
             self._record_norms(step, values, parameters.values)
         return Gradient(values, step, parameters.read, batch.samples, self.parts, loss)
 
@@ -109,21 +111,12 @@ class Model:
         me.drop(EVERYONE, self.clock(), me.role, me.incarnation, gradient.step, 1, CANCELLED)
 
     def _buffer(self, like: np.ndarray) -> np.ndarray:
-        """A parameter-sized buffer that nobody else refers to: a gradient's memory is reused once the gradient is
-        gone.
-        """
-        if like.strides == (0,):
-            return like
-        for buffer in self._spare:
-            if sys.getrefcount(buffer) <= 3:  # the list, the loop's own name, and the argument of this call
-                return buffer
-        buffer = np.empty_like(like)
-        self._spare.append(buffer)
-        return buffer
+        """Memory for a gradient: used again once nobody refers to the gradient that had it. None in a timing-only run."""
+        if self.null:
+            return self.nothing
+        return self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)
 
     def _record_norms(self, step: int, values: np.ndarray, weights: np.ndarray) -> None:
-        if values.strides == (0,):
-            return
         now = self.clock()
         with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so by its loss
             for i, part in enumerate(self.layers):

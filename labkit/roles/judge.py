@@ -7,7 +7,6 @@ core).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +20,10 @@ from .context import Context
 from .messages import Look, Snapshot
 from .shard import Limits
 
-__all__ = ["Budget", "Judge", "all_full", "next_snapshot"]
+__all__ = ["Budget", "Judge", "all_full", "next_snapshot", "rest"]
 
 REST = 19
+TRIES = 16  # how far ahead, in multiples of eval_every, shards are asked to meet before their pieces are taken
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,16 @@ class Judge:
 
     def __init__(
         self, objective: Any, x: np.ndarray | None, y: np.ndarray | None, budget: Budget, limits: Limits,
-        owners: tuple[str, ...], shards: int, recorder: Recorder, clock: Callable[[], int],
+        owners: tuple[str, ...], shards: int, eval_every: int, recorder: Recorder, clock: Callable[[], int],
     ):  # fmt: skip
         self.objective, self.x, self.y, self.budget, self.limits = objective, x, y, budget, limits
-        self.owners, self.shards, self.recorder, self.clock = owners, shards, recorder, clock
+        self.owners, self.shards, self.eval_every = owners, shards, eval_every
+        self.recorder, self.clock = recorder, clock
         self.verdict: str | None = None
         self.hurry: str | None = None
         self.parameters: np.ndarray | None = None
-        self.update = 0
+        self.update = -1
         self.loss = self.accuracy = None
-        self._queues: dict[int, deque[Snapshot]] = {}
         self._full: set[int] = set()  # shards that have applied all that the budget allows
 
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
@@ -120,11 +120,13 @@ class Judge:
         return (self.hurry or "seconds") if final else None
 
     def take(self, snapshot: Snapshot) -> None:
-        """Sort in what a shard sent."""
+        """Note whether a shard has applied all that the budget allows."""
         if self.limits.reached(snapshot.version, snapshot.samples):
             self._full.add(snapshot.shard)
-        if len(snapshot.values):
-            self._queues.setdefault(snapshot.shard, deque()).append(snapshot)
+
+    def next_goal(self) -> int:
+        """The version to look at next: the first multiple of `eval_every` after the one evaluated last."""
+        return (self.update // self.eval_every + 1) * self.eval_every
 
     def state(self) -> dict[str, Any]:
         """What the chief saves: the evaluated parameters and which update they are."""
@@ -138,16 +140,39 @@ class Judge:
 
 
 async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
-    """Snapshots of all shards: at the next `eval_every`, or, when time is up, as they are now."""
-    for owner in judge.owners:
-        ctx.send(owner, Look())
+    """Snapshots of all shards at one version: the next `eval_every`. When time is up, as they are now.
+
+    A shard that is past the version shows its next multiple. Then all are asked for one that lies far enough ahead, so
+    what is evaluated is a model that was, not pieces of two. (Shards of an asynchronous server may never meet; after a
+    few tries their pieces are taken as they are, as a worker's torn read is.)
+    """
+    goal, ahead = judge.next_goal(), judge.eval_every
     while True:
-        arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now))
-        if arrived is None:
-            return await _final_snapshot(ctx, judge)
-        judge.take(arrived)
-        if len(judge._queues) == len(judge.owners) and all(judge._queues.values()):
-            return tuple(queue.popleft() for _, queue in sorted(judge._queues.items()))
+        shown: dict[int, Snapshot] = {}
+        for owner in judge.owners:
+            ctx.send(owner, Look(goal))
+        while len(shown) < len(judge.owners):
+            arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now))
+            if arrived is None:
+                return await _final_snapshot(ctx, judge)
+            judge.take(arrived)
+            if len(arrived.values) and (arrived.version >= goal or arrived.shard in judge._full):
+                shown[arrived.shard] = arrived
+        snapshots = tuple(shown[shard] for shard in sorted(shown))
+        last = max(s.version for s in snapshots)
+        if all(s.version == last or s.shard in judge._full for s in snapshots) or ahead > TRIES * judge.eval_every:
+            return snapshots
+        goal, ahead = last + ahead, 2 * ahead
+
+
+async def rest(ctx: Context, judge: Judge, worked: float) -> None:
+    """Evaluation is to take 5% of a core: rest nineteen times as long, unless the budget is used up meanwhile."""
+    left = judge.time_left(ctx.now)
+    pause = REST * worked if left is None else min(REST * worked, left)
+    if pause > 0 and not judge.verdict:
+        arrived = await ctx.recv(Snapshot, timeout=pause)
+        if arrived is not None:
+            judge.take(arrived)
 
 
 async def _final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
@@ -162,9 +187,7 @@ async def _final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
 
 
 async def all_full(ctx: Context, judge: Judge) -> None:
-    """If the budget of updates or samples ended the run: wait until every shard (every replica, too) has applied it
-    all.
-    """
+    """If the budget of updates or samples ended the run: wait until all shards, and replicas, have applied it all."""
     while judge.verdict in ("updates", "samples", "epochs") and len(judge._full) < judge.shards:
         arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now))
         if arrived is None:

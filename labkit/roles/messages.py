@@ -85,8 +85,12 @@ class Chunk(Message):
 
 @dataclass(frozen=True)
 class Look(Message):
-    """chief -> shard, answered by the engine: show me your weights at your next `eval_every`, or (`final`) now."""
+    """chief -> shard, answered by the engine: show me your weights.
 
+    At the first multiple of `eval_every` from version `at` on, or when the budget is used up; `final`: as they are now.
+    """
+
+    at: int = 0
     final: bool = False
 
 

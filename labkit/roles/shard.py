@@ -13,14 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RoleError
+from ..errors import RoleError, nearest
 from ..nn import decay_weights
 from ..trace.recorder import Recorder
-from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, LATE, REASONS, UNKNOWN
+from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, REASONS, UNKNOWN
 from .gradient import Gradient
 from .messages import Weights
 
 __all__ = ["Limits", "Shard"]
+
+
+NEVER = 1 << 62
+REDUCTIONS = ("mean", "sum")
 
 
 class Limits:
@@ -60,13 +64,12 @@ class Shard:
         self.counts_only = values.strides == (0,)
         self.state = {} if self.counts_only else optimizer.state(len(values), values.dtype)
         self._last: dict[tuple[str, int], int] = {}  # (sender, incarnation) -> last step applied: once only
-        self._seen_at_start = False
+        self._wanted = NEVER  # the version from which on the chief wants to see the shard
         self._dropped: dict[tuple[str, int], set[int]] = {}  # the same -> steps dropped since
         self._sum = values if self.counts_only else np.empty_like(values)
         recorder.counters.shard = index
 
-    # what strategies call
-    # ----------------------------------------------------------------------------------------------
+    # what strategies call ---------------------------------------------------------------------------------------------
 
     def weights(self) -> Weights:
         """The weights as they are now, as a message. Its array is the shard's own: sending it copies."""
@@ -79,34 +82,42 @@ class Shard:
         applied: the budget is used up, or all were applied before.
         """
         several = gradients if isinstance(gradients, (list, tuple)) else (gradients,)
+        if reduce not in REDUCTIONS:
+            raise nearest("reduction", reduce, REDUCTIONS)
         if self.limits.reached(self.version, self.samples):
             for gradient in several:
                 self._drop(gradient, AFTER_END)
             return False
-        fresh = [g for g in several if not self._seen(g)]
+        fresh = self._fresh(several)
         if not fresh:
             return False
         if not self.counts_only:
             self._step(fresh, learning_rate * self.schedule(self.version), reduce)
         self._book(fresh)
-        if self.watcher is not None and (
-            (self.eval_every and self.version % self.eval_every == 0) or self.limits.reached(self.version, self.samples)
-        ):
+        if self.watcher is not None and self._shows():
             self.watcher(self)
         return True
 
     def drop(self, gradient: Any, why: str = "late") -> None:
-        """Say that `gradient` will never be applied here: "late", "cancelled", "refused"."""
-        self._drop(gradient, REASONS.index(why) if why in REASONS else LATE)
+        """Say that `gradient` will never be applied here, and why: "late", "cancelled", "unused" or "refused"."""
+        if why not in REASONS:
+            raise nearest("reason for dropping a gradient", why, REASONS)
+        self._drop(gradient, REASONS.index(why))
 
-    def first_look(self) -> bool:
-        """Whether the chief looks for the first time, before the first update: then it is shown the start."""
-        first = self.eval_every > 0 and self.version == 0 and not self._seen_at_start
-        self._seen_at_start = True
-        return first
+    def look(self, at: int) -> bool:
+        """The chief wants to see the first multiple of `eval_every` from version `at` on. True: that is now."""
+        self._wanted = at
+        return self._shows()
 
-    # what it means
-    # -----------------------------------------------------------------------------------------------------
+    def _shows(self) -> bool:
+        if self.limits.reached(self.version, self.samples):
+            return True
+        if self.version < self._wanted or not self.eval_every or self.version % self.eval_every:
+            return False
+        self._wanted = NEVER
+        return True
+
+    # what it means ----------------------------------------------------------------------------------------------------
 
     def _step(self, gradients: Sequence[Any], rate: float, reduce: str) -> None:
         step = self._part_of(gradients[0])
@@ -158,10 +169,21 @@ class Shard:
             recorder.apply(self.index, now, sender, g.step, g.count, g.samples, stale, version)
         counters.outstanding += len(counters.reads)
 
+    def _fresh(self, gradients: Sequence[Any]) -> Sequence[Any]:
+        """Those that were neither applied nor dropped before, each once."""
+        if len(gradients) == 1:
+            return () if self._seen(gradients[0]) else gradients
+        first: dict[Any, Any] = {}
+        for g in gradients:
+            if not self._seen(g):
+                first.setdefault((g.sender, g.incarnation, g.step) if g.__class__ is not Gradient else id(g), g)
+        return list(first.values())
+
     def _seen(self, gradient: Any) -> bool:
         if gradient.__class__ is Gradient:
             return False
-        if gradient.step > self._last.get((gradient.sender, gradient.incarnation), -1):
+        key = (gradient.sender, gradient.incarnation)
+        if gradient.step > self._last.get(key, -1) and gradient.step not in self._dropped.get(key, ()):
             return False
         self.recorder.counters.duplicates += 1
         return True

@@ -13,7 +13,7 @@ from ..errors import BadInput, nearest
 from ..knobs import check_knob, check_knobs, knob, knobs_of
 from ..nn import SGD, Constant, optimizer_by_name, schedule_by_name
 from ..roles.context import Context
-from ..roles.judge import REST, Judge, all_full, next_snapshot
+from ..roles.judge import Judge, all_full, next_snapshot, rest
 from ..roles.layout import Layout, RoleSpec, shard_slices
 from ..roles.messages import Message
 
@@ -84,8 +84,7 @@ class Strategy:
             began = ctx.now
             await ctx.compute(judge.evaluate, snapshot)
             ctx.save(judge.state())
-            if not judge.verdict:
-                await ctx.sleep(REST * (ctx.now - began))
+            await rest(ctx, judge, ctx.now - began)
         await all_full(ctx, judge)
 
 

@@ -25,7 +25,7 @@ __all__ = ["ledger"]
 def ledger(trace: Trace) -> dict[str, Any]:
     """{computed, applied, partly_applied, dropped {why: n}, lost, rolled_back, in_flight, missing, closes}.
 
-    While the run goes on, `in_flight` is what is not yet accounted for.
+    While the run goes on, `in_flight` is what is not yet accounted for, and `closes` is None: roles report at different times.
     """
     with trace.lock:
         counters = dict(trace.counters)
@@ -45,10 +45,10 @@ def ledger(trace: Trace) -> dict[str, Any]:
     for sender in sorted(counters.keys() | {i for i in lost if specs[i]["data"] is not None}):
         counter = counters.get(sender) or Counters()
         reached = [
-            c.rounds - 1 if replicated else c.applied.get(sender, (0, -1))[1] for c in shards.values()
+            max(c.rounds - 1 if replicated else -1, c.applied.get(sender, (0, -1))[1]) for c in shards.values()
         ]  # the last step of this sender that each shard has applied
         computed = counter.computed
-        if sender in lost:
+        if sender in lost or ending is None:  # others may have reported later than it has
             computed = max(computed, 1 + max(reached, default=-1), 1 + _last_seen(sender, shards, drops, wires))
         if not computed:
             continue
@@ -67,10 +67,9 @@ def ledger(trace: Trace) -> dict[str, Any]:
     total = book["applied"] + book["partly_applied"] + sum(book["dropped"].values())
     total += book["lost"] + book["rolled_back"] + book["in_flight"]
     if ending is None:
-        book["in_flight"] += book.pop("missing")
+        book["in_flight"] += book["missing"]
         book["missing"] = 0
-        total = book["computed"]
-    book["closes"] = total == book["computed"]
+    book["closes"] = None if ending is None else total == book["computed"]
     return book
 
 

@@ -78,7 +78,7 @@ class Trace:
         self.kinds: tuple[str, ...] = tuple(r["kind"] for r in header["layout"]["roles"])
         self.nodes: tuple[str, ...] = tuple(r["node"] for r in header["layout"]["roles"])
         self.lock = threading.RLock()
-        self.tables = {name: Table(name, columns, np.int64, keep) for name, columns in INTEGER_TABLES.items()}
+        self.tables = {name: Table(name, columns, np.int64, keep if name != "drops" else 1 << 62) for name, columns in INTEGER_TABLES.items()}
         self.tables |= {name: Table(name, columns, np.float64, keep) for name, columns in FLOAT_TABLES.items()}
         self.marks: list[dict[str, Any]] = []
         self.counters: dict[int, Counters] = {}

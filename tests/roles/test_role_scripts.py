@@ -8,7 +8,7 @@ import pytest
 
 import labkit as lk
 from labkit.roles.context import Context
-from labkit.roles.effects import COMPUTE, RECV, SLEEP
+from labkit.roles.effects import COMPUTE, RECV
 from labkit.roles.judge import Judge
 from labkit.roles.messages import Look, Snapshot
 from labkit.roles.shard import Limits
@@ -190,8 +190,7 @@ def test_worker_of_a_ring():
     )
 
 
-# the chief
-# -------------------------------------------------------------------------------------------------------------
+# the chief ------------------------------------------------------------------------------------------------------------
 
 
 class Book:
@@ -217,6 +216,7 @@ def judge(budget, owners=("server-0",), limits=None):
         limits or Limits(budget.updates),
         owners,
         len(owners),
+        10,
         Book(),
         lambda: 0,
     )
@@ -231,12 +231,13 @@ def test_chief_looks_until_the_accuracy_is_reached():
     chief = lk.AsyncPS().chief(ctx, j)
     wait = chief.send(None)
     assert wait == (RECV, (Snapshot,), None, None)
-    assert ctx.posted() == [("server-0", Look())]
+    assert ctx.posted() == [("server-0", Look(0))]
     perform(chief.send(snapshot(2.0, 0.5)))
     ctx.clock = 1.0
-    assert chief.send(None) == (SLEEP, 19.0)  # nineteen times as long as the evaluation took
+    assert chief.send(None) == (RECV, (Snapshot,), 19.0, None)  # it rests nineteen times as long as the evaluation took
     assert ctx.kept == [{"parameters": pytest.approx([2.0, 0.5]), "update": 10, "loss": 2.0, "accuracy": 0.5}]
     assert chief.send(None) == wait
+    assert ctx.posted() == [("server-0", Look(20))]
     perform(chief.send(snapshot(1.0, 0.9, 20)))
     with pytest.raises(StopIteration):
         chief.send(None)
@@ -251,13 +252,57 @@ def test_chief_takes_a_last_look_when_time_is_up():
     ctx.clock = 2.0
     wait = chief.send(None)
     assert wait == (RECV, (Snapshot,), None, None)
-    assert ctx.posted() == [("server-0", Look(True)), ("server-1", Look(True))]
+    assert ctx.posted() == [("server-0", Look(final=True)), ("server-1", Look(final=True))]
     assert chief.send(snapshot(1.0, 0.5, 10)) == wait  # an older one, not the answer
     assert chief.send(snapshot(0, 0, 12, 1, True, values=[0.25])) == wait
     perform(chief.send(snapshot(0, 0, 13, 0, True, values=[3.0])))
     with pytest.raises(StopIteration):
         chief.send(None)
     assert (j.verdict, j.update, j.parameters.tolist()) == ("seconds", 12, [3.0, 0.25])  # an update is on every shard
+
+
+def test_chief_rests_no_longer_than_the_budget_and_not_once_it_is_used_up():
+    ctx, j = Sheet("chief", 0.0), judge(lk.Budget(seconds=5.0, updates=20))
+    chief = lk.AsyncPS().chief(ctx, j)
+    chief.send(None)
+    perform(chief.send(snapshot(2.0, 0.5, 10)))
+    ctx.clock = 1.0
+    assert chief.send(None) == (RECV, (Snapshot,), 4.0, None)
+    ctx.posted()
+    assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, (Snapshot,), 4.0, None)  # full: it looks at once
+    assert ctx.posted() == [("server-0", Look(20))]
+    perform(chief.send(snapshot(1.0, 0.6, 20)))
+    with pytest.raises(StopIteration):
+        chief.send(None)
+    assert j.verdict == "updates"
+
+
+def test_chief_evaluates_shards_at_one_version():
+    ctx, j = Sheet("chief"), judge(lk.Budget(updates=100), ("server-0", "server-1"))
+    chief = lk.SyncPS().chief(ctx, j)
+    wait = chief.send(None)
+    chief.send(snapshot(0, 0, 10, 0, values=[1.0]))
+    ctx.posted()
+    assert chief.send(snapshot(0, 0, 20, 1, values=[2.0])) == wait  # they were asked while one was at 10, one past it
+    assert ctx.posted() == [("server-0", Look(30)), ("server-1", Look(30))]
+    assert chief.send(snapshot(0, 0, 30, 1, values=[3.0])) == wait
+    perform(chief.send(snapshot(0, 0, 30, 0, values=[4.0])))
+    assert (j.update, j.parameters.tolist()) == (30, [4.0, 3.0])
+
+
+def test_chief_ends_when_shards_reach_the_budget_one_after_the_other():
+    """A shard that is full answers every look at once; the other one may still be on its way."""
+    ctx, j = Sheet("chief"), judge(lk.Budget(updates=20), ("server-0", "server-1"))
+    chief = lk.SyncPS().chief(ctx, j)
+    chief.send(None)
+    chief.send(snapshot(0, 0, 20, 0, values=[1.0]))
+    chief.send(snapshot(0, 0, 10, 1, values=[2.0]))
+    assert ctx.posted()[2:] == [("server-0", Look(30)), ("server-1", Look(30))]
+    chief.send(snapshot(0, 0, 20, 0, values=[1.0]))
+    perform(chief.send(snapshot(0, 0, 20, 1, values=[5.0])))
+    with pytest.raises(StopIteration):
+        chief.send(None)
+    assert (j.verdict, j.update, j.parameters.tolist()) == ("updates", 20, [1.0, 5.0])
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])

@@ -83,8 +83,7 @@ def test_ten_thousand_workers():
     assert ledger(run.trace)["closes"]
 
 
-# cores
-# -----------------------------------------------------------------------------------------------------------------
+# cores ----------------------------------------------------------------------------------------------------------------
 
 
 class OneNode(lk.AsyncPS):
@@ -165,8 +164,7 @@ def test_work_that_is_given_up_frees_its_core():
     assert ledger(run.trace)["dropped"] == {"cancelled": 1}
 
 
-# network
-# ---------------------------------------------------------------------------------------------------------------
+# network --------------------------------------------------------------------------------------------------------------
 
 MS = 1_000_000
 
@@ -215,8 +213,7 @@ def test_nothing_overtakes_on_a_link():
     assert lk.train(TIMING, Overtakes(), cluster, lk.Budget(seconds=1)).wait().stopped_by == "finished"
 
 
-# moved by hand
-# ---------------------------------------------------------------------------------------------------------
+# moved by hand --------------------------------------------------------------------------------------------------------
 
 
 def test_advance_and_step():
@@ -287,8 +284,7 @@ def test_a_run_is_repeated_from_the_log_of_its_commands():
     assert contents(other.trace, in_order=False) != contents(first.trace, in_order=False)
 
 
-# standing still
-# --------------------------------------------------------------------------------------------------------
+# standing still -------------------------------------------------------------------------------------------------------
 
 
 class Polls(lk.AsyncPS):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ...errors import BadInput
 from ...roles.messages import Message
 from .frames import GOODBYE, HEADER, FrameError, read_header
-from .pool import BufferPool
+from ...nn.pool import BufferPool
 
 __all__ = ["AGAIN", "MAX_HELLO", "Delivered", "Hello", "Incoming"]
 

@@ -23,7 +23,7 @@ import numpy as np
 from .frames import ALIGN
 from .incoming import AGAIN, MAX_HELLO
 from .poller import READ, WRITE, Poller
-from .pool import BufferPool
+from ...nn.pool import BufferPool
 
 __all__ = ["BUFFER", "PATIENCE", "Outbound", "Outgoing", "lay_out"]
 

@@ -69,7 +69,6 @@ class Station:
         self.kinds = self.plan.message_set
         self.inbox: deque[Message] = deque()
         self.trained: set[str] = set()  # peers that have computed a gradient
-        self.watched = False  # the chief waits for the next snapshot
         self._saved_at = 0.0
         self._unsaved: dict[str, Any] | None = None
 
@@ -128,19 +127,14 @@ class Station:
         return any(message.__class__ is kind for message in self.inbox)
 
     def _look(self, look: Any) -> None:
-        """The chief asks to see the shard: at once at the end and before the first update, else when it comes to it."""
+        """The chief asks to see the shard: now, or when it comes to a certain version."""
         assert self.shard is not None
-        if look.final or self.shard.first_look():
+        if look.final or self.shard.look(look.at):
             self._show(look.final)
-        else:
-            self.watched = True
 
     def watch(self, shard: Shard) -> None:
-        """The shard has come to a version that the chief wants to hear of."""
-        full = shard.limits.reached(shard.version, shard.samples)
-        if self.watched or full:
-            self.watched = False
-            self._show(False)
+        """The shard has come to a version that the chief wants to see."""
+        self._show(False)
 
     def _show(self, final: bool) -> None:
         shard = self.shard

@@ -26,7 +26,7 @@ from .frames import GOODBYE, HEADER, MAGIC, MAX_FRAME, Codec, FrameError
 from .incoming import AGAIN, Delivered, Hello, Incoming
 from .outgoing import BUFFER, PATIENCE, Outbound, Outgoing, lay_out
 from .poller import READ, Poller
-from .pool import BufferPool
+from ...nn.pool import BufferPool
 
 __all__ = ["Delivered", "Wire"]
 

@@ -65,8 +65,7 @@ class Clockwork:
     def _looked(self, role: SimulatedRole, look: Look) -> None:
         raise NotImplementedError("a run shows the chief what it asks for")
 
-    # the loop
-    # ----------------------------------------------------------------------------------------------------------
+    # the loop ---------------------------------------------------------------------------------------------------------
 
     def _loop(self, until: int, one_update: bool) -> None:
         heap, ready, drive = self._heap, self._ready, self._drive
@@ -158,8 +157,7 @@ class Clockwork:
                 self._throw(role, foreign_effect(role.name, effect))
                 return
 
-    # effects: each returns a value, or `self` if the role has to wait
-    # ------------------------------------------------------
+    # effects: each returns a value, or `self` if the role has to wait -------------------------------------------------
 
     def _receive(self, role: SimulatedRole, effect: tuple[Any, ...]) -> Any:
         kinds, sender, inbox = effect[1], effect[3], role.inbox
@@ -277,8 +275,7 @@ class Clockwork:
         role.recorder.span(WAITING if waited else SLEEPING, role.since, self.now)
         self._drive(role, None)
 
-    # messages
-    # ----------------------------------------------------------------------------------------------------------
+    # messages ---------------------------------------------------------------------------------------------------------
 
     def post(self, role: SimulatedRole, target: SimulatedRole, message: Message, size: int, category: int) -> None:
         """Put `message` of `size` bytes on its way; it is the target's own already."""

@@ -57,8 +57,7 @@ class SimulatedRun(Clockwork):
         for role in self.roles:
             self._go_on(role, None)
 
-    # making
-    # ------------------------------------------------------------------------------------------------------------
+    # making -----------------------------------------------------------------------------------------------------------
 
     def _make_roles(self) -> None:
         plan, cluster, problem = self.plan, self.cluster, self.plan.problem
@@ -98,8 +97,7 @@ class SimulatedRun(Clockwork):
     def _clock(self) -> int:
         return self.now
 
-    # moving
-    # -------------------------------------------------------------------------------------------------------------
+    # moving -----------------------------------------------------------------------------------------------------------
 
     def advance(self, until: float) -> bool:
         """Let virtual time pass up to `until` seconds; False once the run is over."""
@@ -134,8 +132,7 @@ class SimulatedRun(Clockwork):
         self.flush()
         return self.stopped_by is None
 
-    # what the chief sees
-    # -----------------------------------------------------------------------------------------------
+    # what the chief sees ----------------------------------------------------------------------------------------------
 
     def _watch(self, shard: Shard) -> None:
         self._show(self.by_name[self.plan.layout.roles[shard.recorder.role].name], False)
@@ -150,12 +147,11 @@ class SimulatedRun(Clockwork):
         self.post(role, self.chief, snapshot, values.nbytes, EVALUATION)
 
     def _looked(self, role: SimulatedRole, look: Look) -> None:
-        """The chief asks to see a shard: at the end, and once before the first update; else it is shown unasked."""
-        if look.final or role.shard.first_look():
+        """The chief asks to see a shard: now, or when it comes to a certain version."""
+        if look.final or role.shard.look(look.at):
             self._show(role, look.final)
 
-    # commands
-    # ----------------------------------------------------------------------------------------------------------
+    # commands ---------------------------------------------------------------------------------------------------------
 
     def _log(self, command: str, arguments: dict[str, Any]) -> None:
         self.commands.append((seconds(self.now), command, arguments, self._turn))
@@ -194,8 +190,7 @@ class SimulatedRun(Clockwork):
             self.chief.token += 1
             self._go_on(self.chief, None)
 
-    # the end
-    # -----------------------------------------------------------------------------------------------------------
+    # the end ----------------------------------------------------------------------------------------------------------
 
     def _returned(self, role: SimulatedRole) -> None:
         role.resume = None
