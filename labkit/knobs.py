@@ -113,6 +113,9 @@ def check_knob(owner: str, k: Knob, value: Any) -> Any:
         if (k.low is not None and number < k.low) or (k.high is not None and number > k.high):
             raise bad
         return number
+    if isinstance(value, type):
+        name = ("lk." if value.__module__.startswith("labkit.") else "") + value.__name__
+        raise BadInput(f"{owner}: {k.name}={name} is a class; write {name}().")
     if k.type is not object and not isinstance(value, k.type):
         raise bad
     return value

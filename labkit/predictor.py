@@ -25,13 +25,14 @@ class Predictor:
         network: Any = None,
         mean: Any = None,
         scale: Any = None,
+        about: dict[str, Any] | None = None,
     ):
         self.parameters = parameters
         self.network = network if network is not None else problem.objective()  # type: ignore[union-attr]
         dataset = problem.dataset if problem is not None else None
         self.mean = mean if dataset is None else dataset.mean
         self.scale = scale if dataset is None else dataset.scale
-        self.about = problem.describe() if problem is not None else {}
+        self.about = problem.describe() if problem is not None else about or {}
 
     def _standardise(self, x: Any) -> np.ndarray:
         x = np.asarray(x, dtype=self.network.dtype)
@@ -65,5 +66,5 @@ class Predictor:
 def load(path: str | Path) -> Predictor:
     """A model that `Predictor.save` wrote."""
     network, parameters, about = nn.load_model(path)
-    arrays = about["arrays"]
-    return Predictor(None, parameters, network=network, mean=arrays["mean"], scale=arrays["scale"])
+    arrays = about.pop("arrays")
+    return Predictor(None, parameters, network=network, mean=arrays["mean"], scale=arrays["scale"], about=about)

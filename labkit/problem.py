@@ -6,6 +6,7 @@ wherever it is made.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from . import data, nn
-from .data import partition_by_name
+from .data import Partition, partition_by_name
 from .errors import BadInput, nearest
-from .knobs import check_knobs, knob
+from .knobs import check_knob, check_knobs, knob
 
 __all__ = ["Problem"]
 
@@ -46,14 +47,18 @@ class Problem:
 
     def __post_init__(self) -> None:
         check_knobs(self)
-        hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
-        if not all(isinstance(width, int) and 1 <= width <= 100_000 for width in hidden):
+        hidden = tuple(self.hidden) if isinstance(self.hidden, (tuple, list)) else (self.hidden,)
+        if not all(type(width) is int and 1 <= width <= 100_000 for width in hidden):
             raise BadInput(
                 f"hidden={self.hidden!r}: the widths of the hidden layers are whole numbers from 1 to 100000."
             )
         object.__setattr__(self, "hidden", hidden)
         if isinstance(self.partition, str):
             object.__setattr__(self, "partition", partition_by_name(self.partition))
+        if not isinstance(self.partition, Partition):
+            raise BadInput(
+                f"partition={self.partition!r}: give a name, as 'by-label:0.5', or a partition, as lk.Even()."
+            )
         if isinstance(self.data, str):
             if self.data not in data.NAMES:
                 raise nearest("data set", self.data, data.NAMES)
@@ -66,6 +71,18 @@ class Problem:
             )
         else:
             object.__setattr__(self, "dtype", self.dtype or str(np.dtype(self.data.dtype)))
+        self._check_options()
+
+    def _check_options(self) -> None:
+        if not isinstance(self.options, Mapping):
+            raise BadInput(f"options={self.options!r}: give the data set's options by name, as {{'noise': 0.1}}.")
+        known = data.options_of(self.data) if isinstance(self.data, str) else {}
+        for name, value in self.options.items():
+            if not known:
+                raise BadInput(f"options: {self.name} has none, and was given {name!r}.")
+            if name not in known:
+                raise nearest(f"option of {self.name}", name, known)
+            check_knob(self.name, known[name], value)
 
     @cached_property
     def dataset(self) -> Any:

@@ -6,7 +6,6 @@ everything it does goes to its engine.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def train(
 
     `seed`: None is the problem's. `faults`: what goes wrong when, as `[lk.Slow("worker-2", 5, at=2.0)]`. `checkpoint`:
     the folder where the chief keeps the newest evaluated model; None is a temporary folder of the run, False keeps
-    none.
+    none. A simulated run writes only to a folder that was named.
 
     Raises `BadInput` before anything starts if these do not fit together, `ClusterError` if the cluster cannot be had.
     """
@@ -41,14 +40,13 @@ def train(
     for name, value, kind in (("problem", problem, Problem), ("strategy", strategy, Strategy)):
         if not isinstance(value, kind):
             raise BadInput(f"{name}={value!r}: give a lk.{kind.__name__}, as {_EXAMPLES[name]}.")
-    if not hasattr(cluster, "start"):
+    if isinstance(cluster, type) or not hasattr(cluster, "start"):
         raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
     if not isinstance(budget, Budget | None):
         raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(updates=1000).")
     plan = make_plan(problem, strategy, cluster, budget, seed, cluster.record)
     commands = schedule_faults(faults, plan)
-    began = time.monotonic()
-    return Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint), began)
+    return Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
 
 
 _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning_rate=0.1)"}
@@ -61,8 +59,8 @@ class Run:
     `slow("worker-2", 5)`; `summary()`, `result()`, `trace`, `watch()`. Only simulated: `advance(seconds)`.
     """
 
-    def __init__(self, plan: Plan, engine: Any, began: float):
-        self.plan, self.engine, self._began = plan, engine, began
+    def __init__(self, plan: Plan, engine: Any):
+        self.plan, self.engine = plan, engine
 
     # control ----------------------------------------------------------------------------------------------------------
 
@@ -87,17 +85,20 @@ class Run:
 
     def pause(self) -> Run:
         """Hold every role between two effects. A pause is not engine time."""
-        self.engine.pause()
+        if not self.done:
+            self.engine.pause()
         return self
 
     def resume(self) -> Run:
         """Go on after a pause."""
-        self.engine.resume()
+        if not self.done:
+            self.engine.resume()
         return self
 
     def step(self) -> Run:
         """Go on until one more update has been applied, then pause."""
-        self.engine.step()
+        if not self.done:
+            self.engine.step()
         return self
 
     def advance(self, seconds: float) -> Run:
@@ -109,13 +110,19 @@ class Run:
 
     def set(self, **knobs: Any) -> Run:
         """Change live knobs of the strategy while it runs, as `run.set(learning_rate=0.05)`."""
+        self._check_goes_on()
         self.engine.set(**knobs)
         return self
 
     def slow(self, role: str, factor: float) -> Run:
         """Make `role` compute `factor` times slower than it would; 1 undoes it."""
+        self._check_goes_on()
         self.engine.slow(role, factor)
         return self
+
+    def _check_goes_on(self) -> None:
+        if self.done:
+            raise BadInput(f"The run is over (stopped by {self.stopped_by}): nothing can be changed any more.")
 
     def __enter__(self) -> Run:
         return self

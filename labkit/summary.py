@@ -39,7 +39,8 @@ class Summary:
         rows = [
             (
                 "strategy",
-                f"{v['strategy']}, {v['workers']} workers, {v['servers']} servers, {v['engine']}, seed {v['seed']}",
+                f"{v['strategy']}, {_count(v['workers'], 'worker')}, {_count(v['servers'], 'server')}, {v['engine']}, "
+                f"seed {v['seed']}",
             ),
             ("stopped by", ended + (f": {self.why}" if self.why else "")),
             ("updates", f"{v['updates']:,} in {v['seconds']:.2f} s, {number_text(v['updates_per_second'])} a second"),
@@ -64,6 +65,11 @@ class Summary:
         return "\n".join(f"{name:<{width}}  {text}" for name, text in self.rows())
 
     __repr__ = __str__
+
+
+def _count(number: int, noun: str) -> str:
+    """`1 server`, `2 servers`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def ledger_text(book: dict[str, Any]) -> str:

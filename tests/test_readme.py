@@ -23,7 +23,7 @@ def output(block, tmp_path):
 @pytest.mark.slow
 def test_ten_lines(tmp_path):
     text = output(BLOCKS[0], tmp_path)
-    assert "AsyncPS, 4 workers, 1 servers, dask, seed 0" in text
+    assert "AsyncPS, 4 workers, 1 server, dask, seed 0" in text
     assert "stopped by     accuracy" in text
     assert "closes" in text
     shown = re.search(r"prints, on a machine.*?```\n(.*?)```", README, re.DOTALL)
@@ -34,6 +34,10 @@ def test_a_strategy_of_ones_own(tmp_path):
     text = output(BLOCKS[1], tmp_path)
     assert re.search(r"updates +200 in", text)
     assert re.search(r"396 computed = 200 applied \+ 196 dropped \(late\) \+ 0 in flight; closes", text)
+
+
+def test_no_placeholder_is_left_over():
+    assert re.findall(r"@\w+@", README) == []
 
 
 def test_commands_exist():

@@ -25,7 +25,7 @@ from ..errors import BadInput
 from .blocks import Cut, Survey, join, labels_of, merge, survey, take
 from .checks import check_classes, check_dtype, check_fraction, check_seed, check_whole, stream
 from .dataset import Dataset, Described
-from .partition import Partition, Shared, Sized, partition_by_name
+from .partition import Partition, Sized, partition_by_name
 
 __all__ = ["DaskDataset", "from_dask"]
 
@@ -82,7 +82,7 @@ class DaskDataset(Described):
         plans = self._plans(how, workers, check_seed(seed))
         made = []
         for i in range(workers):
-            part = None if isinstance(how, Shared) else i
+            part = None if how.shares_all else i
             made.append(self._joined([(plan, part) for plan in plans], addresses[i] if addresses else None))
         return made
 
@@ -106,7 +106,7 @@ class DaskDataset(Described):
         """Per block, the worker of each of its training samples, lazily; None where everybody gets all."""
         import dask
 
-        if isinstance(how, Shared):
+        if how.shares_all:
             return [None] * len(self.blocks)
         if isinstance(how, Sized):
             rule = dask.delayed(Deal.draw(how.sizes(self.n_train, workers), seed), pure=True, traverse=False)

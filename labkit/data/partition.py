@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,9 @@ __all__ = ["ByLabel", "BySize", "Even", "Partition", "Shared", "Sized", "partiti
 
 
 class Partition:
-    """The base of the four. `split` is what the rest of labkit calls."""
+    """The base of the four. `split` is what the rest of labkit calls. `shares_all`: everybody has every sample."""
+
+    shares_all: ClassVar[bool] = False
 
     def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
         """One sorted int64 index array a worker.
@@ -134,6 +136,8 @@ class ByLabel(Partition):
 @dataclass(frozen=True)
 class Shared(Partition):
     """Everybody draws from all samples, each with a stream of its own: one more worker changes nobody's batches."""
+
+    shares_all: ClassVar[bool] = True
 
     def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
         """All indices for every worker (one array, referred to by all)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +36,10 @@ class Slow:
 
 
 def schedule_faults(faults: Any, plan: Plan) -> list[tuple[float, str, dict[str, Any]]]:
-    """The commands of all faults, in the order of their times."""
+    """The commands of all faults (or of a single one), in the order of their times."""
     commands: list[tuple[float, str, dict[str, Any]]] = []
-    for fault in faults:
-        if not hasattr(fault, "commands"):
+    for fault in faults if isinstance(faults, Iterable) else [faults]:
+        if isinstance(fault, type) or not hasattr(fault, "commands"):
             raise BadInput(f"faults: {fault!r} is not a fault; give for example lk.Slow('worker-0', 5, at=2.0).")
         commands.extend(fault.commands(plan))
     return sorted(commands, key=lambda command: command[0])

@@ -43,7 +43,9 @@ class Law:
         raise TypeError(f"{type(self).__name__} does not say how to draw.")
 
     def describe(self) -> str:
-        """`exponential:0.01`, as the command line takes it."""
+        """`exponential:0.01`, as the command line takes it; of a law of one's own, its `repr`."""
+        if type(self) not in _NAMES:
+            return repr(self)
         return ":".join([_NAMES[type(self)], *(f"{getattr(self, k):g}" for k in knobs_of(self))])
 
 

@@ -19,7 +19,17 @@ from ..roles.shard import Limits, Shard
 from ..trace.recorder import Recorder
 from .awaits import check_awaits
 
-__all__ = ["Plan", "batch_maker", "build_parts", "check_factor", "find_role", "local_data", "make_plan", "split"]
+__all__ = [
+    "Plan",
+    "batch_maker",
+    "build_parts",
+    "check_factor",
+    "check_slow",
+    "find_role",
+    "local_data",
+    "make_plan",
+    "split",
+]
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ class Plan:
         return {
             "format": 1,
             "problem": self.problem.describe(),
-            "strategy": self.strategy.describe(),
+            "strategy": self.strategy.describe() | {"mean_staleness": self.strategy.mean_staleness(self.layout.shares)},
             "cluster": cluster.describe(),
             "budget": self.budget.describe(),
             "seed": self.seed,
@@ -83,7 +93,7 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
         raise BadInput(
             "A timing-only run needs Budget(updates=...), samples or seconds: there is no data to count epochs of."
         )
-    if not problem.timing_only and "Shared" not in type(problem.partition).__name__:
+    if not problem.timing_only and not problem.partition.shares_all:
         samples = problem.dataset.n_train
         if samples < layout.shares:
             raise BadInput(
@@ -168,7 +178,16 @@ def build_parts(
         shards = sum(role.shard is not None for role in plan.layout.roles)
         parts.append(
             Judge(
-                objective, x, y, plan.budget, plan.limits, plan.layout.observed, shards, strategy.eval_every, recorder, clock,
+                objective,
+                x,
+                y,
+                plan.budget,
+                plan.limits,
+                plan.layout.observed,
+                shards,
+                strategy.eval_every,
+                recorder,
+                clock,
             )
         )
     return tuple(parts)
@@ -202,3 +221,10 @@ def check_factor(factor: Any) -> float:
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0.001 <= factor <= 1000:
         raise BadInput(f"factor={factor!r}: how many times slower is a number from 0.001 to 1000.")
     return float(factor)
+
+
+def check_slow(slow: Any) -> dict[str, float]:
+    """A cluster's {role: factor}, copied; None is nobody. Which roles there are is known with the strategy."""
+    if not isinstance(slow, Mapping | None):
+        raise BadInput(f"slow={slow!r}: say who is how many times slower, as slow={{'worker-1': 4.0}}.")
+    return {role: check_factor(factor) for role, factor in (slow or {}).items()}

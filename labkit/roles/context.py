@@ -19,7 +19,7 @@ from .messages import Message
 __all__ = ["Context", "Inbox", "stream"]
 
 SENT, NOTED, SAVED = Posted("send"), Posted("note"), Posted("save")
-PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3}
+PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3, "service": 4}
 
 
 def stream(seed: int, kind: str, index: int, purpose: str) -> np.random.Generator:

@@ -1,7 +1,8 @@
-"""The closed set of things a role can wait for. This is the only place where a role's coroutine yields.
+"""The closed set of things a role can wait for. A role's coroutine yields here, and in `context.Inbox`, which is `recv`
+for an `async for`; nowhere else.
 
 A role is driven by hand: the engine calls `coroutine.send(value)`, gets the next effect, performs it, and sends its
-result in. An effect is a tuple whose first item is one of the four marks below; anything else that comes out of a
+result in. An effect is a tuple whose first item is one of the three marks below; anything else that comes out of a
 coroutine was awaited by mistake.
 """
 
@@ -11,12 +12,11 @@ import types
 from collections.abc import Callable, Generator
 from typing import Any
 
-__all__ = ["COMPUTE", "EFFECTS", "RECV", "SLEEP", "Posted", "compute", "is_effect", "recv", "sleep"]
+__all__ = ["COMPUTE", "RECV", "SLEEP", "Posted", "compute", "recv", "sleep"]
 
 COMPUTE = "compute"  # (COMPUTE, fn, args, cost, unless)
 RECV = "recv"  # (RECV, kinds, timeout, sender)
 SLEEP = "sleep"  # (SLEEP, seconds)
-EFFECTS = (COMPUTE, RECV, SLEEP)
 
 
 @types.coroutine
@@ -37,11 +37,6 @@ def recv(kinds: tuple[type, ...], timeout: float | None, sender: str | None) -> 
 def sleep(seconds: float) -> Generator[tuple[Any, ...], Any, Any]:
     """Let `seconds` of engine time pass."""
     return (yield (SLEEP, seconds))
-
-
-def is_effect(thing: Any) -> bool:
-    """Whether a coroutine yielded one of ours."""
-    return thing.__class__ is tuple and len(thing) > 1 and thing[0] in EFFECTS
 
 
 class Posted:

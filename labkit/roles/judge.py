@@ -96,6 +96,11 @@ class Judge:
         self.loss = self.accuracy = None
         self._full: set[int] = set()  # shards that have applied all that the budget allows
 
+    def warm_up(self, seed: int) -> None:
+        """Evaluate once for nothing, before time begins: the first evaluation in a process takes many times as long."""
+        if self.x is not None:
+            self.objective.evaluate(self.objective.start(seed), self.x, self.y)
+
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
         """Measure the model that the shards' snapshots make up, and decide."""
         update, samples = min(s.version for s in snapshot), min(s.samples for s in snapshot)

@@ -35,6 +35,10 @@ class AsyncPS(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Ack)
     summary: ClassVar[str] = "parameter server, nobody waits; gradients are stale"
 
+    def mean_staleness(self, workers: int) -> float | None:
+        """N - 1: each of the others moves the weights on once, whoever is slow, if push and pull are one operation."""
+        return workers - 1.0 if self.fused else None
+
     async def server(self, ctx: Context, shard: Any) -> None:
         """Whoever comes first is served first."""
         async for request in ctx.inbox(Push, Pull):

@@ -73,6 +73,10 @@ class Strategy:
         values = {name: getattr(self, name) for name in knobs_of(self)}
         return {"name": self.name, "knobs": {k: v if isinstance(v, plain) else repr(v) for k, v in values.items()}}
 
+    def mean_staleness(self, workers: int) -> float | None:
+        """What the algorithm's own law says of the mean staleness with so many workers; None if there is no law."""
+        return None
+
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Who is there, where, with which part. Pure. Impossible shapes are refused here, before anything starts."""
         return server_layout(self, problem, cluster)

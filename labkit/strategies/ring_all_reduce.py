@@ -40,6 +40,10 @@ class RingAllReduce(Strategy):
     uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "no server: workers add up gradients around a ring; no staleness"
 
+    def mean_staleness(self, workers: int) -> float | None:
+        """All take the same step together."""
+        return 0.0
+
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Every worker has a replica of the whole model; the chief watches the first one's."""
         if cluster.servers:

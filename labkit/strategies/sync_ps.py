@@ -35,6 +35,10 @@ class SyncPS(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights)
     summary: ClassVar[str] = "parameter server, everybody waits for the slowest; no staleness"
 
+    def mean_staleness(self, workers: int) -> float | None:
+        """All take the same step together."""
+        return 0.0
+
     async def server(self, ctx: Context, shard: Any) -> None:
         """Collect one gradient of every worker, take one step, answer all."""
         workers = ctx.peers("worker")

@@ -11,7 +11,7 @@ from .trace import Trace
 from .vocabulary import CATEGORIES, PHASES, UNKNOWN, seconds
 
 __all__ = [
-    "bytes_sent", "gradients_applied", "phases", "samples_applied", "staleness", "staleness_identity", "staleness_law",
+    "bytes_sent", "phases", "samples_applied", "staleness", "staleness_identity", "staleness_law",
     "staleness_rows", "summary", "time_to_accuracy", "updates",
 ]  # fmt: skip
 
@@ -23,11 +23,6 @@ def _shards(trace: Trace) -> list[Any]:
 def updates(trace: Trace) -> int:
     """Steps applied to the whole model: the fewest of any shard."""
     return min((c.updates for c in _shards(trace)), default=0)
-
-
-def gradients_applied(trace: Trace) -> int:
-    """Gradients that some shard has applied: the fewest of any shard (the ledger counts them one by one)."""
-    return min((c.gradients for c in _shards(trace)), default=0)
 
 
 def samples_applied(trace: Trace) -> int:
@@ -65,16 +60,11 @@ def staleness(trace: Trace) -> dict[str, Any]:
 
 
 def staleness_law(trace: Trace) -> tuple[float, str] | None:
-    """(mean staleness, in words) that the strategy's own law demands, told from the header; None where no law is known.
-
-    Asynchronous with one operation for push and pull: all N workers are readers at every moment, so N - 1 updates come
-    between. Where everybody takes the same step together: 0.
-    """
-    name, knobs = trace.header["strategy"]["name"], trace.header["strategy"]["knobs"]
-    if name == "AsyncPS" and knobs.get("fused", True):
-        law = trace.kinds.count("worker") - 1
-        return float(law), f"mean = N − 1 = {law}"
-    return (0.0, "always 0") if name in ("SyncPS", "RingAllReduce") else None
+    """(mean staleness, in words) that the strategy's own law demands, as the header says; None where no law is known."""
+    mean = trace.header["strategy"].get("mean_staleness")
+    if mean is None:
+        return None
+    return mean, "always 0" if mean == 0 else f"mean = N − 1 = {mean:g}"
 
 
 def staleness_rows(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

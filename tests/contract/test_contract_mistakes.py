@@ -1,6 +1,7 @@
 """A role that does what it may not gets its own sentence, with its own source line; nothing hangs."""
 
 import asyncio
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -287,3 +288,19 @@ class Unawaited(Script):
 def test_an_await_that_is_missing_in_the_source_is_refused_before_anything_starts(engine):
     with pytest.raises(lk.BadInput, match=r"Unawaited\.play, line \d+: `ctx\.recv\(\.\.\.\)` is never awaited"):
         engine.train(QUADRATIC, Unawaited(), BUDGET)
+
+
+class Leaves(lk.AsyncPS):
+    async def worker(self, ctx, model):
+        await lk.pull(ctx)
+        sys.exit("for good")
+
+
+class LeavesWork(lk.AsyncPS):
+    async def worker(self, ctx, model):
+        await ctx.compute(sys.exit, "for good")
+
+
+@pytest.mark.parametrize("strategy", [Leaves(), LeavesWork()])
+def test_exit_in_a_role_ends_the_run_and_not_the_program(engine, strategy):
+    failed(engine, strategy, "worker-0 failed at step 0: SystemExit: for good", workers=1)

@@ -251,7 +251,7 @@ def test_once_only(engine):
     run = engine.wait(MOONS, Twice(), lk.Budget(updates=10), workers=1)
     book = closed(run)
     assert book["applied"] == 10
-    assert run.trace.counters[0].duplicates in (9, 10)
+    assert run.trace.counters[0].duplicates >= 9  # and, on a cluster, those that came after the end
     assert measures.staleness(run.trace)["histogram"] == {"0": 10}
 
 
@@ -341,3 +341,24 @@ def test_what_cannot_be_set_is_refused_and_changes_nothing(engine, change, says)
 def test_impossible_shapes_are_refused_before_anything_starts(engine, strategy, shape, says):
     with pytest.raises(lk.BadInput, match=says):
         engine.train(QUADRATIC, strategy, lk.Budget(updates=5), **{"workers": 2, **shape})
+
+
+def test_a_wait_may_run_out_of_time(engine):
+    run = engine.train(MOONS, lk.AsyncPS(), lk.Budget(updates=10**9), time=0.01)
+    with pytest.raises(TimeoutError, match=r"The run is not over after 0\.1 s; it goes on\."):
+        run.wait(timeout=0.1)
+    assert not run.done
+    assert run.stop().stopped_by == "user"
+    closed(run)
+
+
+def test_over_is_over(engine):
+    run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=10))
+    marks = list(run.trace.marks)
+    for change in (lambda: run.set(learning_rate=0.5), lambda: run.slow("worker-0", 2)):
+        with pytest.raises(
+            lk.BadInput, match=r"^The run is over \(stopped by updates\): nothing can be changed any more"
+        ):
+            change()
+    run.pause().resume().step().stop()
+    assert (run.trace.marks, run.stopped_by) == (marks, "updates")

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from ...errors import ClusterError, Deadlock, LabkitError
 from ...trace.trace import Trace
 from ...trace.vocabulary import seconds
-from ..checkpoints import fingerprint
+from ..checkpoints import fingerprint, read_state
 from ..drive import deadlock_text, render_failure
 from ..parts import Plan, check_factor, find_role
 from .stillness import Stillness
@@ -39,7 +40,7 @@ class DaskRun:
         self.trace = Trace(plan.header(cluster), keep=KEEP_ROWS)
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
-        self.parameters: np.ndarray | None = None
+        self._evaluated: np.ndarray | None = None
         self._over = threading.Event()
         self._lock = threading.RLock()
         self._paused_at: int | None = None
@@ -208,7 +209,7 @@ class DaskRun:
         chief = next((r for r in reports.values() if r["role"] == "chief"), None)
         for report in reports.values():
             self.trace.append(report["batch"])
-        self.parameters = chief["parameters"] if chief else None
+        self._evaluated = chief["parameters"] if chief else self.parameters
         if stopped_by == "diverged" and chief:
             rate = getattr(self._knobs, "learning_rate", None)
             why = f"the loss is {chief['loss']} at update {chief['update']}" + (
@@ -218,7 +219,7 @@ class DaskRun:
             stopped_by=stopped_by, why=why, time=max((r["time"] for r in reports.values()), default=self.now),
             wall_seconds=time.monotonic() - self._began,
             in_flight=[f for r in reports.values() for f in r["in_flight"]],
-            **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self.parameters),
+            **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self._evaluated),
             lost=sorted(set(self.plan.role_ids) - set(reports)),
         )  # fmt: skip
 
@@ -235,6 +236,14 @@ class DaskRun:
         if self._paused_at is not None:
             return self._paused_at - self.supervisor.zero
         return self.supervisor.now()
+
+    @property
+    def parameters(self) -> np.ndarray | None:
+        """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
+        if self._evaluated is not None or self.folder is None:
+            return self._evaluated
+        saved = Path(self.folder) / "chief.npz"
+        return read_state(saved).get("parameters") if saved.exists() else None
 
     @property
     def seconds(self) -> float:
@@ -281,6 +290,8 @@ class DaskRun:
 
     def step(self) -> bool:
         """Let every shard apply once more, then pause; False once the run is over."""
+        if self.stopped_by is not None:
+            return False
         with self._lock:
             self.pause()
             self._stepping = {r.name for r in self.plan.layout.roles if r.shard is not None}
@@ -295,7 +306,7 @@ class DaskRun:
         changed = self._knobs.changed(**knobs)
         with self._lock:
             self._knobs = changed
-            self.supervisor.command({"do": "set", "knobs": {name: getattr(changed, name) for name in knobs}})
+            self._tell({"do": "set", "knobs": {name: getattr(changed, name) for name in knobs}})
             self.trace.mark(self.now, "set", ", ".join(f"{k} = {v}" for k, v in knobs.items()))
 
     def slow(self, role: str, factor: float) -> None:
@@ -303,8 +314,14 @@ class DaskRun:
         find_role(role, self.plan.role_ids)
         factor = check_factor(factor)
         with self._lock:
-            self.supervisor.command({"do": "slow", "factor": factor}, role)
+            self._tell({"do": "slow", "factor": factor}, role)
             self.trace.mark(self.now, "slow", f"{role} computes {factor:g}x slower", name=role, factor=factor)
+
+    def _tell(self, command: dict[str, Any], role: str | None = None) -> None:
+        """Send a command; who did not hear it stands in the trace."""
+        for address in self.supervisor.command(command, role):
+            names = self.supervisor.roles_on(address)
+            self.trace.mark(self.now, "warning", f"{names} did not hear of {command['do']!r}")
 
 
 def _measured(by: dict[str, Any]) -> dict[str, Any]:

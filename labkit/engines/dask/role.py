@@ -83,6 +83,8 @@ class RealRole(Station):
         parts = build_parts(plan, spec, self.recorder, self.clock, self.watch, ticket.objective, start, test)
         self.shard = next((p for p in parts if isinstance(p, Shard)), None)
         self.judge = parts[0] if spec.kind == "chief" else None
+        if self.judge is not None:
+            self.judge.warm_up(plan.seed)
         batches = batch_maker(plan, share) if spec.data is not None else None
         context = RealContext(self, plan.layout.peers(), batches)
         self.coroutine = getattr(self.strategy, spec.kind)(context, *parts)

@@ -138,7 +138,10 @@ class Supervisor:
             if offset is None:
                 self._offsets[address] = self._measure_offset(address)
         self.zero, self.peers = time.monotonic_ns(), peers
-        self.command({"do": "begin", "zero": self.zero, "peers": peers})
+        deaf = self.command({"do": "begin", "zero": self.zero, "peers": peers})
+        if deaf:
+            names = ", ".join(self.roles_on(address) for address in deaf)
+            raise ClusterError(f"{names} did not hear within {COMMAND_S:g} s that the run begins; it could not start.")
 
     def _measure_offset(self, address: str) -> int:
         """How far another machine's clock is ahead of ours, ns: the middle of the shortest of five round trips."""

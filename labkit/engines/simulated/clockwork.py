@@ -2,8 +2,8 @@
 
 Events, and roles that may go on at once, are ordered by (integer nanoseconds, priority, sequence): what happens in an
 instant happens in the order in which it was caused, so all workers that finish together push before the first of them
-pulls again. Nothing reads the machine's clock and nothing iterates over a set: the same plan and commands give the
-same bytes.
+pulls again. Nothing here reads the machine's clock and nothing iterates over a set: the same plan and commands give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Clockwork:
         self._ready: deque[tuple[int, int, int, SimulatedRole, Any]] = deque()
         self._script: list[tuple[float, str, dict[str, Any], int]] = []
         self._sequence = self._turn = 0
+        self._rest = 0  # the loop comes back before this turn
         self._kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
 
     # what a run does when ...
@@ -56,7 +57,7 @@ class Clockwork:
     def _returned(self, role: SimulatedRole) -> None:
         raise NotImplementedError("a run says what it means that a role has returned")
 
-    def _failed(self, role: SimulatedRole, error: Exception) -> None:
+    def _failed(self, role: SimulatedRole, error: BaseException) -> None:
         raise NotImplementedError("a run says what it means that a role has failed")
 
     def _stuck(self) -> None:
@@ -67,10 +68,13 @@ class Clockwork:
 
     # the loop ---------------------------------------------------------------------------------------------------------
 
-    def _loop(self, until: int, one_update: bool) -> None:
+    def _loop(self, until: int, one_update: bool) -> bool:
+        """One event after the other. True if it only takes a rest, and should go on."""
         heap, ready, drive = self._heap, self._ready, self._drive
         versions = self._versions()
         while self.stopped_by is None:
+            if self._turn >= self._rest:
+                return True
             if self._script and self._script[-1][3] == self._turn and nanoseconds(self._script[-1][0]) <= until:
                 at, name, arguments, _ = self._script.pop()
                 self.now = max(self.now, nanoseconds(at))
@@ -81,11 +85,11 @@ class Clockwork:
                 drive(role, value)
             elif heap:
                 if heap[0][0] > until:
-                    return
+                    return False
                 time, _, _, what, role, payload = heappop(heap)
                 if role is self.chief and self._idle(time, what):
                     self._stuck()
-                    return
+                    return False
                 self.now = time
                 self._turn += what != COMMAND
                 if what == DELIVER:
@@ -100,9 +104,10 @@ class Clockwork:
                     getattr(self, role)(**payload)
             else:
                 self._stuck()
-                return
+                return False
             if one_update and self._versions() > versions:
-                return
+                return False
+        return False
 
     def _versions(self) -> int:
         return min((self.by_name[owner].shard.version for owner in self.plan.layout.observed), default=0)
@@ -132,7 +137,9 @@ class Clockwork:
             except StopIteration:
                 self._returned(role)
                 return
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # sys.exit() in a role ends the run, not the program
                 self._failed(role, error)
                 return
             mark = effect[0] if effect.__class__ is tuple and effect else None
@@ -231,17 +238,21 @@ class Clockwork:
         """`fn(*args)`; an exception goes to the role, at the line where it waits."""
         try:
             return fn(*args)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._throw(role, error)
             return self
 
-    def _throw(self, role: SimulatedRole, error: Exception) -> None:
+    def _throw(self, role: SimulatedRole, error: BaseException) -> None:
         """Raise `error` inside the role. If the role catches it, it goes on with its next effect."""
         try:
             effect = role.coroutine.throw(error)
         except StopIteration:
             self._returned(role)
-        except Exception as failure:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:
             self._failed(role, failure)
         else:
             role.resume = _once(effect, role)

@@ -9,13 +9,14 @@ from typing import Any
 from ...errors import BadInput
 from ...knobs import check_knobs, knob
 from ..laws import Deterministic, Law, as_law
+from ..parts import check_slow
 
 __all__ = ["SimulatedCluster"]
 
 
 @dataclass(frozen=True)
 class SimulatedCluster:
-    """Runs a strategy in virtual time: exact, repeatable, up to 10,000 workers.
+    """Runs a strategy in virtual time: exact and repeatable. 100,000 workers are allowed, 10,000 are measured.
 
     `compute`: law of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in
     seconds, `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy
@@ -42,6 +43,7 @@ class SimulatedCluster:
             raise BadInput("compute=None: virtual time needs a law for gradients, as lk.Deterministic(0.01).")
         object.__setattr__(self, "compute", law)
         object.__setattr__(self, "server_time", as_law("server_time", self.server_time))
+        object.__setattr__(self, "slow", check_slow(self.slow))
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for the header of a trace."""

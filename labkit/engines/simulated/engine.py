@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import time
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,15 @@ from ..drive import deadlock_text, failure_report, render_failure
 from ..laws import Deterministic
 from ..parts import Plan, batch_maker, build_parts, check_factor, find_role, local_data, split
 from .clockwork import COMMAND, DELIVER, EARLY, Clockwork
+from .ctrl_c import CtrlC
 from .network import Network
 from .roles import SimulatedContext, SimulatedRole
 
 __all__ = ["SimulatedRun"]
 
 FOREVER = 1 << 62
+SLICE = 1000  # turns between two looks at what is outside: Ctrl-C, a time-out, buffers that fill
+FLUSH = 200_000  # turns after which the roles' buffers go into the trace
 
 
 class SimulatedRun(Clockwork):
@@ -42,6 +46,8 @@ class SimulatedRun(Clockwork):
     def __init__(self, plan: Plan, cluster: Any, commands: Any = (), checkpoint: Any = None):
         super().__init__(plan, Network(len(plan.layout.nodes), cluster.latency, cluster.bandwidth))
         check_time_passes(plan, cluster)
+        for name in cluster.slow:
+            find_role(name, plan.role_ids)
         self.cluster = cluster
         self.trace = Trace(plan.header(cluster))
         self._folder = check_folder(checkpoint)  # only a folder that was asked for: virtual machines do not crash
@@ -49,6 +55,8 @@ class SimulatedRun(Clockwork):
         self._threads = ThreadpoolController()
         self.commands: list[tuple[float, str, dict[str, Any], int]] = []
         self._make_roles()
+        self._flush_every = max(FLUSH, 50 * len(self.roles))  # a flush asks every role
+        self._flush_at = self._flush_every
         self._script = [command for command in reversed(list(commands)) if len(command) == 4]
         for at, name, arguments in (command for command in commands if len(command) == 3):
             self._event(nanoseconds(at), EARLY, COMMAND, name, arguments)
@@ -107,9 +115,29 @@ class SimulatedRun(Clockwork):
             self.flush()
         return self.stopped_by is None
 
-    def _move(self, until: int, one_update: bool) -> None:
-        with self._threads.limit(limits=1):  # linear algebra on one thread, as on a cluster: the same bytes everywhere
-            self._loop(until, one_update)
+    def _move(self, until: int, one_update: bool, timeout: float | None = None) -> bool:
+        """Move in slices; what comes from outside gets its turn in between. False after `timeout` seconds of wall time."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        # linear algebra on one thread, as on a cluster: the same bytes everywhere
+        with self._threads.limit(limits=1), CtrlC(self._take_a_rest) as ctrl_c:
+            going = True
+            while going:
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+                self._rest = self._turn + SLICE
+                ctrl_c.answer()
+                try:
+                    going = self._loop(until, one_update)
+                except KeyboardInterrupt:
+                    self._end("interrupted", "in the middle of an event, so there is no last evaluation")
+                    raise
+                if self._turn >= self._flush_at:
+                    self._flush_at = self._turn + self._flush_every
+                    self.flush()
+        return True
+
+    def _take_a_rest(self) -> None:
+        self._rest = 0
 
     @property
     def seconds(self) -> float:
@@ -117,9 +145,9 @@ class SimulatedRun(Clockwork):
         return seconds(self.now)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Go on to the end (`timeout` is for engines that have to wait)."""
-        while self.stopped_by is None:
-            self._move(FOREVER, False)
+        """Go on to the end, or `TimeoutError` after `timeout` seconds of wall time."""
+        if self.stopped_by is None and not self._move(FOREVER, False, timeout):
+            raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
 
     def pause(self) -> None:
         """Nothing to do: virtual time stands still unless it is advanced."""
@@ -171,9 +199,8 @@ class SimulatedRun(Clockwork):
         """Change live knobs of the strategy, for every role at once."""
         changed = self.plan.strategy.changed(**knobs)
         self._log("set", knobs)
-        for role in self.roles:
-            for name in knobs:
-                object.__setattr__(role.strategy, name, getattr(changed, name))
+        for name in knobs:  # one object, which all roles share
+            object.__setattr__(self.chief.strategy, name, getattr(changed, name))
         self.trace.mark(self.now, "set", ", ".join(f"{k} = {v}" for k, v in knobs.items()))
 
     def stop(self, reason: str = "user") -> None:
@@ -181,7 +208,7 @@ class SimulatedRun(Clockwork):
         if self.stopped_by is None and self.judge.hurry is None:
             self._log("stop", {"reason": reason})
             self._hurry(reason)
-            self.wait()
+        self.wait()
 
     def _hurry(self, reason: str) -> None:
         self.judge.hurry = reason
@@ -199,7 +226,7 @@ class SimulatedRun(Clockwork):
         elif all(r.resume is None for r in self._players):
             self._hurry("finished")
 
-    def _failed(self, role: SimulatedRole, error: Exception) -> None:
+    def _failed(self, role: SimulatedRole, error: BaseException) -> None:
         report = failure_report(
             role.name, role.counters.computed if role.spec.computes else role.counters.version, error
         )
@@ -234,9 +261,8 @@ class SimulatedRun(Clockwork):
         if self._folder is not None and self.chief.state is not None:
             write_state(self._folder, self.chief.name, self.chief.state)
         for role in self.roles:
-            with contextlib.suppress(
-                Exception
-            ):  # a role that goes on after it was told to end: nobody drives it any more
+            # a role that goes on after it was told to end: nobody drives it any more
+            with contextlib.suppress(Exception, SystemExit):
                 role.coroutine.close()
 
     def _in_flight(self) -> list[list[int]]:

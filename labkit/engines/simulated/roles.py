@@ -76,11 +76,11 @@ class SimulatedRole:
         self.resume: Any = None  # coroutine.send
 
     def laws(self, seed: int, gradient: Law, server: Law | None) -> None:
-        """The laws of this role's work; they share the role's one stream for time."""
-        rng = stream(seed, self.spec.kind, self.spec.index, "time")
+        """The laws of this role's work, each with a stream of its own: server work shifts no gradient's draws."""
+        kind, index = self.spec.kind, self.spec.index
         self.samplers = {
-            "gradient": Sampler(gradient, rng),
-            "server": Sampler(server, rng) if server else None,
+            "gradient": Sampler(gradient, stream(seed, kind, index, "time")),
+            "server": Sampler(server, stream(seed, kind, index, "service")) if server else None,
             "measure": None,
         }
 

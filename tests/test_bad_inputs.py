@@ -1,0 +1,105 @@
+"""What is given wrongly is refused with one sentence, before anything starts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.data import load
+
+TIMING = lk.Problem("moons", hidden=(), timing_only=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"partition": 3}, r"^partition=3: give a name, as 'by-label:0\.5', or a partition"),
+        ({"partition": lk.Even}, r"^partition=<class .*: give a name"),
+        ({"hidden": 1.5}, r"^hidden=1\.5: the widths of the hidden layers are whole numbers from 1 to 100000"),
+        ({"hidden": (True,)}, r"^hidden=\(True,\): the widths"),
+        ({"hidden": True}, r"^hidden=True: the widths"),
+        ({"hidden": None}, r"^hidden=None: the widths"),
+        ({"hidden": "8"}, r"^hidden='8': the widths"),
+        ({"options": 3}, r"^options=3: give the data set's options by name"),
+        ({"options": {"nose": 1}}, r"^There is no option of moons 'nose'\. Did you mean 'noise'\?"),
+        ({"options": {"seed": 1}}, r"^There is no option of moons 'seed'\."),
+        ({"options": {"noise": -1}}, r"^moons: noise=-1 is not allowed; noise is a number from 0 to 10\."),
+        ({"data": "digits", "options": {"noise": 1}}, r"^options: digits has none, and was given 'noise'\."),
+        ({"data": load("moons"), "options": {"noise": 1}}, r"^options: moons has none, and was given 'noise'\."),
+    ],
+)
+def test_problem(given, says):
+    with pytest.raises(lk.BadInput, match=says):
+        lk.Problem(**{"data": "moons", **given})
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: lk.SyncPS(optimizer=lk.SGD), r"^SyncPS: optimizer=lk\.SGD is a class; write lk\.SGD\(\)\."),
+        (lambda: lk.SyncPS(schedule=lk.Constant), r"^SyncPS: schedule=lk\.Constant is a class; write lk\.Constant\(\)"),
+        (lambda: lk.SimulatedCluster(slow=["worker-1"]), r"^slow=\['worker-1'\]: say who is how many times slower"),
+        (lambda: lk.SimulatedCluster(slow={"worker-1": "x"}), r"^factor='x': how many times slower is a number"),
+        (lambda: lk.SimulatedCluster(slow={"worker-1": True}), r"^factor=True: how many"),
+    ],
+)
+def test_values(make, says):
+    with pytest.raises(lk.BadInput, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"cluster": lk.SimulatedCluster}, r"^cluster=<class .*: give lk\.DaskCluster\(workers=4\) or"),
+        ({"cluster": lk.SimulatedCluster(slow={"worker-9": 2})}, r"^There is no role 'worker-9'\. Did you mean"),
+        ({"faults": 3}, r"^faults: 3 is not a fault; give for example lk\.Slow"),
+        ({"faults": [lk.Slow]}, r"^faults: <class .* is not a fault"),
+        ({"faults": lk.Slow("worker-9")}, r"^There is no role 'worker-9'"),
+    ],
+)
+def test_train(given, says):
+    with pytest.raises(lk.BadInput, match=says):
+        lk.train(**{"problem": TIMING, "strategy": lk.AsyncPS(), "cluster": lk.SimulatedCluster(), **given})
+
+
+def test_a_single_fault_is_a_list_of_one():
+    run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(), lk.Budget(updates=9), faults=lk.Slow("worker-1", 3))
+    assert [m["text"] for m in run.wait().trace.marks] == ["worker-1 computes 3x slower"]
+
+
+@dataclass(frozen=True)
+class Steps(lk.Deterministic.__base__):
+    """A law of one's own."""
+
+    low: float = 0.25
+
+    def draw(self, rng, n):
+        """Sometimes twice as long."""
+        return self.low * rng.integers(1, 3, n)
+
+
+def test_a_law_of_ones_own():
+    run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(compute=Steps(0.5)), lk.Budget(updates=20)).wait()
+    assert run.trace.header["cluster"]["compute"] == "Steps(low=0.5)"
+    _, start, end = (
+        c[run.trace.column("spans", "phase") == 0] for c in run.trace.column("spans", "role", "start", "end")
+    )
+    assert set(((end - start) / 1e9).tolist()) == {0.5, 1.0}
+
+
+def test_what_was_loaded_can_be_saved_again(tmp_path):
+    problem = lk.Problem("moons", hidden=(4,), seed=3)
+    model = lk.train(problem, lk.AsyncPS(), lk.SimulatedCluster(), lk.Budget(updates=9)).wait().result()
+    again = lk.load(lk.load(model.save(tmp_path / "a.npz")).save(tmp_path / "b.npz"))
+    assert again.about == model.about == problem.describe()
+    assert np.array_equal(again.parameters, model.parameters)
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "says"), [(1, 1, "1 worker, 1 server,"), (2, 3, "2 workers, 3 servers,")]
+)
+def test_singular(workers, servers, says):
+    run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=workers, servers=servers), lk.Budget(updates=9))
+    assert says in str(run.summary())
