@@ -34,6 +34,9 @@ class Predictor:
         self.scale = scale if dataset is None else dataset.scale
         self.about = problem.describe() if problem is not None else about or {}
 
+    def __repr__(self) -> str:
+        return f"<Predictor of {self.about.get('data', 'a model')}, {len(self.parameters):,} parameters>"
+
     def _standardise(self, x: Any) -> np.ndarray:
         x = np.asarray(x, dtype=self.network.dtype)
         features = len(self.mean)

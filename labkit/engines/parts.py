@@ -18,6 +18,7 @@ from ..roles.messages import Joined, Left, Look, Snapshot
 from ..roles.shard import Limits, Shard
 from ..trace.recorder import Recorder
 from .awaits import check_awaits
+from .shape import check_strategy
 
 __all__ = [
     "Plan",
@@ -89,6 +90,7 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
     check_awaits(strategy)
     budget = (budget or Budget()).settled(problem)
     layout = strategy.layout(problem, cluster)
+    check_strategy(strategy, (role.kind for role in layout.roles))
     if problem.timing_only and budget.updates is None and budget.seconds is None and budget.samples is None:
         raise BadInput(
             "A timing-only run needs Budget(updates=...), samples or seconds: there is no data to count epochs of."

@@ -74,7 +74,12 @@ def numbers(trace: Trace) -> list[tuple[str, str]]:
         (name.replace("_", " "), f"{book[name]:,}") for name in ("partly_applied", "lost", "rolled_back") if book[name]
     ]
     if trace.ending is not None:
-        found.append(("ledger", {True: "closes ✓", None: "open"}.get(book["closes"], f"DOES NOT CLOSE, {book['missing']:,} missing")))
+        found.append(
+            (
+                "ledger",
+                {True: "closes ✓", None: "open"}.get(book["closes"], f"DOES NOT CLOSE, {book['missing']:,} missing"),
+            )
+        )
     if stale["mean"] is not None:
         found.append(("staleness mean", f"{stale['mean']:.2f}, p95 {stale['p95']}, max {stale['max']}"))
     found.append(("sent", bytes_text(sum(n for kinds in bytes_sent(trace).values() for n in kinds.values()))))

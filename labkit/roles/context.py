@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import RoleError
 from . import effects
 from .effects import Posted
 from .messages import Message
@@ -28,6 +29,13 @@ def stream(seed: int, kind: str, index: int, purpose: str) -> np.random.Generato
     """
     key = (*kind.encode(), 0, index, PURPOSES[purpose])
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+def check_kinds(asked: str, kinds: tuple[Any, ...]) -> None:
+    """A role says which kinds of message it waits for: classes, at least one."""
+    if not kinds or not all(kind.__class__ is type for kind in kinds):
+        given = ", ".join(repr(kind) for kind in kinds)
+        raise RoleError(f"ctx.{asked}({given}): name the kinds of message to wait for, as ctx.{asked}(Push, Pull).")
 
 
 class Inbox:
@@ -78,6 +86,7 @@ class Context:
 
         First-in first-out on every link. `timeout=0` looks without waiting.
         """
+        check_kinds("recv", kinds)
         return effects.recv(kinds, timeout, sender)
 
     def sleep(self, seconds: float) -> Any:
@@ -86,6 +95,7 @@ class Context:
 
     def inbox(self, *kinds: type[Message]) -> Inbox:
         """`async for`: the messages of these kinds, for ever."""
+        check_kinds("inbox", kinds)
         return Inbox(kinds)
 
     # posts ------------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Limits:
 
 
 class Shard:
-    """The slice `part` of the parameters. `values`: flat, zero strides in a timing-only run (then it only counts).
+    """The slice `part` of the parameters. `values`: flat, read-only; zero strides in a timing-only run (then it only counts).
 
     `role_ids` turns names into the numbers of the trace; `watcher(shard)` is called when the shard reaches a version
     that the chief wants to see (every `eval_every` updates, and the last one).
@@ -56,7 +56,9 @@ class Shard:
         recorder: Recorder, clock: Callable[[], int], role_ids: dict[str, int], limits: Limits, *,
         weight_decay: float = 0.0, eval_every: int = 0, watcher: Callable[[Shard], None] | None = None,
     ):  # fmt: skip
-        self.index, self.part, self.values = index, part, values
+        self.index, self.part, self._values = index, part, values
+        self.values = values.view()
+        self.values.flags.writeable = False  # `apply` is the only way in
         self.optimizer, self.schedule, self.weight_decay = optimizer, schedule, weight_decay
         self.recorder, self.clock, self.role_ids, self.limits = recorder, clock, role_ids, limits
         self.eval_every, self.watcher = eval_every, watcher
@@ -130,8 +132,8 @@ class Shard:
                 np.divide(total, len(gradients), out=total)
             step = total
         if self.weight_decay:
-            decay_weights(self.values, rate, self.weight_decay)
-        self.optimizer.apply(self.values, step, rate, self.state, self.version + 1)
+            decay_weights(self._values, rate, self.weight_decay)
+        self.optimizer.apply(self._values, step, rate, self.state, self.version + 1)
 
     def _part_of(self, gradient: Any) -> np.ndarray:
         values = gradient.values

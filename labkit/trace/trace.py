@@ -78,13 +78,20 @@ class Trace:
         self.kinds: tuple[str, ...] = tuple(r["kind"] for r in header["layout"]["roles"])
         self.nodes: tuple[str, ...] = tuple(r["node"] for r in header["layout"]["roles"])
         self.lock = threading.RLock()
-        self.tables = {name: Table(name, columns, np.int64, keep if name != "drops" else 1 << 62) for name, columns in INTEGER_TABLES.items()}
+        self.tables = {
+            name: Table(name, columns, np.int64, keep if name != "drops" else 1 << 62)
+            for name, columns in INTEGER_TABLES.items()
+        }
         self.tables |= {name: Table(name, columns, np.float64, keep) for name, columns in FLOAT_TABLES.items()}
         self.marks: list[dict[str, Any]] = []
         self.counters: dict[int, Counters] = {}
         self.until: dict[int, int] = {}
         self.ending: dict[str, Any] | None = None
         self.now = 0
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{len(table):,} {name}" for name, table in self.tables.items() if len(table))
+        return f"<Trace of {self.header['strategy']['name']}, {self.now / 1e9:.2f} s: {rows}>"
 
     def append(self, batch: dict[str, Any]) -> None:
         """Add a batch that a `Recorder` took."""

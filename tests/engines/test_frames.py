@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as hnp
 from labkit.engines.dask.frames import GOODBYE, HEADER, MAGIC, Codec, FrameError, read_header
 from labkit.engines.dask.incoming import MAX_HELLO, Hello
 from labkit.engines.dask.outgoing import lay_out
-from labkit.nn.pool import BufferPool
 from labkit.errors import BadInput, RoleError
+from labkit.nn.pool import BufferPool
 from labkit.roles.messages import Message, Pull, Push, own_copy
 
 

@@ -29,6 +29,7 @@ __all__ = ["Backend", "guard_line"]
 REACH_S = 7.0
 START_S = 60.0
 ANSWER_S = 5.0
+MOST_PROCESSES = 64  # that one machine is asked to start
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
 # Under Dask's own setting glibc gives memory back after every large free, and large arrays fault in anew each time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
@@ -82,6 +83,11 @@ class Backend:
 
         Ours grow as needed; given ones are what they are.
         """
+        if self._target is None and nodes > MOST_PROCESSES:
+            raise BadInput(
+                f"This run has {nodes} nodes; on one machine a DaskCluster has at most {MOST_PROCESSES} processes. Ask for fewer "
+                "workers, give it a scheduler of many machines, or use lk.SimulatedCluster."
+            )
         with self._lock:
             if self._target is None and not self._closed:
                 if self._cluster is None or self._cluster.status.name != "running":

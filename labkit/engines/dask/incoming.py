@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...errors import BadInput
+from ...nn.pool import BufferPool
 from ...roles.messages import Message
 from .frames import GOODBYE, HEADER, FrameError, read_header
-from ...nn.pool import BufferPool
 
 __all__ = ["AGAIN", "MAX_HELLO", "Delivered", "Hello", "Incoming"]
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from ...nn.pool import BufferPool
 from .frames import ALIGN
 from .incoming import AGAIN, MAX_HELLO
 from .poller import READ, WRITE, Poller
-from ...nn.pool import BufferPool
 
 __all__ = ["BUFFER", "PATIENCE", "Outbound", "Outgoing", "lay_out"]
 

@@ -21,12 +21,12 @@ from collections.abc import Callable, Collection
 from ssl import SSLContext
 
 from ...errors import BadInput, RoleError, nearest
+from ...nn.pool import BufferPool
 from ...roles.messages import Message
 from .frames import GOODBYE, HEADER, MAGIC, MAX_FRAME, Codec, FrameError
 from .incoming import AGAIN, Delivered, Hello, Incoming
 from .outgoing import BUFFER, PATIENCE, Outbound, Outgoing, lay_out
 from .poller import READ, Poller
-from ...nn.pool import BufferPool
 
 __all__ = ["Delivered", "Wire"]
 

@@ -1,0 +1,41 @@
+"""Is this a strategy? Mistakes in the class itself, found before anything starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import BadInput
+from ..roles.messages import Message
+
+__all__ = ["check_strategy"]
+
+
+def check_strategy(strategy: Any, kinds: Iterable[str]) -> None:
+    """`BadInput` if knobs are not fields, messages are not messages, or a role of the layout is not played."""
+    cls, kinds = type(strategy), sorted(set(kinds))
+    for name in dir(cls):
+        if isinstance(inspect.getattr_static(cls, name, None), dataclasses.Field):
+            raise BadInput(f"{cls.__name__}.{name} is not a field yet: write @dataclass(frozen=True) above the class.")
+    listed = cls.messages
+    if not isinstance(listed, tuple) or not all(isinstance(k, type) and issubclass(k, Message) for k in listed):
+        raise BadInput(
+            f"{cls.__name__}.messages = {listed!r}: list the classes in a tuple, as (lk.Push, lk.Pull, lk.Weights)."
+        )
+    methods = [name for name, value in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")]
+    coroutines = [name for name in methods if inspect.iscoroutinefunction(getattr(cls, name))]
+    for kind in kinds:
+        if kind in coroutines:
+            continue
+        if kind in methods:
+            raise BadInput(f"{cls.__name__}.{kind} is not `async def`: a role is a coroutine.")
+        close = difflib.get_close_matches(kind, coroutines, n=1)
+        hint = f" It has `{close[0]}`: is that it?" if close else ""
+        raise BadInput(f"{cls.__name__} has no role `{kind}` (an `async def {kind}(self, ctx, ...)`).{hint}")
+    for name in coroutines:
+        close = difflib.get_close_matches(name, kinds, n=1, cutoff=0.8)
+        if name not in kinds and close:
+            raise BadInput(f"{cls.__name__}.{name} is no role of this run, and nobody calls it: is it `{close[0]}`?")
