@@ -102,4 +102,4 @@ def test_what_was_loaded_can_be_saved_again(tmp_path):
 )
 def test_singular(workers, servers, says):
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=workers, servers=servers), lk.Budget(updates=9))
-    assert says in str(run.summary())
+    assert says in str(run.wait().summary())

@@ -76,7 +76,8 @@ class Staleness(Panel):
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Share of gradients; and what the dashed line is, if there is one."""
         then = self._compared(trace, moment(trace, t))
-        return "share of gradients" + (f" · dashed: {then[1]}" if then else "")
+        kept = "a sample of the gradients" if trace.tables["applies"].skipped else "gradients"
+        return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "")
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Bars up to `t`, the law, the comparison, the pins."""

@@ -114,7 +114,9 @@ class Timeline(Panel):
         green = "green = applied" + (" at the server" if trace.role_ids("server") else "")
         workers = len(trace.role_ids("worker"))
         some = f" · {MOST_ROWS - 8} of {workers:,} workers" if workers > MOST_ROWS else ""
-        return f"compute; a gap is waiting; {green} · last {style.plain(window_ns(trace) / NANO)} s{some}"
+        cut = trace.tables["spans"].skipped or trace.tables["applies"].skipped
+        gap = "too fast to report it all: a gap can be what was left out" if cut else "a gap is waiting"
+        return f"compute; {gap}; {green} · last {style.plain(window_ns(trace) / NANO)} s{some}"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Move the window to `t` and fill it."""

@@ -118,6 +118,7 @@ def test_no_time_is_no_time():
     with pytest.raises(TimeoutError, match=r"The run is not over after 0 s; it goes on\."):
         run.wait(timeout=0)
     assert run.engine.seconds == 0
+    run.stop()
 
 
 def test_buffers_are_emptied_on_the_way_and_nothing_else_changes(monkeypatch):

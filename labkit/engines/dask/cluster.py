@@ -17,7 +17,7 @@ from ...errors import BadInput
 from ...knobs import check_knob, knob, knobs_of
 from ..checkpoints import check_folder
 from ..laws import as_law
-from ..parts import check_factor, find_role
+from ..parts import check_factor, check_slow, find_role
 from .backend import Backend
 
 __all__ = ["DaskCluster"]
@@ -59,7 +59,7 @@ class DaskCluster:
         shape = _Shape(workers, servers, record)
         self.workers, self.servers, self.record = shape.workers, shape.servers, shape.record
         self.pace, self.server_time = as_law("pace", pace), as_law("server_time", server_time)
-        self.slow: dict[str, float] = dict(slow or {})
+        self.slow = check_slow(slow or {})
         self._backend = _backend or Backend(target)
         if _backend is None:
             self._finalizer = weakref.finalize(self, self._backend.close)

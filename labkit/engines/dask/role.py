@@ -77,7 +77,8 @@ class RealRole(Station):
         self.interrupt = False
         rng = stream(plan.seed, spec.kind, spec.index, "time")
         pace = Sampler(ticket.pace, rng) if ticket.pace else None
-        serving = Sampler(ticket.server_time, rng) if ticket.server_time else None
+        service = stream(plan.seed, spec.kind, spec.index, "service")
+        serving = Sampler(ticket.server_time, service) if ticket.server_time else None
         self.laws = {"gradient": pace, "server": serving, "measure": None}
         start = ticket.objective.start(plan.seed) if spec.shard is not None else None
         parts = build_parts(plan, spec, self.recorder, self.clock, self.watch, ticket.objective, start, test)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import time
 from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ...errors import BadInput, Deadlock, LabkitError, RoleError
+from ...errors import BadInput, Deadlock, LabkitError
 from ...roles.messages import Look, Snapshot
 from ...roles.shard import Shard
 from ...trace.recorder import Recorder
@@ -97,9 +98,12 @@ class SimulatedRun(Clockwork):
             role.shard = next((p for p in parts if isinstance(p, Shard)), None)
             if spec.kind == "chief":
                 self.judge, self.chief = parts[0], role
-            role.coroutine = getattr(role.strategy, spec.kind)(context, *parts)
-            if not hasattr(role.coroutine, "send"):
-                raise RoleError(f"{plan.strategy.name}.{spec.kind} is not `async def`: a role is a coroutine.")
+            role.begin = functools.partial(getattr(role.strategy, spec.kind), context, *parts)
+
+    def _begin(self) -> None:
+        """Make the coroutines, when the run is moved for the first time."""
+        for role in self.roles:
+            role.coroutine = role.begin()
             role.resume = role.coroutine.send
 
     def _clock(self) -> int:
@@ -117,6 +121,8 @@ class SimulatedRun(Clockwork):
 
     def _move(self, until: int, one_update: bool, timeout: float | None = None) -> bool:
         """Move in slices; what comes from outside gets its turn in between. False after `timeout` seconds of wall time."""
+        if self.roles[0].coroutine is None:
+            self._begin()
         deadline = None if timeout is None else time.monotonic() + timeout
         # linear algebra on one thread, as on a cluster: the same bytes everywhere
         with self._threads.limit(limits=1), CtrlC(self._take_a_rest) as ctrl_c:
@@ -257,6 +263,7 @@ class SimulatedRun(Clockwork):
             stopped_by=stopped_by, why=why, time=self.now, wall_seconds=None, in_flight=self._in_flight(),
             update=self.judge.update, loss=self.judge.loss, accuracy=self.judge.accuracy,
             parameters_sha256=fingerprint(self.judge.parameters),
+            commands=[list(command) for command in self.commands],
         )  # fmt: skip
         if self._folder is not None and self.chief.state is not None:
             write_state(self._folder, self.chief.name, self.chief.state)

@@ -24,7 +24,7 @@ class SimulatedRole:
     """Everything the clock needs to know about one role."""
 
     __slots__ = (
-        "begun",
+        "begin",
         "coroutine",
         "counters",
         "factor",
@@ -72,6 +72,7 @@ class SimulatedRole:
         self.samplers: dict[str, Sampler | None] = {}
         self.shard: Any = None
         self.state: dict[str, Any] | None = None
+        self.begin: Any = None  # makes the coroutine
         self.coroutine: Any = None
         self.resume: Any = None  # coroutine.send
 
