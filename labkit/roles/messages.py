@@ -107,14 +107,14 @@ class Snapshot(Message):
 
 @dataclass(frozen=True)
 class Joined(Message):
-    """engine -> role: `name` has (re)joined the run. Only roles that ask for it are told."""
+    """engine -> role: `name` has (re)joined the run. (Nobody is told yet: today a lost role ends its run.)"""
 
     name: str = ""
 
 
 @dataclass(frozen=True)
 class Left(Message):
-    """engine -> role: `name` has left the run. Only roles that ask for it are told."""
+    """engine -> role: `name` has left the run. (Nobody is told yet: today a lost role ends its run.)"""
 
     name: str = ""
 
