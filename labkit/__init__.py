@@ -53,6 +53,7 @@ _WHERE = {
         "Uniform",
     ],
     "trace": ["Trace", "ledger"],
+    "trace.exports": ["load_npz", "save_npz", "to_frames", "to_perfetto"],
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
 
@@ -61,7 +62,11 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"labkit has no {name!r}; it has {', '.join(__all__)}.")
+        import difflib
+
+        close = difflib.get_close_matches(name, __all__, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else f" It has {', '.join(__all__)}."
+        raise AttributeError(f"labkit has no {name!r}.{hint}")
     value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
     globals()[name] = value
     return value

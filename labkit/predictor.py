@@ -47,11 +47,16 @@ class Predictor:
             raise BadInput(
                 f"predict: samples of shape {x.shape}; this model takes (n, {features}), or images that flatten to it."
             )
+        if not np.isfinite(flat).all():
+            row = int(np.flatnonzero(~np.isfinite(flat).all(axis=1))[0])
+            raise BadInput(f"predict: sample {row} holds a number that is not finite.")
         return ((flat - self.mean) / self.scale).astype(self.network.dtype, copy=False)
 
     def predict(self, x: Any) -> np.ndarray:
-        """Class ids, shape (n,), or predicted values for a regression. `x`: (n, features) or (n, height, width), not
-        standardised.
+        """Class ids, shape (n,), or predicted values for a regression.
+
+        `x`: (n, features) or (n, height, width), as the data come, not standardised: of a data set's own held-out part
+        that is `dataset.raw(dataset.x_test)`.
         """
         return self.network.predict(self.parameters, self._standardise(x))
 

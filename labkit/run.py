@@ -105,6 +105,8 @@ class Run:
         """Let this many seconds of virtual time pass. Only simulated runs can be moved by hand."""
         if not hasattr(self.engine, "advance"):
             raise BadInput("advance: time on a real cluster passes by itself; use wait(), pause() or step().")
+        if not seconds >= 0:
+            raise BadInput(f"advance({seconds!r}): time only goes forward; give seconds, at least 0.")
         self.engine.advance(self.engine.seconds + seconds)
         return self
 

@@ -24,6 +24,8 @@ class Slow:
 
     def __post_init__(self) -> None:
         check_knobs(self)
+        if self.until is not None and self.until <= self.at:
+            raise BadInput(f"Slow({self.role!r}, at={self.at:g}, until={self.until:g}): it ends after it has begun.")
 
     def commands(self, plan: Plan) -> list[tuple[float, str, dict[str, Any]]]:
         """(when, the engine's method, its arguments)."""

@@ -28,8 +28,11 @@ TRIES = 16  # how far ahead, in multiples of eval_every, shards are asked to mee
 
 @dataclass(frozen=True)
 class Budget:
-    """When a run ends. With nothing given: 95% held-out accuracy or 20 seconds (20 seconds where there is no
-    accuracy).
+    """When a run ends: only what is given counts, whichever comes first.
+
+    `updates` applied to the whole model; `samples` in the gradients applied; `epochs`, the same in passes over the
+    training data; `seconds` of engine time, pauses left out; held-out `accuracy`, from 0 to 1. With nothing given: 95%
+    accuracy or 20 seconds (20 seconds where there is no accuracy).
     """
 
     updates: int | None = knob(None, low=1, high=10**12)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import nearest
 from .recorder import Counters
 from .vocabulary import FLOAT_TABLES, INTEGER_TABLES
 
@@ -128,6 +129,11 @@ class Trace:
 
     def column(self, table: str, *names: str) -> Any:
         """One column, or a list of columns, of a table, consistent with each other while the run goes on."""
+        if table not in self.tables:
+            raise nearest("table", table, self.tables)
+        for name in names:
+            if name not in self.tables[table].columns:
+                raise nearest(f"column of {table}", name, self.tables[table].columns)
         with self.lock:
             rows, columns = self.tables[table].rows(), self.tables[table].columns
         picked = [rows[:, columns.index(name)] for name in names]

@@ -89,9 +89,9 @@ class Plots:
         """The first view of the lab in one figure."""
         return overview(self._get_trace(), _ns(t), pinned, arrays)
 
-    def compare(self, others: Sequence[Trace], labels: Sequence[str] | None = None) -> LabFigure:
-        """This run and others in one picture."""
-        return compare([self._get_trace(), *others], labels)
+    def compare(self, others: Sequence[Any], labels: Sequence[str] | None = None) -> LabFigure:
+        """This run and others (runs, or their traces) in one picture."""
+        return compare([self._get_trace(), *(getattr(other, "trace", other) for other in others)], labels)
 
     def save(self, path: str | Path) -> Path:
         """Write the overview to a file; the ending says how (.png, .svg, .pdf)."""

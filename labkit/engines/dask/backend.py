@@ -130,6 +130,10 @@ class Backend:
     # our own ----------------------------------------------------------------------------------------------------------
 
     def _start(self, nodes: int) -> None:
+        if getattr(sys.modules.get("__main__"), "__file__", "") == "<stdin>":
+            raise BadInput(
+                "A script that comes through a pipe cannot start processes, which read it again: save it to a file."
+            )
         line = guard_line()
         if line is not None:
             raise BadInput(
