@@ -175,14 +175,17 @@ def test_nothing_of_parameter_size_is_allocated():
     params = net.start(0)
     out, x, y = np.empty_like(params), np.ones((4, 200), np.float32), np.arange(4)
     net.gradient(params, x, y, out)
-    tracemalloc.start()
-    try:
-        for _ in range(3):
-            net.gradient(params, x, y, out)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < params.nbytes / 10
+
+    def peak():
+        tracemalloc.start()
+        try:
+            for _ in range(3):
+                net.gradient(params, x, y, out)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert min(peak() for _ in range(10)) < params.nbytes / 10  # other threads of the process allocate now and then
 
 
 def test_answers_do_not_depend_on_batches_seen_before():
