@@ -46,14 +46,12 @@ class Screen:
         self.panel, self.trace = panel, trace
         self.figure = bare(panel)
         width, _ = panel.size
+        share = "100%" if width > 600 else "calc(50% - 8px)"  # two small panels stay side by side on a narrow page
+        fit = widgets.Layout(width="100%", height="auto", margin="0")
         self.title = widgets.HTML(heading(panel.title, ""), layout=widgets.Layout(height="22px", margin="4px 0 0 0"))
-        self.image = widgets.Image(
-            value=b"",
-            format="png",
-            layout=widgets.Layout(width=f"{width}px", max_width="100%", height="auto", margin="0"),
-        )
+        self.image = widgets.Image(value=b"", format="png", layout=fit)
         self.widget = widgets.VBox(
-            [self.title, self.image], layout=widgets.Layout(width=f"{width}px", max_width="100%", margin="0 0 4px 0")
+            [self.title, self.image], layout=widgets.Layout(width=share, max_width=f"{width}px", margin="0 0 4px 0")
         )
         self.drawn = -1  # number of the frame in which it was drawn last
         self._key: Any = None
