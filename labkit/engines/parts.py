@@ -142,57 +142,34 @@ def build_parts(
     `objective`: it keeps buffers, so one for each thread. `start`: the first weights of the whole model (needed by
     roles with a shard), `test`: held-out data (needed by the chief).
     """
-    strategy = plan.strategy
     parts: list[Any] = []
     if spec.computes:
-        parts.append(
-            Model(
-                objective,
-                recorder,
-                clock,
-                plan.layout.parts,
-                clip_norm=strategy.clip_norm,
-                norms_every=plan.norms_every,
-            )
-        )
-    observed = spec.name in plan.layout.observed
-    if spec.shard is not None and spec.part is not None:
+        clip, every = plan.strategy.clip_norm, plan.norms_every
+        parts.append(Model(objective, recorder, clock, plan.layout.parts, clip_norm=clip, norms_every=every))
+    if spec.shard is not None:
         assert start is not None
-        values = start[spec.part]
-        parts.append(
-            Shard(
-                spec.shard,
-                spec.part,
-                values if values.strides == (0,) else values.copy(),
-                strategy.optimizer,
-                strategy.schedule,
-                recorder,
-                clock,
-                plan.role_ids,
-                plan.limits,
-                weight_decay=strategy.weight_decay,
-                eval_every=strategy.eval_every if observed and not plan.timing_only else 0,
-                watcher=watcher,
-            )
-        )
+        parts.append(_make_shard(plan, spec, recorder, clock, watcher, start))
     if spec.kind == "chief":
         x, y = test if test is not None and not plan.timing_only else (None, None)
+        observed, every = plan.layout.observed, plan.strategy.eval_every
         shards = sum(role.shard is not None for role in plan.layout.roles)
-        parts.append(
-            Judge(
-                objective,
-                x,
-                y,
-                plan.budget,
-                plan.limits,
-                plan.layout.observed,
-                shards,
-                strategy.eval_every,
-                recorder,
-                clock,
-            )
-        )
+        parts.append(Judge(objective, x, y, plan.budget, plan.limits, observed, shards, every, recorder, clock))
     return tuple(parts)
+
+
+def _make_shard(
+    plan: Plan, spec: RoleSpec, recorder: Recorder, clock: Callable[[], int], watcher: Callable[[Shard], None],
+    start: np.ndarray,
+) -> Shard:  # fmt: skip
+    strategy = plan.strategy
+    assert spec.shard is not None and spec.part is not None  # noqa: PT018
+    values = start[spec.part]
+    looked_at = spec.name in plan.layout.observed and not plan.timing_only
+    return Shard(
+        spec.shard, spec.part, values if plan.timing_only else values.copy(), strategy.optimizer, strategy.schedule,
+        recorder, clock, plan.role_ids, plan.limits, weight_decay=strategy.weight_decay,
+        eval_every=strategy.eval_every if looked_at else 0, watcher=watcher,
+    )  # fmt: skip
 
 
 def local_data(problem: Any) -> Any:

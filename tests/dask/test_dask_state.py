@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import os
 import socket
 
@@ -148,7 +149,7 @@ def test_another_seed_is_another_model(cluster, started):
 
 
 def test_dask_arrays_train_where_they_are(cluster, started, monkeypatch):
-    da = pytest.importorskip("dask.array")
+    da = importlib.import_module("dask.array")
     client = cluster.client
     with client.as_current():
         x = da.random.default_rng(0).normal(size=(40_000, 20), chunks=(5_000, 20))
@@ -174,7 +175,7 @@ def rows_while(path, block):
 
 
 def test_dask_arrays_that_can_no_longer_be_computed_are_an_error(cluster, tmp_path):
-    da = pytest.importorskip("dask.array")
+    da = importlib.import_module("dask.array")
     gone = str(tmp_path / "gone")
     with cluster.client.as_current():
         x = da.random.default_rng(0).normal(size=(1_000, 4), chunks=(250, 4))
@@ -215,7 +216,7 @@ def test_a_stranger_changes_nothing(cluster, started):
 
 @pytest.mark.slow
 def test_an_encrypted_cluster_encrypts_the_wire():
-    pytest.importorskip("cryptography")
+    importlib.import_module("cryptography")
     from distributed import Security
 
     security = Security.temporary()

@@ -1,5 +1,6 @@
 """Dask arrays stay where they are, and are dealt, split and standardised as arrays in memory are."""
 
+import importlib
 import pickle
 
 import numpy as np
@@ -8,9 +9,9 @@ import pytest
 from labkit.data import ByLabel, BySize, Even, from_arrays, from_dask
 from labkit.errors import BadInput
 
-dask = pytest.importorskip("dask")
-da = pytest.importorskip("dask.array")
-cloudpickle = pytest.importorskip("cloudpickle")
+dask = importlib.import_module("dask")
+da = importlib.import_module("dask.array")
+cloudpickle = importlib.import_module("cloudpickle")
 
 N = 1000
 X = np.random.default_rng(0).normal(3, 2, (N, 3))
@@ -176,7 +177,7 @@ def test_unknown_blocks_that_do_not_match():
 
 @pytest.mark.dask
 def test_on_a_cluster_nothing_big_comes_to_the_client(monkeypatch):
-    distributed = pytest.importorskip("distributed")
+    distributed = importlib.import_module("distributed")
     brought = []
     compute = dask.compute
 
