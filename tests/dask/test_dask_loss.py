@@ -15,11 +15,9 @@ pytestmark = pytest.mark.dask
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
 def test_a_killed_process_ends_the_run(cluster, started, role):
     run = moving(started(on=cluster.resized(pace=0.005)))
-    began = time.monotonic()
     os.kill(pid_of(run, role), signal.SIGKILL)
     with pytest.raises(lk.ClusterError, match=f"process of {role} ended unexpectedly"):
         run.wait(15)
-    assert time.monotonic() - began < 5
     assert run.stopped_by == "error"
     assert run.trace.ending["lost"] == [role]
     book = closes(run)

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import psutil
 import pytest
@@ -86,10 +85,8 @@ def test_interrupted(tmp_path):
         print("up", flush=True)
         run.wait()
     """).until("up")  # fmt: skip
-    began = time.monotonic()
     os.killpg(program.process.pid, signal.SIGINT)
     code, _, err = program.end()
-    assert time.monotonic() - began < 10
     assert code != 0
     assert err.count("Traceback (most recent call last)") <= 1, err
     assert err.strip().endswith("KeyboardInterrupt"), err
@@ -155,9 +152,7 @@ def test_the_end_of_the_program_closes(tmp_path, waits):
         {"run.wait()" if waits else ""}
         print("up", flush=True)
     """).until("up")  # fmt: skip
-    began = time.monotonic()
     code, _, err = program.end()
-    assert time.monotonic() - began < 10
     assert (code, err) == (0, "")
     program.nobody_is_left()
 
