@@ -152,7 +152,7 @@ def test_a_live_knob_changes_and_others_are_refused(cluster, started):
     run = moving(started(lk.AsyncPS(learning_rate=1e-6), on=cluster.resized(pace=0.001)))
     run.set(learning_rate=0.5)
     norms = lambda: run.trace.column("evaluations", "loss").tolist()  # noqa: E731
-    first = norms()[0]
+    first = eventually(norms)[0]
     eventually(lambda: norms()[-1] < 0.9 * first)
     with pytest.raises(lk.BadInput, match="fused cannot change during a run"):
         run.set(fused=False)
