@@ -33,9 +33,7 @@ def ledger(trace: Trace) -> dict[str, Any]:
         ending = trace.ending
     lost = {trace.roles.index(name) for name in (ending or {}).get("lost", ())}
     specs = trace.header["layout"]["roles"]
-    owners = [i for i, spec in enumerate(specs) if spec["shard"] is not None and (i in counters or i in lost)]
-    shards = {specs[i]["shard"]: counters.get(i) or Counters() for i in owners}
-    gone = {specs[i]["shard"] for i in owners if i in lost}
+    shards, gone = _shards(specs, counters, lost)
     wires = {(sender, step, shard) for shard, sender, step in _on_wires(ending)}
     book: dict[str, Any] = {
         "computed": 0, "applied": 0, "partly_applied": 0, "dropped": {}, "lost": 0, "rolled_back": 0, "in_flight": 0,
@@ -64,13 +62,23 @@ def ledger(trace: Trace) -> dict[str, Any]:
                 what = "lost"
             if what:
                 book[what] += 1
-    total = book["applied"] + book["partly_applied"] + sum(book["dropped"].values())
-    total += book["lost"] + book["rolled_back"] + book["in_flight"]
     if ending is None:
-        book["in_flight"] += book["missing"]
-        book["missing"] = 0
-    book["closes"] = None if ending is None else total == book["computed"]
+        book["in_flight"], book["missing"] = book["in_flight"] + book["missing"], 0
+    book["closes"] = None if ending is None else _total(book) == book["computed"]
     return book
+
+
+def _shards(specs: list[Any], counters: dict[int, Counters], lost: set[int]) -> tuple[dict[int, Counters], set[int]]:
+    """({shard: its counters}, the shards whose role is lost); a lost role that never reported has counted nothing."""
+    owners = [i for i, spec in enumerate(specs) if spec["shard"] is not None and (i in counters or i in lost)]
+    shards = {specs[i]["shard"]: counters.get(i) or Counters() for i in owners}
+    return shards, {specs[i]["shard"] for i in owners if i in lost}
+
+
+def _total(book: dict[str, Any]) -> int:
+    """The gradients that have a place in the book."""
+    places = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
+    return sum(book[place] for place in places) + sum(book["dropped"].values())
 
 
 def _settle(

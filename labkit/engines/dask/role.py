@@ -284,7 +284,6 @@ class RealRole(Station):
             "batch", batch=self.recorder.take(self.clock(), ROW_BYTES), only=sender,
             waiting=None if busy else [k.__name__ for k in kinds],
             sent=sum(self.wire.sent.values()), received=sum(self.wire.received.values()) - len(self.wire.inbox),
-            held=len(self.inbox),
         )  # fmt: skip
 
     def _farewell(self, command: dict[str, Any]) -> dict[str, Any]:
