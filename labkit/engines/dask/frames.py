@@ -19,7 +19,8 @@ import dataclasses
 import math
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ import numpy as np
 from ...errors import LabkitError, RoleError
 from ...roles.messages import Message, field_names
 
-__all__ = ["ALIGN", "GOODBYE", "HEADER", "MAGIC", "MAX_FRAME", "Codec", "FrameError", "read_header"]
+__all__ = ["ALIGN", "GOODBYE", "HEADER", "MAGIC", "MAX_FRAME", "Codec", "FrameError", "Prepared", "read_header"]
 
 MAGIC = b"LKF1"
 HEADER = struct.Struct("<4sHBBIIQqQQ")
@@ -71,11 +72,31 @@ class _Plan:
         self.kind = kind
         self.numbers = tuple(name for name in names if codes[name])[:64]
         self.others = tuple(name for name in names if name not in self.numbers)
-        self.types = [int if codes[name] == "q" else float for name in self.numbers]
-        self.struct = struct.Struct("<Q" + "".join(codes[name] for name in self.numbers))
+        self.types = tuple(int if codes[name] == "q" else float for name in self.numbers)
+        self.layout = "Q" + "".join(codes[name] for name in self.numbers)
+        self.struct = struct.Struct("<" + self.layout)
         # What follows the numbers in meta, where that describes arrays only -> (field, dtype, shape, start) and the
         # payload's bytes. Most messages of a run look like the one before.
         self.familiar: dict[bytes, tuple[list[tuple[str, np.dtype, tuple[int, ...], int]], int]] = {}
+        # The same when sending, for a kind with one array: (dtype, shape) -> how its frames are packed, in one call.
+        self.all_numbers = _all_of(self.numbers)
+        self.array = self.others[0] if len(self.others) == 1 and self.numbers else ""
+        self.prepared: dict[tuple[np.dtype, tuple[int, ...]], Prepared] = {}
+
+
+class Prepared:
+    """A frame of numbers and one array whose dtype and shape have been seen before: all but the array in one struct.
+
+    `head`: bytes before the payload. `payload`: bytes. `values(...)` are what `struct` packs.
+    """
+
+    __slots__ = ("described", "head", "index", "meta", "payload", "struct")
+
+    def __init__(self, plan: _Plan, described: bytes, payload: int) -> None:
+        size = plan.struct.size + len(described)
+        self.meta = size + -size % ALIGN
+        self.struct = struct.Struct(HEADER.format + plan.layout + f"{len(described) + self.meta - size}s")
+        self.index, self.described, self.payload, self.head = plan.index, described, payload, self.struct.size
 
 
 class Codec:
@@ -103,7 +124,7 @@ class Codec:
         plan = self._by_kind[message.__class__]
         values = [getattr(message, name) for name in plan.numbers]
         mask, names, arrays = 0, plan.others, list[np.ndarray]()
-        if list(map(type, values)) != plan.types:
+        if tuple(map(type, values)) != plan.types:
             mask, values, late = _sort_out(plan, values)
             names = (*names, *late)
         try:
@@ -118,6 +139,31 @@ class Codec:
             put(plan.kind, name, value, out, arrays)
         meta = b"".join(out)
         return meta + bytes(-len(meta) % ALIGN), arrays
+
+    def prepare(self, message: Message) -> tuple[Prepared, tuple[Any, ...], np.ndarray] | None:
+        """(how its frame is packed, its numbers, its array as flat bytes) of a message that looks like one before.
+
+        None: it does not, or not yet; `encode` does it.
+        """
+        plan = self._by_kind.get(message.__class__)
+        if plan is None or not plan.array:
+            return None
+        own = message.__dict__
+        values, array = plan.all_numbers(own), own[plan.array]
+        if tuple(map(type, values)) != plan.types or array.__class__ is not np.ndarray or array.ndim != 1:
+            return None
+        key = (array.dtype, array.shape)
+        prepared = plan.prepared.get(key)
+        if prepared is None:
+            if not array.size:
+                return None
+            if len(plan.prepared) >= _CACHED:
+                plan.prepared.clear()
+            described = _describe(plan.kind, plan.array, array)
+            prepared = plan.prepared[key] = Prepared(plan, described, array.nbytes)
+        if not array.flags.c_contiguous:
+            return None
+        return prepared, values, array.view(np.uint8)
 
     def _put_array(self, kind: type, name: str, value: np.ndarray, out: list[bytes], arrays: list[np.ndarray]) -> None:
         key = (value.dtype, value.shape)
@@ -245,6 +291,13 @@ class _Reader:
         self.offset = start + nbytes
         self.starts.append(start)
         return np.ndarray(shape, dtype, self.payload, start)
+
+
+def _all_of(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """A function that takes these out of a dict, as a tuple."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda own: tuple(own[name] for name in names)
 
 
 def _sort_out(plan: _Plan, values: list[Any]) -> tuple[int, list[Any], list[str]]:

@@ -7,6 +7,7 @@ takes the beginning of the next. A call that brings less than it asked for has e
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import socket
 import ssl
@@ -18,13 +19,15 @@ from ...errors import BadInput
 from ...nn.pool import BufferPool
 from ...roles.messages import Message
 from .frames import GOODBYE, HEADER, FrameError, read_header
+from .shared import Offer, Reader
 
-__all__ = ["AGAIN", "MAX_HELLO", "Delivered", "Hello", "Incoming"]
+__all__ = ["AGAIN", "BELL", "MAX_HELLO", "NOT_TAKEN", "TAKEN", "Delivered", "Hello", "Incoming"]
 
 AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # not now
 MAX_HELLO = 512  # bytes, and the read-ahead
-_HELLO = struct.Struct("<4sHHHHHHHI")
-_HELLO_MAGIC = b"LKH1"
+_HELLO = struct.Struct("<4sHHHHHHHHIII")
+_HELLO_MAGIC = b"LKH2"
+TAKEN, NOT_TAKEN, BELL = b"S", b"N", b"!"  # all that is ever said against the direction of the frames
 
 
 @dataclass(slots=True)
@@ -38,17 +41,17 @@ class Delivered:
     message: Message
     kind_index: int
     category: int
-    sequence: int
+    nbytes: int
     sent_ns: int
     received_ns: int
     computed: int
-    nbytes: int
 
 
 class Hello(NamedTuple):
     """The first words on a connection: who speaks, for which run, to whom, and where the speaker can be answered.
 
-    The address matters when a role was restarted: it speaks before the news of it has reached everybody.
+    The address matters when a role was restarted: it speaks before the news of it has reached everybody. `offer`: memory
+    to share.
     """
 
     run: str
@@ -57,14 +60,17 @@ class Hello(NamedTuple):
     host: str
     port: int
     incarnation: int
+    offer: Offer | None = None
 
     def pack(self, secret: bytes) -> bytes:
         """The hello as bytes; `BadInput` if it has more than `MAX_HELLO`."""
-        texts = [secret, *(text.encode() for text in (self.run, self.sender, self.to, self.host))]
+        offer = self.offer or Offer(0, 0, "")
+        texts = [secret, *(text.encode() for text in (self.run, self.sender, self.to, self.host, offer.token))]
         size = _HELLO.size + sum(map(len, texts))
         if size > MAX_HELLO:
             raise BadInput(f"Secret, run, names and host take {size} bytes together; at most {MAX_HELLO} are allowed.")
-        head = _HELLO.pack(_HELLO_MAGIC, size, *map(len, texts), self.port, self.incarnation)
+        numbers = self.port, self.incarnation, offer.pid, offer.fd
+        head = _HELLO.pack(_HELLO_MAGIC, size, *map(len, texts), *numbers)
         return head + b"".join(texts)
 
     @classmethod
@@ -74,7 +80,7 @@ class Hello(NamedTuple):
             raise FrameError(f"no hello starts with {data[:8]!r}")
         if len(data) < _HELLO.size:
             return None
-        _, size, *lengths, port, incarnation = _HELLO.unpack_from(data)
+        _, size, *lengths, port, incarnation, pid, fd = _HELLO.unpack_from(data)
         if size > MAX_HELLO or size != _HELLO.size + sum(lengths):
             raise FrameError(f"a hello of {size} bytes")
         if len(data) < size:
@@ -86,23 +92,30 @@ class Hello(NamedTuple):
         if not hmac.compare_digest(texts[0], secret):
             raise FrameError("the secret is wrong")
         try:
-            run, sender, to, host = (text.decode() for text in texts[1:])
+            run, sender, to, host, token = (text.decode() for text in texts[1:])
         except UnicodeDecodeError as error:
             raise FrameError("a hello whose names are no text") from error
-        return cls(run, sender, to, host, port, incarnation), size
+        offer = Offer(pid, fd, token) if token else None
+        return cls(run, sender, to, host, port, incarnation, offer), size
 
 
 class Incoming:
-    """What one peer says to this role. A stranger (`name` is "") until its hello is read."""
+    """What one peer says to this role. A stranger (`name` is "") until its hello is read.
+
+    `pipe` is what frames are read from: the socket, or the `stream` that the peer has offered once it begins there.
+    """
 
     __slots__ = (
         "_ahead", "_ahead_view", "_filled", "_size", "_start", "_stop", "body", "deadline", "goodbye", "header",
-        "incarnation", "name", "plain", "sequence", "sock", "where",
+        "incarnation", "name", "pipe", "plain", "sequence", "shares", "sock", "stream", "where",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, where: str, deadline: float) -> None:
         self.sock, self.where, self.deadline = sock, where, deadline
         self.plain = not isinstance(sock, ssl.SSLSocket)
+        self.pipe: Any = sock
+        self.stream: Reader | None = None
+        self.shares = False  # frames come through the stream
         self.name, self.incarnation, self.sequence, self.goodbye = "", -1, 0, False
         self._ahead = bytearray(MAX_HELLO)
         self._ahead_view = memoryview(self._ahead)
@@ -114,22 +127,58 @@ class Incoming:
     def receive(self) -> bool:
         """One read. True if there may be more. Raises `EOFError` at the end, one of `AGAIN` when there was nothing."""
         ahead = self._ahead_view
-        if self.body is None:
+        if not self.plain:
+            room = count = self.sock.recv_into(ahead[self._stop :] if self.body is None else self.body[self._filled :])
+            if self.body is None:
+                self._stop += count
+            else:
+                self._filled += count
+        elif self.body is None:
             room = len(ahead) - self._stop
-            count = self.sock.recv_into(ahead[self._stop :] if self._stop else ahead)
+            count = self.pipe.recvmsg_into([ahead[self._stop :]])[0]
             self._stop += count
         else:
             rest = self._size - self._filled
-            if self.plain:
-                room = rest + len(ahead)
-                count = self.sock.recvmsg_into([self.body[self._filled :], ahead])[0]
-            else:
-                room = count = self.sock.recv_into(self.body[self._filled :])
+            room = rest + len(ahead)
+            count = self.pipe.recvmsg_into([self.body[self._filled :], ahead])[0]
             self._filled += min(count, rest)
             self._stop = max(0, count - rest)
         if not count:
             raise EOFError
-        return count == room or not self.plain
+        return bool(count == room)
+
+    def accept(self, offer: Offer | None) -> None:
+        """Take up the offer to share memory, if there is one and it holds, and tell the peer."""
+        if offer is None:
+            return
+        try:
+            self.stream = Reader(offer)
+        except OSError:  # another host, or another container: the socket carries the frames
+            self._say(NOT_TAKEN)
+        else:
+            self._say(TAKEN)
+
+    def hush(self) -> None:
+        """Nothing comes through the socket any more but bells, and the end: `EOFError`."""
+        with contextlib.suppress(*AGAIN):
+            if not self.sock.recv(MAX_HELLO):
+                raise EOFError
+
+    def feed(self) -> None:
+        """There is room in the stream again: ring, if the peer waits for that."""
+        if self.stream is not None and self.stream.starving():
+            self._say(BELL)
+
+    def _say(self, what: bytes) -> None:
+        with contextlib.suppress(OSError):  # a peer that is gone is noticed where it is read; a full socket rings anyway
+            self.sock.send(what)
+
+    def close(self) -> None:
+        """Close the socket, and give the shared memory back."""
+        self.sock.close()
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
 
     def hello(self, secret: bytes) -> Hello | None:
         """The hello, or None while it is incomplete; `FrameError` as in `Hello.unpack`."""
@@ -146,6 +195,10 @@ class Incoming:
             if not have:
                 self._start = self._stop = 0
                 return False
+            if self.stream is not None and not self.shares and self.stream.begins(self.sequence + 1):
+                self._start = self._stop = 0  # a bell: the socket has brought its last frame
+                self.pipe, self.shares = self.stream, True
+                return False
             if have < HEADER.size:
                 self._ahead[:have] = self._ahead[self._start : self._stop]
                 self._start, self._stop = 0, have
@@ -156,7 +209,32 @@ class Incoming:
             return False
         return True
 
+    def whole(self, pool: BufferPool, max_frame: int) -> bool:
+        """A frame that lies in the shared memory as a whole is taken at once; False: read it piece by piece."""
+        if self.header is not None or self._start != self._stop:
+            return False
+        assert self.stream is not None
+        there = self.stream.peek()
+        if len(there) < HEADER.size:
+            return False
+        header = read_header(there, 0, max_frame)
+        end = HEADER.size + header[4] + header[9]
+        if len(there) < end:
+            return False
+        self._announce(header, pool)[:] = there[HEADER.size : end]
+        self._filled = self._size
+        self.stream.advance(end)
+        return True
+
     def _begin(self, header: tuple[Any, ...], pool: BufferPool) -> None:
+        body = self._announce(header, pool)
+        start = self._start + HEADER.size
+        self._start = min(self._stop, start + self._size)
+        self._filled = self._start - start
+        body[: self._filled] = self._ahead_view[start : self._start]
+
+    def _announce(self, header: tuple[Any, ...], pool: BufferPool) -> memoryview:
+        """The frame that `header` describes is due; the memory for its body."""
         _, _, _, flags, meta, _, sequence, _, _, payload = header
         if self.goodbye or sequence != self.sequence + 1:
             raise FrameError(f"frame {sequence} where {self.sequence + 1} is due" + " after a goodbye" * self.goodbye)
@@ -166,10 +244,7 @@ class Incoming:
             self.body = memoryview(pool.take(self._size))[: self._size]  # type: ignore[arg-type]
         except MemoryError as error:
             raise FrameError(f"no memory for a frame of {self._size:,} bytes") from error
-        start = self._start + HEADER.size
-        self._start = min(self._stop, start + self._size)
-        self._filled = self._start - start
-        self.body[: self._filled] = self._ahead_view[start : self._start]
+        return self.body
 
     def take(self) -> tuple[tuple[Any, ...], memoryview]:
         """The complete frame: (header, body). The next one may begin."""

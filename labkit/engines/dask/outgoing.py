@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from ...nn.pool import BufferPool
-from .frames import ALIGN
-from .incoming import AGAIN, MAX_HELLO
+from .frames import ALIGN, MAGIC, Prepared
+from .incoming import AGAIN, BELL, MAX_HELLO, TAKEN
 from .poller import READ, WRITE, Poller
+from .shared import Offer, Writer, available
 
 __all__ = ["BUFFER", "PATIENCE", "Outbound", "Outgoing", "lay_out"]
 
@@ -52,7 +53,9 @@ def lay_out(arrays: list[np.ndarray]) -> tuple[list[Any], int, int]:
 class Outgoing:
     """The link to one peer. Its methods raise `OSError` when the peer is gone."""
 
-    def __init__(self, name: str, sock: socket.socket, poller: Poller, context: SSLContext | None) -> None:
+    def __init__(
+        self, name: str, sock: socket.socket, poller: Poller, context: SSLContext | None, stream: Writer | None
+    ) -> None:
         self.name, self.sock, self.poller, self.context = name, sock, poller, context
         self.deadline = time.monotonic() + PATIENCE
         self.outbox: deque[tuple[memoryview, int]] = deque()  # bytes, and how many frames end with them
@@ -60,16 +63,23 @@ class Outgoing:
         self.opening = True  # dialled, not yet answered
         self.plain = False  # open, and not encrypted: many pieces can be sent at once
         self.ending = False  # the goodbye is said
+        self.pipe: Any = sock  # what frames are written to: the socket, later the stream, if the peer takes it up
+        self.stream = stream
+        self.taken = self.shares = False  # the peer has taken it up; frames go there
         self._watched = READ
         poller.register(sock.fileno(), READ)
 
     def put(self, pieces: list[Any], frames: int, pool: BufferPool) -> None:
         """Hand the pieces (bytes, flat uint8 arrays) to the kernel; copy what it does not take."""
+        if self.taken and frames and not self.outbox and not self.shares:
+            self._turn()
         taken, total = 0, sum(map(len, pieces))
         if self.plain and not self.outbox and len(pieces) <= _PIECES:
             try:
-                taken = self.sock.sendmsg(pieces)
+                taken = self.pipe.sendmsg(pieces)
                 if taken == total:
+                    if self.shares and self.pipe.sleeper():
+                        self.ring()
                     return
             except BlockingIOError:
                 pass
@@ -87,27 +97,82 @@ class Outgoing:
         self.outbox.append((rest, frames))
         self.push()
 
+    def put_prepared(
+        self, frame: Prepared, numbers: tuple[Any, ...], payload: Any, said: tuple[int, int, int]
+    ) -> bool:
+        """A frame straight into the shared memory; False if it does not fit in one piece. `said`: category, time,
+        gradients computed."""
+        category, now, computed = said
+        values = (
+            MAGIC, frame.index, category, 0, frame.meta, 0, self.sequence + 1, now, computed, frame.payload,
+            0, *numbers, frame.described,
+        )  # fmt: skip
+        if not self.pipe.put(frame.struct, values, payload, frame.payload):
+            return False
+        self.sequence += 1
+        if self.pipe.sleeper():
+            self.ring()
+        return True
+
     def push(self) -> None:
         """Hand over what waits, as far as the kernel takes it, and be told when it takes more."""
         try:
             if self.opening and not self._open():
                 return self._watch(READ | WRITE)
             while self.outbox:
-                if self.plain:
+                if self.shares:
+                    self._pour()
+                elif self.plain:
                     self._took(self.sock.sendmsg([data for data, _ in islice(self.outbox, _PIECES)]))
                 else:
                     self._took(self.sock.send(self.outbox[0][0]))
         except AGAIN as error:
+            if self.shares:
+                return None
             return self._watch(READ if isinstance(error, SSLWantReadError) else READ | WRITE)
         self._watch(READ)
         if self.ending:
             self.sock.shutdown(socket.SHUT_WR)
 
     def listen(self) -> None:
-        """Nothing is said in this direction but what TLS needs; an end is an end."""
+        """Hear whether the peer takes the offer, and its bells; an end is an end."""
         with contextlib.suppress(*AGAIN):
-            if not self.sock.recv(MAX_HELLO):
+            heard = self.sock.recv(MAX_HELLO)
+            if not heard:
                 raise ConnectionError("closed by the peer")
+            if self.stream is not None and not self.shares:
+                self.stream.settled()
+                self.taken = TAKEN in heard
+
+    def _turn(self) -> None:
+        """All before is with the kernel; from the next frame on all goes through the shared memory. Rings once."""
+        assert self.stream is not None
+        self.stream.begin(self.sequence)
+        self.pipe, self.shares = self.stream, True
+        self.ring()
+
+    def ring(self) -> None:
+        """Wake a peer that sleeps on the socket, or tell it to turn to the shared memory."""
+        with contextlib.suppress(BlockingIOError):  # a full socket wakes it as well
+            self.sock.send(BELL)
+
+    def _pour(self) -> None:
+        """What waits goes into the shared memory, as far as there is room; `BlockingIOError` if there is none."""
+        assert self.stream is not None
+        with contextlib.suppress(BlockingIOError):
+            self._took(self.stream.sendmsg([data for data, _ in self.outbox]))
+        if self.stream.sleeper():
+            self.ring()
+        if self.outbox and self.stream.starve():
+            raise BlockingIOError  # the peer rings when it has read
+
+    def close(self) -> None:
+        """Close the socket; what is in the shared memory can still be read."""
+        self.sock.close()
+        if self.stream is not None:
+            self.stream.settled()
+            self.stream.close()
+            self.stream = None
 
     def _took(self, count: int) -> None:
         outbox = self.outbox
@@ -139,9 +204,10 @@ class Outbound:
     """All links of a role. `hello(to)`: the bytes that open a connection to `to`."""
 
     def __init__(
-        self, poller: Poller, pool: BufferPool, hello: Callable[[str], bytes], context: SSLContext | None
-    ) -> None:
-        self.poller, self.pool, self.hello, self.context = poller, pool, hello, context
+        self, poller: Poller, pool: BufferPool, hello: Callable[[str, Offer | None], bytes],
+        context: SSLContext | None, host: str,
+    ) -> None:  # fmt: skip
+        self.poller, self.pool, self.hello, self.context, self.host = poller, pool, hello, context, host
         self.sent: Counter[str] = Counter()
         self.undelivered: Counter[str] = Counter()
         self.broken: dict[str, str] = {}
@@ -163,10 +229,20 @@ class Outbound:
             self.broken[to] = os.strerror(error)
             sock.close()
             return None
-        link = Outgoing(to, sock, self.poller, self.context)
+        stream = self._stream(host)
+        link = Outgoing(to, sock, self.poller, self.context, stream)
         self.by_name[to] = self.by_fd[sock.fileno()] = link
-        self.put(link, [self.hello(to)], 0)
+        self.put(link, [self.hello(to, stream and stream.offer)], 0)
         return self.by_name.get(to)
+
+    def _stream(self, host: str) -> Writer | None:
+        """Memory to share with a peer at `host`, if that is where this role is, and nothing is to be encrypted."""
+        if self.context is not None or host != self.host or not available():
+            return None
+        try:
+            return Writer()
+        except OSError:  # no descriptor or no memory for it: the socket carries the frames
+            return None
 
     def put(self, link: Outgoing, pieces: list[Any], frames: int) -> None:
         """Send the pieces over the link; `frames`: 1 for a message, 0 for a hello or a goodbye."""
@@ -217,7 +293,7 @@ class Outbound:
         if self.by_fd.pop(fd, None) is not None:
             self.poller.unregister(fd)
         self.waiting.pop(fd, None)
-        link.sock.close()
+        link.close()
 
     def close(self) -> None:
         for link in list(self.by_fd.values()):

@@ -16,11 +16,13 @@ import socket
 import time
 from typing import Any
 
+from .shared import Reader
+
 __all__ = ["READ", "WRITE", "Poller"]
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's have the same values
-_WATCH_NS = 120_000  # a moment
-_SLEEPS = 8  # waits without watching after one that watched in vain
+_WATCH_NS = 500_000  # a moment
+_TURNS = 8  # looks into shared memory for one look at the sockets
 _offer = getattr(os, "sched_yield", lambda: time.sleep(0))  # the core, to whoever is ready to run
 
 
@@ -31,7 +33,9 @@ class Poller:
         epoll = hasattr(select, "epoll")
         self._poller: Any = select.epoll() if epoll else select.poll()
         self._second = 1.0 if epoll else 1000.0  # in the poller's unit of time
-        self._tired = 0
+        self._looks = 0
+        self._short = True  # the last wait was
+        self.streams: list[Reader] = []  # shared memory to be looked into as well
         self._bell, self._rope = socket.socketpair()
         for sock in (self._bell, self._rope):
             sock.setblocking(False)
@@ -40,29 +44,52 @@ class Poller:
         self.register(self._bell.fileno(), READ)
 
     def wait(self, timeout_s: float) -> list[int]:
-        """Descriptors that something has happened to. Waits at most `timeout_s` seconds, less if the bell rings."""
-        poll = self._poller.poll
-        events = poll(0)
+        """Descriptors that something has happened to; none if it was a stream, or nothing.
+
+        Waits at most `timeout_s` seconds, less if the bell rings.
+        """
+        self._looks += 1
+        if self._news():
+            if self._looks % _TURNS:
+                return []
+            timeout_s = 0.0  # where streams always have news, sockets have their turn from time to time
+        events = self._poller.poll(0)
         if not events and timeout_s > 0:
-            events = self._watch() or poll(timeout_s * self._second)
+            events = self._watch(timeout_s)
         ready = [fd for fd, _ in events]
         if self._bell.fileno() in ready:
             ready.remove(self._bell.fileno())
             self._bell.recv(4096)
         return ready
 
-    def _watch(self) -> list[tuple[int, int]]:
-        if self._tired:
-            self._tired -= 1
-            return []
-        poll, clock = self._poller.poll, time.perf_counter_ns
-        until = clock() + _WATCH_NS
+    def _news(self) -> bool:
+        for stream in self.streams:  # no generator: this is asked some hundred thousand times a second
+            if stream.ready():
+                return True
+        return False
+
+    def _watch(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Nothing has come yet. Watch, if the last wait was a short one; sleep, if it takes long."""
+        clock, news = time.perf_counter_ns, self._news
+        began = clock()
+        until = began + (_WATCH_NS if self._short else 0)
         while clock() < until:
-            _offer()
-            if events := poll(0):
+            for _ in range(_TURNS):
+                _offer()
+                if news():
+                    return []
+            if events := self._poller.poll(0):
                 return events
-        self._tired = _SLEEPS
-        return []
+        events = self._sleep(timeout_s)
+        self._short = clock() - began < _WATCH_NS
+        return events
+
+    def _sleep(self, timeout_s: float) -> list[tuple[int, int]]:
+        awake = [stream for stream in self.streams if not stream.sleep()]
+        events = [] if awake else self._poller.poll(timeout_s * self._second)
+        for stream in self.streams:
+            stream.woke()
+        return events
 
     def wake(self) -> None:
         """End the current `wait`, or the next one. For any thread."""

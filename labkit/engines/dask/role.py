@@ -174,11 +174,9 @@ class RealRole(Station):
         message = self.find(kinds, sender)
         if message is not None:
             return message
-        if self.wire.inbox or (timeout is not None and timeout <= 0):
+        if timeout is not None and timeout <= 0:
             self.poll(0.0)
-            message = self.find(kinds, sender)
-            if message is not None or (timeout is not None and timeout <= 0):
-                return message
+            return self.find(kinds, sender)
         began = self.clock()
         until = None if timeout is None else began + nanoseconds(timeout)
         limit = self.plan.budget.seconds if self.judge is not None else None
@@ -283,7 +281,7 @@ class RealRole(Station):
         self.slot.report(
             "batch", batch=self.recorder.take(self.clock(), ROW_BYTES), only=sender,
             waiting=None if busy else [k.__name__ for k in kinds],
-            sent=sum(self.wire.sent.values()), received=sum(self.wire.received.values()) - len(self.wire.inbox),
+            sent=sum(self.wire.sent.values()), received=sum(self.wire.received.values()),
         )  # fmt: skip
 
     def _farewell(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -301,8 +299,6 @@ class RealRole(Station):
             self.slot.report("ended")
             if self._all_have_ended():
                 late |= self.wire.drain(set(self.ids) - gone, GOODBYE_S)
-        while self.wire.inbox:
-            self.inbox.append(self.wire.inbox.popleft().message)
         shard = -1 if self.shard is None else self.shard.index
         in_flight = [
             [shard, self.ids[m.sender], m.incarnation, m.step, m.count]  # type: ignore[attr-defined]

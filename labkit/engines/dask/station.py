@@ -68,6 +68,8 @@ class Station:
         self.ids = self.plan.role_ids
         self.kinds = self.plan.message_set
         self.inbox: deque[Message] = deque()
+        self.poll = wire.poll  # wait for the wire, at most so many seconds
+        wire.deliver = self._delivered
         self.trained: set[str] = set()  # peers that have computed a gradient
         self._saved_at = 0.0
         self._unsaved: dict[str, Any] | None = None
@@ -94,21 +96,18 @@ class Station:
         counters.phases[SEND] += self.clock() - now
         return SENT
 
-    def poll(self, timeout: float) -> None:
-        """Wait for the wire, and sort in what came."""
-        wire = self.wire
-        wire.poll(timeout)
-        rows = self.recorder.messages
-        while wire.inbox:
-            d = wire.inbox.popleft()
-            message = d.message
-            rows.extend((self.ids[message.sender], d.kind_index, d.category, d.nbytes, d.sent_ns, d.received_ns))
-            if d.computed:
-                self.trained.add(message.sender)
-            if message.__class__ is Look:
-                self._look(message)
-            else:
-                self.inbox.append(message)
+    def _delivered(
+        self, message: Message, kind: int, category: int, nbytes: int, sent_ns: int, received_ns: int, computed: int
+    ) -> None:
+        """The wire has brought a message: write it down, and sort it in."""
+        sender = message.sender
+        self.recorder.messages.extend((self.ids[sender], kind, category, nbytes, sent_ns, received_ns))
+        if computed:
+            self.trained.add(sender)
+        if message.__class__ is Look:
+            self._look(message)
+        else:
+            self.inbox.append(message)
 
     def find(self, kinds: tuple[type, ...], sender: str | None) -> Message | None:
         """Take the first message of these kinds (from `sender`) out of the inbox, if there is one."""

@@ -19,6 +19,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from ssl import SSLContext
+from typing import Any
 
 from ...errors import BadInput, RoleError, nearest
 from ...nn.pool import BufferPool
@@ -27,6 +28,7 @@ from .frames import GOODBYE, HEADER, MAGIC, MAX_FRAME, Codec, FrameError
 from .incoming import AGAIN, Delivered, Hello, Incoming
 from .outgoing import BUFFER, PATIENCE, Outbound, Outgoing, lay_out
 from .poller import READ, Poller
+from .shared import Offer
 
 __all__ = ["Delivered", "Wire"]
 
@@ -40,7 +42,9 @@ class Wire:
 
     `secret` and `run` are the same for all roles of a run. `clock()` is engine time in nanoseconds; it stamps frames
     and decides nothing. `server_context` and `client_context` (both or none) encrypt. `max_frame`: bytes.
-    `address` is what others dial: (host, port). `inbox` fills in `poll` and nowhere else.
+    `share`: offer memory to peers on this host; what they offer is taken up in any case.
+    `address` is what others dial: (host, port). What has arrived goes to `deliver`, whose arguments are the fields of
+    `Delivered`; where nothing else is set it waits in `inbox`. That happens in `poll` and nowhere else.
 
     To read: `sent`, `received`, `undelivered` (frames by peer), `refused` (connections closed for cause), `broken`
     (peers that cannot be reached, and why), `left` and `lost` (senders that ended with a goodbye, and without).
@@ -49,7 +53,7 @@ class Wire:
     def __init__(
         self, name: str, incarnation: int, codec: Codec, secret: bytes, host: str = "127.0.0.1", *,
         clock: Callable[[], int] = time.monotonic_ns, run: str = "", server_context: SSLContext | None = None,
-        client_context: SSLContext | None = None, max_frame: int = MAX_FRAME,
+        client_context: SSLContext | None = None, max_frame: int = MAX_FRAME, share: bool = True,
     ) -> None:  # fmt: skip
         if (server_context is None) != (client_context is None):
             raise BadInput("A wire is encrypted in both directions or in none: give both TLS contexts, or neither.")
@@ -57,6 +61,7 @@ class Wire:
         self.clock, self.run, self.max_frame, self._context = clock, run, max_frame, server_context
         self.pool = BufferPool()
         self.inbox: deque[Delivered] = deque()
+        self.deliver: Callable[..., None] = self._keep
         self.peers: dict[str, tuple[str, int, int]] = {}  # name -> host, port, incarnation
         self.received: Counter[str] = Counter()
         self.refused: list[str] = []
@@ -65,6 +70,7 @@ class Wire:
         self._fence: dict[str, int] = {}  # the newest incarnation of every name ever heard of
         self._incoming: dict[int, Incoming] = {}
         self._strangers: dict[int, Incoming] = {}  # those of them that have not said hello
+        self._sharing: tuple[Incoming, ...] = ()  # those whose frames come through shared memory
         self._again: list[Incoming] = []  # had more to read than their turn allowed
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._door = socket.create_server((host, 0), family=family, backlog=4096)
@@ -73,11 +79,11 @@ class Wire:
         self._door.setblocking(False)
         self._poller = Poller()
         self._poller.register(self._door.fileno(), READ)
-        self._out = Outbound(self._poller, self.pool, self._hello, client_context)
+        self._out = Outbound(self._poller, self.pool, self._hello, client_context, host if share else "")
         self.sent, self.undelivered, self.broken = self._out.sent, self._out.undelivered, self._out.broken
 
-    def _hello(self, to: str) -> bytes:
-        return Hello(self.run, self.name, to, *self.address, self.incarnation).pack(self.secret)
+    def _hello(self, to: str, offer: Offer | None) -> bytes:
+        return Hello(self.run, self.name, to, *self.address, self.incarnation, offer).pack(self.secret)
 
     def know(self, name: str, host: str, port: int, incarnation: int) -> None:
         """`name` listens there. A newer incarnation: earlier ones are refused from now on, its counts start at 0."""
@@ -108,6 +114,15 @@ class Wire:
 
         `RoleError` for a message that does not travel, and for a name that nobody ever had.
         """
+        link = self._out.by_name.get(to)
+        if link is not None and link.shares and not link.outbox:
+            prepared = self.codec.prepare(message)
+            if prepared is not None and link.put_prepared(*prepared, (category, self.clock(), computed)):
+                self.sent[to] += 1
+                return prepared[0].payload
+        return self._send_pieces(to, message, category, computed)
+
+    def _send_pieces(self, to: str, message: Message, category: int, computed: int) -> int:
         kind = self.codec.index(message, self.name)
         meta, arrays = self.codec.encode(message)
         pieces, payload, padding = lay_out(arrays)
@@ -165,11 +180,15 @@ class Wire:
             timeout_s = min(timeout_s, self._expire())
         for fd in self._poller.wait(timeout_s):
             if fd in self._incoming:
-                self._read(self._incoming[fd])
+                end = self._incoming[fd]
+                self._hear(end) if end.shares else self._read(end)
             elif fd in self._out.by_fd:
                 self._out.push(self._out.by_fd[fd], listen=True)
             else:
                 self._accept()
+        for end in self._sharing:
+            if end.stream is not None and end.stream.ready():
+                self._read(end)
 
     def wake(self) -> None:
         """End the current `poll`, or the next one. The one method that another thread may call."""
@@ -210,16 +229,34 @@ class Wire:
             self._poller.register(sock.fileno(), READ)
             self._read(end)
 
+    def _hear(self, end: Incoming) -> None:
+        """The socket of an end that shares memory: a bell, or the end. What is in the memory then is still read."""
+        try:
+            end.hush()
+        except (EOFError, OSError):
+            while end.stream is not None and end.stream.ready():
+                self._read(end)
+            if end.stream is not None:
+                self._end(end)
+
     def _read(self, end: Incoming) -> None:
         try:
             for _ in range(_BURST):
+                if end.shares and end.whole(self.pool, self.max_frame):
+                    self._deliver(end)
+                    if end.stream is None or not end.stream.ready():
+                        break
+                    continue
                 more = end.receive()
                 if end.name or self._greet(end):
                     while end.complete(self.pool, self.max_frame):
                         self._deliver(end)
                 if not more:
-                    return
-            self._again.append(end)
+                    break
+            else:
+                self._again.append(end)
+            if end.shares:
+                self._feed(end)
         except AGAIN:
             pass
         except FrameError as error:
@@ -229,6 +266,12 @@ class Wire:
                 self._end(end)
             else:
                 self._refuse(end, str(error) or "closed before its hello")
+
+    def _feed(self, end: Incoming) -> None:
+        if end not in self._sharing:
+            self._sharing = (*self._sharing, end)
+            self._poller.streams.append(end.stream)
+        end.feed()
 
     def _greet(self, end: Incoming) -> bool:
         """Whether the stranger has said the hello that lets it in."""
@@ -243,18 +286,20 @@ class Wire:
         if hello.incarnation > fence:  # restarted, and here before the news of it
             self.know(hello.sender, hello.host, hello.port, hello.incarnation)
         end.name, end.incarnation = hello.sender, hello.incarnation
+        end.accept(hello.offer)
         del self._strangers[end.sock.fileno()]
         return True
 
     def _deliver(self, end: Incoming) -> None:
-        (_, kind, category, _, meta, padding, sequence, sent_ns, computed, payload), body = end.take()
+        (_, kind, category, _, meta, padding, _, sent_ns, computed, payload), body = end.take()
         if end.goodbye:
             return
         message = self.codec.decode(kind, body[:meta], body[meta:], end.name, end.incarnation)
         self.received[end.name] += 1
-        self.inbox.append(
-            Delivered(message, kind, category, sequence, sent_ns, self.clock(), computed, payload - padding)
-        )
+        self.deliver(message, kind, category, payload - padding, sent_ns, self.clock(), computed)
+
+    def _keep(self, *what: Any) -> None:
+        self.inbox.append(Delivered(*what))
 
     def _refuse(self, end: Incoming, why: str) -> None:
         self._record(f"{end.name or end.where}: {why}")
@@ -272,7 +317,10 @@ class Wire:
         self._poller.unregister(fd)
         self._incoming.pop(fd)
         self._strangers.pop(fd, None)
-        end.sock.close()
+        if end.shares:
+            self._sharing = tuple(other for other in self._sharing if other is not end)
+            self._poller.streams = [other.stream for other in self._sharing if other.stream is not None]
+        end.close()
 
     def _expire(self) -> float:
         """Give up on those who have not answered in time. Returns the seconds until the next may have to go."""
