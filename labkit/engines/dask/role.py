@@ -182,14 +182,17 @@ class RealRole(Station):
         limit = self.plan.budget.seconds if self.judge is not None else None
         if until is None or (limit is not None and until >= nanoseconds(limit)):  # the end of the run is no way out
             self.waiting = (kinds, sender)
-        self.interrupt = False
-        while message is None and not self.interrupt:
-            left = 0.25 if until is None else min(0.25, seconds(until - self.clock()))
-            if left <= 0:
-                break
+        self.interrupt, left = False, 0.25
+        while not self.interrupt:
+            if until is not None:
+                left = min(0.25, seconds(until - self.clock()))
+                if left <= 0:
+                    break
             self.poll(left)
             message = self.find(kinds, sender)
-            if message is None and self.slot.flag:
+            if message is not None:
+                break
+            if self.slot.flag:
                 self._attend()
         self.waiting = None
         self.recorder.span(WAITING, began, self.clock())

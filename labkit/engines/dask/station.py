@@ -17,7 +17,7 @@ from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Look, Message, Snapshot, Weights
 from ...roles.shard import Shard
-from ...trace.recorder import Recorder
+from ...trace.recorder import MESSAGE, Recorder
 from ...trace.vocabulary import EVALUATION, SEND, STARTUP, TRAINING
 from ..booking import hand_on, refused
 from ..checkpoints import write_state
@@ -83,14 +83,17 @@ class Station:
         counters, category, now = self.counters, TRAINING, self.clock()
         if to not in self.ids or message.__class__ not in self.kinds:
             raise refused(self.spec.name, to, message, self.ids, self.strategy)
+        kind = message.__class__
         if message.carries:
             hand_on(self.recorder, now, message)
-        elif message.__class__ is Look:
+        elif kind is Weights:
+            counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined]
+            if to not in self.trained and not counters.computed:
+                category = STARTUP
+        elif kind is Look:
             category = EVALUATION
         elif not counters.computed and to not in self.trained:
             category = STARTUP
-        if message.__class__ is Weights:
-            counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined]
         counters.bytes[category] += self.wire.send(to, message, category, counters.computed)
         counters.messages += 1
         counters.phases[SEND] += self.clock() - now
@@ -101,8 +104,8 @@ class Station:
     ) -> None:
         """The wire has brought a message: write it down, and sort it in."""
         sender = message.sender
-        self.recorder.messages.extend((self.ids[sender], kind, category, nbytes, sent_ns, received_ns))
-        if computed:
+        self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
+        if computed and not self.counters.computed:
             self.trained.add(sender)
         if message.__class__ is Look:
             self._look(message)
@@ -111,9 +114,10 @@ class Station:
 
     def find(self, kinds: tuple[type, ...], sender: str | None) -> Message | None:
         """Take the first message of these kinds (from `sender`) out of the inbox, if there is one."""
-        for i, message in enumerate(self.inbox):
+        inbox = self.inbox
+        for i, message in enumerate(inbox):
             if message.__class__ in kinds and (sender is None or message.sender == sender):
-                del self.inbox[i]
+                del inbox[i]
                 if message.carries:
                     self.counters.taken[self.ids[message.sender]] = message.step  # type: ignore[attr-defined]
                 return message
