@@ -49,7 +49,7 @@ class Batches:
         self.epoch = -1
         # What came over a network may lie at any address, and `take` copies all of an unaligned array in every call: 40 us
         # for the digits. So it is copied here, once.
-        self._x, self._y = np.require(x, requirements="CA"), np.require(y, requirements="CA")
+        self._x, self._y = np.require(x, requirements=["C", "A"]), np.require(y, requirements=["C", "A"])
         self._rng = rng
         self._order = np.empty(0, dtype=np.intp)  # made at the first batch: idle workers cost nothing
         self._next = 0

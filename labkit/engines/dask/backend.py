@@ -38,7 +38,7 @@ MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": st
 class Backend:
     """A Dask client and, if the cluster is ours, its processes. Thread-safe.
 
-    `usage`: how many roles are on each address now. `runs`: those that are going on.
+    `usage`: how many roles are on each address now. `runs`: those that are going on. `ours`: it starts the processes.
     """
 
     def __init__(self, target: Any):
@@ -46,7 +46,7 @@ class Backend:
             raise BadInput(
                 f"DaskCluster({target!r}): give nothing, a scheduler's address as 'tcp://host:8786', or a Client."
             )
-        self._target = target
+        self._target, self.ours = target, target is None
         self._client: Client | None = target if isinstance(target, Client) else None
         self._cluster: LocalCluster | None = None
         self._lock = threading.RLock()

@@ -65,6 +65,11 @@ class DaskCluster:
             self._finalizer = weakref.finalize(self, self._backend.close)
 
     @property
+    def ours(self) -> bool:
+        """Whether the processes are labkit's own, on this machine."""
+        return self._backend.ours
+
+    @property
     def paced(self) -> bool:
         """Whether gradients take the time of a law."""
         return self.pace is not None

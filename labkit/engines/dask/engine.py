@@ -70,7 +70,7 @@ class DaskRun:
         cluster = self.cluster
         settings = {
             "pace": cluster.pace, "server_time": cluster.server_time, "folder": self.folder,
-            "factors": dict(cluster.slow),
+            "factors": dict(cluster.slow), "ours": cluster.ours,
         }  # fmt: skip
         try:
             self.supervisor.start(settings)

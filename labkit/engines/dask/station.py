@@ -45,6 +45,7 @@ class Ticket:
     server_time: Law | None
     factor: float
     folder: str | None
+    ours: bool  # the processes are labkit's own, on this machine
 
     @property
     def spec(self) -> RoleSpec:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import os
 import time
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,7 +45,8 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
             if begun is None:
                 return {"role": ticket.spec.name, "abandoned": True}
             role.begin(begun)
-            return role.run()
+            with own_core(ticket):
+                return role.run()
     finally:
         if wire is not None:
             wire.close()
@@ -62,6 +66,24 @@ def _open_wire(ticket: Ticket, worker: Any) -> Wire:
     codec = Codec(ticket.plan.message_kinds)
     host = host or "127.0.0.1"
     return Wire(ticket.spec.name, ticket.incarnation, codec, ticket.secret, host, run=ticket.run, **contexts)
+
+
+@contextlib.contextmanager
+def own_core(ticket: Ticket) -> Iterator[None]:
+    """On a cluster of our own whose roles outnumber the cores, workers that are neighbours run on different ones.
+
+    Roles that watch for each other's messages look busy to the kernel, which then leaves them piled up on one core: a
+    ring of 4 workers on 2 cores made 3,900 gradients a second where the kernel placed them, and 5,400 so. Linux only.
+    """
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if not (ticket.ours and ticket.spec.computes and 1 < len(cores) < len(ticket.plan.layout.roles)):
+        yield
+        return
+    os.sched_setaffinity(0, {sorted(cores)[ticket.spec.index % len(cores)]})  # of this thread
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def _wait_for_begin(slot: Any) -> dict[str, Any] | None:
