@@ -22,7 +22,7 @@ from ..views import LabFigure, make_panel, overview
 from . import words
 from .cells import forget, remember, this_cell
 from .echo import Echo, listen
-from .painter import Painter
+from .painter import SHARE, Painter
 from .player import Player
 from .screen import Screen
 
@@ -30,6 +30,7 @@ __all__ = ["Watch"]
 
 FIRST_VIEW = ("timeline", "staleness", "gradient_flow", "throughput", "accuracy")
 WIDTH = 956  # pixels: the widest panel, and room for the wrapping box to round up
+ALONE = 0.3  # of one core for drawing a run that is played, or paced: the cores are idle most of the time
 WORDS_EVERY = 0.5  # seconds between two looks at sentence, numbers and log
 _numbers = count(1)
 
@@ -59,7 +60,9 @@ class Watch:
         self._guard = threading.RLock()
         self._make()
         tick = self._play if self.player is not None else None
-        self._painter = Painter(f"labkit-watch-{next(_numbers)}", self._paint, tick)
+        busy = self.player is None and not self.trace.header["cluster"].get("pace")
+        share = SHARE if busy else ALONE
+        self._painter = Painter(f"labkit-watch-{next(_numbers)}", self._paint, tick, share)
         remember(self, this_cell())
         self._painter.start()
 

@@ -1,21 +1,26 @@
 """The drawing thread: as many frames as the budget and the browser allow, the newest always, none for nobody.
 
-After each drawing it sleeps at least 2.3 times as long as it took: 30% of one core at most. Each frame has a number
-that the browser writes back. The next one waits until at most one is unanswered; a browser that has answered before and
-now says nothing for a while is gone, and the thread ends (an answer starts it again). Where answers never come, frames
-come at a fixed slow rate.
+Drawing takes processor time from the roles that are watched. So the thread takes at most `share` of one core, counted in
+its own processor time: a frame that had to wait for a core is not paid for twice. And it stands behind the roles: it is
+"nice", so it gives way when one of them wakes up. Each frame has a number that the browser writes back. The next one
+waits until at most one is unanswered; a browser that has answered before and now says nothing for a while is gone, and
+the thread ends (an answer starts it again). Where answers never come, frames come at a fixed slow rate.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["Painter"]
+__all__ = ["SHARE", "Painter"]
 
-REST = 2.3  # seconds of sleep for each second of drawing
+SHARE = 0.12  # of one core; a frame takes 20 to 50 ms of it: `python -m benchmarks --only watching`
+NICE = 5  # lower priority, on Linux, where a thread has its own; more, and a busy machine shows no frames at all
 FASTEST, BLIND = 0.1, 0.4  # seconds between two frames: at best; if no browser has ever answered
 PATIENCE, GONE = 1.0, 60.0  # seconds without an answer: until frames come at the slow rate; until nobody is there
 
@@ -24,10 +29,13 @@ class Painter:
     """Calls `paint(frame)` from a thread of its own until it returns False. `paint` may not raise.
 
     `tick()`, if given, is called between frames, about every 20 ms: something that has to go on while nothing is drawn.
+    `share`: of one core, at most, for drawing.
     """
 
-    def __init__(self, name: str, paint: Callable[[int], bool], tick: Callable[[], None] | None = None):
-        self.name, self._paint, self._tick = name, paint, tick
+    def __init__(
+        self, name: str, paint: Callable[[int], bool], tick: Callable[[], None] | None = None, share: float = SHARE
+    ):
+        self.name, self._paint, self._tick, self.share = name, paint, tick, share
         self.frame = 0
         self.answered = -1
         self._heard = 0.0
@@ -80,17 +88,22 @@ class Painter:
         return not self.alive
 
     def _run(self) -> None:
+        _stand_back()
         try:
             while not self._stop.is_set():
-                began = time.monotonic()
+                began, spent = time.monotonic(), time.thread_time()
                 self.frame += 1
                 if not self._paint(self.frame):
                     return
-                now = time.monotonic()
-                if not self._rest(now, max(FASTEST, (now - began) * (1 + REST)) - (now - began)):
+                now, spent = time.monotonic(), time.thread_time() - spent
+                if not self._rest(now, self._period(spent) - (now - began)):
                     return
         finally:
             atexit.unregister(self.close)
+
+    def _period(self, spent: float) -> float:
+        """Seconds from the beginning of a frame that took `spent` seconds of processor time to that of the next."""
+        return max(FASTEST, spent / self.share)
 
     def _rest(self, since: float, least: float) -> bool:
         """Sleep until the next frame is due; False if nobody is there any more."""
@@ -114,3 +127,10 @@ class Painter:
             return now >= since + BLIND
         unanswered = self.frame - self.answered
         return unanswered <= 1 or (now - self._heard > PATIENCE and now >= since + PATIENCE)
+
+
+def _stand_back() -> None:
+    """Lower the priority of this thread, where threads have their own."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -14,7 +14,7 @@ from ..nn import NullObjective, clip_by_norm
 from ..nn.pool import BufferPool
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import CANCELLED, EVERYONE
-from .messages import Push
+from .messages import Push, weightless
 
 __all__ = ["Gradient", "Model", "Parameters"]
 
@@ -57,7 +57,12 @@ class Gradient:
         """The message for `shard`: its part of this gradient, and what it was computed on."""
         generation, version = self.read[shard]
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
-        return Push(values, self.step, generation, version, self.count, self.samples)
+        if values.strides != (0,):
+            return Push(values, self.step, generation, version, self.count, self.samples)
+        return weightless(Push, {
+            "values": values, "step": self.step, "generation": generation, "version": version,
+            "count": self.count, "samples": self.samples, "weightless": values.nbytes,
+        })  # fmt: skip
 
     def of_everyone(self, total: np.ndarray, workers: int, reduce: str = "mean") -> Gradient:
         """This gradient, now that `total` is the sum over all workers: one contribution of each, averaged if asked."""
@@ -85,14 +90,18 @@ class Model:
 
     def gradient(self, parameters: Any, batch: Any) -> Gradient:
         """The gradient of the mean loss over `batch`. It is the caller's to keep."""
-        values = self._buffer(parameters.values)
-        loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)
         counters = self.recorder.counters
         step = counters.computed
+        if self.null:
+            counters.computed = step + 1
+            return Gradient(self.nothing, step, parameters.read, batch.samples, self.parts)
+        like = parameters.values
+        values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # used again once nobody refers to it
+        loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)
         counters.computed = step + 1
-        if self.clip_norm is not None and not self.null:
+        if self.clip_norm is not None:
             clip_by_norm(values, self.clip_norm)
-        if self.norms_every and not self.null and step % self.norms_every == 0:
+        if self.norms_every and step % self.norms_every == 0:
             self._record_norms(step, values, parameters.values)
         return Gradient(values, step, parameters.read, batch.samples, self.parts, loss)
 
@@ -109,12 +118,6 @@ class Model:
         counters.handed = max(counters.handed, gradient.step + 1)
         me = self.recorder
         me.drop(EVERYONE, self.clock(), me.role, me.incarnation, gradient.step, 1, CANCELLED)
-
-    def _buffer(self, like: np.ndarray) -> np.ndarray:
-        """Memory for a gradient: used again once nobody refers to the gradient that had it. None in a timing-only run."""
-        if self.null:
-            return self.nothing
-        return self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)
 
     def _record_norms(self, step: int, values: np.ndarray, weights: np.ndarray) -> None:
         now = self.clock()

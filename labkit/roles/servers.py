@@ -20,7 +20,7 @@ __all__ = ["pull", "push", "push_pull"]
 PULL = Pull()
 
 
-async def pull(ctx: Context) -> Parameters:
+async def pull(ctx: Context) -> Parameters | Weights:
     """Fetch the weights of every shard."""
     servers = ctx.peers("server")
     for server in servers:
@@ -37,7 +37,7 @@ async def push(ctx: Context, gradient: Gradient) -> None:
         await ctx.recv(Ack)
 
 
-async def push_pull(ctx: Context, gradient: Gradient) -> Parameters:
+async def push_pull(ctx: Context, gradient: Gradient) -> Parameters | Weights:
     """Send `gradient` to every shard and wait for the weights that each answers with."""
     servers = ctx.peers("server")
     for shard, server in enumerate(servers):
@@ -45,10 +45,9 @@ async def push_pull(ctx: Context, gradient: Gradient) -> Parameters:
     return await _weights(ctx, len(servers))
 
 
-async def _weights(ctx: Context, shards: int) -> Parameters:
+async def _weights(ctx: Context, shards: int) -> Parameters | Weights:
     if shards == 1:
-        only = await ctx.recv(Weights)
-        return Parameters(only.values, ((only.generation, only.version),))
+        return await ctx.recv(Weights)  # of a shard that holds the whole model: they have all that `Parameters` have
     parts: list[Any] = [None] * shards
     for _ in range(shards):
         weights = await ctx.recv(Weights)

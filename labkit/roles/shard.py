@@ -18,7 +18,7 @@ from ..nn import decay_weights
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, REASONS, UNKNOWN
 from .gradient import Gradient
-from .messages import Weights
+from .messages import Weights, weightless
 
 __all__ = ["Limits", "Shard"]
 
@@ -63,10 +63,12 @@ class Shard:
         self.recorder, self.clock, self.role_ids, self.limits = recorder, clock, role_ids, limits
         self.eval_every, self.watcher = eval_every, watcher
         self.generation = self.version = self.samples = 0
-        self.counts_only = values.strides == (0,)
+        self.counts_only, self._nbytes = values.strides == (0,), values.nbytes
         self.state = {} if self.counts_only else optimizer.state(len(values), values.dtype)
-        self._last: dict[tuple[str, int], int] = {}  # (sender, incarnation) -> last step applied: once only
+        self._most = tuple(NEVER if most is None else most for most in (limits.updates, limits.samples))
+        self._full = limits.reached(0, 0)  # nothing more may be applied
         self._wanted = NEVER  # the version from which on the chief wants to see the shard
+        self._last: dict[tuple[str, int], int] = {}  # (sender, incarnation) -> last step applied: once only
         self._dropped: dict[tuple[str, int], set[int]] = {}  # the same -> steps dropped since
         self._sum = values if self.counts_only else np.empty_like(values)
         recorder.counters.shard = index
@@ -75,7 +77,12 @@ class Shard:
 
     def weights(self) -> Weights:
         """The weights as they are now, as a message. Its array is the shard's own: sending it copies."""
-        return Weights(self.values, self.index, self.generation, self.version)
+        if not self.counts_only:
+            return Weights(self.values, self.index, self.generation, self.version)
+        return weightless(Weights, {
+            "values": self.values, "shard": self.index, "generation": self.generation, "version": self.version,
+            "weightless": self._nbytes,
+        })  # fmt: skip
 
     def apply(self, gradients: Any, learning_rate: float, reduce: str = "mean") -> bool:
         """Apply one gradient, or several reduced to one step ("mean" or "sum", added in the order given).
@@ -86,17 +93,17 @@ class Shard:
         several = gradients if isinstance(gradients, (list, tuple)) else (gradients,)
         if reduce not in REDUCTIONS:
             raise nearest("reduction", reduce, REDUCTIONS)
-        if self.limits.reached(self.version, self.samples):
+        if self._full:
             for gradient in several:
                 self._drop(gradient, AFTER_END)
             return False
-        fresh = self._fresh(several)
+        fresh = self._fresh(several) if len(several) != 1 else () if self._seen(several[0]) else several
         if not fresh:
             return False
         if not self.counts_only:
             self._step(fresh, learning_rate * self.schedule(self.version), reduce)
         self._book(fresh)
-        if self.watcher is not None and self._shows():
+        if self.watcher is not None and (self._full or self.version >= self._wanted) and self._shows():
             self.watcher(self)
         return True
 
@@ -108,13 +115,13 @@ class Shard:
 
     def look(self, at: int) -> bool:
         """The chief wants to see the first multiple of `eval_every` from version `at` on. True: that is now."""
-        self._wanted = at
+        self._wanted = at if self.eval_every else NEVER
         return self._shows()
 
     def _shows(self) -> bool:
-        if self.limits.reached(self.version, self.samples):
+        if self._full:
             return True
-        if self.version < self._wanted or not self.eval_every or self.version % self.eval_every:
+        if self.version < self._wanted or self.version % self.eval_every:
             return False
         self._wanted = NEVER
         return True
@@ -153,28 +160,35 @@ class Shard:
         counters.updates = counters.version = version
         for g in gradients:
             if g.__class__ is Gradient:
-                (generation, read), sender = g.read[self.index if len(g.read) > 1 else 0], EVERYONE
-                if not g.everyone:
-                    sender = recorder.role
-                counters.handed = max(counters.handed, g.step + 1)
+                (generation, read), sender = self._own(g)
             else:
                 generation, read, sender = g.generation, g.version, self.role_ids[g.sender]
                 key = (g.sender, g.incarnation)
-                first, dropped = self._last.get(key, -1) + 1, self._dropped.pop(key, ())
-                for step in range(first, g.step - g.count + 1):
-                    if step not in dropped:  # never sent here, or received and neither applied nor dropped: forgotten
-                        recorder.drop(self.index, now, sender, g.incarnation, step, 1, IGNORED)
+                if self._dropped or self._last.get(key, -1) != g.step - g.count:
+                    self._skipped(g, key, sender, now)
                 self._last[key] = g.step
                 counters.reads.pop(sender, None)
             self.samples += g.samples
             stale = before - read if generation == self.generation else UNKNOWN
             recorder.apply(self.index, now, sender, g.step, g.count, g.samples, stale, version)
         counters.outstanding += len(counters.reads)
+        self._full = version >= self._most[0] or self.samples >= self._most[1]
+
+    def _own(self, g: Gradient) -> tuple[tuple[int, int], int]:
+        """Of a gradient that never travelled: (what it was computed on here, its sender)."""
+        counters = self.recorder.counters
+        counters.handed = max(counters.handed, g.step + 1)
+        return g.read[self.index if len(g.read) > 1 else 0], EVERYONE if g.everyone else self.recorder.role
+
+    def _skipped(self, g: Any, key: tuple[str, int], sender: int, now: int) -> None:
+        """Steps before `g` that were never sent here, or were received and neither applied nor dropped: forgotten."""
+        dropped = self._dropped.pop(key, ())
+        for step in range(self._last.get(key, -1) + 1, g.step - g.count + 1):
+            if step not in dropped:
+                self.recorder.drop(self.index, now, sender, g.incarnation, step, 1, IGNORED)
 
     def _fresh(self, gradients: Sequence[Any]) -> Sequence[Any]:
         """Those that were neither applied nor dropped before, each once."""
-        if len(gradients) == 1:
-            return () if self._seen(gradients[0]) else gradients
         first: dict[Any, Any] = {}
         for g in gradients:
             if not self._seen(g):

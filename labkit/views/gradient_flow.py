@@ -95,8 +95,8 @@ class GradientFlow(Panel):
         self.note.set_text(
             "" if known else "timing only: there are no gradients to show" if timing else "no gradient yet"
         )
-        if self.image is not None:
-            self.image.set_visible(known)
+        for shown in (self.image, *self.cells) if self.image is not None else ():
+            shown.set_visible(known)
         if not known:
             return
         with np.errstate(all="ignore"):
@@ -108,6 +108,10 @@ class GradientFlow(Panel):
         self.image.set_data(_colours(ratio))
         for cell, value in zip(self.cells, values.ravel().tolist()):
             cell.set_text(_written(value))
+
+    def axes_key(self) -> Any:
+        """Ticks are set by hand, one a worker and one a layer."""
+        return self._shape, self.axes.xaxis.get_visible()
 
     def _grid(self, trace: Trace, t: int, workers: list[int], shape: tuple[int, ...]) -> None:
         slow = slowed(trace, t)

@@ -59,3 +59,7 @@ class Panel:
         """Equal keys, equal pictures (as far as a live view cares)."""
         rows = tuple(len(trace.tables[name]) for name in self.tables)
         return rows, t // self.period, len(trace.marks), trace.ending is None
+
+    def axes_key(self) -> Any:
+        """Equal keys and equal limits, equal axes: says what else changes their ticks and their text."""
+        return None

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import labkit as lk
@@ -16,6 +17,8 @@ from labkit.lab.echo import listen
 from labkit.lab.live import Watch
 from labkit.lab.painter import Painter
 from labkit.lab.player import Player
+from labkit.lab.screen import Canvas
+from labkit.views import bare, make_panel
 
 PANELS = ("staleness", "throughput")
 
@@ -219,6 +222,28 @@ def test_a_frame_is_due_only_when_the_one_before_the_last_was_answered():
     painter.answered = -1
     assert not painter._due(100.3, 100.0, 0.1)
     assert painter._due(100.5, 100.0, 0.1)  # never an answer: the slow rate
+
+
+def test_drawing_takes_its_share_of_a_core_and_no_more():
+    painter = Painter("unused", lambda _: True, share=0.1)
+    assert painter._period(0.05) == pytest.approx(0.5)
+    assert painter._period(0.001) == 0.1  # never faster than eyes are
+
+
+@pytest.mark.parametrize("name", [*PANELS, "timeline", "gradient_flow", "accuracy", "loss"])
+def test_a_frame_on_kept_axes_is_the_frame_drawn_anew(name):
+    cluster = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.05))
+    faults = [lk.Slow("worker-1", 4, at=1.0)]
+    run = lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=2), faults=faults)
+    trace, canvas = run.wait().trace, Canvas(make_panel(name))
+    for t, scale in ((0.0, 1), (0.8, 1), (0.81, 1), (1.7, 1), (2.0, 1), (2.0, 2), (0.5, 1)):
+        anew = make_panel(name)
+        figure = bare(anew)
+        for panel in (anew, canvas.panel):
+            panel.update(trace, round(t * 1e9))
+        figure.set_dpi(scale * figure.get_dpi())
+        figure.canvas.draw()
+        np.testing.assert_array_equal(canvas.draw(scale), np.asarray(figure.canvas.buffer_rgba()))
 
 
 def test_a_player_moves_time_as_its_clock_does_and_forgets_pauses():

@@ -40,7 +40,7 @@ def push(sender, step, version=0, values=(1.0, 1.0), generation=0, count=1, inca
 
 
 def rows(recorder, table, width):
-    return np.array(getattr(recorder, table)).reshape(-1, width).tolist()
+    return np.frombuffer(getattr(recorder, table), np.int64).reshape(-1, width).tolist()
 
 
 def test_one_gradient():

@@ -1,56 +1,42 @@
-"""The engine of virtual time: a heap, a ready queue, and `coroutine.send`.
-
-Events, and roles that may go on at once, are ordered by (integer nanoseconds, priority, sequence): what happens in an
-instant happens in the order in which it was caused, so all workers that finish together push before the first of them
-pulls again. Nothing here reads the machine's clock and nothing iterates over a set: the same plan and commands give
-the same bytes.
+"""The clockwork of virtual time: what happens in a turn. Roles are moved by `coroutine.send`; here is what each effect
+that they ask for means, and where a message goes.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from heapq import heappop, heappush
+from heapq import heappush
 from typing import Any
 
 from ...errors import RoleError
 from ...roles.effects import COMPUTE, RECV, SLEEP
 from ...roles.messages import Look, Message
-from ...trace.vocabulary import APPLY, EVALUATE, EVALUATION, nanoseconds
-from ...trace.vocabulary import COMPUTE as COMPUTING
+from ...trace.recorder import MESSAGE, SPAN
+from ...trace.vocabulary import EVALUATION, nanoseconds
 from ...trace.vocabulary import SLEEP as SLEEPING
 from ...trace.vocabulary import WAIT as WAITING
 from ..drive import foreign_effect
 from ..parts import Plan
 from .network import Network
 from .roles import SimulatedRole
+from .turns import DELIVER, DONE, EARLY, LATE, WAKE, Turns
 
-__all__ = ["COMMAND", "DELIVER", "DONE", "EARLY", "WAKE", "Clockwork"]
+__all__ = ["Clockwork"]
 
-DONE, DELIVER, WAKE, COMMAND = range(4)  # what an event is
-EARLY, LATE = 0, 1  # timeouts come after everything else of their instant
 POLLS = 100_000  # looks in a row, in one instant, until a role is told that virtual time stands still for it
-PHASE = {"gradient": COMPUTING, "server": APPLY, "measure": EVALUATE}
 
 
-class Clockwork:
-    """Roles, their events and messages. What a run is, and when it is over, is said by its subclass."""
+class Clockwork(Turns):
+    """Roles, their effects and messages. What a run is, and when it is over, is said by its subclass."""
 
-    chief: SimulatedRole
     roles: list[SimulatedRole]
-    by_name: dict[str, SimulatedRole]
     _cores: dict[int, list[int]]  # of nodes with several roles: until when each core is busy
 
     def __init__(self, plan: Plan, network: Network):
+        super().__init__()
         self.plan = plan
-        self.now = 0
-        self.stopped_by: str | None = None
-        self._network = network
-        self._heap: list[tuple[int, int, int, int, Any, Any]] = []
-        self._ready: deque[tuple[int, int, int, SimulatedRole, Any]] = deque()
-        self._script: list[tuple[float, str, dict[str, Any], int]] = []
-        self._sequence = self._turn = 0
-        self._rest = 0  # the loop comes back before this turn
+        self._network, self._free = network, network.free
         self._kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
+        self._ids = plan.role_ids
 
     # what a run does when ...
 
@@ -60,80 +46,16 @@ class Clockwork:
     def _failed(self, role: SimulatedRole, error: BaseException) -> None:
         raise NotImplementedError("a run says what it means that a role has failed")
 
-    def _stuck(self) -> None:
-        raise NotImplementedError("a run says what it means that nothing is under way")
-
     def _looked(self, role: SimulatedRole, look: Look) -> None:
         raise NotImplementedError("a run shows the chief what it asks for")
 
-    # the loop ---------------------------------------------------------------------------------------------------------
-
-    def _loop(self, until: int, one_update: bool) -> bool:
-        """One event after the other. True if it only takes a rest, and should go on."""
-        heap, ready, drive = self._heap, self._ready, self._drive
-        versions = self._versions()
-        while self.stopped_by is None:
-            if self._turn >= self._rest:
-                return True
-            if self._script and self._script[-1][3] == self._turn and nanoseconds(self._script[-1][0]) <= until:
-                at, name, arguments, _ = self._script.pop()
-                self.now = max(self.now, nanoseconds(at))
-                getattr(self, name)(**arguments)
-            elif ready and not (heap and heap[0] < ready[0]):  # type: ignore[operator]
-                self._turn += 1
-                _, _, _, role, value = ready.popleft()
-                drive(role, value)
-            elif heap:
-                if heap[0][0] > until:
-                    return False
-                time, _, _, what, role, payload = heappop(heap)
-                if role is self.chief and self._idle(time, what):
-                    self._stuck()
-                    return False
-                self.now = time
-                self._turn += what != COMMAND
-                if what == DELIVER:
-                    self._deliver(role, payload)
-                elif what == DONE:
-                    if role.token == payload:
-                        self._done(role)
-                elif what == WAKE:
-                    if role.token == payload:
-                        self._woken(role)
-                else:
-                    getattr(self, role)(**payload)
-            else:
-                self._stuck()
-                return False
-            if one_update and self._versions() > versions:
-                return False
-        return False
-
-    def _versions(self) -> int:
-        return min((self.by_name[owner].shard.version for owner in self.plan.layout.observed), default=0)
-
-    def _idle(self, time: int, what: int) -> bool:
-        """Whether only the end of the budget's seconds would move this run: then it has got stuck before."""
-        limit = self.plan.budget.seconds
-        if what != WAKE or limit is None or time < nanoseconds(limit) or self.chief.waiting is None or self._ready:
-            return False
-        return not any(e[3] == DELIVER or (e[3] != COMMAND and e[4].token == e[5]) for e in self._heap)
-
-    def _go_on(self, role: SimulatedRole, value: Any) -> None:
-        """`role` may go on with `value`, after all that was caused before."""
-        self._sequence += 1
-        self._ready.append((self.now, EARLY, self._sequence, role, value))
-
-    def _event(self, time: int, priority: int, what: int, role: Any, payload: Any) -> None:
-        self._sequence += 1
-        heappush(self._heap, (time, priority, self._sequence, what, role, payload))
+    # effects ----------------------------------------------------------------------------------------------------------
 
     def _drive(self, role: SimulatedRole, value: Any) -> None:
         """Perform what `role` asks for until it has to wait."""
-        resume = role.resume
         while True:
             try:
-                effect = resume(value)
+                effect = role.resume(value)
             except StopIteration:
                 self._returned(role)
                 return
@@ -144,13 +66,12 @@ class Clockwork:
                 return
             mark = effect[0] if effect.__class__ is tuple and effect else None
             if mark is RECV:
-                value = self._receive(role, effect)
-                if value is self:
+                if not role.inbox and effect[2] is None:
+                    role.waiting, role.wait_sender, role.since = effect[1], effect[3], self.now
                     return
+                value = self._receive(role, effect)
             elif mark is COMPUTE:
                 value = self._compute(role, effect)
-                if value is self:
-                    return
             elif mark is SLEEP:
                 if effect[1] > 0:
                     role.since = self.now
@@ -158,10 +79,10 @@ class Clockwork:
                     self._event(self.now + nanoseconds(effect[1]), EARLY, WAKE, role, role.token)
                     return
                 value = self._at_once(role)
-                if value is self:
-                    return
             else:
                 self._throw(role, foreign_effect(role.name, effect))
+                return
+            if value is self:
                 return
 
     # effects: each returns a value, or `self` if the role has to wait -------------------------------------------------
@@ -175,7 +96,9 @@ class Clockwork:
                         del inbox[i]
                     else:
                         inbox.popleft()
-                    return self._taken(role, message)
+                    if message.carries:
+                        role.counters.taken[self._ids[message.sender]] = message.step  # type: ignore[attr-defined]
+                    return message
         timeout = effect[2]
         if timeout is not None:
             if timeout <= 0:
@@ -198,40 +121,46 @@ class Clockwork:
         self._throw(role, error)
         return self
 
-    def _taken(self, role: SimulatedRole, message: Message) -> Message:
-        if message.carries:
-            role.counters.taken[self.by_name[message.sender].id] = message.step  # type: ignore[attr-defined]
-        return message
-
     def _compute(self, role: SimulatedRole, effect: tuple[Any, ...]) -> Any:
         _, fn, args, cost, unless = effect
-        work = getattr(getattr(fn, "__self__", None), "work", "gradient" if role.spec.computes else "server")
-        sampler = role.samplers[work]
-        duration = 0 if sampler is None else sampler.next()
+        part, job = role.latest
+        if getattr(fn, "__self__", self) is not part:
+            job = role.job_of(fn)
+        draw, phase, serves = job
+        duration = draw() if draw is not None else 0
         if cost != 1.0 or role.factor != 1.0:
             duration = round(duration * cost * role.factor)
         if unless is not None and any(m.__class__ is unless for m in role.inbox):
             return self._give_up(fn)
         if not duration:
-            if work != "server":
-                return self._call(role, fn, args)
-            # An update ends a turn: a run can be stepped, and others come first; but not those whom the update itself
-            # woke up.
-            self._sequence += 1
-            entry, place = self._sequence, len(self._ready)
-            value = self._call(role, fn, args)
-            if value is not self:
-                self._ready.insert(place, (self.now, EARLY, entry, role, value))
-            return self
+            return self._update(role, fn, args) if serves else self._call(role, fn, args)
         start, core = self.now, -1
         cores = self._cores.get(role.node) if self._cores else None
         if cores is not None:
             core = min(range(len(cores)), key=cores.__getitem__)
             start = max(start, cores[core])
             cores[core] = start + duration
-        role.since, role.working, role.unless = start, (fn, args, PHASE[work], core, start + duration), unless
-        role.token += 1
-        self._event(start + duration, EARLY, DONE, role, role.token)
+        end = start + duration
+        role.since, role.working, role.unless = start, (fn, args, phase, core, end), unless
+        role.token = token = role.token + 1
+        self._sequence = entry = self._sequence + 1
+        heappush(self._heap, (end, EARLY, entry, DONE, role, token))
+        return self
+
+    def _update(self, role: SimulatedRole, fn: Any, args: tuple[Any, ...]) -> Any:
+        """An update in no time. It ends a turn: a run can be stepped, and others come first; but not those whom the
+        update itself woke up.
+        """
+        ready, heap = self._ready, self._heap
+        self._sequence = entry = self._sequence + 1
+        place = len(ready)
+        value = self._call(role, fn, args)
+        if value is self:
+            return self
+        if not ready and self._turn + 1 < self._pause and not (heap and heap[0][0] == self.now):
+            self._turn += 1  # nobody else is there: the next turn is this role's, too
+            return value
+        ready.insert(place, (self.now, EARLY, entry, role, value))
         return self
 
     def _call(self, role: SimulatedRole, fn: Any, args: tuple[Any, ...]) -> Any:
@@ -273,8 +202,9 @@ class Clockwork:
     def _done(self, role: SimulatedRole) -> None:
         fn, args, phase, _, _ = role.working
         role.working = role.unless = None
-        role.counters.phases[phase] += self.now - role.since
-        role.recorder.spans.extend((phase, role.since, self.now, role.counters.computed))
+        since, now, counters = role.since, self.now, role.counters
+        counters.phases[phase] += now - since
+        role.recorder.spans += SPAN(phase, since, now, counters.computed)
         value = self._call(role, fn, args)
         if value is not self:
             self._drive(role, value)
@@ -290,27 +220,29 @@ class Clockwork:
 
     def post(self, role: SimulatedRole, target: SimulatedRole, message: Message, size: int, category: int) -> None:
         """Put `message` of `size` bytes on its way; it is the target's own already."""
-        now = self.now
-        role.counters.bytes[category] += size
-        role.counters.messages += 1
-        free = category == EVALUATION or self._network.free or role.node == target.node
+        now, counters = self.now, role.counters
+        counters.bytes[category] += size
+        counters.messages += 1
+        free = self._free or category == EVALUATION or role.node == target.node
         arrival = now if free else self._network.arrival(now, role.node, target.node, size)
         kind = self._kind_ids[message.__class__]
-        target.recorder.messages.extend((role.id, kind, category, size, now, arrival))
+        target.recorder.messages += MESSAGE(role.id, kind, category, size, now, arrival)
         if free:
             self._deliver(target, message)
         else:
             self._event(arrival, EARLY, DELIVER, target, message)
 
     def _deliver(self, role: SimulatedRole, message: Message) -> None:
-        kind = message.__class__
-        waiting = role.waiting
+        kind, waiting, now = message.__class__, role.waiting, self.now
         if waiting is not None and kind in waiting and (role.wait_sender is None or role.wait_sender == message.sender):
-            if self.now > role.since:
-                role.recorder.span(WAITING, role.since, self.now)
+            if now > role.since:
+                role.recorder.span(WAITING, role.since, now)
             role.waiting = None
             role.token += 1
-            self._go_on(role, self._taken(role, message))
+            if message.carries:
+                role.counters.taken[self._ids[message.sender]] = message.step  # type: ignore[attr-defined]
+            self._sequence = entry = self._sequence + 1
+            self._ready.append((now, EARLY, entry, role, message))
         elif kind is Look:
             self._looked(role, message)  # type: ignore[arg-type]
         else:

@@ -24,10 +24,12 @@ from ..checkpoints import check_folder, fingerprint, write_state
 from ..drive import deadlock_text, failure_report, render_failure
 from ..laws import Deterministic
 from ..parts import Plan, batch_maker, build_parts, check_factor, find_role, local_data, split
-from .clockwork import COMMAND, DELIVER, EARLY, Clockwork
+from .clockwork import Clockwork
 from .ctrl_c import CtrlC
+from .garbage import seldom_collected
 from .network import Network
 from .roles import SimulatedContext, SimulatedRole
+from .turns import COMMAND, DELIVER, EARLY
 
 __all__ = ["SimulatedRun"]
 
@@ -55,7 +57,8 @@ class SimulatedRun(Clockwork):
         self.error: LabkitError | None = None
         self._threads = ThreadpoolController()
         self.commands: list[tuple[float, str, dict[str, Any], int]] = []
-        self._make_roles()
+        with seldom_collected():
+            self._make_roles()
         self._flush_every = max(FLUSH, 50 * len(self.roles))  # a flush asks every role
         self._flush_at = self._flush_every
         self._script = [command for command in reversed(list(commands)) if len(command) == 4]
@@ -125,7 +128,7 @@ class SimulatedRun(Clockwork):
             self._begin()
         deadline = None if timeout is None else time.monotonic() + timeout
         # linear algebra on one thread, as on a cluster: the same bytes everywhere
-        with self._threads.limit(limits=1), CtrlC(self._take_a_rest) as ctrl_c:
+        with self._threads.limit(limits=1), seldom_collected(), CtrlC(self._take_a_rest) as ctrl_c:
             going = True
             while going:
                 if deadline is not None and time.monotonic() >= deadline:
@@ -141,9 +144,6 @@ class SimulatedRun(Clockwork):
                     self._flush_at = self._turn + self._flush_every
                     self.flush()
         return True
-
-    def _take_a_rest(self) -> None:
-        self._rest = 0
 
     @property
     def seconds(self) -> float:
@@ -253,6 +253,7 @@ class SimulatedRun(Clockwork):
         if self.stopped_by is not None:
             return
         self.stopped_by = stopped_by
+        self._take_a_rest()
         self.flush()
         if stopped_by == "diverged":
             rate = getattr(self.roles[0].strategy, "learning_rate", None)
