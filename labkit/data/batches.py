@@ -37,9 +37,9 @@ class Batch(NamedTuple):
 class Batches:
     """An endless iterator over mini-batches of one worker's samples, each of exactly `batch_size`.
 
-    x: (n, d), y: (n,) or (n, k), not copied unless they are unaligned or not contiguous. rng: the worker's own stream; it is used once an epoch, and for nothing
-    else, so the batches follow from it alone. `batch_size` may exceed n: such a batch holds whole epochs. Raises
-    `BadInput` for a batch size below 1 and for no or unequal samples.
+    x: (n, d), y: (n,) or (n, k), not copied unless they are unaligned or not contiguous. rng: the worker's own stream;
+    it is used once an epoch, and for nothing else, so the batches follow from it alone. `batch_size` may exceed n: such
+    a batch holds whole epochs. Raises `BadInput` for a batch size below 1 and for no or unequal samples.
     """
 
     def __init__(self, x: np.ndarray, y: np.ndarray, batch_size: int, rng: np.random.Generator) -> None:

@@ -22,6 +22,7 @@ import pytest
 
 from labkit.engines.dask.frames import HEADER, MAGIC, Codec
 from labkit.engines.dask.incoming import Hello
+from labkit.engines.dask.shared import available
 from labkit.engines.dask.wire import Wire
 from labkit.errors import BadInput, RoleError
 from labkit.roles.messages import Ack, Message, Pull, Push, Weights
@@ -30,18 +31,29 @@ SECRET = b"the secret of this run"
 KINDS = (Push, Pull, Weights, Ack)
 PATIENCE = 20.0  # seconds; only a broken test waits that long
 
+socket_only = pytest.mark.parametrize("share", [False])  # tests of what happens before, or without, shared memory
+
 
 @dataclass(frozen=True)
 class Foo(Message):
     pass
 
 
+@pytest.fixture(params=[True, False], ids=["memory", "socket"])
+def share(request: pytest.FixtureRequest) -> bool:
+    """Whether frames travel through shared memory, once a link is open."""
+    if request.param and not available():
+        pytest.skip("processes of this machine cannot share memory: see labkit.engines.dask.shared.available")
+    return bool(request.param)
+
+
 @pytest.fixture
-def make() -> Iterator[Callable[..., Wire]]:
+def make(share: bool) -> Iterator[Callable[..., Wire]]:
     with contextlib.ExitStack() as stack:
 
         def make(name: str, incarnation: int = 0, **options: Any) -> Wire:
-            wire = Wire(name, incarnation, Codec(KINDS), options.pop("secret", SECRET), **options)
+            options = {"share": share, "secret": SECRET} | options
+            wire = Wire(name, incarnation, Codec(KINDS), options.pop("secret"), **options)
             stack.callback(wire.close)
             return wire
 
@@ -52,6 +64,7 @@ def make() -> Iterator[Callable[..., Wire]]:
 def pair(make: Callable[..., Wire]) -> tuple[Wire, Wire]:
     one, two = make("one"), make("two")
     introduce(one, two)
+    connect(one, two)
     return one, two
 
 
@@ -60,6 +73,15 @@ def introduce(*wires: Wire) -> None:
         for there in wires:
             if here is not there:
                 here.know(there.name, *there.address, there.incarnation)
+
+
+def connect(*wires: Wire) -> None:
+    """Open all links. Nothing is sent, but from now on every frame goes through the memory, where it is shared."""
+    pairs = [(here, there.name) for here in wires for there in wires if here is not there]
+    links = [here._out.by_name.get(name) or here._dial(name) for here, name in pairs]
+    hellos = len(wires) - 1
+    run(wires, lambda: all(len(wire._incoming) - len(wire._strangers) >= hellos for wire in wires))
+    assert all(link is not None and (link.stream is None or link.stream.taken()) for link in links)
 
 
 def run(wires: tuple[Wire, ...], done: Callable[[], Any]) -> None:
@@ -93,9 +115,10 @@ def is_closed(sock: socket.socket) -> bool:
     return True
 
 
-def test_a_message_arrives_with_what_its_frame_says(make: Callable[..., Wire]) -> None:
+def test_a_message_arrives_with_what_its_frame_says(make: Callable[..., Wire], share: bool) -> None:
     one, two = make("one", 4, clock=lambda: 17), make("two", clock=lambda: 42)
     introduce(one, two)
+    connect(one, two)
     array = np.arange(10, dtype="f4")
     assert one.send("two", Push(array, 3, 2, 1), category=5, computed=99) == 40
     assert one.send("two", Pull()) == 0
@@ -109,6 +132,7 @@ def test_a_message_arrives_with_what_its_frame_says(make: Callable[..., Wire]) -
     assert two.inbox[1].nbytes == 0
     assert one.sent == {"two": 2}
     assert two.received == {"one": 2}
+    assert one._out.by_name["two"].shares is two._incoming[next(iter(two._incoming))].shares is share
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 400, 500, 40_000, 1_000_003, 20_000_000])
@@ -191,6 +215,7 @@ def test_two_roles_that_send_64_mb_at_once_do_not_deadlock(pair: tuple[Wire, Wir
 def test_a_slow_reader_stops_nobody(make: Callable[..., Wire]) -> None:
     fast, slow, other = wires = make("fast"), make("slow"), make("other")
     introduce(*wires)
+    connect(*wires)
     for step in range(8):
         fast.send("slow", Push(np.zeros(1_000_000), step, 0, 0))  # slow reads nothing
     fast.send("other", Ack(7))
@@ -211,6 +236,7 @@ def test_poll_does_where_there_is_no_epoll(make: Callable[..., Wire], monkeypatc
     assert two.drain({"one"}, PATIENCE) == set()
 
 
+@socket_only
 def test_wake_ends_a_poll_from_another_thread(pair: tuple[Wire, Wire]) -> None:
     one, _ = pair
     threading.Thread(target=one.wake).start()
@@ -249,6 +275,7 @@ GARBAGE = [
 ]
 
 
+@socket_only
 @pytest.mark.parametrize(("data", "why"), GARBAGE)
 def test_garbage_is_refused_and_changes_nothing(pair: tuple[Wire, Wire], data: bytes, why: str) -> None:
     one, two = pair
@@ -262,6 +289,7 @@ def test_garbage_is_refused_and_changes_nothing(pair: tuple[Wire, Wire], data: b
     assert not one.lost
 
 
+@socket_only
 def test_strangers_are_refused(pair: tuple[Wire, Wire], monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = pair
     reasons = [
@@ -290,6 +318,7 @@ def test_strangers_are_refused(pair: tuple[Wire, Wire], monkeypatch: pytest.Monk
     assert not one.lost
 
 
+@socket_only
 @pytest.mark.parametrize(
     ("frame", "why"),
     [
@@ -312,6 +341,7 @@ def test_a_bad_frame_ends_its_connection_only(pair: tuple[Wire, Wire], frame: by
     run(pair, lambda: one.inbox)
 
 
+@socket_only
 def test_a_truncated_frame_is_a_loss_and_no_message(pair: tuple[Wire, Wire]) -> None:
     one, _ = pair
     dial(one, hello(one, "dying") + HEADER.pack(MAGIC, 0, 0, 0, 64, 0, 1, 0, 0, 4000) + bytes(1000)).close()
@@ -355,6 +385,7 @@ def test_a_restarted_role_is_answered_before_the_news_of_it(make: Callable[..., 
 def test_a_vanished_peer_is_counted_and_no_exception(make: Callable[..., Wire]) -> None:
     one, two = make("one"), make("two")
     introduce(one, two)
+    connect(one, two)
     one.send("two", Pull())
     run((one, two), lambda: two.inbox)
     for _ in range(4):
@@ -376,6 +407,7 @@ def test_a_vanished_peer_is_counted_and_no_exception(make: Callable[..., Wire]) 
 def test_the_end_in_order_counts_what_was_under_way(make: Callable[..., Wire]) -> None:
     server, *workers = wires = make("server"), make("worker-0"), make("worker-1")
     introduce(*wires)
+    connect(*wires)
     for worker in workers:
         for step in range(50):
             worker.send("server", Push(np.zeros(5000), step, 0, 0))
@@ -404,6 +436,7 @@ def test_an_end_without_goodbye_is_a_loss(pair: tuple[Wire, Wire]) -> None:
 def test_ends_that_do_not_come_are_named(make: Callable[..., Wire]) -> None:
     one, two, three = wires = make("one"), make("two"), make("three")
     introduce(*wires)
+    connect(*wires)
     for wire in (two, three):
         wire.send("one", Pull())
     run(wires, lambda: len(one.inbox) == 2)
@@ -416,7 +449,7 @@ def test_ends_that_do_not_come_are_named(make: Callable[..., Wire]) -> None:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
-def test_no_descriptor_leaks(pair: tuple[Wire, Wire]) -> None:
+def test_no_descriptor_leaks(pair: tuple[Wire, Wire], share: bool) -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
@@ -429,17 +462,17 @@ def test_no_descriptor_leaks(pair: tuple[Wire, Wire]) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
         sock.close()
         one.poll(0.0)
-    run(pair, lambda: not one._incoming)
+    run(pair, lambda: len(one._incoming) == 1)
     assert len(one.refused) <= 1000
     for incarnation in range(1, 60):
-        peer = Wire("peer", incarnation, Codec(KINDS), SECRET)
+        peer = Wire("peer", incarnation, Codec(KINDS), SECRET, share=share)
         introduce(one, peer)
         one.send("peer", Pull())
         peer.send("one", Pull())
         run((one, peer), lambda peer=peer: peer.inbox and one.inbox)
         one.inbox.clear()
         peer.close()
-    run(pair, lambda: not one._incoming and not one._out.by_fd)
+    run(pair, lambda: len(one._incoming) == len(one._out.by_fd) == 1)
     assert descriptors() < before + 30  # a leak would be of hundreds; others in this process open and close some
 
 
@@ -475,7 +508,9 @@ def test_tls_carries_everything(make: Callable[..., Wire], tls: dict[str, ssl.SS
     run((one, two), lambda: len(one.inbox) == len(two.inbox) == 3)
     for wire in (one, two):
         np.testing.assert_array_equal(values(wire)[1].values, array)
-    assert isinstance(next(iter(one._incoming.values())).sock, ssl.SSLSocket)
+    end = next(iter(one._incoming.values()))
+    assert isinstance(end.sock, ssl.SSLSocket)
+    assert end.stream is two._out.by_name["one"].stream is None  # memory would not be encrypted
     thread = threading.Thread(target=one.finish_sending, args=(PATIENCE,))
     thread.start()
     assert two.drain({"one"}, PATIENCE) == set()
@@ -483,6 +518,7 @@ def test_tls_carries_everything(make: Callable[..., Wire], tls: dict[str, ssl.SS
     assert two.left == {"one"}
 
 
+@socket_only
 def test_plain_and_tls_do_not_talk(make: Callable[..., Wire], tls: dict[str, ssl.SSLContext]) -> None:
     plain, safe = make("plain"), make("safe", **tls)
     introduce(plain, safe)

@@ -87,16 +87,17 @@ class _Plan:
 class Prepared:
     """A frame of numbers and one array whose dtype and shape have been seen before: all but the array in one struct.
 
-    `head`: bytes before the payload. `payload`: bytes. `values(...)` are what `struct` packs.
+    `size`: bytes of meta and payload together. `payload`: bytes of that. `described`: the last that `struct` packs.
     """
 
-    __slots__ = ("described", "head", "index", "meta", "payload", "struct")
+    __slots__ = ("described", "index", "meta", "payload", "size", "struct")
 
     def __init__(self, plan: _Plan, described: bytes, payload: int) -> None:
         size = plan.struct.size + len(described)
         self.meta = size + -size % ALIGN
         self.struct = struct.Struct(HEADER.format + plan.layout + f"{len(described) + self.meta - size}s")
-        self.index, self.described, self.payload, self.head = plan.index, described, payload, self.struct.size
+        self.index, self.described, self.payload = plan.index, described, payload
+        self.size = self.meta + payload
 
 
 class Codec:
@@ -149,7 +150,10 @@ class Codec:
         if plan is None or not plan.array:
             return None
         own = message.__dict__
-        values, array = plan.all_numbers(own), own[plan.array]
+        try:
+            values, array = plan.all_numbers(own), own[plan.array]
+        except KeyError:  # a field that the class has, and not the message
+            return None
         if tuple(map(type, values)) != plan.types or array.__class__ is not np.ndarray or array.ndim != 1:
             return None
         key = (array.dtype, array.shape)

@@ -21,13 +21,13 @@ from ...roles.messages import Message
 from .frames import GOODBYE, HEADER, FrameError, read_header
 from .shared import Offer, Reader
 
-__all__ = ["AGAIN", "BELL", "MAX_HELLO", "NOT_TAKEN", "TAKEN", "Delivered", "Hello", "Incoming"]
+__all__ = ["AGAIN", "BELL", "MAX_HELLO", "NOT_TAKEN", "Delivered", "Hello", "Incoming"]
 
 AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # not now
 MAX_HELLO = 512  # bytes, and the read-ahead
 _HELLO = struct.Struct("<4sHHHHHHHHIII")
 _HELLO_MAGIC = b"LKH2"
-TAKEN, NOT_TAKEN, BELL = b"S", b"N", b"!"  # all that is ever said against the direction of the frames
+NOT_TAKEN, BELL = b"N", b"!"  # all that is ever said against the direction of the frames
 
 
 @dataclass(slots=True)
@@ -148,15 +148,13 @@ class Incoming:
         return bool(count == room)
 
     def accept(self, offer: Offer | None) -> None:
-        """Take up the offer to share memory, if there is one and it holds, and tell the peer."""
-        if offer is None:
+        """Take up the offer to share memory, if there is one and it holds; if not, tell the peer."""
+        if offer is None or not self.plain:  # what is to be encrypted stays on the socket
             return
         try:
             self.stream = Reader(offer)
         except OSError:  # another host, or another container: the socket carries the frames
             self._say(NOT_TAKEN)
-        else:
-            self._say(TAKEN)
 
     def hush(self) -> None:
         """Nothing comes through the socket any more but bells, and the end: `EOFError`."""
@@ -170,7 +168,7 @@ class Incoming:
             self._say(BELL)
 
     def _say(self, what: bytes) -> None:
-        with contextlib.suppress(OSError):  # a peer that is gone is noticed where it is read; a full socket rings anyway
+        with contextlib.suppress(OSError):  # who is gone is noticed where it is read; a full socket rings anyway
             self.sock.send(what)
 
     def close(self) -> None:
@@ -217,11 +215,15 @@ class Incoming:
         there = self.stream.peek()
         if len(there) < HEADER.size:
             return False
-        header = read_header(there, 0, max_frame)
-        end = HEADER.size + header[4] + header[9]
-        if len(there) < end:
-            return False
-        self._announce(header, pool)[:] = there[HEADER.size : end]
+        try:
+            header = read_header(there, 0, max_frame)
+            end = HEADER.size + header[4] + header[9]
+            if len(there) < end:
+                return False
+            self._announce(header, pool)[:] = there[HEADER.size : end]
+        except FrameError:
+            there.release()  # the error's traceback would hold it, and memory that somebody holds cannot be closed
+            raise
         self._filled = self._size
         self.stream.advance(end)
         return True

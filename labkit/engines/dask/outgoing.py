@@ -22,7 +22,7 @@ import numpy as np
 
 from ...nn.pool import BufferPool
 from .frames import ALIGN, MAGIC, Prepared
-from .incoming import AGAIN, BELL, MAX_HELLO, TAKEN
+from .incoming import AGAIN, BELL, MAX_HELLO, NOT_TAKEN
 from .poller import READ, WRITE, Poller
 from .shared import Offer, Writer, available
 
@@ -65,14 +65,14 @@ class Outgoing:
         self.ending = False  # the goodbye is said
         self.pipe: Any = sock  # what frames are written to: the socket, later the stream, if the peer takes it up
         self.stream = stream
-        self.taken = self.shares = False  # the peer has taken it up; frames go there
+        self.shares = False  # frames go to the stream
         self._watched = READ
         poller.register(sock.fileno(), READ)
 
     def put(self, pieces: list[Any], frames: int, pool: BufferPool) -> None:
         """Hand the pieces (bytes, flat uint8 arrays) to the kernel; copy what it does not take."""
-        if self.taken and frames and not self.outbox and not self.shares:
-            self._turn()
+        if not self.shares and self.stream is not None and frames and not self.outbox:
+            self._turn(self.stream)
         taken, total = 0, sum(map(len, pieces))
         if self.plain and not self.outbox and len(pieces) <= _PIECES:
             try:
@@ -97,9 +97,7 @@ class Outgoing:
         self.outbox.append((rest, frames))
         self.push()
 
-    def put_prepared(
-        self, frame: Prepared, numbers: tuple[Any, ...], payload: Any, said: tuple[int, int, int]
-    ) -> bool:
+    def put_prepared(self, frame: Prepared, numbers: tuple[Any, ...], payload: Any, said: tuple[int, int, int]) -> bool:
         """A frame straight into the shared memory; False if it does not fit in one piece. `said`: category, time,
         gradients computed."""
         category, now, computed = said
@@ -135,32 +133,38 @@ class Outgoing:
             self.sock.shutdown(socket.SHUT_WR)
 
     def listen(self) -> None:
-        """Hear whether the peer takes the offer, and its bells; an end is an end."""
+        """Hear that the peer cannot take the offer up, and its bells; an end is an end."""
         with contextlib.suppress(*AGAIN):
             heard = self.sock.recv(MAX_HELLO)
             if not heard:
                 raise ConnectionError("closed by the peer")
-            if self.stream is not None and not self.shares:
-                self.stream.settled()
-                self.taken = TAKEN in heard
+            if NOT_TAKEN in heard and not self.shares:
+                self._forget_stream()
 
-    def _turn(self) -> None:
-        """All before is with the kernel; from the next frame on all goes through the shared memory. Rings once."""
-        assert self.stream is not None
-        self.stream.begin(self.sequence)
-        self.pipe, self.shares = self.stream, True
-        self.ring()
+    def _turn(self, stream: Writer) -> None:
+        """Has the peer taken the offer up, all goes through the shared memory from the frame that is due; what was before
+        is with the kernel. The peer turns at the bell: no bell, no turn."""
+        if not stream.taken():
+            return
+        stream.begin(self.sequence)
+        try:
+            self.sock.send(BELL)
+        except OSError:  # the socket is full, or dead: the next to use it sees which
+            stream.begin(0)
+        else:
+            stream.settled()
+            self.pipe, self.shares = stream, True
 
     def ring(self) -> None:
-        """Wake a peer that sleeps on the socket, or tell it to turn to the shared memory."""
-        with contextlib.suppress(BlockingIOError):  # a full socket wakes it as well
+        """Wake a peer that sleeps on the socket. A full socket wakes it as well; one that is gone is noticed in `listen`."""
+        with contextlib.suppress(OSError):
             self.sock.send(BELL)
 
     def _pour(self) -> None:
         """What waits goes into the shared memory, as far as there is room; `BlockingIOError` if there is none."""
         assert self.stream is not None
         with contextlib.suppress(BlockingIOError):
-            self._took(self.stream.sendmsg([data for data, _ in self.outbox]))
+            self._took(self.stream.sendmsg([data for data, _ in islice(self.outbox, _PIECES)]))
         if self.stream.sleeper():
             self.ring()
         if self.outbox and self.stream.starve():
@@ -169,8 +173,10 @@ class Outgoing:
     def close(self) -> None:
         """Close the socket; what is in the shared memory can still be read."""
         self.sock.close()
+        self._forget_stream()
+
+    def _forget_stream(self) -> None:
         if self.stream is not None:
-            self.stream.settled()
             self.stream.close()
             self.stream = None
 
@@ -232,7 +238,7 @@ class Outbound:
         stream = self._stream(host)
         link = Outgoing(to, sock, self.poller, self.context, stream)
         self.by_name[to] = self.by_fd[sock.fileno()] = link
-        self.put(link, [self.hello(to, stream and stream.offer)], 0)
+        self.put(link, [self.hello(to, stream.offer if stream else None)], 0)
         return self.by_name.get(to)
 
     def _stream(self, host: str) -> Writer | None:

@@ -5,8 +5,13 @@ know on what they travel. Two counters rule it, bytes ever written and bytes eve
 The memory has no name anywhere: the sender makes it, the receiver opens it through the sender's process, and it is gone
 with the last of the two, however they end. Its size is sealed, so that nobody can pull it away from under the other.
 
-The first frames of a connection go through the socket. The word `from` says which frame is the first in the memory: the
-reader turns to it when it has read all frames before.
+The first frames of a connection go through the socket, until the receiver has taken the offer up: it says so in the
+memory, because a word on the socket that the sender has not read when it closes would make the kernel throw away what
+it has not handed over yet. The word `from` says which frame is the first in the memory: the reader turns to it when it
+has read all frames before.
+
+Nothing that the other side has stored is believed: it may be garbage, it may change at any moment. Counters that cannot
+be right end the connection; nothing outside the memory is touched on their word, and nothing waits for it.
 
 A side that goes to sleep says so in the memory, looks once more, and then sleeps on the socket; whoever then has news
 rings there, one byte. Both store first and look afterwards, with a full barrier between (any operation on a lock is
@@ -16,30 +21,35 @@ the frames.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import mmap
 import os
 import platform
 import secrets
+import struct
 import sys
 import threading
-from struct import Struct
 from typing import Any, NamedTuple
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["SIZE", "Offer", "Reader", "Writer", "available"]
 
 SIZE = 16 << 20  # bytes of one stream; only what messages have filled takes memory
 _DATA = 4096  # bytes before the data: one word a cache line
-_WRITTEN, _ORIGIN, _READ, _ASLEEP, _STARVED, _FROM = range(0, 48, 8)  # words of 8 bytes, 64 bytes apart
+_WRITTEN, _ORIGIN, _READ, _ASLEEP, _STARVED, _FROM, _TAKEN = range(0, 56, 8)  # words of 8 bytes, 64 bytes apart
 _PIECE = 128 << 10  # bytes of a large message after which the reader is told, so that both sides copy at once
 
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+_WRONG = "the shared memory's counters cannot be right"
 
 
 def available() -> bool:
     """Whether processes of this machine can share memory in the way described above."""
-    return sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64") and hasattr(fcntl, "F_ADD_SEALS")
+    in_order = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
+    return in_order and hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
 
 
 class Offer(NamedTuple):
@@ -73,7 +83,7 @@ class _Stream:
 
 
 class Writer(_Stream):
-    """The sender's end. `offer` can be taken up until `settled` is called."""
+    """The sender's end. `offer` can be taken up until `settled` or `close` is called."""
 
     def __init__(self) -> None:
         token = secrets.token_hex(8)
@@ -82,26 +92,40 @@ class Writer(_Stream):
             os.ftruncate(self._fd, _DATA + SIZE)
             fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _SEALS)
             super().__init__(self._fd)
-        except OSError:
+        except BaseException:
             os.close(self._fd)
             raise
         self.offer = Offer(os.getpid(), self._fd, token)
         self._written = self._origin = 0
 
+    def taken(self) -> bool:
+        """Whether the reader has taken up the offer."""
+        return bool(self._words[_TAKEN])
+
     def settled(self) -> None:
-        """The offer was taken up, or never will be: the descriptor is not needed any more."""
+        """The offer was taken up: the descriptor is not needed any more."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
+    def close(self) -> None:
+        """Give the memory back. A reader that has taken it up can still read what is there."""
+        self.settled()
+        super().close()
+
     def begin(self, sequence: int) -> None:
-        """Frame number `sequence` and all that follow come through here."""
+        """Frame number `sequence` (from 1) and all that follow come through here; 0: none does."""
         self._words[_FROM] = sequence
 
     def sendmsg(self, pieces: list[Any]) -> int:
-        """Copy bytes-like pieces in, as far as there is room. How many bytes were taken; `BlockingIOError` if none."""
+        """Copy bytes-like pieces in, as far as there is room. How many bytes were taken.
+
+        `BlockingIOError` if none, `ConnectionError` if the counters cannot be right.
+        """
         words, data, written = self._words, self._data, self._written
         read = words[_READ]
+        if not 0 <= written - read <= SIZE:
+            raise ConnectionError(_WRONG)
         if written == read and written != self._origin:  # all is read: begin at the beginning, where the cache is warm
             words[_ORIGIN] = self._origin = written
         room = SIZE - (written - read)
@@ -124,8 +148,8 @@ class Writer(_Stream):
         words[_WRITTEN] = self._written = written
         return written - begun
 
-    def put(self, packer: Struct, values: tuple[Any, ...], payload: Any, size: int) -> bool:
-        """`values` packed, then `payload` (`size` bytes), if both fit in one piece; else False, and nothing is done."""
+    def put(self, packer: struct.Struct, values: tuple[Any, ...], payload: Any, size: int) -> bool:
+        """`values` packed, then `payload` (`size` bytes), if both fit in one piece; else False, and nothing is said."""
         words, written = self._words, self._written
         read = words[_READ]
         if written == read and written != self._origin:
@@ -135,7 +159,10 @@ class Writer(_Stream):
         start, total = at + head, head + size
         if size > _PIECE or at + total > SIZE or written + total - read > SIZE:
             return False
-        packer.pack_into(self._data, at, *values)
+        try:
+            packer.pack_into(self._data, at, *values)
+        except struct.error:  # a number too large; whoever packs it field by field says which
+            return False
         self._data[start : start + size] = payload
         words[_WRITTEN] = self._written = written + total
         return True
@@ -172,7 +199,7 @@ class Reader(_Stream):
     def __init__(self, offer: Offer) -> None:
         path = f"/proc/{offer.pid}/fd/{offer.fd}"
         name = os.readlink(path)  # looked at before it is opened: it may be anything of anybody's
-        if not name.startswith(f"/memfd:labkit-{offer.token}"):
+        if name != f"/memfd:labkit-{offer.token} (deleted)":  # whole: who guesses a part would get into others' memory
             raise FileNotFoundError(f"{path} is {name}")
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -181,7 +208,8 @@ class Reader(_Stream):
             super().__init__(fd)
         finally:
             os.close(fd)
-        self._read = 0
+        self.count = 0  # bytes ever read
+        self._words[_TAKEN] = 1
 
     def begins(self, sequence: int) -> bool:
         """Whether frame number `sequence` comes through here."""
@@ -189,7 +217,7 @@ class Reader(_Stream):
 
     def ready(self) -> bool:
         """Whether there is something to read."""
-        return bool(self._words[_WRITTEN] != self._read)
+        return bool(self._words[_WRITTEN] != self.count)
 
     def recvmsg_into(self, buffers: list[memoryview]) -> tuple[int]:
         """Fill `buffers` one after the other as far as bytes are there; how many, in a tuple as a socket does.
@@ -197,10 +225,10 @@ class Reader(_Stream):
         `BlockingIOError` if there are none, `ConnectionError` if the counters cannot be right.
         """
         words, data = self._words, self._data
-        have = words[_WRITTEN] - self._read
+        have = words[_WRITTEN] - self.count
         if not 0 < have <= SIZE:
-            raise ConnectionError("the shared memory's counters cannot be right") if have else BlockingIOError
-        at, left = (self._read - words[_ORIGIN]) % SIZE, have
+            raise ConnectionError(_WRONG) if have else BlockingIOError
+        at, left = (self.count - words[_ORIGIN]) % SIZE, have
         for buffer in buffers:
             size = min(left, len(buffer))
             first = SIZE - at
@@ -213,21 +241,21 @@ class Reader(_Stream):
             left -= size
             if not left:
                 break
-        words[_READ] = self._read = self._read + have - left
+        words[_READ] = self.count = self.count + have - left
         return (have - left,)
 
     def peek(self) -> memoryview:
         """What can be read, without going around the end. `ConnectionError` as in `recvmsg_into`."""
         words = self._words
-        have = words[_WRITTEN] - self._read
+        have = words[_WRITTEN] - self.count
         if not 0 <= have <= SIZE:
-            raise ConnectionError("the shared memory's counters cannot be right")
-        at = (self._read - words[_ORIGIN]) % SIZE
+            raise ConnectionError(_WRONG)
+        at = (self.count - words[_ORIGIN]) % SIZE
         return self._data[at : at + have]
 
     def advance(self, count: int) -> None:
         """`count` bytes of what `peek` gave have been read."""
-        self._words[_READ] = self._read = self._read + count
+        self._words[_READ] = self.count = self.count + count
 
     def sleep(self) -> bool:
         """Ask to be rung for when there is something to read. False if there is already."""
@@ -246,4 +274,3 @@ class Reader(_Stream):
             self._words[_STARVED] = 0
             return True
         return False
-

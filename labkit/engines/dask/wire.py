@@ -28,7 +28,7 @@ from .frames import GOODBYE, HEADER, MAGIC, MAX_FRAME, Codec, FrameError
 from .incoming import AGAIN, Delivered, Hello, Incoming
 from .outgoing import BUFFER, PATIENCE, Outbound, Outgoing, lay_out
 from .poller import READ, Poller
-from .shared import Offer
+from .shared import SIZE, Offer, Reader
 
 __all__ = ["Delivered", "Wire"]
 
@@ -117,7 +117,11 @@ class Wire:
         link = self._out.by_name.get(to)
         if link is not None and link.shares and not link.outbox:
             prepared = self.codec.prepare(message)
-            if prepared is not None and link.put_prepared(*prepared, (category, self.clock(), computed)):
+            if (
+                prepared is not None
+                and prepared[0].size <= self.max_frame
+                and link.put_prepared(*prepared, (category, self.clock(), computed))
+            ):
                 self.sent[to] += 1
                 return prepared[0].payload
         return self._send_pieces(to, message, category, computed)
@@ -234,7 +238,9 @@ class Wire:
         try:
             end.hush()
         except (EOFError, OSError):
-            while end.stream is not None and end.stream.ready():
+            assert end.stream is not None
+            until = end.stream.count + SIZE  # the memory holds no more; who still writes is mad, and is not waited for
+            while end.stream is not None and end.stream.ready() and end.stream.count < until:
                 self._read(end)
             if end.stream is not None:
                 self._end(end)
@@ -255,22 +261,22 @@ class Wire:
                     break
             else:
                 self._again.append(end)
-            if end.shares:
-                self._feed(end)
         except AGAIN:
             pass
         except FrameError as error:
             self._refuse(end, str(error))
         except (EOFError, OSError) as error:
-            if end.name:
+            if end.name and not end.shares:
                 self._end(end)
-            else:
+            else:  # memory does not fail by itself
                 self._refuse(end, str(error) or "closed before its hello")
+        if end.shares and end.stream is not None:
+            self._feed(end, end.stream)
 
-    def _feed(self, end: Incoming) -> None:
+    def _feed(self, end: Incoming, stream: Reader) -> None:
         if end not in self._sharing:
             self._sharing = (*self._sharing, end)
-            self._poller.streams.append(end.stream)
+            self._poller.streams.append(stream)
         end.feed()
 
     def _greet(self, end: Incoming) -> bool:
