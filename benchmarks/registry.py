@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from . import recording, round_trip, simulator, startup, throughput
+from . import accuracy, recording, round_trip, simulator, startup, throughput, watching
 from .rows import Benchmark
 
 __all__ = ["BENCHMARKS"]
 
 BENCHMARKS: tuple[Benchmark, ...] = tuple(
-    module.BENCHMARK for module in (throughput, recording, simulator, startup, round_trip)
+    module.BENCHMARK for module in (throughput, accuracy, recording, watching, simulator, startup, round_trip)
 )

@@ -1,39 +1,78 @@
-"""A push and the pull that answers it, between two processes: labkit's wire against a bare socket.
+"""A push and the pull that answers it, between two processes: labkit's wire, two floors, and what others offer.
 
-The bare socket is what the kernel allows: no header, no names, no fresh array, the same buffer every time. One
-repetition is the median of many round trips; the same two processes serve all repetitions.
+The bare socket is what the kernel allows: no header, no names, no fresh array, the same buffer every time; shared
+memory with a socket's byte as the bell is what the memory allows. One repetition is the median of many round trips; all
+pairs stay up, idle, while one of them is measured. A peer that is not installed, or does not start here, is named.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from statistics import median
 
 from . import wire_pair
-from .peers import raw_socket
+from .peers import dask_actor_trip, gloo_trip, raw_socket, ray_actor, shared_memory, torch_rpc_trip
 from .peers.pairs import Trip
-from .rows import Benchmark, Row, Settings, Side, Values, alternate
+from .rows import Benchmark, Pair, Row, Settings, Side, Unmeasured, Values, alternate
 
 __all__ = ["BENCHMARK"]
 
 SIZES = (("40 KB", 40_000, 400), ("1 MB", 1_000_000, 100), ("10 MB", 10_000_000, 20))  # name, bytes, round trips
 WARM_UP = 3  # round trips that are not counted
+LABKIT, SOCKET = "labkit's wire", "raw TCP socket"
+
+PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[Trip]], tuple[str, ...]]] = {  # how to open it, its needs
+    "shared memory": (shared_memory.open_pair, ()),
+    "PyTorch gloo": (gloo_trip.open_pair, ("torch",)),
+    "PyTorch RPC": (torch_rpc_trip.open_pair, ("torch",)),
+    "Dask actor": (dask_actor_trip.open_pair, ()),
+    "Ray actor": (ray_actor.open_pair, ("ray",)),
+}
 
 
 def run(settings: Settings) -> list[Row]:
-    """All sizes in every repetition, the two sides in turns."""
-    with wire_pair.open_pair() as wire, raw_socket.open_pair() as bare:
-        pairs = {"labkit's wire": wire, "raw TCP socket": bare}
-        sides = [Side(name, functools.partial(_measure, trip, settings)) for name, trip in pairs.items()]
-        return alternate(settings, "round trip", sides, against="raw TCP socket")
+    """All sizes in every repetition, the sides in turns; ratios to the socket, and of labkit to every peer."""
+    with wire_pair.open_pair() as wire, raw_socket.open_pair() as bare, contextlib.ExitStack() as stack:
+        sides = [Side(name, _round_trips(trip, settings)) for name, trip in ((LABKIT, wire), (SOCKET, bare))]
+        for name, (open_pair, needs) in PEERS.items():
+            settings.say(f"starting {name}")
+            side = Side(name, dict, needs)
+            sides.append(side if side.missing else Side(name, _start(stack, open_pair, settings)))
+        pairs = [Pair(size, (LABKIT, size), (peer, size), "us") for size, _, _ in SIZES for peer in PEERS]
+        return alternate(settings, "round trip", sides, against=SOCKET, pairs=pairs)
 
 
-def _measure(trip: Trip, settings: Settings) -> Values:
-    values = {}
-    for name, nbytes, count in SIZES:
-        seconds = trip(nbytes, WARM_UP + int(settings.choose(count, 5)))[WARM_UP:]
-        values[name, "us"] = 1e6 * median(seconds)
-    return values
+def _start(
+    stack: contextlib.ExitStack, open_pair: Callable[[], AbstractContextManager[Trip]], settings: Settings
+) -> Callable[[], Values]:
+    """The pair's measurement; one that says why, if it does not start here."""
+    try:
+        return _round_trips(stack.enter_context(open_pair()), settings)
+    except Exception as error:
+        why = f"did not start: {' '.join(str(error).split())[-200:]}"
+
+    def unmeasured() -> Values:
+        raise Unmeasured(why)
+
+    return unmeasured
 
 
-BENCHMARK = Benchmark("round-trip", "push-pull between two processes", run)
+def _round_trips(trip: Trip, settings: Settings) -> Callable[[], Values]:
+    def measure() -> Values:
+        values = {}
+        for name, nbytes, count in SIZES:
+            seconds = trip(nbytes, WARM_UP + int(settings.choose(count, 5)))[WARM_UP:]
+            values[name, "us"] = 1e6 * median(seconds)
+        return values
+
+    return measure
+
+
+BENCHMARK = Benchmark(
+    "round-trip",
+    "push-pull between two processes",
+    run,
+    "Times: a ratio below 1 means that the first side is faster. A Dask actor is called from a task on another worker.",
+)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-__all__ = ["Benchmark", "Row", "Settings", "Side", "Values", "alternate"]
+__all__ = ["Benchmark", "Pair", "Row", "Settings", "Side", "Unmeasured", "Values", "alternate"]
 
 Values = Mapping[tuple[str, str], float]  # (what was measured, unit) -> how much
 
@@ -32,19 +33,41 @@ class Row:
     skipped: str | None = None
 
 
+class Unmeasured(Exception):
+    """Raised by a side that cannot be measured: its row says why, and the other sides go on without it."""
+
+
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison. `measure` is one repetition; `needs`: modules without which the side is skipped."""
+    """One side of a comparison. `measure` is one repetition; `needs`: modules, and `programs`: commands, without which
+    the side is skipped.
+    """
 
     name: str
     measure: Callable[[], Values]
     needs: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
     @property
     def missing(self) -> str | None:
         """Why this side cannot be measured here; None if it can."""
         absent = [module for module in self.needs if importlib.util.find_spec(module) is None]
+        absent += [program for program in self.programs if shutil.which(program) is None]
         return f"not installed: {', '.join(absent)}" if absent else None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A ratio to form, turn by turn: `over` and `under` are each (side, what was measured), both in `unit`."""
+
+    name: str
+    over: tuple[str, str]
+    under: tuple[str, str]
+    unit: str
+
+    def values(self, turn: Mapping[str, Values]) -> tuple[float, float]:
+        """Both numbers of a turn; `KeyError` if one was not measured."""
+        return turn[self.over[0]][self.over[1], self.unit], turn[self.under[0]][self.under[1], self.unit]
 
 
 @dataclass(frozen=True)
@@ -74,26 +97,57 @@ class Benchmark:
     note: str = ""
 
 
-def alternate(settings: Settings, name: str, sides: Sequence[Side], against: str | None = None) -> list[Row]:
+def alternate(
+    settings: Settings, name: str, sides: Sequence[Side], against: str | None = None, *,
+    repetitions: int | None = None, pairs: Sequence[Pair] = (),
+) -> list[Row]:  # fmt: skip
     """Measure `sides` in turns; a row for each name, unit and side: what can be compared stands together.
 
     `against`: a side's name; every other side also gets a row of its ratio to that one, under the same name, unit "x".
-    `name` stands in the row of a side that is skipped.
+    `pairs`: further ratios, at the end. `name` stands in the row of a side that is skipped. `repetitions`: if
+    not the settings' own.
     """
-    turns: list[dict[str, Values]] = []
-    able = [side for side in sides if side.missing is None]
-    for turn in range(settings.repetitions):
-        taken: dict[str, Values] = {}
-        for side in able if turn % 2 == 0 else reversed(able):
-            settings.say(f"{name}: {side.name} ({turn + 1} of {settings.repetitions})")
-            gc.collect()  # what one side left behind is not the next one's to clear up
-            taken[side.name] = side.measure()
-        turns.append(taken)
-    rows = [_row(key, side.name, [t[side.name][key] for t in turns]) for side in able for key in turns[0][side.name]]
-    rows += _ratios(turns, [side.name for side in able], against)
+    skipped = {side.name: side.missing for side in sides if side.missing}
+    turns = _take_turns(settings, name, sides, skipped, repetitions or settings.repetitions)
+    able = [side.name for side in sides if side.name not in skipped]
+    rows = [_row(key, side, [t[side][key] for t in turns]) for side in able for key in turns[0][side]]
+    rows += _ratios(turns, able, against)
     names, units = list(dict.fromkeys(row.name for row in rows)), list(dict.fromkeys(row.unit for row in rows))
     rows.sort(key=lambda row: (names.index(row.name), units.index(row.unit)))
-    return rows + [Row(name, side.name, "", None, None, None, 0, side.missing) for side in sides if side.missing]
+    rows += [_skipped(name, side.name, skipped[side.name]) for side in sides if side.name in skipped]
+    return rows + [_pair(turns, pair, skipped) for pair in pairs]
+
+
+def _take_turns(
+    settings: Settings, name: str, sides: Sequence[Side], skipped: dict[str, str | None], repetitions: int
+) -> list[dict[str, Values]]:
+    """What each side measured at each turn. A side that fails is `skipped` from then on, with the reason."""
+    turns: list[dict[str, Values]] = []
+    for turn in range(repetitions):
+        taken: dict[str, Values] = {}
+        for side in sides if turn % 2 == 0 else reversed(sides):
+            if side.name in skipped:
+                continue
+            settings.say(f"{name}: {side.name} ({turn + 1} of {repetitions})")
+            gc.collect()  # what one side left behind is not the next one's to clear up
+            try:
+                taken[side.name] = side.measure()
+            except Unmeasured as why:
+                skipped[side.name] = str(why)
+        turns.append(taken)
+    return turns
+
+
+def _pair(turns: Sequence[Mapping[str, Values]], pair: Pair, skipped: Mapping[str, str | None]) -> Row:
+    text = f"{pair.over[0]} / {pair.under[0]}"
+    for side, _ in (pair.over, pair.under):
+        if side in skipped:
+            return _skipped(pair.name, text, skipped[side])
+    return _row((pair.name, "x"), text, [over / under for over, under in map(pair.values, turns)])
+
+
+def _skipped(name: str, side: str, why: str | None) -> Row:
+    return Row(name, side, "", None, None, None, 0, why)
 
 
 def _row(key: tuple[str, str], side: str, values: Sequence[float]) -> Row:

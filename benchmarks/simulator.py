@@ -1,23 +1,84 @@
-"""Virtual time in wall time: how many updates of a timing-only run are simulated in a second, 8 to 10,000 workers.
+"""Virtual time in wall time: how many updates of a timing-only AsyncPS are simulated in a second, 8 to 10,000 workers.
 
-AsyncPS, recording on. Setting the roles up is timed apart, so that the rates of few and of many workers can be
-compared. The rate per second of processor time is the one to look at where others use the machine, too.
+Two peers, both SimPy, both given the draws that labkit's workers take; all three end at the same nanosecond.
+
+"SimPy, nodes and links" is the comparison: the same model, written as SimPy's documentation teaches it. Any roles on any
+nodes, cores and cut-through links that are queued for, mailboxes that are read by kind, every message counted in bytes;
+the algorithm on top. It pays for links and cores also where they take no time, as whoever writes a general model does.
+
+"SimPy, this algorithm only" is the lower bound of what a SimPy program can cost: it can simulate nothing else, and what
+this run does not need is left away (no cores, no bytes, no events on links that take no time).
+
+labkit records every span, message and application, as it does by default; the peers record nothing. How much of its time
+that takes is seen from the side that does not. Two networks: one that takes no time (the default), where a simulator
+only hands over messages, and one with latency, bandwidth and a busy server. Setting the roles up is timed apart, so that
+the rates of few and of many workers can be compared.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import labkit as lk
+from labkit.engines.laws import Law, Sampler
+from labkit.roles.context import stream
 
-from .rows import Benchmark, Row, Settings, Side, Values, alternate
+from .rows import Benchmark, Pair, Row, Settings, Side, Values, alternate
 
-__all__ = ["BENCHMARK", "updates_rate"]
+__all__ = ["BENCHMARK", "PEERS", "Case", "labkit_run", "simpy_outcome", "updates_rate"]
 
-SIZES = ((8, 50_000), (1_000, 40_000), (10_000, 30_000))  # workers, updates
-QUICK = ((8, 2_000), (1_000, 2_000), (10_000, 1_000))
-LAWS = {"deterministic": lk.Deterministic(0.01), "exponential": lk.Exponential(0.01)}
+PEERS = {"SimPy, nodes and links": "simpy_nodes", "SimPy, this algorithm only": "simpy_server"}  # side: its file
+MANY, EACH = 10_000, 100  # workers, updates of each
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model. `links`: 0.1 ms of latency, 1 GB/s and 10 us of server work an update; else none of them takes time."""
+
+    workers: int
+    updates: int
+    law: Law
+    links: bool = False
+    repetitions: int | None = None  # None: the settings' own
+
+    @property
+    def name(self) -> str:
+        """As "8 workers, exponential:0.01, links"."""
+        return f"{self.workers:,} workers, {self.law.describe()}" + (", links" if self.links else "")
+
+    def cluster(self, **more: Any) -> lk.SimulatedCluster:
+        """Where labkit runs it."""
+        network = {"latency": 1e-4, "bandwidth": 1e9, "server_time": 1e-5} if self.links else {}
+        return lk.SimulatedCluster(workers=self.workers, compute=self.law, **network, **more)
+
+
+FIXED, RANDOM = lk.Deterministic(0.01), lk.Exponential(0.01)
+CASES = (
+    Case(8, 15_000, FIXED), Case(8, 15_000, RANDOM), Case(8, 15_000, RANDOM, links=True),
+    Case(1_000, 15_000, FIXED), Case(1_000, 15_000, RANDOM), Case(1_000, 15_000, RANDOM, links=True),
+    Case(10_000, 30_000, RANDOM, repetitions=3), Case(10_000, 30_000, RANDOM, links=True, repetitions=3),
+)  # fmt: skip
+QUICK = (Case(8, 1_000, FIXED), Case(8, 1_000, RANDOM, links=True), Case(100, 1_000, RANDOM))
+
+
+def labkit_run(case: Case, **more: Any) -> lk.Run:
+    """The model in labkit, standing at time zero."""
+    problem, budget = lk.Problem("digits", timing_only=True), lk.Budget(updates=case.updates)
+    return lk.train(problem, lk.AsyncPS(), case.cluster(**more), budget, checkpoint=False)
+
+
+def simpy_outcome(case: Case, peer: str) -> Any:
+    """The model in one of `PEERS`, run to its end; the draws are those that labkit's workers take."""
+    module = importlib.import_module(f".peers.{PEERS[peer]}", __package__)
+    problem = lk.Problem("digits", timing_only=True)
+    draws = [Sampler(case.law, stream(problem.seed, "worker", i, "time")).next for i in range(case.workers)]
+    network = {"latency": 100_000, "per_byte": 1.0, "service": 10_000} if case.links else {}
+    return module.simulate(draws, case.updates, nbytes=problem.objective().start(0).nbytes, **network)
 
 
 def updates_rate(cluster: lk.SimulatedCluster, updates: int) -> dict[str, float]:
@@ -32,18 +93,48 @@ def updates_rate(cluster: lk.SimulatedCluster, updates: int) -> dict[str, float]
 
 
 def run(settings: Settings) -> list[Row]:
-    """A table for every number of workers; the laws take turns."""
+    """A table for every case, and one line for the largest run."""
     rows: list[Row] = []
-    for workers, updates in QUICK if settings.quick else SIZES:
-        name = f"{workers:,} workers"
-        sides = [Side(f"labkit, {law}", functools.partial(_measure, name, workers, updates, law)) for law in LAWS]
-        rows += alternate(settings, name, sides)
-    return rows
+    for case in QUICK if settings.quick else CASES:
+        sides = [
+            Side("labkit", functools.partial(_labkit, case)),
+            Side("labkit, recording off", functools.partial(_labkit, case, record=False)),
+            *(Side(peer, functools.partial(_simpy, case, peer), needs=("simpy",)) for peer in PEERS),
+        ]
+        pairs = [Pair(case.name, ("labkit", case.name), (peer, case.name), "updates/s") for peer in PEERS]
+        rows += alternate(settings, case.name, sides, repetitions=case.repetitions, pairs=pairs)
+    return [*rows, _largest(settings)]
 
 
-def _measure(name: str, workers: int, updates: int, law: str) -> Values:
-    rates = updates_rate(lk.SimulatedCluster(workers=workers, compute=LAWS[law]), updates)
-    return {(name, unit): value for unit, value in rates.items()}
+def _labkit(case: Case, **more: Any) -> Values:
+    return {(case.name, "updates/s"): updates_rate(case.cluster(**more), case.updates)["updates/s"]}
 
 
-BENCHMARK = Benchmark("simulator", "updates per second of a timing-only simulated run", run)
+def _simpy(case: Case, peer: str) -> Values:
+    return {(case.name, "updates/s"): case.updates / simpy_outcome(case, peer).wall}
+
+
+def _largest(settings: Settings) -> Row:
+    """The seconds of a run of a million updates, the default law, setting it up included. Once: it is long, and compared
+    with nobody.
+    """
+    workers, each = (100, 10) if settings.quick else (MANY, EACH)
+    name = f"{workers:,} workers x {each} updates each"
+    settings.say(name)
+    taken = _seconds(lambda: labkit_run(Case(workers, workers * each, FIXED)).wait())
+    return Row(name, "labkit", "s", taken, taken, taken, 1)
+
+
+def _seconds(what: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
+
+
+NOTE = (
+    "SimPy, nodes and links: the same general model, written after SimPy's documentation (the comparison). "
+    "SimPy, this algorithm only: a file that can simulate nothing else and leaves away what a run does not need (the "
+    "lower bound of its cost). Both take labkit's draws and end at its nanosecond; they record nothing, labkit records all."
+)
+
+BENCHMARK = Benchmark("simulator", "updates per second of a timing-only simulated run", run, NOTE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from textwrap import shorten
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +15,7 @@ from .rows import Benchmark, Row
 __all__ = ["number", "show", "wide_console"]
 
 WIDE = 160  # columns, where the output is no terminal
+REASON = 60  # characters of why a side was skipped; `--json` has them all
 
 
 def number(value: float) -> str:
@@ -58,5 +60,5 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def _numbers(row: Row) -> tuple[str, str]:
     if row.median is None or row.low is None or row.high is None:
-        return "skipped", row.skipped or ""
+        return "skipped", shorten(row.skipped or "", REASON)
     return number(row.median), f"{number(row.low)}–{number(row.high)}"

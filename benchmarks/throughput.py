@@ -1,73 +1,121 @@
-"""Gradients per second: three strategies on a cluster of processes against one NumPy process alone.
+"""Gradients per second: labkit on a cluster of processes, one NumPy process alone, and whatever else trains this way.
 
-Both sides do the same work on a gradient: the same network, mini-batches of 32 digits, SGD, one thread of linear
-algebra in every process. Nothing is paced, recording is on. The cluster stays up, idle, while the other side runs.
+All do the same work on a gradient: the same network, from the same first weights, mini-batches of 32 digits, SGD, one
+thread of linear algebra in every process. Nothing is paced, labkit records. labkit's cluster stays up, idle, while the
+others are measured; each of them gets fresh processes at each turn. A rate is that of a window after a warm-up, so
+starting and stopping are outside. What is compared is measured minutes apart at most, and its ratio formed turn by
+turn.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 
 import labkit as lk
 
 from .live import Window, gradient_rate
-from .peers import numpy_process
-from .rows import Benchmark, Row, Settings, Side, Values, alternate
+from .peers import trainers
+from .peers.job import Job
+from .rows import Benchmark, Pair, Row, Settings, Side, alternate
 
-__all__ = ["BENCHMARK"]
+__all__ = ["BENCHMARK", "NETS", "SHAPES", "all_jobs", "cluster_for", "labkit_name", "sides_of", "strategy_for"]
 
 NETS = ((128,), (256, 256))
+SHAPES = {"alone": (1,), "async": (1, 2, 4), "sync": (1, 2, 4), "reduce": (2, 4)}  # rule: numbers of workers
+STRATEGIES: dict[str, type[lk.Strategy]] = {"async": lk.AsyncPS, "sync": lk.SyncPS, "reduce": lk.RingAllReduce}
 RATE = 0.01  # small enough for every number of workers; it decides nothing about speed
-ALONE = "one NumPy process"
-SHAPES: tuple[tuple[type[lk.Strategy], tuple[int, ...]], ...] = (
-    (lk.AsyncPS, (1, 2, 4)),
-    (lk.SyncPS, (2, 4)),
-    (lk.RingAllReduce, (2, 4)),
+UNIT = "gradients/s"
+REPETITIONS = 3  # a turn of all sides takes two to three minutes
+GOALS = (  # labkit's rule and workers, whose, their rule and workers
+    ("async", 2, trainers.ALONE, "alone", 1),
+    ("async", 4, trainers.RPC_NUMPY, "async", 4),
+    ("async", 4, trainers.RAY_TORCH, "async", 4),
+    ("async", 4, trainers.DASK, "async", 4),
+    ("reduce", 2, trainers.DDP, "reduce", 2),
+    ("reduce", 4, trainers.DDP, "reduce", 4),
+    ("reduce", 2, trainers.MPI, "reduce", 2),
+    ("reduce", 4, trainers.MPI, "reduce", 4),
+    ("sync", 4, trainers.RAY_TORCH, "sync", 4),
 )
 
 
-def net_name(hidden: tuple[int, ...]) -> str:
-    """As "64-128-10": the digits' features, the hidden layers, the classes."""
-    return "-".join(map(str, (64, *hidden, 10)))
-
-
 def run(settings: Settings) -> list[Row]:
-    """A comparison for each net, on one cluster."""
-    window = Window(settings.choose(0.5, 0.1), settings.choose(2.0, 0.2))
-    rows: list[Row] = []
+    """All sides in turns, each with all its jobs; then labkit against its peers."""
+    warm_up, length = settings.choose(0.3, 0.05), settings.choose(1.0, 0.1)
+    jobs = all_jobs(settings, functools.partial(Job, learning_rate=RATE, warm_up=warm_up, length=length))
+    repetitions = int(settings.choose(REPETITIONS, 1))
     with lk.DaskCluster(workers=4, servers=1).open() as cluster:
-        for hidden in NETS[:1] if settings.quick else NETS:
-            sides = [Side(ALONE, functools.partial(_alone, hidden, window)), *_labkit(hidden, window, cluster)]
-            rows += alternate(settings, net_name(hidden), sides, against=ALONE)
-    return rows
+        sides = sides_of(jobs, UNIT, functools.partial(_rate, cluster))
+        return alternate(settings, "throughput", sides, repetitions=repetitions, pairs=_pairs(jobs))
 
 
-def _alone(hidden: tuple[int, ...], window: Window) -> Values:
-    return {(net_name(hidden), "gradients/s"): numpy_process.gradient_rate(hidden, 32, RATE, window)}
-
-
-def _labkit(hidden: tuple[int, ...], window: Window, cluster: lk.DaskCluster) -> list[Side]:
-    problem = lk.Problem("digits", hidden=hidden, batch_size=32)
-
-    def measure(strategy: type[lk.Strategy], workers: int) -> Values:
-        shape = cluster.resized(workers=workers, servers=1 if strategy.uses_servers else None)
-        rate = gradient_rate(problem, strategy(learning_rate=RATE), shape, window)  # type: ignore[call-arg]
-        return {(net_name(hidden), "gradients/s"): rate}
-
+def all_jobs(settings: Settings, make: Callable[..., Job], fewest: int = 1) -> list[Job]:
+    """Every rule, net and number of workers from `fewest` on; `--quick`: the smaller net, 2 workers."""
+    nets, numbers = (NETS[:1], {2}) if settings.quick else (NETS, {n for n in (1, 2, 4) if n >= fewest})
     return [
-        Side(f"{strategy.__name__}, {_count(workers)}", functools.partial(measure, strategy, workers))
-        for strategy, numbers in SHAPES
-        for workers in numbers
+        make(rule=rule, hidden=hidden, workers=n)
+        for hidden in nets
+        for rule, shape in SHAPES.items()
+        for n in shape
+        if n in numbers or rule == "alone"
     ]
 
 
-def _count(workers: int) -> str:
-    return "1 worker" if workers == 1 else f"{workers} workers"
+def sides_of(jobs: Sequence[Job], unit: str, measure: Callable[[Job], float]) -> list[Side]:
+    """Everybody who can do some of `jobs`; labkit does a job by `measure`, and what is compared stands together."""
+
+    def labkit(rule: str) -> Side:
+        mine = [job for job in jobs if job.rule == rule]
+        return Side(labkit_name(rule), lambda: {(job.name, unit): measure(job) for job in mine})
+
+    sides: list[Side] = []
+    for trainer in trainers.TRAINERS:
+        sides.append(trainer.side(jobs, unit))
+        rule = {trainers.ALONE: "async", trainers.RAY_NUMPY: "sync", trainers.RAY_TORCH: "reduce"}.get(trainer.name)
+        sides += [labkit(rule)] if rule else []
+    return sides
+
+
+def labkit_name(rule: str) -> str:
+    """As "labkit AsyncPS"."""
+    return f"labkit {STRATEGIES[rule].__name__}"
+
+
+def _pairs(jobs: Sequence[Job]) -> list[Pair]:
+    by_shape = {(job.hidden, job.rule, job.workers): job.name for job in jobs}
+    return [
+        Pair(
+            f"labkit against its peers: {by_shape[hidden, rule, n]}",
+            (labkit_name(rule), by_shape[hidden, rule, n]),
+            (peer, by_shape[hidden, their_rule, their_n]),
+            UNIT,
+        )
+        for hidden in dict.fromkeys(job.hidden for job in jobs)
+        for rule, n, peer, their_rule, their_n in GOALS
+        if (hidden, rule, n) in by_shape
+    ]
+
+
+def strategy_for(job: Job) -> lk.Strategy:
+    """labkit's, with the job's rate."""
+    return STRATEGIES[job.rule](learning_rate=job.learning_rate)  # type: ignore[call-arg]
+
+
+def cluster_for(job: Job, cluster: lk.DaskCluster) -> lk.DaskCluster:
+    """As many of the cluster's workers as the job asks for."""
+    return cluster.resized(workers=job.workers, servers=1 if STRATEGIES[job.rule].uses_servers else None)
+
+
+def _rate(cluster: lk.DaskCluster, job: Job) -> float:
+    window = Window(job.warm_up, job.length)
+    return gradient_rate(job.problem, strategy_for(job), cluster_for(job, cluster), window)
 
 
 BENCHMARK = Benchmark(
     "throughput",
-    "gradients per second on a Dask cluster, against one NumPy process",
+    "gradients per second: labkit on a Dask cluster, one NumPy process, and labkit's peers",
     run,
-    "AsyncPS: a gradient is an update. SyncPS and RingAllReduce: an update is one gradient of every worker.",
+    "Asynchronous: a gradient is an update. Synchronous and all-reduce: an update is one gradient of every worker. "
+    "Medians of three turns; a window is one second.",
 )

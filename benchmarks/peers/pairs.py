@@ -1,10 +1,105 @@
-"""What every peer of the round trip offers: `open_pair()`, a context manager that gives a `Trip`."""
+"""What every peer of the round trip offers: `open_pair()`, a context manager that gives a `Trip`.
+
+A peer that brings a framework along lives apart from the benchmark: the framework's threads, settings and shutdown are
+then nobody else's. `apart` is the benchmark's end and `obey` the other: an order "bytes count" goes there as a line,
+the seconds come back as a line of JSON. The process has a group of its own, which is killed whatever happens; if the
+benchmark itself is killed, the orders end, and so does the peer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import IO, Any
 
-__all__ = ["Trip"]
+from ..children import ONE_THREAD, ROOT
+
+__all__ = ["Trip", "apart", "beside", "obey"]
 
 # (bytes, count) -> the seconds of each of `count` round trips: `bytes` there, then as many back.
 Trip = Callable[[int, int], list[float]]
+
+PATIENCE, LEAVE = 120.0, 10.0  # seconds for an answer (a framework's start included); to end by itself
+
+
+@contextlib.contextmanager
+def apart(module: str) -> Iterator[Trip]:
+    """Run `python -m module`, which calls `obey`, while this is open. `RuntimeError`, with its last words, if it fails."""
+    with tempfile.TemporaryFile() as words:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": words}
+        process = _start([module], text=True, start_new_session=True, **pipes)
+        try:
+            _answer(process, words)  # it is ready
+            yield lambda nbytes, count: _ask(process, words, f"{nbytes} {count}\n")
+        finally:
+            _end(process)
+
+
+def _ask(process: subprocess.Popen[str], words: IO[bytes], order: str) -> list[float]:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # then the answer fails, and says why
+        process.stdin.write(order)
+        process.stdin.flush()
+    return _answer(process, words)
+
+
+def _answer(process: subprocess.Popen[str], words: IO[bytes]) -> list[float]:
+    assert process.stdout is not None
+    timer = threading.Timer(PATIENCE, process.kill)  # ends the wait below
+    timer.start()
+    line = process.stdout.readline()
+    timer.cancel()
+    if not line.endswith("\n"):
+        words.seek(0)
+        said = words.read().decode(errors="replace").strip()[-1000:]
+        raise RuntimeError(f"{process.args[-1]} did not answer. {said}")  # type: ignore[index]
+    return json.loads(line)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()  # there are no more orders
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LEAVE)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+def obey(pair: Callable[[], AbstractContextManager[Trip]]) -> None:
+    """Open `pair` and make the trips that are ordered, until there are no more orders."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a framework prints is no answer
+    with contextlib.suppress(BrokenPipeError), answers, pair() as trip:
+        print("[]", file=answers, flush=True)
+        for order in sys.stdin:
+            print(json.dumps(trip(*map(int, order.split()))), file=answers, flush=True)
+
+
+@contextlib.contextmanager
+def beside(module: str, *arguments: object, pass_fds: Sequence[int] = ()) -> Iterator[None]:
+    """Run `python -m module arguments` as the other end. It should end when its peer is gone, and is killed if not."""
+    process = _start([module, *map(str, arguments)], pass_fds=pass_fds)
+    try:
+        yield
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(LEAVE)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _start(line: list[str], **more: Any) -> subprocess.Popen[Any]:
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen([sys.executable, "-m", *line], env={**os.environ, **ONE_THREAD, "PYTHONPATH": path}, **more)

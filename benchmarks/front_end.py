@@ -1,0 +1,121 @@
+"""A Jupyter kernel, and somebody who plays the browser: an answer to every frame, so that the next one is drawn.
+
+A live figure draws for somebody: without answers it slows down, and then stops. In a browser a link between two fields
+answers; the kernel tells every front end about it when it is made. Here that link is played: what its source says is
+written to its target at once, as by a browser that takes no time to draw. Everything on the kernel's side is real.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .children import ONE_THREAD, ROOT
+
+__all__ = ["FrontEnd", "open_kernel"]
+
+PATIENCE = 120.0  # seconds for a cell, or for the kernel's start
+LINK = "DirectionalLinkModel"
+
+
+@contextlib.contextmanager
+def open_kernel() -> Iterator[FrontEnd]:
+    """A fresh kernel with one thread of linear algebra. It ends with this block, and when this process is killed."""
+    from jupyter_client.connect import write_connection_file
+    from jupyter_client.launcher import launch_kernel
+
+    with TemporaryDirectory() as folder:
+        file, door = write_connection_file(str(Path(folder) / "kernel.json"), key=os.urandom(16).hex().encode())
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", file, "--log-level=ERROR"]
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        kernel = launch_kernel(command, env={**os.environ, **ONE_THREAD, "PYTHONPATH": path})
+        try:
+            with contextlib.closing(FrontEnd(door)) as front_end:
+                front_end.greet()
+                yield front_end
+        finally:
+            kernel.kill()  # asked to shut down, a kernel that has used Dask may stay
+            kernel.wait()
+
+
+class FrontEnd:
+    """`door`: the kernel's connection file. `frames`: the frames that were answered."""
+
+    def __init__(self, door: Any):
+        import zmq
+        from jupyter_client.session import Session
+
+        self._session = Session(key=door["key"].encode(), signature_scheme=door["signature_scheme"])
+        self._context = zmq.Context()
+        self._shell, self._heard = self._context.socket(zmq.DEALER), self._context.socket(zmq.SUB)
+        self._heard.subscribe(b"")
+        for socket, port in ((self._shell, "shell_port"), (self._heard, "iopub_port")):
+            socket.linger = 0
+            socket.connect(f"tcp://{door['ip']}:{door[port]}")
+        self._links: dict[str, str] = {}  # source -> target, by the number of their comm
+        self.frames: list[int] = []
+
+    def close(self) -> None:
+        """Hang up."""
+        self._context.destroy()
+
+    def greet(self) -> None:
+        """Until the kernel answers, and what it says to everybody arrives."""
+        give_up = time.monotonic() + PATIENCE
+        while time.monotonic() < give_up:
+            self._session.send(self._shell, "kernel_info_request", {})
+            if self._heard.poll(200):
+                return
+        raise RuntimeError(f"the kernel has not answered for {PATIENCE:g} s")
+
+    def look_on(self, seconds: float) -> None:
+        """Answer every frame for so long."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self._listen(left)
+
+    def run(self, code: str, value: str = "None") -> Any:
+        """Run a cell while answering frames; then an expression's value, plain. `RuntimeError` if the cell fails."""
+        content = {"code": code, "silent": False, "user_expressions": {"value": value}, "stop_on_error": False}
+        sent = self._session.send(self._shell, "execute_request", content)["header"]["msg_id"]
+        give_up = time.monotonic() + PATIENCE
+        while time.monotonic() < give_up:
+            self._listen(0.02)
+            while self._shell.poll(0):
+                _, reply = self._session.recv(self._shell)
+                if reply["parent_header"].get("msg_id") == sent:
+                    return _value(reply["content"])
+        raise RuntimeError(f"the kernel has not answered for {PATIENCE:g} s")
+
+    def _listen(self, seconds: float) -> None:
+        """The next thing that the kernel says to everybody, if it says one within `seconds`."""
+        if not self._heard.poll(1000 * seconds):
+            return
+        _, message = self._session.recv(self._heard)
+        content, kind = message["content"], message["msg_type"]
+        state = content.get("data", {}).get("state", {}) if kind in ("comm_open", "comm_msg") else {}
+        if kind == "comm_open" and state.get("_model_name") == LINK:
+            source, target = (state[end][0].removeprefix("IPY_MODEL_") for end in ("source", "target"))
+            self._links[source] = target
+        elif kind == "comm_msg" and content["comm_id"] in self._links and "value" in state:
+            self._answer(self._links[content["comm_id"]], state["value"])
+
+    def _answer(self, target: str, frame: int) -> None:
+        data = {"method": "update", "state": {"value": frame}, "buffer_paths": []}
+        self._session.send(self._shell, "comm_msg", {"comm_id": target, "data": data})
+        self.frames.append(frame)
+
+
+def _value(content: dict[str, Any]) -> Any:
+    expression = content.get("user_expressions", {}).get("value", {})
+    for told in (content, expression):
+        if told.get("status") != "ok":
+            raise RuntimeError(f"the cell failed: {told.get('ename')}: {told.get('evalue')}")
+    return ast.literal_eval(expression["data"]["text/plain"])

@@ -1,0 +1,67 @@
+"""A Dask actor on one worker, called by a task on another: a NumPy array there, a NumPy array back.
+
+From a task the call goes straight from worker to worker; from a client it is slower. `python -m
+benchmarks.peers.dask_actor_trip` starts the cluster and orders the trips, which are timed inside the task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from .pairs import Trip, apart, obey
+
+__all__ = ["open_pair"]
+
+
+def open_pair() -> AbstractContextManager[Trip]:
+    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    return apart("benchmarks.peers.dask_actor_trip")
+
+
+class Server:
+    """What runs in the actor."""
+
+    def __init__(self) -> None:
+        self.weights = np.zeros(0, np.float32)
+
+    def exchange(self, gradient: np.ndarray) -> np.ndarray:
+        """The weights, as long as the gradient."""
+        if len(self.weights) != len(gradient):
+            self.weights = np.zeros_like(gradient)
+        return self.weights
+
+
+def make_trips(server: Any, nbytes: int, count: int) -> list[float]:
+    """The task: seconds of each of `count` calls."""
+    gradient, seconds = np.ones(nbytes // 4, np.float32), []
+    for _ in range(count):
+        began = time.perf_counter()
+        weights = server.exchange(gradient).result(60)
+        seconds.append(time.perf_counter() - began)
+        assert weights.nbytes == nbytes
+    return seconds
+
+
+@contextlib.contextmanager
+def _pair() -> Iterator[Trip]:
+    from distributed import Client, LocalCluster
+
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, Client(cluster) as client:
+        here, there = client.scheduler_info()["workers"]
+        server = client.submit(Server, actor=True, workers=[there]).result()
+
+        def trip(nbytes: int, count: int) -> list[float]:
+            return client.submit(make_trips, server, nbytes, count, workers=[here], pure=False).result()
+
+        yield trip
+
+
+if __name__ == "__main__":
+    obey(_pair)

@@ -1,0 +1,79 @@
+"""A parameter server as a Dask actor, called from long-running tasks: what one would write first with Dask.
+
+After "Actors", https://distributed.dask.org/en/stable/actors.html (Dask documents no parameter server that trains)
+
+Kept: a plain class, `client.submit(Server, actor=True)`, calls that return actor futures, `.result()`; a `LocalCluster`
+as it comes. Changed: nothing, but one call pushes a gradient and brings the weights back, where two would be the first
+idea; all roles are pinned, each to a Dask worker of its own. Gradients and weights are labkit's, one flat array.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+import numpy as np
+from distributed import Client, LocalCluster
+
+from .job import Job, Score, answer, from_json
+
+
+class ParameterServer:
+    """Holds the weights. Dask calls its methods one after the other, in one thread."""
+
+    def __init__(self, job: Job) -> None:
+        self.weights, self.score, self.job = job.start, Score(job), job
+        self.gradients, self.going = 0, True
+
+    def start(self) -> np.ndarray:
+        """Training begins now; the first weights."""
+        self.score.begin()
+        return self.weights.copy()
+
+    def push(self, gradient: np.ndarray) -> np.ndarray | None:
+        """Apply it; a copy of the weights (the next push may come before they have left), None when all is over."""
+        if not self.going:
+            return None
+        self.weights -= np.float32(self.job.learning_rate) * gradient
+        self.gradients += 1
+        if self.gradients % self.job.look == 0:
+            self.going = self.score.goes_on(self.gradients, lambda: self.weights)
+        return self.weights.copy()
+
+    def result(self) -> float:
+        """Of the job."""
+        return self.score.result
+
+
+def train(server: Any, job: Job, worker: int, weights: np.ndarray | None) -> None:
+    """A worker's task: as long as the server answers with weights."""
+    batches, gradient = job.batches(worker), job.gradient()
+    while weights is not None:
+        weights = server.push(gradient(weights, next(batches))).result()
+
+
+def run(client: Client, addresses: list[str], job: Job) -> float:
+    """One job on a server and workers of its own."""
+    first, *others = addresses[: job.workers + 1]
+    client.gather(
+        [client.submit(job.batches, 0, workers=[a], pure=False) for a in others]
+    )  # data and imports are there
+    server = client.submit(ParameterServer, job, actor=True, workers=[first], pure=False).result()
+    weights = server.start().result()
+    tasks = [
+        client.submit(train, server, job, number, weights, workers=[address], pure=False)
+        for number, address in enumerate(others)
+    ]
+    client.gather(tasks)
+    return server.result().result()
+
+
+if __name__ == "__main__":
+    jobs = from_json(sys.argv[1])
+    most = max(job.workers for job in jobs)
+    with (
+        LocalCluster(n_workers=most + 1, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        answer(jobs, partial(run, client, list(cluster.scheduler.workers)))

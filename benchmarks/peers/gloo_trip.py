@@ -1,0 +1,81 @@
+"""`torch.distributed` on gloo: `send` and `recv` between two ranks, tensors that are there already.
+
+`python -m benchmarks.peers.gloo_trip` is rank 0 and makes the trips; with a file to meet at, it is rank 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+from .pairs import Trip, apart, beside, obey
+
+__all__ = ["open_pair"]
+
+MODULE = "benchmarks.peers.gloo_trip"
+IDLE = datetime.timedelta(seconds=600)  # while others are measured
+
+
+def open_pair() -> AbstractContextManager[Trip]:
+    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    return apart(MODULE)
+
+
+@contextlib.contextmanager
+def _pair() -> Iterator[Trip]:
+    import torch
+    from torch import distributed
+
+    def trip(nbytes: int, count: int) -> list[float]:
+        distributed.send(torch.tensor([nbytes, count]), 1)
+        gradient, weights, seconds = torch.ones(nbytes // 4), torch.empty(nbytes // 4), []
+        for _ in range(count):
+            began = time.perf_counter()
+            distributed.send(gradient, 1)
+            distributed.recv(weights, 1)
+            seconds.append(time.perf_counter() - began)
+        return seconds
+
+    with tempfile.TemporaryDirectory() as folder, beside(MODULE, f"{folder}/meet"), _rank(0, f"{folder}/meet"):
+        yield trip
+        distributed.send(torch.tensor([0, 0]), 1)  # that was all
+
+
+@contextlib.contextmanager
+def _rank(rank: int, meet: str) -> Iterator[None]:
+    from torch import distributed
+
+    distributed.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=2, timeout=IDLE)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def _serve(meet: str) -> None:
+    import torch
+    from torch import distributed
+
+    with _rank(1, meet):
+        order = torch.zeros(2, dtype=torch.int64)
+        while True:
+            distributed.recv(order, 0)
+            nbytes, count = order.tolist()
+            if not count:
+                return
+            gradient, weights = torch.empty(nbytes // 4), torch.ones(nbytes // 4)
+            for _ in range(count):
+                distributed.recv(gradient, 0)
+                distributed.send(weights, 0)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        _serve(sys.argv[1])
+    else:
+        obey(_pair)

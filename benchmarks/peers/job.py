@@ -1,0 +1,140 @@
+"""What a peer has to do, and how it is measured: the same for every peer.
+
+A peer that trains is a program, `python -m benchmarks.peers.NAME [WORDS] JOBS`: it does one job after the other and
+prints a list of numbers, one a job. All have labkit's data, its split, its first weights and, worker by worker, its
+very batches. So those that step together (a synchronous server, an all-reduce) walk the same path, but for rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+import labkit as lk
+from labkit.data import Batches
+from labkit.roles.context import stream
+
+__all__ = ["RULES", "Job", "Score", "answer", "as_json", "from_json"]
+
+RULES = {"alone": "alone", "async": "asynchronous server", "sync": "synchronous server", "reduce": "all-reduce"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Train digits by one of `RULES`, for `warm_up` and then `length` seconds; with `accuracy`: until the test set is
+    that well answered, for `length` seconds at most. The clock is looked at every `look` updates.
+    """
+
+    rule: str
+    hidden: tuple[int, ...]
+    workers: int
+    learning_rate: float
+    warm_up: float
+    length: float
+    accuracy: float | None = None
+    look: int = 20
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """What is compared, as "64-128-10, all-reduce, 2 workers"."""
+        net = "-".join(map(str, (64, *self.hidden, 10)))
+        workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        return f"{net}, {RULES[self.rule]}" if self.rule == "alone" else f"{net}, {RULES[self.rule]}, {workers}"
+
+    @cached_property
+    def problem(self) -> lk.Problem:
+        """labkit's own, mini-batches of 32."""
+        return lk.Problem("digits", hidden=tuple(self.hidden), batch_size=32, seed=self.seed)
+
+    @property
+    def start(self) -> np.ndarray:
+        """The first weights, one flat vector of float32: for every dense layer W (inputs, outputs), then b."""
+        return self.problem.objective().start(self.seed)
+
+    def batches(self, worker: int) -> Batches:
+        """The batches of labkit's `worker-<worker>`."""
+        data = self.problem.dataset
+        own = self.problem.partition.split(data.y_train, self.workers, self.seed)[worker]
+        rng = stream(self.seed, "worker", worker, "batches")
+        return Batches(data.x_train[own], data.y_train[own], self.problem.batch_size, rng)
+
+    def gradient(self) -> Callable[[np.ndarray, Any], np.ndarray]:
+        """(weights, batch) -> gradient, by labkit's network, into the same array every time. Has run once."""
+        objective = self.problem.objective()
+        out = np.empty(objective.size, objective.dtype)
+
+        def gradient(weights: np.ndarray, batch: Any) -> np.ndarray:
+            objective.gradient(weights, batch.x, batch.y, out)
+            return out
+
+        gradient(self.start, next(self.batches(0)))
+        return gradient
+
+
+class Score:
+    """The clock of one job, kept where the weights are. It stands still while they are evaluated."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.result = job, float("nan")
+        self._objective, self._data = job.problem.objective(), job.problem.dataset
+        self._accuracy(job.start)  # the first evaluation in a process takes many times as long
+        self._zero = self._began = 0.0
+        self._before: int | None = None
+
+    def begin(self) -> None:
+        """Training begins now."""
+        self._zero = time.perf_counter()
+
+    def goes_on(self, gradients: int, weights: Callable[[], np.ndarray]) -> bool:
+        """Every `look` updates: so many gradients have been applied so far. False when the job is done.
+
+        `result` is then the gradients per second, or the seconds to the accuracy (nan: not reached).
+        """
+        now = time.perf_counter() - self._zero
+        if self.job.accuracy is not None:
+            reached = self._accuracy(weights()) >= self.job.accuracy
+            self._zero = time.perf_counter() - now
+            self.result = now if reached else self.result
+            return not reached and now < self.job.length
+        if self._before is None:
+            if now >= self.job.warm_up:
+                self._began, self._before = now, gradients
+            return True
+        self.result = (gradients - self._before) / (now - self._began)
+        return now < self._began + self.job.length
+
+    def _accuracy(self, weights: np.ndarray) -> float:
+        return self._objective.evaluate(weights, self._data.x_test, self._data.y_test)[1]
+
+
+def as_json(jobs: Sequence[Job]) -> str:
+    """For the command line of a peer."""
+    return json.dumps([asdict(job) for job in jobs])
+
+
+def from_json(text: str) -> list[Job]:
+    """What `as_json` wrote."""
+    return [Job(**fields) for fields in json.loads(text)]
+
+
+def answer(jobs: Sequence[Job], do: Callable[[Job], float]) -> None:
+    """Do the jobs, print the results. If the benchmark is gone meanwhile, nobody waits for them: end."""
+    threading.Thread(target=_end_with_the_benchmark, daemon=True).start()
+    results = [do(job) for job in jobs]
+    print(f"\n{json.dumps(results)}", flush=True)
+
+
+def _end_with_the_benchmark() -> None:
+    while os.read(0, 1):  # the benchmark holds the other end open, and says nothing
+        continue
+    os.killpg(os.getpgrp(), signal.SIGKILL)

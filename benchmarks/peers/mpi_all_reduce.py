@@ -1,0 +1,66 @@
+"""All-reduce with MPI: every process holds the weights, adds up the gradients in place, and steps.
+
+After the tutorial of mpi4py, https://mpi4py.readthedocs.io/en/stable/tutorial.html (collectives on NumPy arrays)
+
+Kept: `comm.Allreduce` on the NumPy array itself, `MPI.IN_PLACE`, `mpirun -n N python -m ...`. Changed: nothing; the
+network and the data are labkit's, a gradient is one flat array. Every `look` steps rank 0 tells the others whether
+training goes on. Open MPI is told that there may be more processes than cores; it then yields where it would spin.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import count
+
+import numpy as np
+
+from .job import Job, Score, answer, as_json, from_json
+
+RANK = "rank"
+
+
+def train(job: Job) -> None:
+    """One process of the job."""
+    from mpi4py import MPI  # importing it starts MPI, which is not for the process that calls mpirun
+
+    comm = MPI.COMM_WORLD
+    weights, gradient, batches, score = job.start, job.gradient(), job.batches(comm.rank), Score(job)
+    rate, going = np.float32(job.learning_rate / comm.size), np.ones(1, np.uint8)
+    comm.Barrier()
+    score.begin()
+    for step in count(1):
+        total = gradient(weights, next(batches))
+        comm.Allreduce(MPI.IN_PLACE, total)
+        np.subtract(weights, rate * total, weights)
+        if step % job.look == 0:
+            if comm.rank == 0:
+                going[0] = score.goes_on(step * comm.size, lambda: weights)
+            comm.Bcast(going)
+            if not going[0]:
+                break
+    if comm.rank == 0:
+        print(score.result, flush=True)
+
+
+def launch(job: Job) -> float:
+    """`mpirun` on this program: the result that rank 0 prints."""
+    command = ["mpirun", *_options(), "-n", str(job.workers), sys.executable, "-m", __spec__.name, RANK, as_json([job])]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, text=True)
+    return float(done.stdout.split()[-1])
+
+
+def _options() -> list[str]:
+    """Of Open MPI: more processes than cores, and root where it is root who asks. Other MPIs need none."""
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    if "Open MPI" not in version:
+        return []
+    return ["--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == RANK:
+        train(from_json(sys.argv[2])[0])
+    else:
+        answer(from_json(sys.argv[1]), launch)

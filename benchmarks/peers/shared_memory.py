@@ -1,0 +1,106 @@
+"""Two processes on memory that both map, and one byte through a socket to wake the other: the floor.
+
+Each side copies its array in and says so; the other finds it where it is. No copy by the kernel, none on the way out.
+The memory has no name, so nothing of it is left when the processes are gone, however they ended.
+`python -m benchmarks.peers.shared_memory FD` is the end that answers; FD is its end of the socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import socket
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from .pairs import Trip, beside
+
+__all__ = ["open_pair"]
+
+ORDER = struct.Struct("<QQ")  # bytes, round trips
+WAKE = b"!"
+PATIENCE = 30.0  # seconds
+
+
+@contextlib.contextmanager
+def open_pair() -> Iterator[Trip]:
+    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    ours, theirs = socket.socketpair()
+    with theirs, beside("benchmarks.peers.shared_memory", theirs.fileno(), pass_fds=[theirs.fileno()]), ours:
+        theirs.close()  # the other process has its own; only so is its end noticed here
+
+        def trip(nbytes: int, count: int) -> list[float]:
+            gradient, seconds = bytes(nbytes), []
+            with _memory(ours, nbytes, count) as (there, _):
+                for _ in range(count):
+                    began = time.perf_counter()
+                    there[:] = gradient
+                    ours.send(WAKE)
+                    _wait(ours)
+                    seconds.append(time.perf_counter() - began)
+            return seconds
+
+        yield trip
+
+
+@contextlib.contextmanager
+def _memory(sock: socket.socket, nbytes: int, count: int) -> Iterator[tuple[memoryview, memoryview]]:
+    """New memory for both directions, announced to the other end."""
+    fd = _anonymous(2 * nbytes)
+    try:
+        socket.send_fds(sock, [ORDER.pack(nbytes, count)], [fd])
+        with _halves(fd, nbytes) as halves:
+            yield halves
+    finally:
+        os.close(fd)
+
+
+def _anonymous(nbytes: int) -> int:
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("round trip")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.truncate(fd, nbytes)
+    return fd
+
+
+@contextlib.contextmanager
+def _halves(fd: int, nbytes: int) -> Iterator[tuple[memoryview, memoryview]]:
+    """(there, back) of `nbytes` each, mapped."""
+    with (
+        mmap.mmap(fd, 2 * nbytes) as memory,
+        memoryview(memory) as whole,
+        whole[:nbytes] as there,
+        whole[nbytes:] as back,
+    ):
+        yield there, back
+
+
+def _wait(sock: socket.socket) -> None:
+    if not sock.recv(1):
+        raise EOFError
+
+
+def _serve(fd: int) -> None:
+    with socket.socket(fileno=fd) as sock, contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            order, fds, _, _ = socket.recv_fds(sock, ORDER.size, 1)
+            if not order:
+                return
+            nbytes, count = ORDER.unpack(order)
+            with _halves(fds[0], nbytes) as (_, back):
+                os.close(fds[0])
+                weights = bytes(nbytes)
+                for _ in range(count):
+                    _wait(sock)
+                    back[:] = weights
+                    sock.send(WAKE)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

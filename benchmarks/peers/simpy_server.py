@@ -1,0 +1,101 @@
+"""An asynchronous parameter server in SimPy: the model of a timing-only run of labkit's `AsyncPS`, and nothing else.
+
+Workers and the server are processes. The server's inbox is a `Store`, which it serves first come, first served, one at
+a time; a worker waits for an event of its own, which is faster than a `Store` each (by a third). Links are cut-through
+and full duplex, as labkit's: a message holds the sender's way out and, `latency` later, the receiver's way in for as
+long as its bytes take. Links that take no time and a server that takes none cost no event. Time is whole nanoseconds.
+
+Given the same draws it ends at the same nanosecond as labkit, with the same staleness of every update (tested). It keeps
+a histogram of the staleness and no other record; its messages are tuples, and nobody checks or copies them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+__all__ = ["Links", "Outcome", "simulate"]
+
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`staleness` {value: updates}; `virtual` nanoseconds at the last update; `wall` seconds that `env.run` took."""
+
+    staleness: dict[int, int]
+    virtual: int
+    wall: float
+
+
+class Links:
+    """The ways in and out of every node. `latency` in ns, `per_byte` ns a byte; both 0: a message arrives at once."""
+
+    def __init__(self, env: simpy.Environment, nodes: int, latency: int = 0, per_byte: float = 0.0):
+        self.env, self.latency, self.per_byte = env, latency, per_byte
+        self.free = not latency and not per_byte
+        self.ways_out, self.ways_in = [0] * nodes, [0] * nodes
+
+    def send(self, source: int, target: int, nbytes: int, message: Any, hand_over: Callable[[Any], Any]) -> None:
+        """Call `hand_over(message)` once the message has arrived."""
+        if self.free:
+            hand_over(message)
+            return
+        now, held = self.env.now, round(nbytes * self.per_byte)
+        start = max(now, self.ways_out[source], self.ways_in[target] - self.latency)
+        self.ways_out[source] = start + held
+        self.ways_in[target] = arrival = start + self.latency + held
+        self.env.timeout(arrival - now, message).callbacks.append(lambda event: hand_over(event.value))
+
+
+def simulate(
+    draws: Sequence[Callable[[], int]], updates: int, *, latency: int = 0, per_byte: float = 0.0, nbytes: int = 0,
+    service: int = 0,
+) -> Outcome:  # fmt: skip
+    """`updates` gradients of workers whose times (ns) come from `draws`, one function each.
+
+    `nbytes`: of a gradient, and of the weights. `service`: ns that the server takes for one update.
+    """
+    env = simpy.Environment()
+    inbox, links = simpy.Store(env), Links(env, len(draws) + 1, latency, per_byte)
+    staleness: dict[int, int] = {}
+    for number, draw in enumerate(draws, 1):
+        env.process(_worker(env, links, inbox, number, draw, nbytes))
+    server = env.process(_server(env, links, inbox, updates, nbytes, service, staleness))
+    began = time.perf_counter()
+    env.run(server)
+    return Outcome(staleness, env.now, time.perf_counter() - began)
+
+
+def _worker(
+    env: simpy.Environment, links: Links, inbox: simpy.Store, number: int, draw: Callable[[], int], nbytes: int
+) -> Process:
+    reply = env.event()
+    links.send(number, 0, 0, (number, None, reply), inbox.put)  # pull
+    version = yield reply
+    while True:
+        yield env.timeout(draw())
+        reply = env.event()
+        links.send(number, 0, nbytes, (number, version, reply), inbox.put)  # push
+        version = yield reply
+
+
+def _server(
+    env: simpy.Environment, links: Links, inbox: simpy.Store, updates: int, nbytes: int, service: int,
+    staleness: dict[int, int],
+) -> Process:  # fmt: skip
+    version = 0
+    while True:
+        number, read, reply = yield inbox.get()
+        if read is not None:
+            if service:
+                yield env.timeout(service)
+            staleness[version - read] = staleness.get(version - read, 0) + 1
+            version += 1
+            if version == updates:
+                return
+        links.send(0, number, nbytes, version, reply.succeed)

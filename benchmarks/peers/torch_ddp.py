@@ -1,0 +1,52 @@
+"""PyTorch DistributedDataParallel on gloo: every process holds the model, gradients are averaged during `backward`.
+
+After "Getting Started with Distributed Data Parallel", https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
+
+Kept: `init_process_group("gloo")`, `DDP(model)`, and a step of `zero_grad`, loss, `backward`, `optimizer.step()`.
+Changed: the network, the data, and no `DataLoader` (labkit's batches cost less); `gradient_as_bucket_view=True`, which
+saves a copy. Every `look` steps rank 0 tells the others whether training goes on. Processes end without cleaning up:
+in PyTorch 2.13 the end of a gloo group waits, holding the GIL, for a thread that may need it, and so at times for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import count
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import optim
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from .job import Job, Score, answer, from_json
+from .torch_net import flat, gradient_of, mlp, run_ranks
+
+
+def train(rank: int, ranks: int, answers: Any, job: Job) -> None:
+    """One process of the group."""
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    network = mlp(job)
+    model = DDP(network, gradient_as_bucket_view=True)
+    optimizer = optim.SGD(model.parameters(), lr=job.learning_rate)
+    batches, score, going = job.batches(rank), Score(job), torch.ones(1)
+    gradient_of(model, next(job.batches(rank)))  # the first one makes what the others use again
+    dist.barrier()
+    score.begin()
+    for step in count(1):
+        gradient_of(model, next(batches))
+        optimizer.step()
+        if step % job.look == 0:
+            if rank == 0:
+                going[0] = score.goes_on(step * ranks, lambda: flat(network))
+            dist.broadcast(going, 0)
+            if not going:
+                break
+    if rank == 0:
+        answers.put(score.result)
+    os._exit(0)  # see above
+
+
+if __name__ == "__main__":
+    answer(from_json(sys.argv[1]), lambda job: run_ranks(train, job.workers, job))

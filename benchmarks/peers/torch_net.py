@@ -1,0 +1,75 @@
+"""What the PyTorch peers share: the same network in PyTorch, from the same first weights, and processes by rank.
+
+Only programs that use PyTorch import it; the benchmark itself does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed import TCPStore
+
+from .job import Job
+
+__all__ = ["flat", "gradient_of", "mlp", "run_ranks"]
+
+HOST, LOOPBACK = "127.0.0.1", "lo"  # the latter on Linux
+OF_OPTIMIZERS = "torch._dynamo"  # imported, for a second, when the first optimizer is made
+
+
+def mlp(job: Job) -> nn.Sequential:
+    """labkit's network as `nn.Linear` and `nn.ReLU`, with labkit's first weights. One thread from here on."""
+    torch.set_num_threads(1)
+    widths = [job.problem.dataset.features, *job.hidden, job.problem.dataset.outputs]
+    layers = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
+    model = nn.Sequential(*layers[:-1])
+    start, done = torch.from_numpy(job.start), 0
+    with torch.no_grad():
+        for linear in model[::2]:  # labkit's W is (inputs, outputs), PyTorch's (outputs, inputs)
+            end = done + linear.weight.numel()
+            linear.weight.copy_(start[done:end].reshape(linear.in_features, linear.out_features).T)
+            linear.bias.copy_(start[end : end + linear.out_features])
+            done = end + linear.out_features
+    return model
+
+
+def flat(model: nn.Module) -> np.ndarray:
+    """The parameters as labkit orders them."""
+    return torch.cat([p.detach().T.reshape(-1) if p.ndim == 2 else p.detach() for p in model.parameters()]).numpy()
+
+
+def gradient_of(model: nn.Module, batch: Any) -> None:
+    """Leave the gradient of the mean loss in the parameters' `grad`. The arrays of the batch are not copied."""
+    model.zero_grad()
+    nn.functional.cross_entropy(model(torch.from_numpy(batch.x)), torch.from_numpy(batch.y)).backward()
+
+
+def run_ranks(play: Callable[..., Any], ranks: int, *arguments: Any) -> Any:
+    """`play(rank, ranks, answers, *arguments)` in a process for each rank; what rank 0 puts into `answers`.
+
+    PyTorch is imported once, in a process from which the others are forked: half a dozen imports take longer than a
+    measurement. The store in which they meet is served from here, as `torchrun` does it: one that rank 0 serves, or a
+    file, may be gone before the last rank has left.
+    """
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload([__name__, OF_OPTIMIZERS])
+    answers = context.SimpleQueue()
+    store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+    mp.start_processes(_play, (play, ranks, store.port, answers, *arguments), ranks, start_method="forkserver")
+    return answers.get()
+
+
+def _play(rank: int, play: Callable[..., Any], ranks: int, port: int, *arguments: Any) -> None:
+    """PyTorch reads from the environment where the store is, and which network to use."""
+    os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    if LOOPBACK in [name for _, name in socket.if_nameindex()]:
+        os.environ |= {"GLOO_SOCKET_IFNAME": LOOPBACK, "TP_SOCKET_IFNAME": LOOPBACK}
+    play(rank, ranks, *arguments)

@@ -1,0 +1,148 @@
+"""A parameter server on `torch.distributed.rpc`: trainers call a method of the server, which answers with the model.
+
+After "Implementing Batch RPC Processing Using Asynchronous Executions" (its parameter server),
+https://docs.pytorch.org/tutorials/intermediate/rpc_async_execution.html
+
+Kept: an object on the server, referred to by an `RRef`; trainers that send their gradients with `rpc_sync` and get the
+new model back; a lock around the update. Changed: the server applies every gradient at once instead of waiting for all
+trainers (an asynchronous server); parameters come back, not a pickled module; the network and the data. With the word
+`numpy`, gradients and weights are labkit's, each one flat tensor; with `torch`, one tensor for every parameter.
+"""
+
+from __future__ import annotations
+
+import sys
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed.rpc as rpc
+from torch import optim
+
+from .job import Job, Score, answer, from_json
+from .torch_net import flat, gradient_of, mlp, run_ranks
+
+Tensors = list[torch.Tensor]
+
+
+class NumpyModel:
+    """labkit's network and SGD over one flat vector."""
+
+    def __init__(self, job: Job) -> None:
+        self.weights, self.rate, self._gradient = job.start, job.learning_rate, job.gradient()
+
+    def gradient(self, batch: Any) -> Tensors:
+        """At the weights that were loaded."""
+        return [torch.from_numpy(self._gradient(self.weights, batch))]
+
+    def load(self, parameters: Tensors) -> None:
+        """Take over the server's weights."""
+        self.weights = parameters[0].numpy()
+
+    def step(self, gradient: Tensors) -> None:
+        """w -= rate x g."""
+        self.weights -= np.float32(self.rate) * gradient[0].numpy()
+
+    def parameters(self) -> Tensors:
+        """A copy: the next update may come before this has left."""
+        return [torch.from_numpy(self.weights.copy())]
+
+    def vector(self) -> np.ndarray:
+        """As labkit orders them."""
+        return self.weights
+
+
+class TorchModel:
+    """The same with PyTorch's network and optimizer."""
+
+    def __init__(self, job: Job) -> None:
+        self.network = mlp(job)
+        self.optimizer = optim.SGD(self.network.parameters(), lr=job.learning_rate)
+        gradient_of(self.network, next(job.batches(0)))  # the first one makes what the others use again
+
+    def gradient(self, batch: Any) -> Tensors:
+        """At the weights that were loaded."""
+        gradient_of(self.network, batch)
+        return [p.grad for p in self.network.parameters()]
+
+    def load(self, parameters: Tensors) -> None:
+        """Take over the server's weights."""
+        for own, new in zip(self.network.parameters(), parameters):
+            own.data = new
+
+    def step(self, gradient: Tensors) -> None:
+        """One step of the optimizer."""
+        for own, new in zip(self.network.parameters(), gradient):
+            own.grad = new
+        self.optimizer.step()
+
+    def parameters(self) -> Tensors:
+        """A copy: the next update may come before this has left."""
+        return [p.detach().clone() for p in self.network.parameters()]
+
+    def vector(self) -> np.ndarray:
+        """As labkit orders them."""
+        return flat(self.network)
+
+
+MODELS = {"numpy": NumpyModel, "torch": TorchModel}
+
+
+class ParameterServer:
+    """Holds the model. `update_and_fetch_model` runs in a thread for each caller, one at a time."""
+
+    def __init__(self, kind: str, job: Job) -> None:
+        self.model, self.score, self.look, self.lock = MODELS[kind](job), Score(job), job.look, Lock()
+        self.gradients, self.going = 0, True
+
+    @staticmethod
+    def update_and_fetch_model(server: rpc.RRef, gradient: Tensors) -> Tensors | None:
+        """Apply the gradient; the parameters after it, or None when training is over."""
+        self = server.local_value()
+        with self.lock:
+            if not self.going:
+                return None
+            self.model.step(gradient)
+            self.gradients += 1
+            if self.gradients % self.look == 0:
+                self.going = self.score.goes_on(self.gradients, self.model.vector)
+            return self.model.parameters()
+
+
+class Trainer:
+    """A trainer is made first and trains later, when all are there."""
+
+    def __init__(self, kind: str, job: Job, number: int) -> None:
+        self.model, self.batches = MODELS[kind](job), job.batches(number)
+
+    def ready(self) -> None:
+        """Answers when the trainer has been made."""
+
+    def train(self, server: rpc.RRef, parameters: Tensors | None) -> None:
+        """Until the server has had enough."""
+        while parameters is not None:
+            self.model.load(parameters)
+            gradient = self.model.gradient(next(self.batches))
+            call = (server, gradient)
+            parameters = rpc.rpc_sync(server.owner(), ParameterServer.update_and_fetch_model, args=call)
+
+
+def play(rank: int, ranks: int, answers: Any, kind: str, job: Job) -> None:
+    """Rank 0 is the server and starts the trainers; the others wait to be called."""
+    torch.set_num_threads(1)
+    rpc.init_rpc(f"rank{rank}", rank=rank, world_size=ranks)
+    if rank == 0:
+        own = ParameterServer(kind, job)
+        server = rpc.RRef(own)
+        trainers = [rpc.remote(f"rank{n}", Trainer, args=(kind, job, n - 1)) for n in range(1, ranks)]
+        for trainer in trainers:
+            trainer.rpc_sync().ready()
+        own.score.begin()
+        torch.futures.wait_all([t.rpc_async(timeout=0).train(server, own.model.parameters()) for t in trainers])
+        answers.put(own.score.result)
+    rpc.shutdown()
+
+
+if __name__ == "__main__":
+    answer(from_json(sys.argv[2]), lambda job: run_ranks(play, job.workers + 1, sys.argv[1], job))

@@ -1,0 +1,72 @@
+"""PyTorch RPC: a function called on another process with a tensor, and a tensor as its result.
+
+`python -m benchmarks.peers.torch_rpc_trip` is the worker and makes the trips; with a file to meet at, it is the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from .pairs import Trip, apart, beside, obey
+
+__all__ = ["open_pair"]
+
+MODULE = "benchmarks.peers.torch_rpc_trip"
+PATIENCE = 60.0  # seconds for a call
+
+
+def open_pair() -> AbstractContextManager[Trip]:
+    """A function (bytes, count) -> seconds of each of `count` round trips."""
+    return apart(MODULE)
+
+
+def exchange(gradient: Any) -> Any:
+    """Runs on the server. What came is sent back: as many bytes, and nothing to keep or to make anew."""
+    return gradient
+
+
+@contextlib.contextmanager
+def _pair() -> Iterator[Trip]:
+    import torch
+    from torch.distributed import rpc
+
+    def trip(nbytes: int, count: int) -> list[float]:
+        gradient, seconds = torch.ones(nbytes // 4), []
+        for _ in range(count):
+            began = time.perf_counter()
+            weights = rpc.rpc_sync("server", exchange, args=(gradient,))
+            seconds.append(time.perf_counter() - began)
+            assert weights.nbytes == nbytes
+        return seconds
+
+    with tempfile.TemporaryDirectory() as folder, beside(MODULE, f"{folder}/meet"):
+        _join("worker", 0, f"{folder}/meet")
+        yield trip
+        rpc.shutdown()
+
+
+def _join(name: str, rank: int, meet: str) -> None:
+    from torch.distributed import rpc
+
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{meet}", rpc_timeout=PATIENCE)
+    rpc.init_rpc(name, rank=rank, world_size=2, rpc_backend_options=options)
+
+
+def _serve(meet: str) -> None:
+    from torch.distributed import rpc
+
+    _join("server", 1, meet)
+    rpc.shutdown()  # serves until the worker says that it is done
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        _serve(sys.argv[1])
+    else:
+        obey(_pair)

@@ -1,0 +1,64 @@
+"""Every peer that trains: its name, its program, what it needs, what it can do. `throughput` and `accuracy` ask these.
+
+A peer does all its jobs in one start: a framework's start takes longer than the window in which it is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..children import ProgramFailed, fresh
+from ..rows import Side, Unmeasured, Values
+from .job import Job, as_json
+
+__all__ = ["ALONE", "DASK", "DDP", "MPI", "RAY_NUMPY", "RAY_TORCH", "RPC_NUMPY", "RPC_TORCH", "TRAINERS", "Trainer"]
+
+ALONE, DASK, DDP, MPI = "one NumPy process", "Dask actors, NumPy", "PyTorch DDP on gloo", "mpi4py, NumPy"
+RAY_TORCH, RAY_NUMPY = "Ray's parameter server, PyTorch", "Ray's parameter server, NumPy"
+RPC_TORCH, RPC_NUMPY = "PyTorch RPC server, PyTorch", "PyTorch RPC server, NumPy"
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """`words`: what its program is told before the jobs. `shapes`: rule and number of workers of what it can do."""
+
+    name: str
+    program: str
+    shapes: tuple[tuple[str, int], ...]
+    words: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+
+    def side(self, jobs: Sequence[Job], unit: str) -> Side:
+        """Measures, at each turn, those of `jobs` that this trainer can do, in fresh processes."""
+        mine = [job for job in jobs if (job.rule, job.workers) in self.shapes]
+        return Side(self.name, lambda: self._measure(mine, unit), self.needs, self.programs)
+
+    def _measure(self, jobs: Sequence[Job], unit: str) -> Values:
+        try:
+            results = fresh(f"benchmarks.peers.{self.program}", *self.words, as_json(jobs)) if jobs else []
+        except ProgramFailed as why:
+            raise Unmeasured(f"failed: {why}") from why
+        for job, result in zip(jobs, results):
+            if math.isnan(result):
+                raise Unmeasured(f"{job.name}: not reached within {job.length:g} s")
+        return {(job.name, unit): result for job, result in zip(jobs, results)}
+
+
+def _shapes(rule: str, *workers: int) -> tuple[tuple[str, int], ...]:
+    return tuple((rule, n) for n in workers)
+
+
+SERVERS = _shapes("async", 1, 2, 4)
+TRAINERS = (
+    Trainer(ALONE, "numpy_process", (("alone", 1),)),
+    Trainer(RPC_NUMPY, "torch_rpc", SERVERS, ("numpy",), ("torch",)),
+    Trainer(RPC_TORCH, "torch_rpc", SERVERS, ("torch",), ("torch",)),
+    Trainer(DASK, "dask_actors", SERVERS, (), ("distributed",)),
+    Trainer(RAY_NUMPY, "ray_server", _shapes("async", 2, 4) + _shapes("sync", 2, 4), ("numpy",), ("ray",)),
+    Trainer(RAY_TORCH, "ray_server", SERVERS + _shapes("sync", 1, 2, 4), ("torch",), ("ray", "torch")),
+    Trainer(DDP, "torch_ddp", _shapes("reduce", 2, 4), (), ("torch",)),
+    Trainer(MPI, "mpi_all_reduce", _shapes("reduce", 2, 4), (), ("mpi4py",), ("mpirun",)),
+)

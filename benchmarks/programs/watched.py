@@ -1,0 +1,52 @@
+"""What runs in the kernel while watching is measured: AsyncPS on 2 Dask workers, with the live figure or without it."""
+
+from __future__ import annotations
+
+import time
+
+import labkit as lk
+from labkit.trace.vocabulary import EVERYONE
+
+from ..live import NANO, Window
+
+__all__ = ["Bench"]
+
+
+class Bench:
+    """A cluster that stays, and one run after another on it."""
+
+    def __init__(self) -> None:
+        self.cluster = lk.DaskCluster(workers=2, servers=1).open()
+
+    def begin(self, length: float, watched: bool) -> None:
+        """Start a run of `length` seconds; a cell with this line ends at once, as it should in a notebook."""
+        problem, strategy = lk.Problem("digits", hidden=(128,), batch_size=32), lk.AsyncPS(learning_rate=0.01)
+        self.processor, self.began = time.process_time(), time.perf_counter()
+        self.run = lk.train(problem, strategy, self.cluster, lk.Budget(seconds=length), checkpoint=False)
+        self.watch = self.run.watch() if watched else None
+
+    def end(self, warm_up: float, length: float) -> tuple[float, float]:
+        """(updates/s within the window, processor time of this process, cores), when the run is over."""
+        self.run.wait()
+        cores = (time.process_time() - self.processor) / (time.perf_counter() - self.began)
+        if self.watch is not None:
+            self.watch.wait()
+            self.watch.close()
+        return _rate(self.run.trace, Window(warm_up, length)), cores
+
+    def close(self) -> None:
+        """Take the cluster down."""
+        self.cluster.close()
+
+
+def _rate(trace: lk.Trace, window: Window) -> float:
+    """Updates a second between two reports of the shard: the first one of the window, the first one after it."""
+    role, time_, sender, gradients = trace.column("progress", "role", "time", "sender", "gradients")
+    shard = trace.roles.index(trace.header["layout"]["observed"][0])
+    ours = (role == shard) & (sender == EVERYONE)
+    when, applied = time_[ours], gradients[ours]
+    first = int((when < window.warm_up * NANO).sum())
+    if first + 1 >= len(when):
+        raise RuntimeError(f"the run is over, and the shard has reported {len(when)} times only")
+    last = min(int((when < when[first] + window.length * NANO).sum()), len(when) - 1)
+    return float((applied[last] - applied[first]) * NANO / (when[last] - when[first]))

@@ -1,0 +1,48 @@
+"""What watching costs: the same run in a notebook's kernel with nobody looking, and with the live figure before a browser.
+
+The browser is played (`front_end`): it answers every frame at once, so the figure is drawn as often as it ever is. What
+a real browser does to show a frame is not measured; it is done by another process, on a student's own computer.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+
+from .front_end import FrontEnd, open_kernel
+from .live import Window
+from .rows import Benchmark, Row, Settings, Side, Values, alternate
+
+__all__ = ["BENCHMARK"]
+
+OFF = "nobody watches"
+RUN = "AsyncPS on Dask, 64-128-10, 2 workers"
+AFTER = 0.5  # seconds that a run goes on after the window, so that the window's end is reported
+
+
+def run(settings: Settings) -> list[Row]:
+    """One kernel, one cluster; watched and unwatched runs in turns."""
+    window = Window(settings.choose(1.0, 0.2), settings.choose(4.0, 0.5))
+    with open_kernel() as front_end:
+        front_end.run("from benchmarks.programs.watched import Bench; bench = Bench()")
+        watched, alone = (functools.partial(_measure, front_end, window, on) for on in (True, False))
+        rows = alternate(settings, "watching", [Side("live figure", watched), Side(OFF, alone)], against=OFF)
+        front_end.run("bench.close()")
+    return rows
+
+
+def _measure(front_end: FrontEnd, window: Window, watched: bool) -> Values:
+    whole = window.warm_up + window.length + AFTER
+    before = len(front_end.frames)
+    front_end.run(f"bench.begin({whole}, {watched})")
+    began = time.monotonic()
+    front_end.look_on(whole)
+    frames = (len(front_end.frames) - before) / (time.monotonic() - began)
+    rate, cores = front_end.run(f"told = bench.end({window.warm_up}, {window.length})", "told")
+    if watched and not frames:
+        raise RuntimeError("no frame was drawn: nothing was measured")
+    values = {(RUN, "updates/s"): rate, ("the kernel's process", "cores"): cores}
+    return {**values, ("frames shown", "frames/s"): frames} if watched else values
+
+
+BENCHMARK = Benchmark("watching", "what the live figure at its default rate costs a run", run)
