@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import psutil
 
-__all__ = ["ONE_THREAD", "ROOT", "ProgramFailed", "fresh", "partner"]
+__all__ = ["ProgramFailed", "environment", "fresh", "partner"]
 
 ROOT = Path(__file__).resolve().parents[1]
 ONE_THREAD = {
@@ -35,7 +35,8 @@ class ProgramFailed(RuntimeError):
     """A program ended with an error, or not at all; the message ends with its last words."""
 
 
-def _environment(**more: str) -> dict[str, str]:
+def environment(**more: str) -> dict[str, str]:
+    """Of a process that imports this very source, with one thread of linear algebra."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, **ONE_THREAD, "PYTHONPATH": path, **more}
 
@@ -48,7 +49,7 @@ def fresh(module: str, *arguments: object, patience: float = PATIENCE) -> Any:
     command, mark = [sys.executable, "-m", module, *map(str, arguments)], uuid.uuid4().hex
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:  # a pipe could be held open
         streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": said, "stderr": complained}
-        process = subprocess.Popen(command, env=_environment(**{MARK: mark}), start_new_session=True, **streams)
+        process = subprocess.Popen(command, env=environment(**{MARK: mark}), start_new_session=True, **streams)
         try:
             code = process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -83,7 +84,7 @@ def partner(module: str, *arguments: object) -> Iterator[int]:
     It is expected to end when its peer is gone, and is killed if it does not.
     """
     command = [sys.executable, "-m", module, *map(str, arguments)]
-    process = subprocess.Popen(command, env=_environment(), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

@@ -42,7 +42,10 @@ class Outcome:
 @click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Keep all numbers there.")
 @click.option("--list", "list_them", is_flag=True, help="Name the benchmarks and end.")
 def main(only: tuple[str, ...], quick: bool, file: Path | None, list_them: bool) -> None:
-    """Measure labkit on this machine. Leave the machine alone meanwhile; the whole takes about ten minutes."""
+    """Measure labkit on this machine, and its peers as far as they are installed (`pip install -e ".[bench]"`).
+
+    Leave the machine alone meanwhile; with all peers the whole takes about half an hour.
+    """
     console = wide_console()
     if list_them:
         for benchmark in BENCHMARKS:

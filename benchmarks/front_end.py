@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .children import ONE_THREAD, ROOT
+from .children import environment
 
 __all__ = ["FrontEnd", "open_kernel"]
 
@@ -34,8 +34,7 @@ def open_kernel() -> Iterator[FrontEnd]:
     with TemporaryDirectory() as folder:
         file, door = write_connection_file(str(Path(folder) / "kernel.json"), key=os.urandom(16).hex().encode())
         command = [sys.executable, "-m", "ipykernel_launcher", "-f", file, "--log-level=ERROR"]
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        kernel = launch_kernel(command, env={**os.environ, **ONE_THREAD, "PYTHONPATH": path})
+        kernel = launch_kernel(command, env=environment())
         try:
             with contextlib.closing(FrontEnd(door)) as front_end:
                 front_end.greet()

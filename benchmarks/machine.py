@@ -15,6 +15,8 @@ from threadpoolctl import threadpool_info
 
 __all__ = ["describe", "in_words"]
 
+PEERS = ("ray", "torch", "mpi4py", "simpy")  # where they are installed
+
 
 def describe() -> dict[str, Any]:
     """CPU, memory, versions and the load before anything was measured, in plain values."""
@@ -28,7 +30,7 @@ def describe() -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "numpy": np.__version__,
         "blas": [f"{p['internal_api']} {p['version']} ({p.get('architecture', 'unknown')})" for p in blas],
-        "versions": {name: _version(name) for name in ("labkit-distributed", "distributed", "psutil")},
+        "versions": {name: _version(name) for name in ("labkit-distributed", "distributed", "psutil", *PEERS)},
     }
 
 
@@ -36,7 +38,8 @@ def in_words(machine: dict[str, Any]) -> str:
     """Two lines for people."""
     m, blas = machine, ", ".join(machine["blas"]) or "no BLAS found"
     hardware = f"{m['cpu']}, {m['cores']} cores, {m['memory_bytes'] / 1e9:.1f} GB, load {m['load']}, {m['system']}"
-    return f"{hardware}\n{m['python']}, NumPy {m['numpy']}, {blas}, distributed {m['versions']['distributed']}"
+    peers = "".join(f", {name} {m['versions'][name]}" for name in PEERS if m["versions"][name])
+    return f"{hardware}\n{m['python']}, NumPy {m['numpy']}, {blas}, distributed {m['versions']['distributed']}{peers}"
 
 
 def _usable_cores() -> int:

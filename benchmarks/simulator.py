@@ -59,9 +59,9 @@ class Case:
 
 FIXED, RANDOM = lk.Deterministic(0.01), lk.Exponential(0.01)
 CASES = (
-    Case(8, 15_000, FIXED), Case(8, 15_000, RANDOM), Case(8, 15_000, RANDOM, links=True),
-    Case(1_000, 15_000, FIXED), Case(1_000, 15_000, RANDOM), Case(1_000, 15_000, RANDOM, links=True),
-    Case(10_000, 30_000, RANDOM, repetitions=3), Case(10_000, 30_000, RANDOM, links=True, repetitions=3),
+    Case(8, 12_000, FIXED), Case(8, 12_000, RANDOM), Case(8, 12_000, RANDOM, links=True),
+    Case(1_000, 12_000, FIXED), Case(1_000, 12_000, RANDOM), Case(1_000, 12_000, RANDOM, links=True),
+    Case(10_000, 25_000, RANDOM, repetitions=3), Case(10_000, 25_000, RANDOM, links=True, repetitions=3),
 )  # fmt: skip
 QUICK = (Case(8, 1_000, FIXED), Case(8, 1_000, RANDOM, links=True), Case(100, 1_000, RANDOM))
 

@@ -42,7 +42,7 @@ GOALS = (  # labkit's rule and workers, whose, their rule and workers
 
 def run(settings: Settings) -> list[Row]:
     """All sides in turns, each with all its jobs; then labkit against its peers."""
-    warm_up, length = settings.choose(0.3, 0.05), settings.choose(1.0, 0.1)
+    warm_up, length = settings.choose(1.0, 0.05), settings.choose(1.0, 0.1)
     jobs = all_jobs(settings, functools.partial(Job, learning_rate=RATE, warm_up=warm_up, length=length))
     repetitions = int(settings.choose(REPETITIONS, 1))
     with lk.DaskCluster(workers=4, servers=1).open() as cluster:

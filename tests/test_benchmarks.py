@@ -17,7 +17,7 @@ FIELDS = {"name", "side", "unit", "median", "low", "high", "repetitions", "skipp
 
 def command(*arguments: object) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "benchmarks", *map(str, arguments)]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_a_quick_run_keeps_every_field(tmp_path: Path) -> None:
                 assert row["low"] is row["median"] is row["high"] is None
             else:
                 assert 0 < row["low"] <= row["median"] <= row["high"]
-    sides = {row["side"] for row in kept["benchmarks"][1]["rows"]}
-    assert {"labkit's wire", "raw TCP socket", "labkit's wire / raw TCP socket"} == sides
+    sides = {row["side"] for row in kept["benchmarks"][1]["rows"]}  # measured, or skipped by name
+    assert {"labkit's wire", "raw TCP socket", "labkit's wire / raw TCP socket", "Ray actor", "PyTorch RPC"} <= sides
     assert "round-trip" in done.stdout
 
 

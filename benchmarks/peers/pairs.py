@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, Any
 
-from ..children import ONE_THREAD, ROOT
+from ..children import environment
 
 __all__ = ["Trip", "apart", "beside", "obey"]
 
@@ -101,5 +101,4 @@ def beside(module: str, *arguments: object, pass_fds: Sequence[int] = ()) -> Ite
 
 
 def _start(line: list[str], **more: Any) -> subprocess.Popen[Any]:
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen([sys.executable, "-m", *line], env={**os.environ, **ONE_THREAD, "PYTHONPATH": path}, **more)
+    return subprocess.Popen([sys.executable, "-m", *line], env=environment(), **more)
