@@ -1,4 +1,5 @@
-"""The wire: what roles say to each other on Dask goes straight from process to process, over TCP.
+"""The wire: what roles say to each other on Dask goes straight from process to process, over TCP or, on one host, through
+memory that they share.
 
 Law: one wire belongs to one role and one thread, and nothing on it waits but `poll`. A `send` hands its bytes to the
 kernel and copies what the kernel does not take, so that two roles that send at once never deadlock and a slow reader
