@@ -98,7 +98,7 @@ class Problem:
         """A fresh objective (network and loss): one for each role that computes, because it keeps buffers."""
         if self.timing_only:
             whole = replace(self, timing_only=False).objective()
-            return nn.NullObjective(whole.size, whole.layout, self.dtype)
+            return nn.NullObjective(whole.size, whole.layout, self.dtype, whole)
         d = self.dataset
         if "curvature" in d.extra:
             return nn.Quadratic(np.asarray(d.extra["curvature"]), d.extra.get("start", 1.0), self.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..data import Batches, NullBatches
 from ..errors import BadInput, nearest
+from ..roles.context import stream
 from ..roles.gradient import Model
 from ..roles.judge import Budget, Judge
 from ..roles.layout import Layout, RoleSpec
@@ -51,6 +52,15 @@ class Plan:
     def without_data(self) -> Plan:
         """The plan as roles in other processes get it: what is in the data, they are given apart."""
         return replace(self, problem=None)
+
+    def start(self, objective: Any) -> np.ndarray:
+        """The first weights of the whole model, made once, read-only."""
+        if "_start" not in self.__dict__:
+            made = objective.start(self.seed)
+            made.flags.writeable = False
+            self.__dict__["_start"] = made
+        values: np.ndarray = self.__dict__["_start"]
+        return values
 
     @cached_property
     def role_ids(self) -> dict[str, int]:
@@ -118,13 +128,19 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
 
 
 def batch_maker(
-    plan: Plan, share: tuple[np.ndarray, np.ndarray] | None
-) -> Callable[[np.random.Generator], Iterator[Any]]:
-    """What `ctx.batches()` calls with the role's stream."""
+    plan: Plan, spec: RoleSpec, share: tuple[np.ndarray, np.ndarray] | None
+) -> Callable[[], Iterator[Any]] | None:
+    """What `ctx.batches()` calls: None for a role without data.
+
+    The order of the batches follows from (seed, share), so roles with one share draw the same ones.
+    """
+    number = spec.data
+    if number is None:
+        return None
     if plan.timing_only or share is None:
-        return lambda rng: iter(NullBatches(1, plan.batch_size))
+        return lambda: iter(NullBatches(1, plan.batch_size))
     x, y = share
-    return lambda rng: iter(Batches(x, y, plan.batch_size, rng))
+    return lambda: iter(Batches(x, y, plan.batch_size, stream(plan.seed, "worker", number, "batches")))
 
 
 def build_parts(
@@ -134,42 +150,39 @@ def build_parts(
     clock: Callable[[], int],
     watcher: Callable[[Shard], None],
     objective: Any,
-    start: np.ndarray | None,
+    strategy: Any,
     test: tuple[np.ndarray, np.ndarray] | None,
 ) -> tuple[Any, ...]:
     """The parts of one role, in the order in which its method takes them: model, shard, or the chief's judge.
 
-    `objective`: it keeps buffers, so one for each thread. `start`: the first weights of the whole model (needed by
-    roles with a shard), `test`: held-out data (needed by the chief).
+    `objective`: it keeps buffers, so one for each thread. `strategy`: the engine's own, whose live knobs may change.
+    `test`: held-out data (needed by the chief).
     """
     parts: list[Any] = []
-    if spec.computes:
-        clip, every = plan.strategy.clip_norm, plan.norms_every
-        parts.append(Model(objective, recorder, clock, plan.layout.parts, clip_norm=clip, norms_every=every))
+    if spec.model is not None:
+        parts.append(spec.model(objective=objective, recorder=recorder, clock=clock, strategy=strategy))
+    elif spec.computes:
+        parts.append(
+            Model(
+                objective, recorder, clock, plan.layout.parts, clip_norm=strategy.clip_norm,
+                norms_every=plan.norms_every,
+            )
+        )  # fmt: skip
     if spec.shard is not None:
-        assert start is not None
-        parts.append(_make_shard(plan, spec, recorder, clock, watcher, start))
+        parts.append(
+            (spec.store or Shard.make)(
+                spec=spec, plan=plan, objective=objective, recorder=recorder, clock=clock, watcher=watcher,
+                strategy=strategy,
+            )
+        )  # fmt: skip
     if spec.kind == "chief":
         x, y = test if test is not None and not plan.timing_only else (None, None)
         observed, every = plan.layout.observed, plan.strategy.eval_every
         shards = sum(role.shard is not None for role in plan.layout.roles)
-        parts.append(Judge(objective, x, y, plan.budget, plan.limits, observed, shards, every, recorder, clock))
+        parts.append(
+            Judge(objective, x, y, plan.budget, plan.limits, observed, shards, every, recorder, clock, plan.layout)
+        )
     return tuple(parts)
-
-
-def _make_shard(
-    plan: Plan, spec: RoleSpec, recorder: Recorder, clock: Callable[[], int], watcher: Callable[[Shard], None],
-    start: np.ndarray,
-) -> Shard:  # fmt: skip
-    strategy = plan.strategy
-    assert spec.shard is not None and spec.part is not None  # noqa: PT018
-    values = start[spec.part]
-    looked_at = spec.name in plan.layout.observed and not plan.timing_only
-    return Shard(
-        spec.shard, spec.part, values if plan.timing_only else values.copy(), strategy.optimizer, strategy.schedule,
-        recorder, clock, plan.role_ids, plan.limits, weight_decay=strategy.weight_decay,
-        eval_every=strategy.eval_every if looked_at else 0, watcher=watcher,
-    )  # fmt: skip
 
 
 def local_data(problem: Any) -> Any:

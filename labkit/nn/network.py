@@ -95,19 +95,47 @@ class Stage:
         with np.errstate(over="ignore", invalid="ignore"):
             return self._forward(params, x, self._nowhere)
 
-    def backward(self, params: Array, saved: list[Array], dy: Array, out: Array) -> Array:
+    def backward(self, params: Array, saved: list[Array], dy: Array, out: Array, dx: bool = True) -> Array:
         """dx, shape (batch, inputs), new memory; the parameters' gradient goes to `out`, shape (size,), overwritten.
 
-        `dy`, shape (batch, outputs), is the derivative of the loss with respect to y; it is not changed.
+        `dy`, shape (batch, outputs), is the derivative of the loss with respect to y; it is not changed. Without `dx`
+        (nothing stands before this stage) an array of no rows comes back.
         """
         check_vector("params", params, self.size, self.dtype)
         check_vector("out", out, self.size, self.dtype)
-        if dy.shape != (len(saved[0]), self.outputs):
-            raise BadInput(f"dy: shape {(len(saved[0]), self.outputs)} is needed, not {dy.shape}.")
+        self._check_dy(saved, dy)
         own = self._slices[0]
         with np.errstate(over="ignore", invalid="ignore"):
             dy = self._backward(params, saved, dy, out, self._nowhere)
-            return self._layers[0].backward(params[own], saved[0], dy, out[own])
+            if dx:
+                return self._layers[0].backward(params[own], saved[0], dy, out[own])
+            self._layers[0].parameter_gradient(saved[0], dy, out[own])
+        return np.empty((0, self.inputs), self.dtype)
+
+    def input_gradient(
+        self, params: Array, saved: list[Array], dy: Array, dx: bool = True
+    ) -> tuple[Array, list[Array]]:
+        """The half of `backward` that others wait for: (dx, dys). `dys` is for `parameter_gradient`, the other half."""
+        check_vector("params", params, self.size, self.dtype)
+        self._check_dy(saved, dy)
+        dys = [dy] * len(self._layers)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for i in range(len(self._layers) - 1, 0, -1):
+                dys[i - 1] = self._layers[i].input_gradient(params[self._slices[i]], saved[i], dys[i])
+            if dx:
+                return self._layers[0].input_gradient(params[self._slices[0]], saved[0], dys[0]), dys
+        return np.empty((0, self.inputs), self.dtype), dys
+
+    def parameter_gradient(self, saved: list[Array], dys: list[Array], out: Array) -> None:
+        """The parameters' gradient, from what `forward` and `input_gradient` left, into `out`, shape (size,)."""
+        check_vector("out", out, self.size, self.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for layer, own, kept, dy in zip(self._layers, self._slices, saved, dys):
+                layer.parameter_gradient(kept, dy, out[own])
+
+    def _check_dy(self, saved: list[Array], dy: Array) -> None:
+        if dy.shape != (len(saved[0]), self.outputs):
+            raise BadInput(f"dy: shape {(len(saved[0]), self.outputs)} is needed, not {dy.shape}.")
 
     def _forward(self, params: Array, x: Array, ys: list[Array | None]) -> tuple[Array, list[Array]]:
         """`ys`: for every layer the buffer for its y, or None for a new one."""

@@ -68,7 +68,10 @@ class NullObjective:
     gradient is not computed (the loss is nan) and nothing can be predicted.
     """
 
-    def __init__(self, size: int, layout: ParameterLayout | None = None, dtype: str = "float32") -> None:
+    def __init__(
+        self, size: int, layout: ParameterLayout | None = None, dtype: str = "float32", network: Any = None
+    ) -> None:
+        self.network = network  # what it stands for: its structure can be asked for, it is never computed with
         self.layout = ParameterLayout({"null": (size,)}) if layout is None else layout
         if self.layout.size != size:
             raise BadInput(f"NullObjective: size={size}, but its layout describes {self.layout.size} parameters.")

@@ -67,7 +67,7 @@ class Context:
 
     def __init__(
         self, name: str, kind: str, index: int, seed: int, peers: Mapping[str, tuple[str, ...]],
-        batches: Callable[[np.random.Generator], Iterator[Any]] | None,
+        batches: Callable[[], Iterator[Any]] | None,
     ):  # fmt: skip
         self.name, self._kind, self._index, self._seed = name, kind, index, seed
         self._peers, self._batches = peers, batches
@@ -132,7 +132,7 @@ class Context:
         """This role's mini-batches, for ever: a plain `for`."""
         if self._batches is None:
             raise TypeError(f"{self.name} has no data: its strategy's layout gives {self._kind}s none.")
-        return self._batches(stream(self._seed, self._kind, self._index, "batches"))
+        return self._batches()
 
     def peers(self, role: str) -> tuple[str, ...]:
         """The names of all roles of a kind that take part now ("worker", "server", "chief"), in order."""

@@ -17,6 +17,7 @@ from ..errors import BadInput
 from ..knobs import check_knobs, knob
 from ..trace.recorder import Recorder
 from .context import Context
+from .layout import Layout
 from .messages import Look, Snapshot
 from .shard import Limits
 
@@ -88,15 +89,17 @@ class Judge:
     def __init__(
         self, objective: Any, x: np.ndarray | None, y: np.ndarray | None, budget: Budget, limits: Limits,
         owners: tuple[str, ...], shards: int, eval_every: int, recorder: Recorder, clock: Callable[[], int],
+        layout: Layout,
     ):  # fmt: skip
         self.objective, self.x, self.y, self.budget, self.limits = objective, x, y, budget, limits
-        self.owners, self.shards, self.eval_every = owners, shards, eval_every
+        self.owners, self.shards, self.eval_every, self.layout = owners, shards, eval_every, layout
         self.recorder, self.clock = recorder, clock
         self.verdict: str | None = None
         self.hurry: str | None = None
-        self.parameters: np.ndarray | None = None
+        self.parameters: Any = None
         self.update = -1
         self.loss = self.accuracy = None
+        self.shard_limits = limits.divided(layout.shares) if layout.copies == "own" else limits
         self._full: set[int] = set()  # shards that have applied all that the budget allows
 
     def warm_up(self, seed: int) -> None:
@@ -106,8 +109,8 @@ class Judge:
 
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
         """Measure the model that the shards' snapshots make up, and decide."""
-        update, samples = min(s.version for s in snapshot), min(s.samples for s in snapshot)
-        values = snapshot[0].values if len(snapshot) == 1 else np.concatenate([s.values for s in snapshot])
+        update, samples = min(s.version for s in snapshot), self._samples(snapshot)
+        values = self.layout.together(snapshot)
         self.update, self.parameters = update, values
         if self.x is not None:
             with np.errstate(all="ignore"):
@@ -115,6 +118,11 @@ class Judge:
             accuracy = float("nan") if self.accuracy is None else self.accuracy
             self.recorder.evaluations.extend((self.clock(), update, self.loss, accuracy))
         self.verdict = self._decide(update, samples, snapshot[0].final)
+
+    def _samples(self, snapshot: tuple[Snapshot, ...]) -> int:
+        """Samples trained on: replicas of their own have seen each its own, other shards the same ones."""
+        seen = [s.samples for s in snapshot]
+        return sum(seen) if self.layout.copies == "own" else min(seen)
 
     def _decide(self, update: int, samples: int, final: bool) -> str | None:
         if self.loss is not None and not np.isfinite(self.loss):
@@ -129,7 +137,7 @@ class Judge:
 
     def take(self, snapshot: Snapshot) -> None:
         """Note whether a shard has applied all that the budget allows."""
-        if self.limits.reached(snapshot.version, snapshot.samples):
+        if self.shard_limits.reached(snapshot.version, snapshot.samples):
             self._full.add(snapshot.shard)
 
     def next_goal(self) -> int:

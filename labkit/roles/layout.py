@@ -6,11 +6,18 @@ draw it, impossible shapes are refused in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Layout", "RoleSpec", "shard_slices"]
+import numpy as np
+
+from ..nn.boxes import Boxes
+from .messages import Snapshot
+
+__all__ = ["Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]
+
+Snapshots = tuple[Snapshot, ...]
 
 
 @dataclass(frozen=True)
@@ -18,8 +25,13 @@ class RoleSpec:
     """One role. `kind` is the name of the strategy's method that plays it, `index` its number among its kind.
 
     `node`: roles with the same node share a process (and its cores). `computes`: it is given a model. `shard`, `part`:
-    it is given a shard with this number, that owns this slice of the parameters. `data`: it has the share of the data
-    with this number.
+    it is given a shard with this number, that owns this part of the parameters. `data`: it has the share of the data
+    with this number; roles with the same number draw the same batches.
+
+    `model`, `store`: what makes the thing that it computes with, and the thing that it owns, where these are not a
+    `Model` of the whole network and a `Shard`. Both are picklable and called by name:
+    `model(objective=, recorder=, clock=, strategy=)` and
+    `store(spec=, plan=, objective=, recorder=, clock=, watcher=, strategy=)`.
     """
 
     name: str
@@ -28,8 +40,10 @@ class RoleSpec:
     node: str
     computes: bool = False
     shard: int | None = None
-    part: slice | None = None
+    part: slice | Boxes | None = None
     data: int | None = None
+    model: Callable[..., Any] | None = None
+    store: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -37,15 +51,23 @@ class Layout:
     """All roles, in the order of their numbers in the trace. `groups`: named sets of roles (stages, replicas).
 
     `observed`: the roles whose shards together are the model that the chief evaluates. `parts[i]`: the slice of shard
-    i as workers push to it. `replicated`: every shard is a copy of the whole model (so a gradient counts once all of
-    them have it).
+    i as workers push to it. `copies` says what the shards are to each other:
+
+    - "": parts of one model, to which workers push their gradients;
+    - "equal": all of them step together, so each books one gradient of everyone a step (replicas of a model, or the
+      parts of a model whose workers hold the weights themselves);
+    - "own": replicas that step by themselves and are mixed now and then.
+
+    `assemble`: makes the model to evaluate from the observed shards' snapshots, in the order of the shards; without it
+    each is put in the place of its part.
     """
 
     roles: tuple[RoleSpec, ...]
     observed: tuple[str, ...]
     parts: tuple[slice, ...]
-    replicated: bool = False
+    copies: str = ""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    assemble: Callable[[Snapshots], Any] | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -55,7 +77,26 @@ class Layout:
     @property
     def shares(self) -> int:
         """Into how many shares the data is divided."""
-        return sum(role.data is not None for role in self.roles)
+        return len({role.data for role in self.roles if role.data is not None})
+
+    @property
+    def replicated(self) -> bool:
+        """Whether a gradient counts once every shard has it, and not once its own part of it has been pushed."""
+        return bool(self.copies)
+
+    def together(self, snapshots: Snapshots) -> Any:
+        """The model that the observed shards' snapshots make up."""
+        if self.assemble is not None:
+            return self.assemble(snapshots)
+        if len(snapshots) == 1:
+            return snapshots[0].values
+        parts = {role.shard: role.part for role in self.roles if role.shard is not None}
+        whole = np.empty(sum(len(s.values) for s in snapshots), snapshots[0].values.dtype)
+        for snapshot in snapshots:
+            part = parts[snapshot.shard]
+            assert part is not None
+            Boxes.of(part).put(whole, snapshot.values)
+        return whole
 
     def peers(self) -> dict[str, tuple[str, ...]]:
         """The names of all roles, by kind and by group."""
@@ -69,14 +110,27 @@ class Layout:
         roles = [
             {
                 "name": r.name, "kind": r.kind, "node": r.node, "shard": r.shard,
-                "part": None if r.part is None else [r.part.start, r.part.stop], "data": r.data,
+                "part": None if r.part is None else _part_in_plain(r.part), "data": r.data,
             }
             for r in self.roles
         ]  # fmt: skip
         return {
             "roles": roles, "observed": list(self.observed), "replicated": self.replicated,
+            "copies": self.copies,
             "groups": {name: list(members) for name, members in self.groups.items()},
         }  # fmt: skip
+
+
+def _part_in_plain(part: slice | Boxes) -> list[Any]:
+    return [part.start, part.stop] if isinstance(part, slice) else part.describe()
+
+
+def mean_of_replicas(snapshots: Snapshots) -> np.ndarray:
+    """The average of the replicas' parameters, which is the model that replicas of their own stand for."""
+    total = snapshots[0].values.copy()
+    for snapshot in snapshots[1:]:
+        total += snapshot.values
+    return np.divide(total, len(snapshots), out=total)
 
 
 def shard_slices(size: int, shards: int) -> tuple[slice, ...]:

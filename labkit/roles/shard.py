@@ -9,14 +9,16 @@ it is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ..errors import RoleError, nearest
 from ..nn import decay_weights
+from ..nn.boxes import Boxes
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, REASONS, UNKNOWN
+from .correction import Correction, correction_of
 from .gradient import Gradient
 from .messages import Weights, weightless
 
@@ -35,6 +37,10 @@ class Limits:
     def __init__(self, updates: int | None = None, samples: int | None = None):
         self.updates, self.samples = updates, samples
 
+    def divided(self, replicas: int) -> Limits:
+        """What each of so many replicas may apply that step by themselves: as many updates, its part of the samples."""
+        return Limits(self.updates, None if self.samples is None else -(-self.samples // replicas))
+
     def reached(self, updates: int, samples: int) -> bool:
         """Whether nothing more may be applied."""
         return (self.updates is not None and updates >= self.updates) or (
@@ -52,11 +58,13 @@ class Shard:
     work = "server"
 
     def __init__(
-        self, index: int, part: slice, values: np.ndarray, optimizer: Any, schedule: Callable[[int], float],
+        self, index: int, part: slice | Boxes, values: np.ndarray, optimizer: Any, schedule: Callable[[int], float],
         recorder: Recorder, clock: Callable[[], int], role_ids: dict[str, int], limits: Limits, *,
         weight_decay: float = 0.0, eval_every: int = 0, watcher: Callable[[Shard], None] | None = None,
+        correction: Correction | None = None, codec: Any = None,
     ):  # fmt: skip
         self.index, self.part, self._values = index, part, values
+        self.correction, self.codec = correction, codec
         self.values = values.view()
         self.values.flags.writeable = False  # `apply` is the only way in
         self.optimizer, self.schedule, self.weight_decay = optimizer, schedule, weight_decay
@@ -73,11 +81,28 @@ class Shard:
         self._sum = values if self.counts_only else np.empty_like(values)
         recorder.counters.shard = index
 
+    @classmethod
+    def make(
+        cls, *, spec: Any, plan: Any, objective: Any, recorder: Recorder, clock: Callable[[], int],
+        watcher: Callable[[Shard], None], strategy: Any,
+    ) -> Self:  # fmt: skip
+        """The shard of role `spec` in a run by `plan`, with the first weights. `strategy`: the engine's own copy."""
+        limits = plan.limits.divided(plan.layout.shares) if plan.layout.copies == "own" else plan.limits
+        looked_at = spec.name in plan.layout.observed and not plan.timing_only
+        return cls(
+            spec.shard, spec.part, Boxes.of(spec.part).take(plan.start(objective)), strategy.optimizer,
+            strategy.schedule, recorder, clock, plan.role_ids, limits, weight_decay=strategy.weight_decay,
+            eval_every=strategy.eval_every if looked_at else 0, watcher=watcher, correction=correction_of(strategy),
+            codec=getattr(strategy, "codec", None),
+        )  # fmt: skip
+
     # what strategies call ---------------------------------------------------------------------------------------------
 
     def weights(self) -> Weights:
         """The weights as they are now, as a message. Its array is the shard's own: sending it copies."""
         if not self.counts_only:
+            if self.correction is not None:
+                self.correction.remember(self.version, self.values, self.recorder.counters.reads)
             return Weights(self.values, self.index, self.generation, self.version)
         return weightless(Weights, {
             "values": self.values, "shard": self.index, "generation": self.generation, "version": self.version,
@@ -90,21 +115,14 @@ class Shard:
         `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False, and books why, if nothing was
         applied: the budget is used up, or all were applied before.
         """
-        several = gradients if isinstance(gradients, (list, tuple)) else (gradients,)
         if reduce not in REDUCTIONS:
             raise nearest("reduction", reduce, REDUCTIONS)
-        if self._full:
-            for gradient in several:
-                self._drop(gradient, AFTER_END)
-            return False
-        fresh = self._fresh(several) if len(several) != 1 else () if self._seen(several[0]) else several
+        fresh = self._admitted(gradients if isinstance(gradients, (list, tuple)) else (gradients,))
         if not fresh:
             return False
         if not self.counts_only:
             self._step(fresh, learning_rate * self.schedule(self.version), reduce)
         self._book(fresh)
-        if self.watcher is not None and (self._full or self.version >= self._wanted) and self._shows():
-            self.watcher(self)
         return True
 
     def drop(self, gradient: Any, why: str = "late") -> None:
@@ -128,13 +146,24 @@ class Shard:
 
     # what it means ----------------------------------------------------------------------------------------------------
 
+    def _admitted(self, several: Sequence[Any]) -> Sequence[Any]:
+        """Those that may be applied now; why the others may not is booked."""
+        if self._full:
+            for gradient in several:
+                self._drop(gradient, AFTER_END)
+            return ()
+        if len(several) == 1:
+            return () if self._seen(several[0]) else several
+        return self._fresh(several)
+
     def _step(self, gradients: Sequence[Any], rate: float, reduce: str) -> None:
-        step = self._part_of(gradients[0])
+        pieces = map(self._part_of if self.correction is None else self._corrected, gradients)
+        step = next(pieces)
         if len(gradients) > 1:
             total = self._sum
             np.copyto(total, step)
-            for gradient in gradients[1:]:
-                np.add(total, self._part_of(gradient), out=total)
+            for piece in pieces:
+                np.add(total, piece, out=total)
             if reduce == "mean":
                 np.divide(total, len(gradients), out=total)
             step = total
@@ -144,14 +173,24 @@ class Shard:
 
     def _part_of(self, gradient: Any) -> np.ndarray:
         values = gradient.values
-        if gradient.__class__ is Gradient:
-            values = values[self.part]
+        if values.__class__ is tuple:
+            values = self.codec.decode(values, len(self.values), self.values.dtype)
+        elif gradient.__class__ is Gradient and len(values) != len(self.values):
+            values = Boxes.of(self.part).take(values) if isinstance(self.part, Boxes) else values[self.part]
         if values.shape != self.values.shape:
             raise RoleError(
                 f"shard {self.index} has {len(self.values)} parameters and was pushed {values.shape} by "
                 f"{getattr(gradient, 'sender', '') or 'its own worker'}."
             )
         return values
+
+    def _corrected(self, gradient: Any) -> np.ndarray:
+        """The part of a gradient that is this shard's, less harmful if it is stale."""
+        assert self.correction is not None
+        values = self._part_of(gradient)
+        if gradient.__class__ is Gradient or gradient.generation != self.generation:
+            return values
+        return self.correction.correct(values, gradient.version, self.version, self.values)
 
     def _book(self, gradients: Sequence[Any]) -> None:
         recorder, now, before = self.recorder, self.clock(), self.version
@@ -173,6 +212,8 @@ class Shard:
             recorder.apply(self.index, now, sender, g.step, g.count, g.samples, stale, version)
         counters.outstanding += len(counters.reads)
         self._full = version >= self._most[0] or self.samples >= self._most[1]
+        if self.watcher is not None and (self._full or version >= self._wanted) and self._shows():
+            self.watcher(self)
 
     def _own(self, g: Gradient) -> tuple[tuple[int, int], int]:
         """Of a gradient that never travelled: (what it was computed on here, its sender)."""

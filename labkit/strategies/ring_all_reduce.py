@@ -53,7 +53,7 @@ class RingAllReduce(Strategy):
         whole = slice(0, problem.objective().size)
         workers = worker_specs(self, cluster.workers)
         replicas = [RoleSpec(**{**vars(w), "shard": w.index, "part": whole}) for w in workers]
-        return Layout((*replicas, RoleSpec("chief", "chief", 0, "chief")), ("worker-0",), (whole,), replicated=True)
+        return Layout((*replicas, RoleSpec("chief", "chief", 0, "chief")), ("worker-0",), (whole,), copies="equal")
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
         """Compute, add up around the ring, step."""

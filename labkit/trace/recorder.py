@@ -27,7 +27,8 @@ class Counters:
     """What a role has done so far, in whole numbers.
 
     `phases` nanoseconds by phase; `bytes` payload bytes sent by category; `computed`, `handed`: gradients computed,
-    and handed on (sent, applied or dropped) by step; `applied` {sender: [gradients, last step]} and `staleness`
+    and handed on (sent, applied or dropped) by step; `steps`: mini-batches that it has worked on for a gradient which
+    another role counts; `applied` {sender: [gradients, last step]} and `staleness`
     {value: gradients} of the role's shard; `updates`, `gradients`, `samples` applied to it. `reads` {reader: version}
     of the readers whose gradient is outstanding; `outstanding`: how many there were besides the one served, added up
     over the updates; `residual`: the updates that readers have seen go by whose gradient was then dropped (the two
@@ -51,6 +52,7 @@ class Counters:
         "samples",
         "shard",
         "staleness",
+        "steps",
         "taken",
         "updates",
         "version",
@@ -61,7 +63,7 @@ class Counters:
         self.bytes = [0] * len(CATEGORIES)
         self.drops = [0] * len(REASONS)
         self.messages = 0
-        self.computed = self.handed = 0
+        self.computed = self.handed = self.steps = 0
         self.shard = -1
         self.updates = self.gradients = self.samples = self.version = self.rounds = self.duplicates = 0
         self.outstanding = self.residual = 0

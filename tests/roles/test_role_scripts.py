@@ -18,7 +18,7 @@ class Sheet(Context):
     """A context that writes down what was posted."""
 
     def __init__(self, name="server-0", clock=0.0, **peers):
-        super().__init__(name, name.partition("-")[0], 0, 0, peers, lambda rng: (f"batch {i}" for i in range(10**6)))
+        super().__init__(name, name.partition("-")[0], 0, 0, peers, lambda: (f"batch {i}" for i in range(10**6)))
         self.sent: list[tuple[str, Any]] = []
         self.kept: list[Any] = []
         self.clock = clock
@@ -219,6 +219,7 @@ def judge(budget, owners=("server-0",), limits=None):
         10,
         Book(),
         lambda: 0,
+        lk.Layout((), tuple(owners), (), assemble=lambda shown: np.concatenate([s.values for s in shown])),
     )
 
 

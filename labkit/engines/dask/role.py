@@ -80,14 +80,13 @@ class RealRole(Station):
         service = stream(plan.seed, spec.kind, spec.index, "service")
         serving = Sampler(ticket.server_time, service) if ticket.server_time else None
         self.laws = {"gradient": pace, "server": serving, "measure": None}
-        start = ticket.objective.start(plan.seed) if spec.shard is not None else None
-        parts = build_parts(plan, spec, self.recorder, self.clock, self.watch, ticket.objective, start, test)
+        watch, objective = self.watch, ticket.objective
+        parts = build_parts(plan, spec, self.recorder, self.clock, watch, objective, self.strategy, test)
         self.shard = next((p for p in parts if isinstance(p, Shard)), None)
         self.judge = parts[0] if spec.kind == "chief" else None
         if self.judge is not None:
             self.judge.warm_up(plan.seed)
-        batches = batch_maker(plan, share) if spec.data is not None else None
-        context = RealContext(self, plan.layout.peers(), batches)
+        context = RealContext(self, plan.layout.peers(), batch_maker(plan, spec, share))
         self.coroutine = getattr(self.strategy, spec.kind)(context, *parts)
 
     # the loop ---------------------------------------------------------------------------------------------------------

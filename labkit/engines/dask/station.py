@@ -89,13 +89,13 @@ class Station:
             hand_on(self.recorder, now, message)
         elif kind is Weights:
             counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined]
-            if to not in self.trained and not counters.computed:
+            if to not in self.trained and not (counters.computed or counters.steps):
                 category = STARTUP
         elif kind is Look:
             category = EVALUATION
-        elif not counters.computed and to not in self.trained:
+        elif not (counters.computed or counters.steps) and to not in self.trained:
             category = STARTUP
-        counters.bytes[category] += self.wire.send(to, message, category, counters.computed)
+        counters.bytes[category] += self.wire.send(to, message, category, counters.computed or counters.steps)
         counters.messages += 1
         counters.phases[SEND] += self.clock() - now
         return SENT
@@ -106,7 +106,7 @@ class Station:
         """The wire has brought a message: write it down, and sort it in."""
         sender = message.sender
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
-        if computed and not self.counters.computed:
+        if computed and not (self.counters.computed or self.counters.steps):
             self.trained.add(sender)
         if message.__class__ is Look:
             self._look(message)

@@ -78,7 +78,8 @@ class Supervisor:
         dataset = problem.dataset
         if not hasattr(dataset, "shares"):
             return split(dataset, problem, layout.shares), (dataset.x_test, dataset.y_test)
-        homes = [self.where[spec.name] for spec in layout.roles if spec.data is not None]
+        first = {spec.data: spec.name for spec in reversed(layout.roles) if spec.data is not None}
+        homes = [self.where[first[number]] for number in range(layout.shares)]
         with self.client.as_current():
             parts = dataset.shares(layout.shares, problem.partition, problem.seed, addresses=homes)
             lazy = [*parts, dataset.test(self.where["chief"])]

@@ -79,7 +79,6 @@ class SimulatedRun(Clockwork):
             {nodes[n]: [0] * cluster.cores for n in nodes if homes.count(n) > 1} if len(nodes) < len(homes) else {}
         )
         objective, peers = problem.objective(), plan.layout.peers()
-        start = objective.start(plan.seed)
         dataset = None if problem.timing_only else local_data(problem)
         shares = split(dataset, problem, plan.layout.shares) if dataset is not None else None
         test = (dataset.x_test, dataset.y_test) if dataset is not None else None
@@ -94,10 +93,9 @@ class SimulatedRun(Clockwork):
         self._players = [r for r in self.roles if r.spec.computes] or [r for r in self.roles if r.spec.kind != "chief"]
         for role in self.roles:
             spec = role.spec
-            parts = build_parts(plan, spec, role.recorder, self._clock, self._watch, objective, start, test)
+            parts = build_parts(plan, spec, role.recorder, self._clock, self._watch, objective, strategy, test)
             share = shares[spec.data] if shares is not None and spec.data is not None else None
-            batches = batch_maker(plan, share) if spec.data is not None else None
-            context = SimulatedContext(self, role, peers, plan.seed, batches)
+            context = SimulatedContext(self, role, peers, plan.seed, batch_maker(plan, spec, share))
             role.shard = next((p for p in parts if isinstance(p, Shard)), None)
             if spec.kind == "chief":
                 self.judge, self.chief = parts[0], role

@@ -149,7 +149,7 @@ class SimulatedContext(Context):
                 hand_on(role.recorder, self._engine.now, message)
         elif kind is Look:
             category = EVALUATION
-        elif not counters.computed and not target.counters.computed:
+        elif not (counters.computed or target.counters.computed or counters.steps or target.counters.steps):
             category = STARTUP
         if kind is Weights:
             counters.reads[target.id] = message.version  # type: ignore[attr-defined]

@@ -1,0 +1,81 @@
+"""Delay compensation: what a stale gradient would have been at today's weights, to first order.
+
+A gradient g was computed at weights w_then and is applied at w_now. By Taylor's theorem the gradient at w_now is
+g + H (w_now - w_then) + ..., with H the Hessian. DC-ASGD takes the diagonal strength * g * g for it (the outer product
+of the gradient is an estimate of the Hessian of a likelihood), which costs one multiplication a parameter, and the
+weights as they were when each worker read them.
+
+Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..knobs import check_knobs, knob
+from .names import make_by_name
+from .objective import Array
+from .optimizers import State
+
+__all__ = ["AdaptiveCompensation", "DelayCompensation", "compensation_by_name"]
+
+
+@dataclass(frozen=True)
+class DelayCompensation:
+    """g + strength g g (w_now - w_then): DC-ASGD with a constant strength."""
+
+    strength: float = knob(0.04, low=0.0, high=1e6, help="how much of g g is taken for the curvature")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def state(self, size: int, dtype: Any) -> State:
+        """Nothing is remembered between updates."""
+        return {}
+
+    def curvature(self, gradient: Array, state: State) -> Array:
+        """The diagonal taken for the Hessian, shape (size,), new memory."""
+        return self.strength * np.square(gradient)
+
+    def compensate(self, gradient: Array, now: Array, then: Array, state: State) -> Array:
+        """The gradient as it would be at `now`; all of shape (size,). New memory; a gradient that overflows does so
+        without a warning.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            change = self.curvature(gradient, state)
+            change *= now - then
+            change += gradient
+        return change
+
+
+@dataclass(frozen=True)
+class AdaptiveCompensation(DelayCompensation):
+    """The strength divided by the root of a running mean of g g: where gradients are large, less is added."""
+
+    strength: float = knob(2.0, low=0.0, high=1e6, help="of the compensation, before it is divided by the root")
+    decay: float = knob(0.95, low=0.0, high=0.999999, help="share of the running mean that is kept")
+    epsilon: float = knob(1e-7, low=1e-16, high=1.0, log=True, help="keeps the division finite")
+
+    def state(self, size: int, dtype: Any) -> State:
+        """The running mean of g g."""
+        return {"mean_square": np.zeros(size, dtype)}
+
+    def curvature(self, gradient: Array, state: State) -> Array:
+        """strength g g / sqrt(mean of g g + epsilon); the mean takes this gradient in first."""
+        mean, square = state["mean_square"], np.square(gradient)
+        mean *= self.decay
+        mean += (1 - self.decay) * square
+        square *= self.strength
+        square /= np.sqrt(mean + self.epsilon)
+        return square
+
+
+COMPENSATIONS: dict[str, type] = {"constant": DelayCompensation, "adaptive": AdaptiveCompensation}
+
+
+def compensation_by_name(name: str) -> Any:
+    """`"constant"`, `"adaptive:2.0"`: with knobs in their order. `BadInput` names the nearest allowed name."""
+    return make_by_name("delay compensation", name, COMPENSATIONS)

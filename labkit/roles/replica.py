@@ -1,0 +1,69 @@
+"""A replica of the whole model that steps by itself and is mixed with others now and then.
+
+Mixing moves parameters without a gradient, so it is no update; but it brings other workers' gradients along. A replica
+therefore knows, worker by worker, the last gradient that its parameters hold (its clock), and when it is mixed the
+clocks are joined. A gradient counts as applied once every replica holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import RoleError
+from .shard import Shard
+
+__all__ = ["Centre", "Replica"]
+
+
+class Replica(Shard):
+    """The whole model, as one worker has it."""
+
+    def copy(self) -> np.ndarray:
+        """The parameters as they are now, shape (size,), the caller's own."""
+        return self.values if self.counts_only else self.values.copy()
+
+    def clock_of(self, workers: Sequence[str]) -> tuple[int, ...]:
+        """The last step of each worker whose gradient these parameters hold; -1 for none."""
+        applied = self.recorder.counters.applied
+        return tuple(applied.get(self.role_ids[worker], (0, -1))[1] for worker in workers)
+
+    def become(self, values: np.ndarray, workers: Sequence[str], clock: Sequence[int]) -> None:
+        """Take over `values`, shape (size,), a mixture of parameters that hold the workers' gradients up to `clock`."""
+        if values.shape != self.values.shape:
+            raise RoleError(f"A replica of {len(self.values)} parameters cannot become {values.shape}.")
+        if not self.counts_only:
+            np.copyto(self._values, values)
+        applied = self.recorder.counters.applied
+        for worker, step in zip(workers, clock):
+            count, last = applied.get(self.role_ids[worker], (0, -1))
+            if step > last:
+                applied[self.role_ids[worker]] = [count + step - last, step]
+
+    def mixed(self, others: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+        """weights[0] x these parameters + weights[1] x others[0] + ...: shape (size,), new memory."""
+        if self.counts_only:
+            return self.values
+        total: np.ndarray = self.values * self.values.dtype.type(weights[0])
+        for other, weight in zip(others, weights[1:]):
+            total += other * other.dtype.type(weight)
+        return total
+
+
+class Centre(Shard):
+    """A shard that parameters are pulled towards, and that is pulled towards them."""
+
+    def attract(self, push: Any, share: float) -> bool:
+        """Move by `share` of the way to the parameters in `push`: z += share (x - z). It is the application of the
+        gradients that brought x there: it counts as an update, and is refused when the budget is used up.
+        """
+        fresh = self._admitted((push,))
+        if fresh and not self.counts_only:
+            pull = self._part_of(push) - self.values
+            pull *= pull.dtype.type(share)
+            self._values += pull
+        if fresh:
+            self._book(fresh)
+        return bool(fresh)

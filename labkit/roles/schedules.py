@@ -1,0 +1,108 @@
+"""Pipeline schedules: in which order each stage does its work on the micro-batches of one mini-batch.
+
+A schedule is a pure function; it gives stage k its list of `Work`. When a piece of work starts is no part of it: a
+stage does its list in order, and waits for what a piece needs from its neighbours. With P stages, M micro-batches and
+tf, tb the time of a forward and of a backward of one stage on one micro-batch:
+
+    gpipe        all forwards, then all backwards           (M + P - 1)(tf + tb); M micro-batches are held
+    1f1b         P - 1 - k forwards ahead, then by turns    the same time; min(M, P - k) are held at stage k
+    interleaved  v chunks of blocks a stage, each 1/v long  M (tf + tb) + (P - 1)(tf + tb) / v
+    zb-h1        1f1b; weight gradients fill the gaps       M (tf + tb) + (P - 1)(tf + tb - 2 tw), tw in tb
+
+In the last one a backward is two pieces, one for the inputs and one for the weights (tw): only the first is waited for
+by others. Backwards of a chunk are in the order of its micro-batches in every schedule, so their gradients are added up
+in one order, and all schedules end with the same bits (GPipe's authors draw them in reverse, which takes as long).
+
+Huang et al., "GPipe", 2019; Narayanan et al., "PipeDream", 2019 (1F1B), and "Efficient large-scale language model
+training on GPU clusters using Megatron-LM", 2021 (interleaved); Qi et al., "Zero bubble pipeline parallelism", 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import NamedTuple
+
+__all__ = ["BACKWARD", "FORWARD", "SCHEDULES", "WEIGHTS", "Work", "pipe_dream"]
+
+FORWARD, BACKWARD, WEIGHTS = "forward", "backward", "weights"
+
+
+class Work(NamedTuple):
+    """One piece of work of a stage: what, on which micro-batch, and with which of its chunks of blocks.
+
+    `split`: this backward leaves the gradient of the weights to a `WEIGHTS` of its own.
+    """
+
+    kind: str
+    micro: int
+    chunk: int = 0
+    split: bool = False
+
+
+def gpipe(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple[Work, ...]:
+    """All forwards, then all backwards."""
+    return tuple(Work(kind, m) for kind in (FORWARD, BACKWARD) for m in range(micro_batches))
+
+
+def one_forward_one_backward(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple[Work, ...]:
+    """As many forwards ahead as there are stages behind, then one forward and one backward by turns."""
+    ahead = min(stages - 1 - stage, micro_batches)
+    return _by_turns([Work(FORWARD, m) for m in range(micro_batches)], ahead, _backwards(micro_batches))
+
+
+def interleaved(stages: int, micro_batches: int, stage: int, chunks: int = 2) -> tuple[Work, ...]:
+    """1F1B over `chunks` chunks a stage: chunk c of stage k is piece c x stages + k of the network.
+
+    Micro-batches go in groups of `stages`, a group through one chunk after the other; `micro_batches` is a multiple of
+    `stages`.
+    """
+    places = [
+        (group + m, chunk) for group in range(0, micro_batches, stages) for chunk in range(chunks) for m in range(stages)
+    ]
+    ahead = min(2 * (stages - 1 - stage) + (chunks - 1) * stages, len(places))
+    backwards = [Work(BACKWARD, m, chunks - 1 - chunk) for m, chunk in places]
+    return _by_turns([Work(FORWARD, m, chunk) for m, chunk in places], ahead, backwards)
+
+
+def zero_bubble(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple[Work, ...]:
+    """1F1B whose backwards compute the inputs' gradient only; stage k puts the weights' off by k micro-batches.
+
+    While stage 0 still waits for the first backward to come up, the others work on what they put off.
+    """
+    order: list[Work] = []
+    for work in one_forward_one_backward(stages, micro_batches, stage):
+        if work.kind == FORWARD:
+            order.append(work)
+            continue
+        order.append(Work(BACKWARD, work.micro, split=True))
+        if work.micro >= stage:
+            order.append(Work(WEIGHTS, work.micro - stage))
+    put_off = range(max(0, micro_batches - stage), micro_batches)
+    return (*order, *(Work(WEIGHTS, m) for m in put_off))
+
+
+def pipe_dream(stages: int, stage: int) -> Iterator[Work]:
+    """1F1B without end: `micro` numbers whole mini-batches, and `stages` of them are under way at once."""
+    for m in range(stages - 1 - stage):
+        yield Work(FORWARD, m)
+    for m in count():
+        yield Work(FORWARD, m + stages - 1 - stage)
+        yield Work(BACKWARD, m)
+
+
+SCHEDULES: dict[str, Callable[..., tuple[Work, ...]]] = {
+    "1f1b": one_forward_one_backward, "gpipe": gpipe, "interleaved": interleaved, "zb-h1": zero_bubble,
+}  # fmt: skip
+
+
+def _backwards(micro_batches: int) -> list[Work]:
+    return [Work(BACKWARD, m) for m in range(micro_batches)]
+
+
+def _by_turns(forwards: list[Work], ahead: int, backwards: list[Work]) -> tuple[Work, ...]:
+    """`ahead` forwards, then a forward and a backward by turns, then the backwards that are left."""
+    order = forwards[:ahead]
+    for forward, backward in zip(forwards[ahead:], backwards):
+        order += [forward, backward]
+    return (*order, *backwards[len(forwards) - ahead :])
