@@ -70,7 +70,8 @@ class Problem:
                 "from_dask returned."
             )
         else:
-            object.__setattr__(self, "dtype", self.dtype or str(np.dtype(self.data.dtype)))
+            kind = np.dtype(self.data.dtype)
+            object.__setattr__(self, "dtype", self.dtype or (str(kind) if kind.kind == "f" else "float32"))
         self._check_options()
 
     def _check_options(self) -> None:
@@ -102,6 +103,10 @@ class Problem:
         d = self.dataset
         if "curvature" in d.extra:
             return nn.Quadratic(np.asarray(d.extra["curvature"]), d.extra.get("start", 1.0), self.dtype)
+        if "embedding" in d.extra:
+            return nn.Recommender(
+                **d.extra["embedding"], hidden=self.hidden, activation=self.activation, dtype=self.dtype
+            )
         loss = "squared-error" if d.classes is None else "cross-entropy"
         return nn.Network.mlp(d.features, self.hidden, d.outputs, self.activation, loss, self.dtype)
 

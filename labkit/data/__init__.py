@@ -5,10 +5,11 @@ samples to the workers; `Batches` makes mini-batches of a worker's share.
 """
 
 from .batches import Batch, Batches, NullBatches
+from .clicks import Clicks, draw_zipf
 from .dataset import Dataset
 from .lazy import DaskDataset, from_dask
 from .partition import ByLabel, BySize, Even, Partition, Shared, partition_by_name
-from .registry import NAMES, load, options_of
+from .registry import NAMES, load, options_of, recipe_of
 from .tables import from_arrays, from_csv
 
 __all__ = [
@@ -17,16 +18,19 @@ __all__ = [
     "Batches",
     "ByLabel",
     "BySize",
+    "Clicks",
     "DaskDataset",
     "Dataset",
     "Even",
     "NullBatches",
     "Partition",
     "Shared",
+    "draw_zipf",
     "from_arrays",
     "from_csv",
     "from_dask",
     "load",
     "options_of",
     "partition_by_name",
+    "recipe_of",
 ]

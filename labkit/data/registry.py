@@ -12,14 +12,15 @@ from typing import Any
 from ..errors import nearest
 from ..knobs import Knob, knobs_of
 from .checks import check_dtype, check_fraction, check_seed
+from .clicks import Clicks
 from .dataset import Dataset
 from .digits import Digits
 from .synthetic import Circles, LinearRegression, Moons, Quadratic, Recipe, Spirals
 
-__all__ = ["NAMES", "load", "options_of"]
+__all__ = ["NAMES", "load", "options_of", "recipe_of"]
 
 RECIPES: Mapping[str, type[Recipe]] = MappingProxyType(
-    {recipe.name: recipe for recipe in (Digits, Moons, Circles, Spirals, Quadratic, LinearRegression)}
+    {recipe.name: recipe for recipe in (Digits, Moons, Circles, Spirals, Quadratic, LinearRegression, Clicks)}
 )
 NAMES: tuple[str, ...] = tuple(RECIPES)
 
@@ -31,6 +32,15 @@ def options_of(name: str) -> dict[str, Knob]:
     if name not in RECIPES:
         raise nearest("data set", name, NAMES)
     return knobs_of(RECIPES[name])
+
+
+def recipe_of(name: str, options: Mapping[str, Any]) -> Recipe:
+    """The recipe behind `load(name, **options)`. `BadInput` for an unknown name or option, or a value out of limits."""
+    known = options_of(name)
+    for option in options:
+        if option not in known:
+            raise nearest(f"option of {name}", option, [*known, *ALWAYS])
+    return RECIPES[name](**options)
 
 
 def load(
@@ -48,10 +58,6 @@ def load(
     set's own, float32 but for the quadratic (float64). options: see `options_of(name)`.
     Raises `BadInput` for an unknown name or option (with the nearest one), or a value out of its limits.
     """
-    known = options_of(name)
-    for option in options:
-        if option not in known:
-            raise nearest(f"option of {name}", option, [*known, *ALWAYS])
-    recipe = RECIPES[name](**options)
+    recipe = recipe_of(name, options)
     kind = check_dtype(recipe.dtype if dtype is None else dtype)
     return recipe.build(check_seed(seed), check_fraction(test_fraction), bool(standardize), kind)

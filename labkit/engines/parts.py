@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from ..data import Batches, NullBatches
 from ..errors import BadInput, nearest
+from ..roles.coder import coder_of
 from ..roles.context import stream
 from ..roles.gradient import Model
 from ..roles.judge import Budget, Judge
@@ -162,10 +163,12 @@ def build_parts(
     if spec.model is not None:
         parts.append(spec.model(objective=objective, recorder=recorder, clock=clock, strategy=strategy))
     elif spec.computes:
+        draws = partial(stream, plan.seed, spec.kind, spec.index, "codec")
+        coder = coder_of(strategy, objective, plan.layout.parts, draws)
         parts.append(
             Model(
                 objective, recorder, clock, plan.layout.parts, clip_norm=strategy.clip_norm,
-                norms_every=plan.norms_every,
+                norms_every=plan.norms_every, coder=coder,
             )
         )  # fmt: skip
     if spec.shard is not None:

@@ -8,6 +8,7 @@ only.
 from __future__ import annotations
 
 from .clip import clip_by_norm, decay_weights
+from .embedding import EmbeddingBag
 from .files import load_model, save_model
 from .layers import Dense, Layer, ReLU, Tanh
 from .layout import ParameterLayout
@@ -16,6 +17,8 @@ from .network import Block, Network, Stage
 from .objective import NullObjective, Objective
 from .optimizers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimizer, optimizer_by_name
 from .quadratic import Quadratic
+from .recommender import Recommender
+from .rows import SparseParameters
 from .schedules import Constant, Cosine, Schedule, Step, Warmup, schedule_by_name
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "Constant",
     "Cosine",
     "Dense",
+    "EmbeddingBag",
     "Layer",
     "Loss",
     "Momentum",
@@ -37,8 +41,10 @@ __all__ = [
     "ParameterLayout",
     "Quadratic",
     "ReLU",
+    "Recommender",
     "Schedule",
     "SoftmaxCrossEntropy",
+    "SparseParameters",
     "SquaredError",
     "Stage",
     "Step",

@@ -6,28 +6,35 @@ from __future__ import annotations
 
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
 from .context import Context
+from .gates import Gate, first
 from .gradient import Gradient, Model, Parameters
 from .judge import Budget, Judge
 from .layout import Layout, RoleSpec, shard_slices
-from .messages import Ack, Chunk, Joined, Left, Message, Pull, Push, Weights
-from .servers import pull, push, push_pull
+from .messages import Ack, Chunk, Joined, Left, Message, Mix, Pull, Push, Weights
+from .replica import Centre, Replica
+from .servers import Newest, post, pull, push, push_pull
 from .shard import Shard
 
 __all__ = [
     "Ack",
     "Budget",
+    "Centre",
     "Chunk",
     "Context",
+    "Gate",
     "Gradient",
     "Joined",
     "Judge",
     "Layout",
     "Left",
     "Message",
+    "Mix",
     "Model",
+    "Newest",
     "Parameters",
     "Pull",
     "Push",
+    "Replica",
     "RoleSpec",
     "Shard",
     "Weights",
@@ -35,6 +42,8 @@ __all__ = [
     "all_reduce",
     "barrier",
     "broadcast",
+    "first",
+    "post",
     "pull",
     "push",
     "push_pull",

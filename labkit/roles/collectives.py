@@ -1,27 +1,116 @@
 """Collectives: every member of a group calls the same function, and all get the same answer.
 
-Rings, chunked: each member sends 2(N-1)/N of the vector for an all-reduce, whatever N is (Patarasuk and Yuan,
-"Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009). Sums are added up along the ring, each
-chunk once, so all members end with the same bits. Arithmetic is done in place on `values`; a timing-only vector (zero
-strides) only travels.
+Two ways to add up everybody's M bytes, both in chunks; each member sends 2(N-1)/N M (latency a, seconds per byte b):
+
+| all-reduce | steps | time |
+|---|---|---|
+| `ring` | 2(N-1), each to the right neighbour | 2(N-1) a + 2(N-1)/N M b |
+| `halving_doubling`, N = 2^k | 2k, with the members 1, 2, 4 ... places away | 2k a + 2(N-1)/N M b |
+| the same, N = P + m, m < P = 2^k | 2k + 2: m members hand all over, get all back | (2k+2) a + (2(P-1)/P + 2) M b |
+
+Each chunk is added up at one place and then handed round, so all members end with the same bits. Arithmetic is done in
+place on `values`; a timing-only vector (zero strides) only travels. `reduce_scatter` and `all_gather` use the ring.
+
+Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009 (the ring);
+Rabenseifner, "Optimization of collective reduction operations", 2004, and Thakur, Rabenseifner and Gropp,
+"Optimization of collective communication operations in MPICH", 2005 (halving and doubling).
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import numpy as np
 
+from ..errors import nearest
+from .coder import Coder
 from .context import Context
 from .layout import shard_slices
 from .messages import Chunk
 
-__all__ = ["all_gather", "all_reduce", "barrier", "broadcast", "reduce_scatter"]
+__all__ = ["ALL_REDUCE", "all_gather", "all_reduce", "barrier", "broadcast", "reduce_scatter"]
 
 
-async def all_reduce(ctx: Context, values: np.ndarray, group: str = "worker") -> np.ndarray:
-    """The sum of everybody's `values` (flat), in place, in 2(N-1) steps."""
+async def all_reduce(
+    ctx: Context, values: np.ndarray, group: str = "worker", algorithm: str = "ring", coder: Coder | None = None
+) -> np.ndarray:
+    """The sum of everybody's `values` (flat), in place. `algorithm`: a name in `ALL_REDUCE`; `BadInput` for another.
+
+    `coder`: everybody's messages are coded, by a linear codec, and the sum is that of what was sent.
+    """
+    if algorithm not in ALL_REDUCE:
+        raise nearest("all-reduce", algorithm, ALL_REDUCE)
+    if coder is None:
+        await ALL_REDUCE[algorithm](ctx, values, group)
+        return values
+    for vector in coder.add_up(values, len(ctx.peers(group))):
+        await ALL_REDUCE[algorithm](ctx, vector, group)
+    return values
+
+
+async def ring(ctx: Context, values: np.ndarray, group: str) -> None:
+    """N-1 steps of a reduce-scatter, N-1 of an all-gather."""
     await reduce_scatter(ctx, values, group)
     await all_gather(ctx, values, group)
-    return values
+
+
+async def halving_doubling(ctx: Context, values: np.ndarray, group: str) -> None:
+    """A reduce-scatter by recursive halving, an all-gather by recursive doubling, among 2^k members.
+
+    With m members more than that, the even ones of the first 2m hand their vectors to their right neighbours before,
+    and are given the sum after.
+    """
+    members = ctx.peers(group)
+    n, rank = len(members), members.index(ctx.name)
+    folded = 2 * (n - (1 << n.bit_length() - 1))
+    if rank < folded and rank % 2 == 0:
+        ctx.send(members[rank + 1], Chunk(values, 0, 0))
+        arrived = await ctx.recv(Chunk, sender=members[rank + 1])
+        _put(values, arrived.values)
+        return
+    if rank < folded:
+        arrived = await ctx.recv(Chunk, sender=members[rank - 1])
+        _add(values, arrived.values)
+    await _halve_and_double(ctx, values, members[1:folded:2] + members[folded:])
+    if rank < folded:
+        ctx.send(members[rank - 1], Chunk(values, 0, 0))
+
+
+async def _halve_and_double(ctx: Context, values: np.ndarray, members: tuple[str, ...]) -> None:
+    """`members`: 2^k of them. `low` and `distance` say of which chunks this one has the sum, or is about to."""
+    n, rank = len(members), members.index(ctx.name)
+    edges = [part.start for part in shard_slices(len(values), n)] + [len(values)]
+    distance, low = n // 2, 0
+    while distance:  # keep the half with one's own chunk, hand the other to the member that keeps it
+        keep, give = (low, low + distance) if not rank & distance else (low + distance, low)
+        partner = members[rank ^ distance]
+        ctx.send(partner, Chunk(values[edges[give] : edges[give + distance]], distance, give))
+        arrived = await ctx.recv(Chunk, sender=partner)
+        _add(values[edges[keep] : edges[keep + distance]], arrived.values)
+        distance, low = distance // 2, keep
+    distance = 1
+    while distance < n:  # twice as many chunks after every exchange
+        partner, other = members[rank ^ distance], low ^ distance
+        ctx.send(partner, Chunk(values[edges[low] : edges[low + distance]], distance, low))
+        arrived = await ctx.recv(Chunk, sender=partner)
+        _put(values[edges[other] : edges[other + distance]], arrived.values)
+        distance, low = 2 * distance, min(low, other)
+
+
+def _add(values: np.ndarray, arrived: np.ndarray) -> None:
+    if values.strides != (0,):
+        np.add(arrived, values, out=values)
+
+
+def _put(values: np.ndarray, arrived: np.ndarray) -> None:
+    if values.strides != (0,):
+        np.copyto(values, arrived)
+
+
+ALL_REDUCE: dict[str, Callable[[Context, np.ndarray, str], Awaitable[Any]]] = {
+    "ring": ring, "halving-doubling": halving_doubling,
+}  # fmt: skip
 
 
 async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker") -> slice:
@@ -30,13 +119,10 @@ async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker"
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
     chunks = shard_slices(len(values), n)
-    real = values.strides != (0,)
     for k in range(n - 1):
         ctx.send(right, Chunk(values[chunks[(rank - 1 - k) % n]], k, (rank - 1 - k) % n))
         arrived = await ctx.recv(Chunk, sender=left)
-        if real:
-            mine = values[chunks[arrived.part]]
-            np.add(arrived.values, mine, out=mine)
+        _add(values[chunks[arrived.part]], arrived.values)
     return chunks[rank]
 
 
@@ -46,12 +132,10 @@ async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") ->
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
     chunks = shard_slices(len(values), n)
-    real = values.strides != (0,)
     for k in range(n - 1):
         ctx.send(right, Chunk(values[chunks[(rank - k) % n]], n + k, (rank - k) % n))
         arrived = await ctx.recv(Chunk, sender=left)
-        if real:
-            values[chunks[arrived.part]] = arrived.values
+        _put(values[chunks[arrived.part]], arrived.values)
     return values
 
 
@@ -67,8 +151,7 @@ async def broadcast(ctx: Context, values: np.ndarray, root: str, group: str = "w
             ctx.send(members[(first + rank + span) % n], Chunk(values, span, 0))
         elif span <= rank < 2 * span:
             arrived = await ctx.recv(Chunk, sender=members[(first + rank - span) % n])
-            if values.strides != (0,):
-                np.copyto(values, arrived.values)
+            _put(values, arrived.values)
         span *= 2
     return values
 

@@ -20,7 +20,7 @@ from .messages import Message
 __all__ = ["Context", "Inbox", "stream"]
 
 SENT, NOTED, SAVED = Posted("send"), Posted("note"), Posted("save")
-PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3, "service": 4}
+PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3, "service": 4, "codec": 5}
 
 
 def stream(seed: int, kind: str, index: int, purpose: str) -> np.random.Generator:

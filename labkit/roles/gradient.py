@@ -14,6 +14,7 @@ from ..nn import NullObjective, clip_by_norm
 from ..nn.pool import BufferPool
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import CANCELLED, EVERYONE
+from .coder import Coder
 from .messages import Push, weightless
 
 __all__ = ["Gradient", "Model", "Parameters"]
@@ -37,7 +38,7 @@ class Gradient:
     is a combination of one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
     """
 
-    __slots__ = ("count", "everyone", "loss", "parts", "read", "samples", "step", "values")
+    __slots__ = ("coder", "count", "everyone", "loss", "parts", "read", "samples", "step", "values")
 
     def __init__(
         self,
@@ -49,20 +50,30 @@ class Gradient:
         loss: float = float("nan"),
         count: int = 1,
         everyone: bool = False,
+        coder: Coder | None = None,
     ):
         self.values, self.step, self.read, self.samples, self.parts = values, step, read, samples, parts
-        self.loss, self.count, self.everyone = loss, count, everyone
+        self.loss, self.count, self.everyone, self.coder = loss, count, everyone, coder
 
     def push(self, shard: int) -> Push:
-        """The message for `shard`: its part of this gradient, and what it was computed on."""
+        """The message for `shard`: its part of this gradient, coded if there is a coder, and what it was computed on."""
         generation, version = self.read[shard]
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
+        said: Any = values if self.coder is None else self.coder.encode(values, shard, version)
         if values.strides != (0,):
-            return Push(values, self.step, generation, version, self.count, self.samples)
+            return Push(said, self.step, generation, version, self.count, self.samples)
+        nbytes = values.nbytes if said is values else sum(array.nbytes for array in said)
         return weightless(Push, {
-            "values": values, "step": self.step, "generation": generation, "version": version,
-            "count": self.count, "samples": self.samples, "weightless": values.nbytes,
+            "values": said, "step": self.step, "generation": generation, "version": version,
+            "count": self.count, "samples": self.samples, "weightless": nbytes,
         })  # fmt: skip
+
+    def plus(self, other: Gradient) -> Gradient:
+        """This gradient with the next one of the same worker added to it: one push of both, as old as the older."""
+        if self.values.strides != (0,):
+            np.add(self.values, other.values, out=self.values)
+        self.step, self.count, self.samples = other.step, self.count + other.count, self.samples + other.samples
+        return self
 
     def of_everyone(self, total: np.ndarray, workers: int, reduce: str = "mean") -> Gradient:
         """This gradient, now that `total` is the sum over all workers: one contribution of each, averaged if asked."""
@@ -73,14 +84,17 @@ class Gradient:
 
 
 class Model:
-    """A worker's network: computes gradients and numbers them. `parts`: which slice of the vector each shard owns."""
+    """A worker's network: computes gradients and numbers them. `parts`: which slice of the vector each shard owns.
+    `coder`: what its gradients are coded with on their way; None: they are sent as they are.
+    """
 
     work = "gradient"
 
     def __init__(
         self, objective: Any, recorder: Recorder, clock: Any, parts: Sequence[slice], *, clip_norm: float | None = None,
-        norms_every: int = 0,
+        norms_every: int = 0, coder: Coder | None = None,
     ):  # fmt: skip
+        self.coder = coder
         self.objective, self.recorder, self.clock, self.parts = objective, recorder, clock, tuple(parts)
         self.clip_norm, self.norms_every = clip_norm, norms_every
         self.layers = tuple(objective.layout.groups().values())
@@ -91,10 +105,12 @@ class Model:
     def gradient(self, parameters: Any, batch: Any) -> Gradient:
         """The gradient of the mean loss over `batch`. It is the caller's to keep."""
         counters = self.recorder.counters
-        step = counters.computed
+        step, coder = counters.computed, self.coder
+        if coder is not None:
+            coder.version = parameters.read[0][1]
         if self.null:
             counters.computed = step + 1
-            return Gradient(self.nothing, step, parameters.read, batch.samples, self.parts)
+            return Gradient(self.nothing, step, parameters.read, batch.samples, self.parts, coder=coder)
         like = parameters.values
         values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # used again once nobody refers to it
         loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)
@@ -103,7 +119,7 @@ class Model:
             clip_by_norm(values, self.clip_norm)
         if self.norms_every and step % self.norms_every == 0:
             self._record_norms(step, values, parameters.values)
-        return Gradient(values, step, parameters.read, batch.samples, self.parts, loss)
+        return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, coder=coder)
 
     def cancelled(self) -> None:
         """A gradient was begun and given up (simulated engines never finish such work)."""

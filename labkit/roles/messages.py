@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import RoleError
 
 __all__ = [
-    "Ack", "Chunk", "Joined", "Left", "Look", "Message", "Pull", "Push", "Snapshot",
+    "Ack", "Chunk", "Joined", "Left", "Look", "Message", "Mix", "Pull", "Push", "Snapshot",
     "Weights", "field_names", "own_copy", "weightless",
 ]  # fmt: skip
 
@@ -81,6 +81,17 @@ class Chunk(Message):
     values: np.ndarray
     tag: int
     part: int
+
+
+@dataclass(frozen=True)
+class Mix(Message):
+    """replica -> replica: my parameters, to be mixed with yours.
+
+    `clock`: the last step of every worker, in their order, whose gradient they hold (-1: none).
+    """
+
+    values: np.ndarray
+    clock: tuple[int, ...]
 
 
 @dataclass(frozen=True)

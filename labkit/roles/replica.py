@@ -42,6 +42,10 @@ class Replica(Shard):
             if step > last:
                 applied[self.role_ids[worker]] = [count + step - last, step]
 
+    def share_of(self, total: np.ndarray, replicas: int) -> np.ndarray:
+        """The mean, in place, when `total` is the sum of the parameters of so many replicas."""
+        return total if self.counts_only else np.divide(total, replicas, out=total)
+
     def mixed(self, others: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
         """weights[0] x these parameters + weights[1] x others[0] + ...: shape (size,), new memory."""
         if self.counts_only:

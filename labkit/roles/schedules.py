@@ -58,7 +58,10 @@ def interleaved(stages: int, micro_batches: int, stage: int, chunks: int = 2) ->
     `stages`.
     """
     places = [
-        (group + m, chunk) for group in range(0, micro_batches, stages) for chunk in range(chunks) for m in range(stages)
+        (group + m, chunk)
+        for group in range(0, micro_batches, stages)
+        for chunk in range(chunks)
+        for m in range(stages)
     ]
     ahead = min(2 * (stages - 1 - stage) + (chunks - 1) * stages, len(places))
     backwards = [Work(BACKWARD, m, chunks - 1 - chunk) for m, chunk in places]

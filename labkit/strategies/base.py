@@ -12,12 +12,18 @@ from typing import Any, ClassVar
 from ..errors import BadInput, nearest
 from ..knobs import check_knob, check_knobs, knob, knobs_of
 from ..nn import SGD, Constant, optimizer_by_name, schedule_by_name
+from ..nn.codecs import codec_by_name
+from ..nn.compensation import compensation_by_name
 from ..roles.context import Context
 from ..roles.judge import Judge, all_full, next_snapshot, rest
-from ..roles.layout import Layout, RoleSpec, shard_slices
-from ..roles.messages import Message
+from ..roles.layout import Layout, RoleSpec, mean_of_replicas, shard_slices
+from ..roles.messages import Message, Pull, Push, Weights
+from ..roles.replica import Replica
 
-__all__ = ["Strategy", "server_layout"]
+__all__ = [
+    "AsynchronousServer", "ServerStrategy", "Strategy", "refuse_servers", "replica_layout",
+    "server_layout", "worker_specs",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +41,23 @@ class Strategy:
 
     messages: ClassVar[tuple[type[Message], ...]] = ()
     uses_servers: ClassVar[bool] = True
-    summary: ClassVar[str] = ""
+    summary: ClassVar[str] = ""  # one line, for lists
+    in_words: ClassVar[str] = ""  # what to see in it, as a sentence: "asynchronous: nobody waits."
 
     def __post_init__(self) -> None:
-        if isinstance(self.optimizer, str):
-            object.__setattr__(self, "optimizer", optimizer_by_name(self.optimizer))
-        if isinstance(self.schedule, str):
-            object.__setattr__(self, "schedule", schedule_by_name(self.schedule))
+        self._named("optimizer", optimizer_by_name)
+        self._named("schedule", schedule_by_name)
         if not hasattr(self.optimizer, "apply"):
             raise BadInput(f"optimizer={self.optimizer!r}: give one of labkit's optimizers, as lk.Momentum(0.9).")
         if not callable(self.schedule):
             raise BadInput(f"schedule={self.schedule!r}: give one of labkit's schedules, as lk.Cosine(1000).")
         check_knobs(self)
+
+    def _named(self, knob: str, by_name: Any) -> None:
+        """A knob whose value was given by its name becomes the object of that name."""
+        value = getattr(self, knob)
+        if isinstance(value, str):
+            object.__setattr__(self, knob, None if value.lower() == "none" else by_name(value))
 
     @property
     def name(self) -> str:
@@ -71,7 +82,14 @@ class Strategy:
         """Name and knobs in plain values, for the header of a trace."""
         plain = (int, float, str, bool, type(None))
         values = {name: getattr(self, name) for name in knobs_of(self)}
-        return {"name": self.name, "knobs": {k: v if isinstance(v, plain) else repr(v) for k, v in values.items()}}
+        return {
+            "name": self.name, "in_words": self.in_words,
+            "knobs": {k: v if isinstance(v, plain) else repr(v) for k, v in values.items()},
+        }  # fmt: skip
+
+    def one_update(self) -> str:
+        """What one update is, in words: without that, numbers of updates cannot be compared."""
+        return "one gradient, applied at the full rate"
 
     def mean_staleness(self, workers: int) -> float | None:
         """What the algorithm's own law says of the mean staleness with so many workers; None if there is no law."""
@@ -92,8 +110,38 @@ class Strategy:
         await all_full(ctx, judge)
 
 
-def server_layout(strategy: Strategy, problem: Any, cluster: Any) -> Layout:
-    """Parameter servers, workers, and a chief: every role on a node of its own, shards of even size."""
+@dataclass(frozen=True, kw_only=True)
+class ServerStrategy(Strategy):
+    """Workers push gradients to servers, which own the parameters."""
+
+    codec: Any = knob(None, help="talk in fewer bytes: top-k:0.01, sign-sgd, qsgd:4, float16, power-sgd:2")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights)
+
+    def __post_init__(self) -> None:
+        self._named("codec", codec_by_name)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsynchronousServer(ServerStrategy):
+    """Servers that apply stale gradients, and may make them less harmful."""
+
+    staleness_aware: bool = knob(False, help="a gradient that is k updates old makes a step of rate / k")
+    compensation: Any = knob(None, help="delay compensation (DC-ASGD): constant:0.04, adaptive:2.0")
+
+    def __post_init__(self) -> None:
+        self._named("compensation", compensation_by_name)
+        if self.compensation is not None and not hasattr(self.compensation, "compensate"):
+            raise BadInput(f"compensation={self.compensation!r}: give lk.DelayCompensation(0.04), 'adaptive' or None.")
+        super().__post_init__()
+
+
+def server_layout(strategy: Strategy, problem: Any, cluster: Any, store: Any = None) -> Layout:
+    """Parameter servers, workers, and a chief: every role on a node of its own, shards of even size.
+
+    `store`: what makes a server's shard, if it is not a `Shard`.
+    """
     servers = 1 if cluster.servers is None else cluster.servers
     size = problem.objective().size
     if servers < 1:
@@ -104,7 +152,7 @@ def server_layout(strategy: Strategy, problem: Any, cluster: Any) -> Layout:
         raise BadInput(f"servers={servers}: the model has {size} parameters, so at most {size} servers.")
     parts = shard_slices(size, servers)
     workers, chief = worker_specs(strategy, cluster.workers), RoleSpec("chief", "chief", 0, "chief")
-    owners = [RoleSpec(f"server-{i}", "server", i, f"server-{i}", shard=i, part=parts[i]) for i in range(servers)]
+    owners = [RoleSpec(f"server-{i}", "server", i, f"server-{i}", shard=i, part=parts[i], store=store) for i in range(servers)]
     return Layout((*owners, *workers, chief), tuple(r.name for r in owners), parts)
 
 
@@ -112,3 +160,29 @@ def worker_specs(strategy: Strategy, workers: int, **more: Any) -> list[RoleSpec
     """Workers that compute, each with a share of the data; worker 0 on the chief's node if the chief works."""
     nodes = ["chief" if strategy.chief_works and i == 0 else f"worker-{i}" for i in range(workers)]
     return [RoleSpec(f"worker-{i}", "worker", i, nodes[i], computes=True, data=i, **more) for i in range(workers)]
+
+
+def replica_layout(strategy: Strategy, problem: Any, cluster: Any, copies: str = "equal") -> Layout:
+    """No servers: every worker holds a replica of the whole model.
+
+    `copies`: "equal", all make the same steps, and the chief watches the first one's; "own", each steps by itself, and
+    the chief watches the mean of all.
+    """
+    refuse_servers(strategy, cluster)
+    whole, own = slice(0, problem.objective().size), copies == "own"
+    workers = worker_specs(strategy, cluster.workers)
+    held = {"part": whole, "store": Replica.make if own else None}
+    replicas = [replace(w, shard=w.index, **held) for w in workers]
+    observed = tuple(w.name for w in replicas) if own else ("worker-0",)
+    return Layout(
+        (*replicas, RoleSpec("chief", "chief", 0, "chief")), observed, (whole,), copies=copies,
+        assemble=mean_of_replicas if own else None,
+    )  # fmt: skip
+
+
+def refuse_servers(strategy: Strategy, cluster: Any) -> None:
+    """`BadInput` if servers were named for a strategy that has none."""
+    if cluster.servers:
+        raise BadInput(
+            f"{strategy.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0."
+        )

@@ -7,7 +7,8 @@
 
 Every worker holds a replica of the weights and makes the same step, so replicas stay equal to the bit. Each sends
 2(N-1)/N of the model a step, however many workers there are: no wire fills up as a single server's does. The price is
-the same as with a synchronous server (the slowest sets the pace), and 2(N-1) messages one after the other.
+the same as with a synchronous server (the slowest sets the pace), and 2(N-1) messages one after the other. With a
+linear `codec` (Float16, PowerSGD) the sum is of coded gradients, which are fewer bytes.
 
 Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; Sergeev and Del
 Balso, "Horovod", 2018.
@@ -18,13 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..errors import BadInput
 from ..knobs import knob
+from ..nn.codecs import linear_codec
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
-from ..roles.layout import Layout, RoleSpec
+from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
-from .base import Strategy, worker_specs
+from .base import Strategy, replica_layout
 
 __all__ = ["RingAllReduce"]
 
@@ -35,10 +36,21 @@ class RingAllReduce(Strategy):
 
     learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+    codec: Any = knob(None, help="talk in fewer bytes, linear codecs only: float16, power-sgd:2")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
+    algorithm: ClassVar[str] = "ring"
     summary: ClassVar[str] = "no server: workers add up gradients around a ring; no staleness"
+    in_words: ClassVar[str] = "synchronous: everybody waits for the slowest."
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "codec", linear_codec(self.name, self.codec))
+        super().__post_init__()
+
+    def one_update(self) -> str:
+        """One of every worker makes a step."""
+        return f"the {self.reduce} of one gradient of every worker"
 
     def mean_staleness(self, workers: int) -> float | None:
         """All take the same step together."""
@@ -46,18 +58,12 @@ class RingAllReduce(Strategy):
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Every worker has a replica of the whole model; the chief watches the first one's."""
-        if cluster.servers:
-            raise BadInput(
-                f"{self.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0."
-            )
-        whole = slice(0, problem.objective().size)
-        workers = worker_specs(self, cluster.workers)
-        replicas = [RoleSpec(**{**vars(w), "shard": w.index, "part": whole}) for w in workers]
-        return Layout((*replicas, RoleSpec("chief", "chief", 0, "chief")), ("worker-0",), (whole,), copies="equal")
+        return replica_layout(self, problem, cluster)
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
-        """Compute, add up around the ring, step."""
+        """Compute, add up over all workers, step."""
         for batch in ctx.batches():
             gradient = await ctx.compute(model.gradient, replica.weights(), batch)
-            gradient.of_everyone(await all_reduce(ctx, gradient.values), len(ctx.peers("worker")), self.reduce)
+            total = await all_reduce(ctx, gradient.values, algorithm=self.algorithm, coder=gradient.coder)
+            gradient.of_everyone(total, len(ctx.peers("worker")), self.reduce)
             await ctx.compute(replica.apply, gradient, self.learning_rate)

@@ -18,26 +18,30 @@ from typing import Any, ClassVar
 
 from ..knobs import knob
 from ..roles.context import Context
-from ..roles.messages import Message, Pull, Push, Weights
+from ..roles.messages import Pull, Push
 from ..roles.servers import pull, push_pull
-from .base import Strategy
+from .base import ServerStrategy
 
 __all__ = ["SyncPS"]
 
 
 @dataclass(frozen=True)
-class SyncPS(Strategy):
+class SyncPS(ServerStrategy):
     """Wait for a gradient of every worker, then take one step. No staleness; the slowest sets the pace."""
 
     learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
 
-    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights)
     summary: ClassVar[str] = "parameter server, everybody waits for the slowest; no staleness"
+    in_words: ClassVar[str] = "synchronous: everybody waits for the slowest."
 
     def mean_staleness(self, workers: int) -> float | None:
         """All take the same step together."""
         return 0.0
+
+    def one_update(self) -> str:
+        """One of every worker makes a step."""
+        return f"the {self.reduce} of one gradient of every worker"
 
     async def server(self, ctx: Context, shard: Any) -> None:
         """Collect one gradient of every worker, take one step, answer all."""

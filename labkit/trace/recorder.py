@@ -32,10 +32,12 @@ class Counters:
     {value: gradients} of the role's shard; `updates`, `gradients`, `samples` applied to it. `reads` {reader: version}
     of the readers whose gradient is outstanding; `outstanding`: how many there were besides the one served, added up
     over the updates; `residual`: the updates that readers have seen go by whose gradient was then dropped (the two
-    sides of the conservation law of staleness).
+    sides of the conservation law of staleness). `activations`: the most micro-batches whose activations a pipeline stage
+    has held at once; `stashed`: the most versions of its weights.
     """
 
     __slots__ = (
+        "activations",
         "applied",
         "bytes",
         "computed",
@@ -52,6 +54,7 @@ class Counters:
         "samples",
         "shard",
         "staleness",
+        "stashed",
         "steps",
         "taken",
         "updates",
@@ -67,6 +70,7 @@ class Counters:
         self.shard = -1
         self.updates = self.gradients = self.samples = self.version = self.rounds = self.duplicates = 0
         self.outstanding = self.residual = 0
+        self.activations = self.stashed = 0
         self.applied: dict[int, list[int]] = {}
         self.staleness: dict[int, int] = {}
         self.reads: dict[int, int] = {}

@@ -1,0 +1,106 @@
+"""Clicks: samples made of categorical ids, a few of which stand nearly everywhere and most of which hardly ever do.
+
+    id of rank k (0, 1, ...)   drawn with p_k proportional to 1 / (k + 1)^zipf
+    label                      1 with probability sigmoid(bias + strength * t),
+                               t = sum of the hidden weights of its ids, less the mean of all samples' t
+
+Zipf's law is what sets recommenders apart: a batch of 1,000 draws from 100,000 ids with zipf=1 has 622 different ones
+on average, and one of them makes 8.3% of all draws. Every id has a hidden weight from N(0, 1), so the labels can be
+learned, the head of the law soon and its tail never quite. The number of samples decides the memory, not the number of
+ids: nothing here is as long as the table.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import BadInput
+from ..knobs import knob
+from .checks import stream
+from .dataset import Dataset, hold_out
+from .synthetic import Recipe
+
+__all__ = ["Clicks", "draw_zipf"]
+
+
+def draw_zipf(rng: np.random.Generator, exponent: float, ids: int, size: int) -> np.ndarray:
+    """`size` draws from 0 .. ids - 1, (size,) int64, P(k) proportional to (k + 1)^-exponent. Exact, without any table.
+
+    Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete
+    distributions", 1996): invert the integral of x^-s, round, and accept unless the draw lies between the integral's
+    bar and the law's. An exponent of 0 is the uniform law.
+    """
+    s = float(exponent)
+
+    def integral(x: Any) -> Any:  # of x^-s, and 0 at x = 1
+        return np.log(x) if s == 1 else (np.power(x, 1 - s) - 1) / (1 - s)
+
+    def inverse(u: np.ndarray) -> np.ndarray:
+        return np.exp(u) if s == 1 else np.power(np.maximum(1 + (1 - s) * u, 0), 1 / (1 - s))
+
+    low, high = integral(1.5) - 1.0, integral(ids + 0.5)
+    found = np.empty(size, np.int64)
+    filled = 0
+    while filled < size:
+        u = high + rng.random(size - filled) * (low - high)
+        k = np.clip(np.rint(inverse(u)), 1, ids)
+        taken = k[u >= integral(k + 0.5) - np.power(k, -s)]
+        found[filled : filled + len(taken)] = taken - 1
+        filled += len(taken)
+    return found
+
+
+@dataclass(frozen=True)
+class Clicks(Recipe):
+    """Click or no click, from categorical ids that follow Zipf's law. Never standardised: ids have no scale.
+
+    `extra`: `embedding` {rows, columns, fields}: the table that a model of it needs; `baseline_loss` and
+    `baseline_accuracy`: those of the best constant answer (always the training part's share of clicks) on the held-out
+    part; `best_loss` and `best_accuracy`: those of the hidden formula itself.
+    """
+
+    name: ClassVar[str] = "clicks"
+    rows: int = knob(20_000, low=2, high=1_000_000_000, help="different ids, and rows of the embedding table")
+    samples: int = knob(20_000, low=4, high=10_000_000, help="samples in all")
+    fields: int = knob(8, low=1, high=1000, help="ids a sample")
+    columns: int = knob(8, low=1, high=4096, help="numbers in a row of the embedding table")
+    zipf: float = knob(1.0, low=0.0, high=4.0, help="exponent of the ids' law; 0: all equally often")
+    strength: float = knob(2.0, low=0.0, high=100.0, help="how much the ids decide; 0: nothing but chance")
+    bias: float = knob(-1.5, low=-20.0, high=20.0, help="below 0: clicks are rarer than their opposite")
+
+    def draw(self, rng: np.random.Generator, samples: int) -> np.ndarray:
+        """The ids of so many samples, shape (samples, fields), int64."""
+        return draw_zipf(rng, self.zipf, self.rows, samples * self.fields).reshape(samples, self.fields)
+
+    def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
+        """x: (samples, fields) int64 ids; y: (samples,) labels 0 or 1."""
+        x = self.draw(stream(seed, self.name), self.samples)
+        ids, place = np.unique(x, return_inverse=True)
+        weights = stream(seed, self.name + " weights").standard_normal(len(ids))
+        taste = weights[place.reshape(x.shape)].sum(axis=1)
+        logit = self.bias + self.strength * (taste - taste.mean())
+        chance = 1 / (1 + np.exp(-logit))
+        y = (stream(seed, self.name + " labels").random(self.samples) < chance).astype(np.int64)
+        (x_train, y_train), (x_test, y_test) = hold_out(x, np.column_stack([y, chance]), test_fraction, seed)
+        truth, train, test = y_test[:, 1], y_train[:, 0].astype(np.int64), y_test[:, 0].astype(np.int64)
+        for array in (x_train, train, x_test, test):
+            array.flags.writeable = False
+        share = min(max(float(train.mean()), 1e-6), 1 - 1e-6)
+        extra = {"embedding": {"rows": self.rows, "columns": self.columns, "fields": self.fields}}
+        extra |= _measures("baseline", np.full(len(test), share), test) | _measures("best", truth, test)
+        about = "Made-up clicks on categorical ids that follow Zipf's law. Made by a formula (labkit); free to use."
+        zeros, ones = np.zeros(self.fields), np.ones(self.fields)
+        return Dataset(self.name, x_train, train, x_test, test, 2, zeros, ones, None, about, extra)
+
+
+def _measures(name: str, chance: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """Cross-entropy and accuracy of answering `chance` (n,) where the labels are y (n,)."""
+    right = np.where(y == 1, chance, 1 - chance)
+    loss = float(-np.log(np.maximum(right, 1e-12)).mean())
+    if not math.isfinite(loss):
+        raise BadInput("clicks: these options make labels that no probability describes; use a smaller strength.")
+    return {f"{name}_loss": loss, f"{name}_accuracy": float(((chance > 0.5) == y).mean())}

@@ -1,0 +1,69 @@
+"""Codecs: a gradient in fewer bytes, and back.
+
+    wanted = g + memory / rate        what should be sent: the gradient, and what was owed
+    sent   = encode(wanted)           fewer bytes, from which decode(sent) makes a dense vector
+    memory = rate (wanted - decode(sent))                                        (error feedback)
+
+With d values of 4 bytes a gradient is 4d bytes; a codec sends
+
+| codec | bytes | its price |
+|---|---|---|
+| `Float16` | 2d | 11 bits of precision |
+| `QSGD(bits=4)` | d bits/8 + 4d/512 | noise: unbiased, of up to 3.2 times the squared length of the gradient |
+| `SignSGD` | d/8 + 4 | all entries move by the same amount; memory of d values |
+| `TopK(k=0.01)` | 8 k d | entries wait in the memory until they have grown, about 1/k steps; memory of d values |
+| `PowerSGD(rank=2)` | 4 rank (n + m) for a weight matrix n x m | two products with each matrix; memory of d values |
+
+What error feedback owes is paid later, not lost: without it sign and top-k steps need not converge (Karimireddy et
+al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019). The memory belongs to
+`labkit.roles.coder`, which knows the rate.
+
+A codec is *linear* if the sum of its messages is the message of a sum: only then can an all-reduce add messages up on
+their way, without decoding them. The others need a server that decodes each (or an all-gather).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import BadInput
+from ..names import make_by_name
+from .base import Codec
+from .entries import QSGD, Float16, SignSGD, TopK
+from .low_rank import PowerSGD
+
+__all__ = ["QSGD", "Codec", "Float16", "PowerSGD", "SignSGD", "TopK", "as_codec", "codec_by_name", "linear_codec"]
+
+CODECS: dict[str, type[Codec]] = {
+    "top-k": TopK, "sign-sgd": SignSGD, "qsgd": QSGD, "float16": Float16, "power-sgd": PowerSGD,
+}  # fmt: skip
+
+
+def codec_by_name(name: str) -> Codec:
+    """`"float16"`, or with knobs in their order: `"top-k:0.01"`. `BadInput` names the nearest allowed name."""
+    made: Codec = make_by_name("codec", name, CODECS)
+    return made
+
+
+def as_codec(given: Any) -> Codec | None:
+    """What a strategy's knob `codec` may be: a codec, its name, or None (also "none"); `BadInput` for anything else."""
+    if isinstance(given, str):
+        return None if given.strip().lower() in ("", "none") else codec_by_name(given)
+    if given is None or isinstance(given, Codec):
+        return given
+    names = ", ".join(CODECS)
+    if isinstance(given, type) and issubclass(given, Codec):
+        raise BadInput(f"codec=lk.{given.__name__} is a class; write lk.{given.__name__}().")
+    raise BadInput(f"codec={given!r} is not a codec; give one, as lk.TopK(0.01), its name ({names}), or None.")
+
+
+def linear_codec(owner: str, given: Any) -> Codec | None:
+    """The same for an all-reduce named `owner`, which adds messages up: `BadInput` for a codec that is not linear."""
+    codec = as_codec(given)
+    if codec is not None and not codec.linear:
+        name, fit = type(codec).__name__, ", ".join(sorted(c.__name__ for c in CODECS.values() if c.linear))
+        raise BadInput(
+            f"{name} is not linear: sums of its messages are not messages of a sum, so {owner} cannot add them up on "
+            f"their way; all-reduce takes {fit}."
+        )
+    return codec

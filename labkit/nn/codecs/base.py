@@ -1,0 +1,68 @@
+"""What every codec can do. Values are flat vectors of shape (size,), float32 or float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...knobs import check_knobs
+from ..objective import Array
+
+__all__ = ["Codec", "Messages", "Shapes", "Sums"]
+
+Shapes = Sequence[tuple[int, ...]]  # of the parameters that lie one behind the other in a vector
+Messages = tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # (shape, dtype) of each array of a message
+Sums = Generator[Array, None, Array]  # vectors to be added up in place over all workers, one after the other
+
+
+@dataclass(frozen=True)
+class Codec:
+    """The base of all codecs. A codec is frozen; what one worker's codec remembers is its `state`.
+
+    `linear`: its messages can be added up without decoding them. `feedback`: what it leaves out should be sent later.
+    """
+
+    linear: ClassVar[bool] = False
+    feedback: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+        """What a message of a vector made of `shapes` consists of. It never depends on the values."""
+        raise NotImplementedError  # each codec's
+
+    def nbytes(self, shapes: Shapes, dtype: Any) -> int:
+        """Bytes of a message: its arrays, without headers."""
+        return sum(math.prod(shape) * kind.itemsize for shape, kind in self.message(shapes, dtype))
+
+    def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> Any:
+        """What is remembered between two messages (apart from the error), at its start. `rng`: for all its draws."""
+        return None
+
+    def encode(self, values: Array, state: Any) -> tuple[Array, ...]:
+        """The message: new arrays, as `message` says. `values` stay as they are; `state` may change in place.
+
+        Values that are not finite raise no warning, and what they decode to is not finite either.
+        """
+        raise NotImplementedError  # each codec's
+
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+        """A dense vector, shape (size,), new memory."""
+        raise NotImplementedError  # each codec's
+
+    def sums(self, shapes: Shapes, dtype: Any) -> Messages:
+        """(shape, dtype) of the vectors that an all-reduce adds up in place of one of `values`. Linear codecs only."""
+        raise NotImplementedError  # each linear codec's
+
+    def add_up(self, values: Array, out: Array, state: Any, workers: int) -> Sums:
+        """Yields these vectors, and takes each as done, in place, when it is asked for the next one.
+
+        In the end the sum of all workers' decoded values is in `out`, which may be `values`. Returns what of this
+        worker's `values` is in it (with `feedback`; otherwise nobody asks). Linear codecs only.
+        """
+        raise NotImplementedError  # each linear codec's

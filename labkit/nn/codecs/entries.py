@@ -1,0 +1,187 @@
+"""Codecs that look at the entries of a vector one by one: which to send, or with how few bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import BadInput
+from ...knobs import knob
+from ..objective import Array
+from .base import Codec, Messages, Shapes, Sums
+
+__all__ = ["QSGD", "Float16", "SignSGD", "TopK"]
+
+HALF = np.dtype(np.float16)
+
+
+def _size(shapes: Shapes) -> int:
+    return sum(math.prod(shape) for shape in shapes)
+
+
+@dataclass(frozen=True)
+class TopK(Codec):
+    """The k entries of largest magnitude, each with its index: 4 bytes and a value, 8 bytes for float32.
+
+    Of equal magnitudes those of the lowest index are taken, so the choice does not depend on the machine. An entry that
+    is left out waits in the memory: with k = 1%, about a hundred steps on average, which is a kind of staleness, so a
+    rate that is stable without a codec may be too large here. At least one entry is sent; with several shards, k is of
+    each part. Costs a partial sort a step.
+
+    Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
+    """
+
+    k: float = knob(0.01, low=1e-9, high=2**31 - 1, log=True, help="below 1: share of the entries; from 1 on: how many")
+
+    feedback: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k > 1 and self.k != int(self.k):
+            raise BadInput(f"TopK: k={self.k!r} is not allowed; from 1 on, k is how many entries: a whole number.")
+
+    def entries(self, size: int) -> int:
+        """How many of `size` entries are sent."""
+        return min(size, int(self.k) if self.k >= 1 else max(1, round(self.k * size)))
+
+    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+        k = self.entries(_size(shapes))
+        return ((k,), np.dtype(np.int32)), ((k,), np.dtype(dtype))
+
+    def encode(self, values: Array, state: Any) -> tuple[Array, ...]:
+        k = self.entries(len(values))
+        length = np.abs(values)
+        length[np.isnan(length)] = np.inf  # what is no number is sent first: it must be seen
+        least = np.partition(length, len(length) - k)[len(length) - k] if k else 0.0
+        chosen = length > least
+        chosen[np.flatnonzero(length == least)[: k - np.count_nonzero(chosen)]] = True
+        index = np.flatnonzero(chosen)
+        return index.astype(np.int32), values[index]
+
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+        dense = np.zeros(size, dtype)
+        index, values = arrays
+        dense[index] = values
+        return dense
+
+
+@dataclass(frozen=True)
+class SignSGD(Codec):
+    """A sign for each entry, one bit, and one length for all: the mean of their magnitudes. 32 times fewer bytes.
+
+    With error feedback (EF-signSGD); zero counts as positive. All entries move by the same amount, so one that is far
+    larger than the mean is paid out over many steps, and those near zero are moved about.
+
+    Karimireddy, Rebjock, Stich and Jaggi, "Error feedback fixes SignSGD and other gradient compression schemes",
+    ICML 2019.
+    """
+
+    feedback: ClassVar[bool] = True
+
+    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+        return ((-(-_size(shapes) // 8),), np.dtype(np.uint8)), ((1,), np.dtype(dtype))
+
+    def encode(self, values: Array, state: Any) -> tuple[Array, ...]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = np.abs(values).mean(keepdims=True) if len(values) else np.zeros(1, values.dtype)
+            return np.packbits(values >= 0), scale.astype(values.dtype)
+
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+        bits, scale = arrays
+        return np.where(np.unpackbits(bits, count=size), scale, -scale).astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class QSGD(Codec):
+    """A sign and one of s = 2^(bits-1) - 1 levels for each entry, rounded up or down at random: unbiased.
+
+    Levels are shares of the Euclidean length of a bucket of neighbouring entries, so that E[decoded] = value and the
+    variance is at most min(n / s^2, sqrt(n) / s) |v|^2 for a bucket of n (4 bits and 512: 3.2 |v|^2, far more noise
+    than 8 bits: .03). Short buckets are less noisy, and each costs one more value. Nothing is owed, so nothing is
+    remembered; draws come from the role's own stream, one an entry.
+
+    Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via gradient quantization and
+    encoding", NeurIPS 2017 (packed with a fixed number of bits instead of their Elias code).
+    """
+
+    bits: int = knob(4, low=2, high=8, help="bits an entry, its sign included")
+    bucket: int = knob(512, low=1, high=2**31 - 1, log=True, help="entries that share one length")
+
+    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+        size = _size(shapes)
+        packed, buckets = -(-size * self.bits // 8), -(-size // self.bucket)
+        return ((packed,), np.dtype(np.uint8)), ((buckets,), np.dtype(dtype))
+
+    def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> np.random.Generator:
+        """The stream of its draws."""
+        return rng
+
+    def encode(self, values: Array, state: np.random.Generator) -> tuple[Array, ...]:
+        size, sign, levels = len(values), 1 << (self.bits - 1), (1 << (self.bits - 1)) - 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.sqrt(np.add.reduceat(values * values, self._starts(size))) if size else values.copy()
+            share = np.abs(values) / np.where(lengths > 0, lengths, 1).repeat(self._counts(size))
+            share *= levels
+            share += state.random(size, share.dtype)
+        np.nan_to_num(share, copy=False, nan=0.0, posinf=0.0)  # then the length is not finite, and says so
+        codes = np.minimum(share, levels).astype(np.uint8)
+        codes[values < 0] |= sign
+        return np.packbits(np.unpackbits(codes[:, None], axis=1)[:, 8 - self.bits :]), lengths
+
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+        packed, lengths = arrays
+        bits = np.unpackbits(packed, count=size * self.bits).reshape(size, self.bits)
+        levels = (1 << (self.bits - 1)) - 1
+        dense = (np.packbits(bits[:, 1:], axis=1)[:, 0] >> (9 - self.bits)).astype(dtype)
+        dense /= levels
+        with np.errstate(over="ignore", invalid="ignore"):
+            dense *= lengths.repeat(self._counts(size))
+        return np.negative(dense, out=dense, where=bits[:, 0] > 0)
+
+    def _starts(self, size: int) -> Array:
+        return np.arange(0, size, self.bucket)
+
+    def _counts(self, size: int) -> Array:
+        return np.diff(self._starts(size), append=size)
+
+
+@dataclass(frozen=True)
+class Float16(Codec):
+    """Every entry in half precision: 2 bytes, 11 significant bits, at most 65,504, nothing below 6e-8.
+
+    A finite value that is too large is sent as 65,504; inf and nan stay what they are. In an all-reduce the halves are
+    added as halves, each worker's divided by the number of workers before, so that a sum of large ones cannot overflow
+    (and the smallest are lost a little earlier). Nothing is remembered.
+
+    Micikevicius et al., "Mixed precision training", ICLR 2018, on what half precision keeps of a gradient.
+    """
+
+    linear: ClassVar[bool] = True
+
+    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+        return (((_size(shapes),), HALF),)
+
+    sums = message
+
+    def encode(self, values: Array, state: Any) -> tuple[Array, ...]:
+        return (_half(values),)
+
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+        return arrays[0].astype(dtype)
+
+    def add_up(self, values: Array, out: Array, state: Any, workers: int) -> Sums:
+        half = _half(values / workers)
+        yield half
+        np.multiply(half, workers, out=out, dtype=out.dtype)
+        return values
+
+
+def _half(values: Array) -> Array:
+    with np.errstate(over="ignore"):
+        half = values.astype(HALF)
+    if np.isinf(half).any():
+        half = np.where(np.isfinite(values), np.clip(values, -65504, 65504), values).astype(HALF)
+    return half

@@ -1,0 +1,161 @@
+"""A gradient of a weight matrix is nearly of low rank: send two thin factors of it.
+
+    M, n x m:   P <- M Q            Q, m x rank, is the one that came out last time
+                P <- orthonormal basis of P's columns
+                Q <- M^T P
+                M is about P Q^T
+
+One step of the power method a gradient; the warm start makes it converge over many. Both products are linear in M, so
+the P of all workers can be added up before they are made orthonormal, and then the Q: two all-reduces of
+rank (n + m) values in all, where M has n m. A matrix of rank <= `rank` comes back exactly.
+
+Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization",
+NeurIPS 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import BadInput
+from ...knobs import knob
+from ..objective import Array
+from .base import Codec, Messages, Shapes, Sums
+
+__all__ = ["PowerSGD"]
+
+
+class Piece:
+    """One parameter in the vector: `where` it lies, and its matrix's shape and Q if it is sent as factors."""
+
+    __slots__ = ("q", "shape", "where")
+
+    def __init__(self, where: slice, shape: tuple[int, ...], q: Array | None):
+        self.where, self.shape, self.q = where, shape, q
+
+
+@dataclass(frozen=True)
+class PowerSGD(Codec):
+    """Two thin factors of each weight matrix: rank (n + m) values for n m. With error feedback.
+
+    Vectors (biases), and matrices that would not shrink, are sent as they are. The vector must hold whole matrices: one
+    shard. The first Q is the same on all workers. Each step multiplies every matrix three times by a thin one and makes
+    a thin one orthonormal. That is done on every member of an all-reduce for itself, so their replicas stay equal to
+    the bit where their linear algebra is (machines of one kind).
+    """
+
+    rank: int = knob(2, low=1, high=1024, help="columns of the factors")
+
+    linear: ClassVar[bool] = True
+    feedback: ClassVar[bool] = True
+
+    def shrinks(self, shape: tuple[int, ...]) -> bool:
+        """Whether a parameter of this shape is a matrix whose factors are fewer values than it has."""
+        return len(shape) == 2 and self.rank * sum(shape) < math.prod(shape)
+
+    def message(self, shapes: Shapes, dtype: Any) -> Messages:
+        kind, rank = np.dtype(dtype), self.rank
+        arrays: list[tuple[int, ...]] = []
+        for shape in shapes:
+            arrays += [(n, rank) for n in shape] if self.shrinks(shape) else [(math.prod(shape),)]
+        return tuple((shape, kind) for shape in arrays)
+
+    def sums(self, shapes: Shapes, dtype: Any) -> Messages:
+        first = sum(self.rank * s[0] if self.shrinks(s) else math.prod(s) for s in shapes)
+        second = sum(self.rank * s[1] for s in shapes if self.shrinks(s))
+        return tuple(((size,), np.dtype(dtype)) for size in (first, second) if size)
+
+    def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> list[Piece]:
+        """Where each parameter lies, and the Q of those that are sent as factors, drawn from their place alone."""
+        pieces, start = [], 0
+        for place, shape in enumerate(shapes):
+            where = slice(start, start + math.prod(shape))
+            q = None
+            if self.shrinks(shape):
+                q = np.random.default_rng(place).standard_normal((shape[1], self.rank)).astype(dtype)
+            pieces.append(Piece(where, shape, q))
+            start = where.stop
+        return pieces
+
+    def encode(self, values: Array, state: list[Piece]) -> tuple[Array, ...]:
+        arrays: list[Array] = []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for piece in state:
+                flat = values[piece.where]
+                if piece.q is None:
+                    arrays.append(flat.copy())
+                    continue
+                matrix = flat.reshape(piece.shape)
+                p = _orthonormal(matrix @ piece.q)
+                q = matrix.T @ p
+                _warm(piece, q)
+                arrays += [p, q]
+        return tuple(arrays)
+
+    def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
+        """Factors have two dimensions and come in pairs, so a message says by itself where its pieces lie."""
+        dense, start, rest = np.empty(size, dtype), 0, iter(arrays)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for array in rest:
+                piece = (array @ next(rest).T).ravel() if array.ndim == 2 else array
+                if start + len(piece) > size:
+                    break
+                dense[start : start + len(piece)] = piece
+                start += len(piece)
+            else:
+                if start == size:
+                    return dense
+        raise BadInput(f"PowerSGD: {[a.shape for a in arrays]} are not the factors of a vector of {size} values.")
+
+    def add_up(self, values: Array, out: Array, state: list[Piece], workers: int) -> Sums:
+        """First all P, and what is sent as it is; then all Q."""
+        factors = [piece for piece in state if piece.q is not None]
+        matrices = [values[piece.where].reshape(piece.shape) for piece in factors]
+        plain = [piece.where for piece in state if piece.q is None]
+        mine = values.copy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            products = [m @ piece.q for m, piece in zip(matrices, factors)]
+            first = np.concatenate([*(p.ravel() for p in products), *(values[where] for where in plain)])
+        yield first
+        basis = [_orthonormal(p) for p in _split(first, [p.shape for p in products])]
+        start = sum(p.size for p in products)
+        for where in plain:
+            out[where] = first[start : start + where.stop - where.start]
+            start += where.stop - where.start
+        if not factors:
+            return mine
+        with np.errstate(over="ignore", invalid="ignore"):
+            own = [m.T @ p for m, p in zip(matrices, basis)]
+            second = np.concatenate([q.ravel() for q in own])
+            for piece, p, q in zip(factors, basis, own):
+                np.matmul(p, q.T, out=mine[piece.where].reshape(piece.shape))
+        yield second
+        with np.errstate(over="ignore", invalid="ignore"):
+            for piece, p, q in zip(factors, basis, _split(second, [q.shape for q in own])):
+                np.matmul(p, q.T, out=out[piece.where].reshape(piece.shape))
+                _warm(piece, q / workers)
+        return mine
+
+
+def _orthonormal(p: Array) -> Array:
+    """An orthonormal basis of the columns' space; also where they depend on each other, or are zero."""
+    basis: Array = np.linalg.qr(p)[0]
+    return np.ascontiguousarray(basis)
+
+
+def _warm(piece: Piece, q: Array) -> None:
+    """Keep Q for the next time, unless there is nothing in it to start from, or no numbers."""
+    if q.any() and np.isfinite(q).all():
+        piece.q = q
+
+
+def _split(flat: Array, shapes: list[tuple[int, ...]]) -> list[Array]:
+    parts, start = [], 0
+    for shape in shapes:
+        parts.append(flat[start : start + math.prod(shape)].reshape(shape))
+        start += math.prod(shape)
+    return parts

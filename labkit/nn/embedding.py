@@ -1,0 +1,129 @@
+"""A table of vectors, one row an id; and where its rows start, known for every row without the table.
+
+    forward:   y = sum over the fields f of table[x_f]            (a bag of rows; "mean" divides by their number)
+    backward:  d table[i] = sum of dy over all places where i stands in x; no other row gets anything
+
+The gradient of a batch has as many rows as the batch has distinct ids, and is 0 everywhere else: that is what a sparse
+parameter server lives on. An id may stand in a batch many times, so its gradients are added up with `np.add.at`
+(`table[ids] -= g` keeps only one of them).
+
+A row starts from (seed, row) alone: a counter is scrambled, not a stream drawn from. A table of 10,000,000 rows of
+which 5,000 are ever used is therefore 5,000 rows, and its rows are the same as those of a table that exists as a whole.
+The scrambler is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+2014).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import MISSING, dataclass
+
+import numpy as np
+
+from ..errors import BadInput
+from ..knobs import check_knobs, knob
+from .objective import Array
+
+__all__ = ["EmbeddingBag", "check_ids", "scramble"]
+
+_STEP = 0x9E3779B97F4A7C15  # 2**64 / golden ratio, odd: the increments of SplitMix64
+_WORD = (1 << 64) - 1
+
+
+def scramble(seed: int, numbers: Array) -> Array:
+    """A random-looking uint64 for each of `numbers` (any integers, any shape), which depends on it and on `seed` only.
+
+    For one seed it is one-to-one: different numbers never give the same answer.
+    """
+    key = np.uint64((_mixed_word(seed & _WORD) + _STEP) & _WORD)
+    with np.errstate(over="ignore"):
+        return _mixed(numbers.astype(np.uint64) * np.uint64(_STEP) + key)
+
+
+def _mixed(z: Array) -> Array:
+    """SplitMix64's finaliser, in place."""
+    z ^= z >> np.uint64(30)
+    z *= np.uint64(0xBF58476D1CE4E5B9)
+    z ^= z >> np.uint64(27)
+    z *= np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return z
+
+
+def _mixed_word(word: int) -> int:
+    with np.errstate(over="ignore"):
+        return int(_mixed(np.array([word], np.uint64))[0])
+
+
+def check_ids(x: Array, fields: int, rows: int) -> Array:
+    """x as int64 ids, shape (batch, fields), all from 0 to rows - 1; `BadInput` otherwise."""
+    x = np.asarray(x)
+    if x.ndim != 2 or x.shape[1] != fields or not len(x) or x.dtype.kind not in "iu":
+        raise BadInput(
+            f"x: whole-number ids of shape (batch, {fields}) with at least one row are needed, not {x.dtype} "
+            f"of shape {x.shape}."
+        )
+    x = x.astype(np.int64, copy=False)
+    # A negative id is a huge one when read as unsigned: one pass finds both ends.
+    if np.ascontiguousarray(x).view(np.uint64).max() >= rows:
+        raise BadInput(f"x: ids go from 0 to {rows - 1}; found {x.min()} to {x.max()}.")
+    return x
+
+
+@dataclass(frozen=True)
+class EmbeddingBag:
+    """y = the sum (or mean) of the rows whose ids are in x: x (batch, fields) int64, y (batch, columns).
+
+    The parameters are the table, row by row, flat: shape (rows * columns,). `forward` and `parameter_gradient` go by
+    the length of what they are given, so the same layer works on a table of only some rows, with ids that count them.
+    A row starts uniform on +-sqrt(3 / (fields * columns)): a bag then has length 1, in the mean square.
+    """
+
+    rows: int = knob(MISSING, low=1, high=2**40, help="ids, counted from 0")
+    columns: int = knob(MISSING, low=1, high=65_536, help="length of a row")
+    fields: int = knob(1, low=1, high=65_536, help="ids a sample")
+    combine: str = knob("sum", choices=("sum", "mean"), help="how the rows of a sample become one vector")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    @property
+    def size(self) -> int:
+        """Number of parameters of the whole table."""
+        return self.rows * self.columns
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the parameters by name."""
+        return {"weight": (self.rows, self.columns)}
+
+    @property
+    def multiply_adds(self) -> int:
+        """Additions of one forward per sample."""
+        return self.fields * self.columns
+
+    def start(self, seed: int, ids: Array, dtype: np.dtype) -> Array:
+        """The rows `ids` (shape (k,)) as they start, shape (k, columns): of (seed, row, column) and nothing else."""
+        places = ids[:, None] * self.columns + np.arange(self.columns)
+        limit = math.sqrt(3 / (self.fields * self.columns))
+        fraction = (scramble(seed, places) >> np.uint64(11)).astype(np.float64)  # 53 bits
+        fraction *= 2 * limit / 2**53
+        fraction -= limit
+        return fraction.astype(dtype, copy=False)
+
+    def forward(self, table: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
+        """y (in `out`, if given) and what the backward needs, which is x."""
+        y = np.add.reduce(table.reshape(-1, self.columns)[x], axis=1, out=out)
+        if self.combine == "mean":
+            y /= x.shape[1]
+        return y, x
+
+    def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
+        """The table's gradient, summed over the batch, into `out` (flat), overwritten: 0 where no id points."""
+        batch, fields = saved.shape
+        if self.combine == "mean":
+            dy = dy / fields
+        out[...] = 0
+        places = saved[:, :, None] * self.columns + np.arange(self.columns)
+        each = np.broadcast_to(dy[:, None, :], (batch, fields, self.columns))
+        np.add.at(out, places.reshape(-1), each.reshape(-1))  # one index an element: NumPy's fast case

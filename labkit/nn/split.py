@@ -1,0 +1,124 @@
+"""Two dense layers split over ranks: the first by columns, the second by rows (tensor parallelism).
+
+    y = f(f1(x W1 + b1) W2 + b2)        rank r has columns r of W1 and b1, rows r of W2:  h_r = f1(x W1_r + b1_r)
+    y = f(sum over ranks of h_r W2_r + b2)      dx = sum over ranks of dh_r W1_r^T,  dh_r = (dy W2_r^T) f1'
+
+f1 acts on every element alone, so it needs only the rank's own columns: between the two layers nothing travels. What
+travels are the two sums, one forward and one backward. b2 is added once: rank r adds its own slice of it to those
+columns of its sum. A layer that is left over without a partner is split by rows alone: h_r are columns r of x, and
+rank r has columns r of dx (the sum then adds zeros to them).
+
+Shoeybi et al., "Megatron-LM", 2019, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from .boxes import Box, Boxes
+from .layers import Dense
+from .network import Block, Network
+from .objective import Array
+
+__all__ = ["SplitPair", "split_pairs"]
+
+
+class SplitPair:
+    """What one rank has of a pair of layers (or of one layer, `first` None).
+
+    `middle`: its columns of the first layer, which are its rows of the second; `bias`: its slice of the second's bias.
+    `boxes`: where its parameters are in the whole vector; its own flat vector has them in this order: W1, b1, W2, b2,
+    the two matrices row by row. `share`: its part of the network's multiply-adds.
+    """
+
+    def __init__(
+        self, first: Block | None, second: Block, middle: slice, bias: slice, offsets: tuple[int, int], total: int
+    ) -> None:
+        self.second, self.middle, self.bias = second, middle, bias
+        self.activation = None if first is None else first.activation
+        self.width = middle.stop - middle.start
+        self.inputs = second.dense.inputs if first is None else first.dense.inputs
+        self.outputs = second.dense.outputs
+        self.dense = None if first is None else Dense(first.dense.inputs, self.width)
+        (at1, at2), boxes = offsets, []
+        if first is not None:
+            rows, columns = first.dense.inputs, first.dense.outputs
+            boxes = [Box(at1, rows, columns, middle.start, middle.stop)]
+            boxes += [Box(at1 + rows * columns, 1, columns, middle.start, middle.stop)]
+        rows, columns = second.dense.inputs, self.outputs
+        boxes += [Box(at2 + middle.start * columns, self.width, columns, 0, columns)]
+        boxes += [Box(at2 + rows * columns, 1, columns, bias.start, bias.stop)]
+        self.boxes = tuple(boxes)
+        self.size = sum(box.size for box in boxes)
+        self._cut = self.size - boxes[-1].size - boxes[-2].size  # where W2 begins
+        self.share = self.width * (self.outputs + (0 if first is None else self.inputs)) / total
+
+    def _second(self, flat: Array) -> tuple[Array, Array]:
+        """Rows of W2, shape (width, outputs), and the slice of b2, as views."""
+        end = self._cut + self.width * self.outputs
+        return flat[self._cut : end].reshape(self.width, self.outputs), flat[end:]
+
+    def forward(self, params: Array, x: Array) -> tuple[Array, list[Array]]:
+        """(this rank's summand of what goes into the second activation, what `backward` needs); x: (batch, inputs)."""
+        saved = [x]
+        if self.dense is None:
+            h = x[:, self.middle]
+        else:
+            h = self.dense.forward(params[: self._cut], x)[0]
+            if self.activation is not None:
+                h, kept = self.activation.forward(params[:0], h, h)
+                saved.append(kept)
+        saved.append(h)
+        weight, bias = self._second(params)
+        y = h @ weight
+        y[:, self.bias] += bias
+        return y, saved
+
+    def backward(self, params: Array, saved: list[Array], dy: Array, out: Array) -> Array:
+        """This rank's summand of dx, shape (batch, inputs); the gradient of its own parameters goes to `out`."""
+        x, h = saved[0], saved[-1]
+        weight, bias = self._second(out)
+        np.matmul(h.T, dy, out=weight)
+        np.add.reduce(dy[:, self.bias], axis=0, out=bias)
+        dh = dy @ self._second(params)[0].T
+        if self.dense is None:
+            dx = np.zeros_like(x)
+            dx[:, self.middle] = dh
+            return dx
+        if self.activation is not None:
+            dh = self.activation.input_gradient(params[:0], saved[1], dh)
+        return self.dense.backward(params[: self._cut], x, dh, out[: self._cut])
+
+
+def split_pairs(network: Network, rank: int, ranks: int) -> list[SplitPair]:
+    """What `rank` of `ranks` has of every pair of a network's dense layers, in forward order.
+
+    `BadInput` names the layer that is too narrow to be split so often.
+    """
+    blocks: Sequence[Block] = network.blocks
+    starts = [own.start for own in network.layout.groups().values()]
+    made = []
+    for i in range(0, len(blocks), 2):
+        pair: list[Any] = list(blocks[i : i + 2])
+        at = starts[i : i + 2]
+        if len(pair) == 1:
+            pair, at = [None, *pair], [0, *at]
+        first, second = pair
+        width = second.dense.inputs
+        if ranks > width:
+            what = f"{first.name} has {width} outputs" if first is not None else f"{second.name} has {width} inputs"
+            raise BadInput(f"{what}, which cannot be split over {ranks} workers; allowed: 1 to {width}.")
+        outputs = second.dense.outputs
+        middle = slice(width * rank // ranks, width * (rank + 1) // ranks)
+        bias = slice(outputs * rank // ranks, outputs * (rank + 1) // ranks)
+        made.append(SplitPair(first, second, middle, bias, (at[0], at[1]), network.multiply_adds))
+    return made
+
+
+def boxes_of(pairs: Sequence[SplitPair]) -> Boxes:
+    """Where a rank's parameters are in the whole vector, pair after pair."""
+    return Boxes(box for pair in pairs for box in pair.boxes)

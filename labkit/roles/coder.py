@@ -1,0 +1,140 @@
+"""One worker's codec, with its memory of what it has not sent yet.
+
+    p <- g + m / rate,   send C(p),   m <- rate (p - decoded C(p))
+
+The memory m is kept in units of a *step*, rate x gradient: what is owed stays the same distance in parameter space when
+the rate changes between two messages. So with plain SGD, at any time and for any course of the rate,
+
+    x - (the workers' memories, reduced as their gradients are) = x0 - sum of rate x gradient
+
+where the rate of a gradient is that of the version it was computed on. It is the rate of the step wherever a gradient
+is applied at that version (synchronous training); a stale gradient under a schedule, or one that is under way while
+`learning_rate` is changed, is off by that change. A push that a server drops takes its part of the memory with it,
+and a worker that is lost, its own memory.
+
+Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018, algorithm 1; the codecs: `labkit.nn.codecs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from ..nn.codecs import Codec, PowerSGD
+from ..nn.codecs.base import Messages, Shapes
+
+__all__ = ["Coder", "check_codec", "coder_of"]
+
+Draws = Callable[[], np.random.Generator]
+
+
+def check_codec(strategy: Any, servers: int) -> None:
+    """`BadInput` if the strategy's codec cannot work with so many servers."""
+    if servers > 1 and isinstance(getattr(strategy, "codec", None), PowerSGD):
+        raise BadInput(
+            f"{strategy.name}: PowerSGD makes factors of whole matrices, and servers={servers} cut them; it takes "
+            "servers=1. TopK, SignSGD, QSGD and Float16 take any number."
+        )
+
+
+def coder_of(strategy: Any, objective: Any, parts: Sequence[Any], rng: Draws) -> Coder | None:
+    """The coder of one worker, as the strategy's knob `codec` asks for; None if it asks for none.
+
+    `strategy`: the engine's own copy, whose rate may change. `parts`: what the shards own of the parameters (slices or
+    boxes); the parts of several shards are encoded apart. `rng`: makes the stream of this role's codec.
+    """
+    codec = getattr(strategy, "codec", None)
+    if codec is None:
+        return None
+    whole = tuple(objective.layout.shapes.values())
+    shapes = [whole] if len(parts) == 1 else [((_length(part),),) for part in parts]
+
+    def rate(version: int) -> float:
+        return float(getattr(strategy, "learning_rate", 1.0) * strategy.schedule(version))
+
+    return Coder(codec, shapes, objective.dtype, rate, rng)
+
+
+def _length(part: Any) -> int:
+    return part.stop - part.start if isinstance(part, slice) else len(part)
+
+
+class Coder:
+    """Encodes the gradients of one worker, part by part. `rate(version)`: length of a step made on that version.
+
+    `shapes[i]`: of the parameters in part i, one behind the other. `memory[i]`: what is owed of part i, in units of a
+    step, flat. Vectors of a timing-only run (zero strides) become messages of the right size, without memory.
+    """
+
+    def __init__(
+        self, codec: Codec, shapes: Sequence[Shapes], dtype: Any, rate: Callable[[int], float],
+        rng: Draws = np.random.default_rng,
+    ):  # fmt: skip
+        self.codec, self.shapes, self.dtype, self.rate = codec, tuple(shapes), np.dtype(dtype), rate
+        self.version = 0  # that the newest gradient was computed on; set by whoever computes it
+        self.memory: dict[int, np.ndarray] = {}
+        self._draws, self._states = rng, dict[int, Any]()
+
+    def encode(self, values: np.ndarray, part: int = 0, version: int | None = None) -> tuple[np.ndarray, ...]:
+        """The message of a gradient's `part` (flat), computed on `version` of it. Call it once for each gradient."""
+        codec, shapes = self.codec, self.shapes[part]
+        if values.strides == (0,):
+            return tuple(_blank(codec.message(shapes, self.dtype)))
+        rate = self.rate(self.version if version is None else version)
+        wanted = self._wanted(values, part, rate)
+        arrays = codec.encode(wanted, self._state(part))
+        if codec.feedback:
+            self._keep(part, wanted, codec.decode(arrays, len(wanted), wanted.dtype), rate)
+        return arrays
+
+    def add_up(self, values: np.ndarray, workers: int) -> Generator[np.ndarray, None, None]:
+        """For an all-reduce of the whole of `values`: the vectors to add up over all workers, one after the other.
+
+        Each must be added up, in place, before the next is asked for. In the end the sum of what was sent is in
+        `values`.
+        """
+        codec, shapes = self.codec, self.shapes[0]
+        if values.strides == (0,):
+            yield from _blank(codec.sums(shapes, self.dtype))
+            return
+        rate = self.rate(self.version)
+        wanted = self._wanted(values, 0, rate)
+        if codec.feedback and wanted is values:
+            wanted = values.copy()  # it is needed after the sum has come into `values`
+        mine = yield from codec.add_up(wanted, values, self._state(0), workers)
+        if codec.feedback:
+            self._keep(0, wanted, mine, rate)
+
+    def _state(self, part: int) -> Any:
+        if not self._states:  # for all parts at once: they share the stream
+            rng = self._draws()
+            self._states = {i: self.codec.state(shapes, self.dtype, rng) for i, shapes in enumerate(self.shapes)}
+        return self._states[part]
+
+    def _wanted(self, values: np.ndarray, part: int, rate: float) -> np.ndarray:
+        """The gradient and what is owed. At rate 0 nothing can be paid."""
+        memory = self.memory.get(part)
+        if memory is None or not rate:
+            return values
+        with np.errstate(over="ignore", invalid="ignore"):
+            return values + memory / np.asarray(rate, values.dtype)
+
+    def _keep(self, part: int, wanted: np.ndarray, sent: np.ndarray, rate: float) -> None:
+        """What was wanted and not sent is owed. What is no number is never owed: it has been sent, and the loss tells;
+        the memory stays as it was, so that it does not spoil what comes later.
+        """
+        if not rate:
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            rest = np.subtract(wanted, sent, out=sent)
+            rest *= rate
+        if np.isfinite(rest).all():
+            self.memory[part] = rest
+
+
+def _blank(arrays: Messages) -> list[np.ndarray]:
+    """Arrays that have a size and no memory: all their elements are one zero."""
+    return [np.broadcast_to(dtype.type(0), shape) for shape, dtype in arrays]

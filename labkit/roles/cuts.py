@@ -1,0 +1,87 @@
+"""Where a network is cut: which layers each stage of a pipeline gets, and what cannot be cut.
+
+Stages are neighbouring blocks, of multiply-adds as even as whole layers allow: the slowest stage sets the pace.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from ..errors import BadInput
+from ..nn import Network
+from ..nn.boxes import Boxes
+from .pieces import network_of
+from .stages import Stages
+
+__all__ = ["balanced", "stage_pieces"]
+
+Blocks = tuple[int, int]  # blocks first..last-1 of the network
+
+
+def stage_pieces(
+    strategy: Any, problem: Any, stages: int, order: str = "1f1b", chunks: int = 1, micro_batches: int = 1
+) -> tuple[list[Boxes], list[Any]]:
+    """(what each stage owns, what makes the thing it computes with); `BadInput` for what cannot be cut so."""
+    check_order(strategy.name, order, stages, micro_batches, problem.batch_size)
+    network = network_of(problem.objective(), strategy.name)
+    own = stages_of(network, stages, chunks, strategy.name)
+    return [part_of(network, blocks) for blocks in own], [partial(Stages, blocks, micro_batches) for blocks in own]
+
+
+def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tuple[Blocks, ...]]:
+    """The blocks of every worker's chunks: the network in workers x chunks pieces, dealt out in turn.
+
+    `BadInput` if there are fewer blocks than that.
+    """
+    blocks = len(network.blocks)
+    if workers * chunks > blocks:
+        each = (
+            f"{chunks} chunks each for {workers} workers" if chunks > 1 else f"one stage for each of {workers} workers"
+        )
+        most = blocks // chunks
+        allowed = f"workers from 1 to {most}" if most else f"chunks from 1 to {blocks}"
+        raise BadInput(
+            f"{who} cuts a network between its layers: this one has {blocks}, too few for {each}. Allowed: {allowed}, or "
+            "more hidden layers."
+        )
+    pieces = balanced([block.dense.multiply_adds for block in network.blocks], workers * chunks)
+    return [tuple(pieces[worker::workers]) for worker in range(workers)]
+
+
+def check_order(who: str, order: str, stages: int, micro_batches: int, batch_size: int) -> None:
+    """`BadInput` for micro-batches without samples, and for what an interleaved order cannot do."""
+    if micro_batches > batch_size:
+        raise BadInput(
+            f"{who}: micro_batches={micro_batches} cuts a batch of {batch_size} into pieces of less than one sample; "
+            f"allowed: 1 to {batch_size}."
+        )
+    if order == "interleaved" and (stages < 2 or micro_batches % stages):
+        raise BadInput(
+            f"{who}: micro-batches go through interleaved stages in groups of as many as there are stages, at least 2; "
+            f"{micro_batches} micro-batches over {stages} stages do not. Allowed: a multiple of {max(stages, 2)}, or "
+            "another order."
+        )
+
+
+def balanced(work: Sequence[int], pieces: int) -> list[Blocks]:
+    """Neighbours in so many pieces, none empty, that the largest sum of `work` is as small as it can be."""
+    best: list[list[tuple[float, int]]] = [[(0.0 if i == 0 else math.inf, 0) for i in range(len(work) + 1)]]
+    for _ in range(pieces):
+        before = best[-1]
+        best.append([
+            min(((max(before[j][0], sum(work[j:i])), j) for j in range(i)), default=(math.inf, 0))
+            for i in range(len(work) + 1)
+        ])  # fmt: skip
+    edges = [len(work)]
+    for row in reversed(best[1:]):
+        edges.append(row[edges[-1]][1])
+    return list(itertools.pairwise(reversed(edges)))
+
+
+def part_of(network: Network, chunks: Sequence[Blocks]) -> Boxes:
+    """The parameters of these blocks, chunk after chunk."""
+    return Boxes(box for blocks in chunks for box in Boxes.of(network.stage(*blocks).slice).boxes)

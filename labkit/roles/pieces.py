@@ -1,0 +1,136 @@
+"""A model that several roles hold together: each has a piece, and one gradient of the whole is made of all their parts.
+
+The roles of a group (the stages of a pipeline, the ranks of a tensor-parallel network) draw the same mini-batches,
+work on each together, and all make the same step, each on its own piece of the parameters. So there is one gradient a
+mini-batch: the first of the group, its leader, counts it, and it is applied once every piece has made its step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from ..nn import Network, NullObjective
+from ..nn.boxes import Boxes
+from ..trace.recorder import Recorder
+from .collectives import all_reduce
+from .context import Context
+from .gradient import Gradient, Read
+from .layout import Layout, RoleSpec
+from .messages import Push
+
+__all__ = ["Piece", "clip_together", "mean_of", "network_of", "split_layout"]
+
+
+class Piece:
+    """What a role computes with that holds `size` of the parameters, flat, as member `index` of the group `group`.
+
+    `leads`: it counts the group's gradients. `null`: a timing-only run; arrays have a size and no memory.
+    """
+
+    work = "gradient"
+
+    def __init__(
+        self, group: str, index: int, size: int, leads: bool, *, objective: Any, recorder: Recorder,
+        clock: Callable[[], int], strategy: Any,
+    ):  # fmt: skip
+        self.group, self.index, self.leads, self.recorder = group, index, leads, recorder
+        self.network = network_of(objective, strategy.name)
+        self.null = isinstance(objective, NullObjective)
+        self.dtype = objective.dtype
+        self.parts = (slice(0, size),)
+        self.values = self.nothing(size) if self.null else np.zeros(size, self.dtype)  # this piece's gradient
+        self.step, self.samples = -1, 0
+
+    def nothing(self, size: int) -> np.ndarray:
+        """An array of a timing-only run: shape (size,), no memory."""
+        return np.broadcast_to(self.dtype.type(0), (size,))
+
+    def count(self, samples: int) -> None:
+        """Work on the next mini-batch begins."""
+        self.step, self.samples = self.step + 1, samples
+        if self.leads:
+            self.recorder.counters.computed += 1
+        else:
+            self.recorder.counters.steps += 1
+
+    def gradient(self, read: Read, step: int | None = None) -> Gradient:
+        """This piece's part of the gradient number `step` (the newest), computed on the weights `read`.
+
+        Its values are the piece's own: they hold until the next mini-batch's backward.
+        """
+        step = self.step if step is None else step
+        return Gradient(self.values, step, read, self.samples, self.parts, everyone=True)
+
+
+def network_of(objective: Any, who: str) -> Network:
+    """The network whose layers can be cut apart; `BadInput` for an objective without layers."""
+    network = objective.network if isinstance(objective, NullObjective) else objective
+    if not isinstance(network, Network):
+        raise BadInput(
+            f"{who} splits a network of layers; this problem's model is a {type(network).__name__}. Use a problem with a "
+            "network, or a strategy that keeps the model whole, as SyncPS."
+        )
+    return network
+
+
+def split_layout(
+    strategy: Any, parts: Sequence[Boxes], models: Sequence[Any], *, replicas: int = 0, served: bool = False,
+    own_data: bool = False,
+) -> Layout:  # fmt: skip
+    """Workers that hold a model together, part k with worker k, and a chief.
+
+    `models[k]` makes what part k computes with. `replicas`: that many times over, each replica with data of its own;
+    groups "replica-i" and "part-k" name those of one replica, and of one part. `served`: server k owns part k, not the
+    workers. `own_data`: each worker has its own data, and counts its own gradients.
+    """
+    specs, pieces = [], len(parts)
+    for i, k in itertools.product(range(max(replicas, 1)), range(pieces)):
+        w, group = i * pieces + k, f"replica-{i}" if replicas else "worker"
+        node = "chief" if strategy.chief_works and w == 0 else f"worker-{w}"
+        model = partial(models[k], group=group, index=k, size=parts[k].size, leads=own_data or k == 0)
+        spec = RoleSpec(f"worker-{w}", "worker", w, node, computes=True, data=w if own_data else i, model=model)
+        specs.append(spec if served else replace(spec, shard=w, part=parts[k]))
+    servers = [
+        RoleSpec(f"server-{k}", "server", k, f"server-{k}", shard=k, part=part)
+        for k, part in enumerate(parts)
+        if served
+    ]
+    names = [spec.name for spec in specs]
+    groups = {f"replica-{i}": tuple(names[i * pieces : (i + 1) * pieces]) for i in range(replicas)}
+    groups |= {f"part-{k}": tuple(names[k::pieces]) for k in range(pieces) if replicas}
+    seen = tuple(spec.name for spec in (servers or specs)[:pieces])
+    chief = RoleSpec("chief", "chief", 0, "chief")
+    return Layout((*servers, *specs, chief), seen, tuple(parts), copies="equal", groups=groups)
+
+
+async def clip_together(ctx: Context, gradient: Gradient, max_norm: float | None, group: str) -> None:
+    """Shorten a gradient whose parts lie with the members of `group` to length `max_norm`: they add up their squares."""
+    if max_norm is None:
+        return
+    values = gradient.values
+    real = values.strides != (0,)
+    squares = np.array([np.dot(values, values)], np.float64) if real else np.broadcast_to(np.float64(0), (1,))
+    total = await all_reduce(ctx, squares, group)
+    norm = math.sqrt(total[0])
+    if real and math.isfinite(norm) and norm > max_norm:
+        values *= max_norm / norm
+
+
+def mean_of(pushes: Sequence[Push]) -> Gradient:
+    """One gradient of everyone: the mean of one push of each replica, added in the order given."""
+    first = pushes[0]
+    total = first.values
+    if total.strides != (0,):
+        total = total.copy()
+        for push in pushes[1:]:
+            total += push.values
+    read = ((first.generation, first.version),)
+    return Gradient(total, first.step, read, first.samples, ()).of_everyone(total, len(pushes))

@@ -1,0 +1,129 @@
+"""Which server owns which row of a table: three laws, each a pure function of the row's id.
+
+    range            server = id * servers // rows      neighbours stay together; so does the head of Zipf's law
+    hash             server = scrambled(id) mod servers  even, whatever the ids; one server more moves nearly all rows
+    consistent-hash  a server owns the arcs that end at its points of a ring; an id belongs to the next point
+                     on from its own place                one server less moves only that server's rows
+
+No law can divide one row: where the hottest id makes 8% of all traffic, its server has at least that, however many
+servers there are. With v points each, the shares of S servers on the ring differ by a coefficient of variation of
+sqrt((S-1)/(S v+1)): 9.35% for S = 8 and v = 100, if the points are random (an arc's share is then Beta distributed).
+
+Karger et al., "Consistent hashing and random trees", STOC 1997; Li et al., OSDI 2014 (key ranges on a server).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, nearest
+from ..knobs import check_knobs, knob
+from ..nn.embedding import scramble
+
+__all__ = ["ConsistentHash", "HashPlacement", "Placement", "RangePlacement", "placement_of"]
+
+Servers = int | Sequence[int]
+
+
+class Placement:
+    """The base of the three."""
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
+        """The server of each of `ids` (any shape, from 0 on), int64. `servers`: their number, or their numbers."""
+        raise NotImplementedError
+
+    def of_table(self, rows: int) -> Placement:
+        """The same law for a table of so many rows."""
+        return self
+
+
+@dataclass(frozen=True)
+class RangePlacement(Placement):
+    """Contiguous ranges of ids, of even length. `rows`: of the table (0: those of the problem's)."""
+
+    rows: int = knob(0, low=0, high=2**40, help="ids in all; 0: the problem's")
+
+    def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
+        """id * servers // rows."""
+        numbers = _numbers(servers)
+        if self.rows < 1:
+            raise BadInput("RangePlacement divides a table of known length: give rows, as RangePlacement(rows=1000).")
+        return numbers[np.minimum(np.asarray(ids, np.int64), self.rows - 1) * len(numbers) // self.rows]
+
+    def of_table(self, rows: int) -> RangePlacement:
+        """With the table's rows, unless they were given."""
+        return self if self.rows else replace(self, rows=rows)
+
+
+@dataclass(frozen=True)
+class HashPlacement(Placement):
+    """By the remainder of a hash of the id."""
+
+    seed: int = knob(0, low=0, high=2**63 - 1, help="of the hash")
+
+    def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
+        """scrambled(id) mod servers."""
+        numbers = _numbers(servers)
+        return numbers[(scramble(self.seed, np.asarray(ids)) % np.uint64(len(numbers))).astype(np.int64)]
+
+
+@dataclass(frozen=True)
+class ConsistentHash(Placement):
+    """By a ring of 2^64 places on which every server has `points` of its own, wherever the hash puts them."""
+
+    points: int = knob(100, low=1, high=100_000, help="of each server on the ring; more: more even")
+    seed: int = knob(0, low=0, high=2**63 - 1, help="of the hash")
+
+    def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
+        """The server of the first point at or behind the id's own place, round the ring."""
+        places, owners = _ring(self.points, self.seed, tuple(_numbers(servers).tolist()))
+        next_point = np.searchsorted(places, scramble(self.seed, np.asarray(ids)))
+        return owners[next_point % len(owners)]
+
+    def shares(self, servers: Servers) -> np.ndarray:
+        """The part of the ring that each server owns, float64, in the order of the servers; they add up to 1."""
+        numbers = _numbers(servers)
+        if len(numbers) == 1:
+            return np.ones(1)
+        places, owners = _ring(self.points, self.seed, tuple(numbers.tolist()))
+        arcs = np.diff(places, prepend=places[-1:])  # uint64: the first arc runs over the ring's end, and wraps
+        return np.array([arcs[owners == server].astype(np.float64).sum() for server in numbers]) / 2.0**64
+
+
+@functools.lru_cache(maxsize=64)
+def _ring(points: int, seed: int, servers: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(places of all points in order, the server of each). A point's place depends on its own server only."""
+    numbers = np.repeat(np.array(servers, np.int64), points)
+    # ids are hashed with `seed`, points with another key: no id falls on a point by construction
+    places = scramble(seed ^ 0x52494E47, numbers * 100_000 + np.tile(np.arange(points), len(servers)))
+    order = np.argsort(places, kind="stable")
+    return places[order], numbers[order]
+
+
+def _numbers(servers: Servers) -> np.ndarray:
+    numbers = np.arange(servers) if isinstance(servers, int) else np.array(servers, np.int64)
+    if not len(numbers) or len(set(numbers.tolist())) < len(numbers) or numbers.min() < 0:
+        raise BadInput(f"servers={servers!r}: give their number, at least 1, or their numbers, each once.")
+    return numbers
+
+
+PLACEMENTS: Mapping[str, type[Placement]] = {
+    "range": RangePlacement, "hash": HashPlacement, "consistent-hash": ConsistentHash
+}  # fmt: skip
+
+
+def placement_of(given: Any) -> Placement:
+    """`"range"`, `"hash"`, `"consistent-hash"`, or a placement as it is. `BadInput` with the nearest name."""
+    if isinstance(given, Placement):
+        return given
+    if given not in PLACEMENTS:
+        raise nearest("placement", given, PLACEMENTS)
+    return PLACEMENTS[given]()

@@ -1,0 +1,101 @@
+"""What a rank of a tensor-parallel network computes with, and the way of one mini-batch through all ranks.
+
+Every rank has the whole x and the whole y of every pair of layers (`nn/split.py`), and a part of what lies between. Its
+summand of y, and backward of dx, is added up over the ranks: one all-reduce each, for every pair. What is no part of a
+summand (the activation behind a pair, the loss) every rank computes for itself, from the same bits.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..nn.boxes import Boxes
+from ..nn.split import boxes_of, split_pairs
+from .collectives import all_reduce
+from .context import Context
+from .gradient import Gradient
+from .messages import Weights
+from .pieces import Piece, network_of
+
+__all__ = ["Rank", "rank_pieces", "tensor_pass"]
+
+
+class Rank(Piece):
+    """The parts of all pairs that rank `index` of `ranks` has. `slices[i]`: where pair i is in its own vector."""
+
+    def __init__(self, ranks: int, **more: Any):
+        super().__init__(**more)
+        self.pairs = split_pairs(self.network, self.index, ranks)
+        edges = np.cumsum([0, *(pair.size for pair in self.pairs)]).tolist()
+        self.slices = [slice(a, b) for a, b in zip(edges, edges[1:])]
+        self._saved: list[list[np.ndarray]] = []  # of every pair, for its backward
+        self._behind: list[np.ndarray] = []  # of the activations behind the pairs
+        self._y: Any = None
+
+    def begin(self, batch: Any) -> None:
+        """The next mini-batch."""
+        self.count(batch.samples)
+        self._y, self._saved, self._behind = batch.y, [], []
+
+    def forward(self, params: np.ndarray, i: int, x: np.ndarray) -> np.ndarray:
+        """This rank's summand of pair i's y, flat. x: for the first pair the batch's, else the sum of the one before."""
+        pair = self.pairs[i]
+        if self.null:
+            return self.nothing(self.samples * pair.outputs)
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = x if i == 0 else self._activate(i - 1, x)
+            y, saved = pair.forward(params[self.slices[i]], x.reshape(self.samples, -1))
+        self._saved.append(saved)
+        return y.reshape(-1)
+
+    def backward(self, params: np.ndarray, i: int, dy: np.ndarray) -> np.ndarray:
+        """This rank's summand of pair i's dx, flat. dy: for the last pair the scores, else the sum of the one behind."""
+        pair, own = self.pairs[i], self.slices[i]
+        if self.null:
+            return self.nothing(self.samples * pair.inputs)
+        with np.errstate(over="ignore", invalid="ignore"):
+            dy = dy.reshape(self.samples, -1)
+            if i == len(self.pairs) - 1:
+                dy = self._loss(self._activate(i, dy))
+            activation = pair.second.activation
+            if activation is not None:
+                dy = activation.input_gradient(params[:0], self._behind[i], dy)
+            return pair.backward(params[own], self._saved[i], dy, self.values[own]).reshape(-1)
+
+    def _activate(self, i: int, total: np.ndarray) -> np.ndarray:
+        """What pair i's ranks have added up, through the activation behind it."""
+        y, kept = total.reshape(self.samples, -1), total
+        activation = self.pairs[i].second.activation
+        if activation is not None:
+            y, kept = activation.forward(self.values[:0], y, y)
+        self._behind.append(kept)
+        return y
+
+    def _loss(self, scores: np.ndarray) -> np.ndarray:
+        """The derivative of the mean loss with respect to the scores."""
+        loss, dy = self.network.loss, np.empty_like(scores)
+        loss.gradient(scores, loss.check(self._y, *scores.shape), dy)
+        return dy
+
+
+def rank_pieces(strategy: Any, problem: Any, ranks: int) -> tuple[list[Boxes], list[Any]]:
+    """(what each rank owns, what makes the thing it computes with); `BadInput` for what cannot be split so."""
+    network = network_of(problem.objective(), strategy.name)
+    parts = [boxes_of(split_pairs(network, rank, ranks)) for rank in range(ranks)]
+    return parts, [partial(Rank, ranks)] * ranks
+
+
+async def tensor_pass(ctx: Context, rank: Rank, weights: Weights, batch: Any) -> Gradient:
+    """One mini-batch through all pairs, forward and back; this rank's part of the gradient."""
+    rank.begin(batch)
+    sum_ = batch.x
+    for i, pair in enumerate(rank.pairs):
+        mine = await ctx.compute(rank.forward, weights.values, i, sum_, cost=pair.share / 3)
+        sum_ = await all_reduce(ctx, mine, rank.group)
+    for i, pair in reversed(list(enumerate(rank.pairs))):
+        mine = await ctx.compute(rank.backward, weights.values, i, sum_, cost=2 * pair.share / 3)
+        sum_ = await all_reduce(ctx, mine, rank.group)
+    return rank.gradient(weights.read)

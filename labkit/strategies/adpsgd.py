@@ -1,0 +1,89 @@
+"""Asynchronous decentralised parallel SGD: gossip in which nobody waits for anybody's gradient.
+
+    worker i:  forever: x <- x_i;  g <- gradient of the loss on the next mini-batch at x;  give g to replica i
+    replica i: g arrives: choose a neighbour j;  x_i, x_j <- (x_i + x_j) / 2;  x_i <- x_i - rate * g
+
+Each worker's replica has a role of its own on the same machine, which answers neighbours while the worker computes, so
+a slow worker slows nobody. So that no two replicas wait for each other's answer, only every second one asks (the graph
+is cut down to its edges between even and odd numbers), and the others only answer. The model is the mean of the
+replicas. A worker takes the new weights when its gradient has been applied.
+
+Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.graphs import GRAPHS, neighbours
+from ..roles.layout import Layout, RoleSpec
+from ..roles.messages import Message, Mix, Pull, Push, Weights
+from .base import Strategy, replica_layout
+
+__all__ = ["ADPSGD"]
+
+
+@dataclass(frozen=True)
+class ADPSGD(Strategy):
+    """After every gradient a replica averages with one neighbour; nobody waits for a gradient of anybody else."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    graph: str = knob("ring", choices=GRAPHS, help="who is whose neighbour")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Mix)
+    uses_servers: ClassVar[bool] = False
+    summary: ClassVar[str] = "gossip without waiting: after a gradient, average with one neighbour"
+    in_words: ClassVar[str] = "asynchronous gossip: nobody waits for another's gradient."
+
+    def one_update(self) -> str:
+        """The slowest replica has made a step."""
+        return "one step of every replica, however many steps the fast ones have made"
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """A worker and its replica share a node; the chief watches the mean of the replicas."""
+        plan = replica_layout(self, problem, cluster, "own")
+        workers = [replace(r, shard=None, part=None, store=None) for r in plan.roles if r.kind == "worker"]
+        replicas = [
+            replace(r, name=f"replica-{r.index}", kind="replica", computes=False, data=None)
+            for r in plan.roles
+            if r.kind == "worker"
+        ]
+        chief = RoleSpec("chief", "chief", 0, "chief")
+        return replace(plan, roles=(*workers, *replicas, chief), observed=tuple(r.name for r in replicas))
+
+    async def worker(self, ctx: Context, model: Any) -> None:
+        """Compute on the replica's weights, give it the gradient, take its newer weights."""
+        mine = ctx.peers("replica")[ctx.peers("worker").index(ctx.name)]
+        ctx.send(mine, Pull())
+        for batch in ctx.batches():
+            weights = await ctx.recv(Weights)
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            ctx.send(mine, gradient.push(0))
+
+    async def replica(self, ctx: Context, replica: Any) -> None:
+        """Answer neighbours at once; on a gradient, average with one of them first if it is one's turn to ask."""
+        workers, replicas = ctx.peers("worker"), ctx.peers("replica")
+        me = replicas.index(ctx.name)
+        friends = [replicas[i] for i in neighbours(self.graph, len(replicas))[me] if (i - me) % 2]
+        async for request in ctx.inbox(Push, Pull, Mix):
+            if isinstance(request, Mix):
+                self.average(replica, workers, request)
+                ctx.send(request.sender, Mix(replica.values, replica.clock_of(workers)))
+                continue
+            if isinstance(request, Push):
+                if me % 2 == 0 and friends:
+                    friend = friends[ctx.rng.integers(len(friends))]
+                    ctx.send(friend, Mix(replica.values, replica.clock_of(workers)))
+                    answer = await ctx.recv(Mix, sender=friend)
+                    replica.become(answer.values, workers, answer.clock)
+                await ctx.compute(replica.apply, request, self.learning_rate)
+            ctx.send(request.sender, replica.weights())
+
+    @staticmethod
+    def average(replica: Any, workers: tuple[str, ...], other: Mix) -> None:
+        """The replica becomes the mean of itself and the other."""
+        clock = [max(steps) for steps in zip(replica.clock_of(workers), other.clock)]
+        replica.become(replica.mixed([other.values], (0.5, 0.5)), workers, clock)

@@ -1,0 +1,95 @@
+"""Backup workers: start b workers more than a step needs, and do not wait for the last b.
+
+    server: forever: receive g from the first N of N + b workers, computed on the present w;  late ones are dropped
+                     w <- w - rate * mean(g);  send w to all N + b
+    worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
+                     newer w arrives before g is done: give g up and begin again at once
+
+No gradient is stale, and a step takes as long as the N-th fastest of N + b instead of the slowest of all: with
+exponential times H_(N+b) - H_b instead of H_(N+b) on average. The price is the work of b workers, and the samples of
+workers that are always late are hardly ever learned. A worker on Dask cannot be interrupted while it computes: it
+notices the newer weights when it has done (a paced one at once), so it is late for the next step, too.
+
+Chen et al., "Revisiting distributed synchronous SGD", 2016.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import BadInput
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.gates import first
+from ..roles.gradient import Gradient
+from ..roles.layout import Layout
+from ..roles.messages import Weights
+from ..roles.servers import Newest, post
+from .base import ServerStrategy, server_layout
+
+__all__ = ["BackupWorkers", "FirstOnes"]
+
+
+@dataclass(frozen=True)
+class FirstOnes(ServerStrategy):
+    """What backup workers and K-sync have in common: a step is made of the first gradients, whoever they come from."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    give_up: bool = knob(True, help="a worker that is late begins again at once; False: it ends what it has begun")
+
+    def needed(self, workers: int) -> int:
+        """How many gradients make a step; `BadInput` if there can never be so many."""
+        raise NotImplementedError  # a subclass's
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """Only gradients of the present version are applied."""
+        return 0.0
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Servers, workers and a chief, if a step can have as many gradients as it needs."""
+        self.needed(cluster.workers)
+        return server_layout(self, problem, cluster)
+
+    async def server(self, ctx: Context, shard: Any) -> None:
+        """Collect the first gradients of the step, apply their mean, send the weights to all: late ones begin again."""
+        workers = ctx.peers("worker")
+        while True:
+            pushes = await first(ctx, shard, self.needed(len(workers)))
+            await ctx.compute(shard.apply, pushes, self.learning_rate)
+            for worker in workers:
+                ctx.send(worker, shard.weights())
+
+    async def worker(self, ctx: Context, model: Any) -> None:
+        """Compute on the newest weights; begin again when newer ones come."""
+        newest = Newest(ctx)
+        weights = await newest.pull()
+        for batch in ctx.batches():
+            gradient: Gradient | None = await ctx.compute(model.gradient, weights, batch, unless=self._interrupt)
+            if gradient is not None:
+                post(ctx, gradient)
+            weights = await newest.weights()
+
+    @property
+    def _interrupt(self) -> type[Weights] | None:
+        return Weights if self.give_up else None
+
+
+@dataclass(frozen=True)
+class BackupWorkers(FirstOnes):
+    """The last b workers of every step are not waited for. No staleness; their work is lost."""
+
+    b: int = knob(1, low=0, high=100_000, help="workers that a step does not wait for")
+
+    summary: ClassVar[str] = "synchronous server that does not wait for the last b workers"
+    in_words: ClassVar[str] = "synchronous, but nobody waits for the last ones."
+
+    def needed(self, workers: int) -> int:
+        """All but b."""
+        if self.b >= workers:
+            raise BadInput(f"BackupWorkers(b={self.b}) with workers={workers}: b is at most {workers - 1} here.")
+        return workers - self.b
+
+    def one_update(self) -> str:
+        """The first ones make a step."""
+        return f"the mean of one gradient of all workers but the last {self.b}"

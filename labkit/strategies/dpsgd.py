@@ -1,0 +1,66 @@
+"""Decentralised parallel SGD: no server and no sum of all; everybody averages with the neighbours.
+
+    worker i: forever: send x_i to the neighbours;  g <- gradient of the loss on the next mini-batch at x_i
+                       receive their x_j;  x_i <- sum over j of W_ij x_j - rate * g
+
+The matrix W is doubly stochastic (Metropolis weights on the graph), so the mean of all replicas moves by the mean
+gradient, as in synchronous SGD; what a worker learned reaches the others by hops. A worker sends its model once to
+every neighbour, one latency a step however many workers there are, while it computes. A slow worker holds up its
+neighbours, these theirs, and so on. The model is the mean of the replicas.
+
+Lian et al., "Can decentralized algorithms outperform centralized algorithms?", NIPS 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.graphs import GRAPHS, metropolis, neighbours
+from ..roles.layout import Layout
+from ..roles.messages import Message, Mix
+from .base import Strategy, replica_layout
+
+__all__ = ["DPSGD"]
+
+
+@dataclass(frozen=True)
+class DPSGD(Strategy):
+    """Every step a worker averages its parameters with its neighbours'."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    graph: str = knob("ring", choices=GRAPHS, help="who is whose neighbour")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Mix,)
+    uses_servers: ClassVar[bool] = False
+    summary: ClassVar[str] = "gossip: every step each worker averages with its neighbours"
+    in_words: ClassVar[str] = "gossip: everybody averages with the neighbours, and waits for them."
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """A worker's gradient is applied to its own replica; nobody else has applied one to it meanwhile."""
+        return 0.0
+
+    def one_update(self) -> str:
+        """All replicas have made a step."""
+        return "one step of every replica, each with its own gradient"
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Every worker has a replica; the chief watches the mean."""
+        return replica_layout(self, problem, cluster, "own")
+
+    async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
+        """Send, compute, mix, step."""
+        workers = ctx.peers("worker")
+        graph, me = neighbours(self.graph, len(workers)), workers.index(ctx.name)
+        friends, weights = [workers[i] for i in graph[me]], metropolis(graph, me)
+        for batch in ctx.batches():
+            here = Mix(replica.values, replica.clock_of(workers))
+            for friend in friends:
+                ctx.send(friend, here)
+            gradient = await ctx.compute(model.gradient, replica.weights(), batch)  # at x_i as it was sent
+            heard = [await ctx.recv(Mix, sender=friend) for friend in friends]
+            clock = [max(steps) for steps in zip(here.clock, *(other.clock for other in heard))]
+            replica.become(replica.mixed([other.values for other in heard], weights), workers, clock)
+            await ctx.compute(replica.apply, gradient, self.learning_rate)

@@ -1,0 +1,92 @@
+"""Fully sharded data parallel: every worker has its own data, and of every layer only 1/N of what is kept of it.
+
+    worker r: forever: for each layer:              w <- all-gather(w_r);  x <- f(w, x);         forget w
+                       for each layer, in reverse:  w <- all-gather(w_r);  g, dx <- its backward;  forget w
+                                                    g_r <- reduce-scatter(g) / N;                  forget g
+                       w_r <- w_r - rate * g_r
+
+The mathematics is data parallelism, as in a ring all-reduce, to the last rounding. What is divided is memory:
+parameters, gradients and optimizer state (N times less of each), with one layer at a time made whole. The price: an
+all-reduce moves 2(N-1)/N of the model a step, this moves 3(N-1)/N, because the weights are gathered a second time for
+the backward.
+
+Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020 (stage 3); Zhao et
+al., "PyTorch FSDP: experiences on scaling fully sharded data parallel", 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from ..errors import BadInput
+from ..knobs import knob
+from ..nn.boxes import Boxes
+from ..roles.collectives import all_gather, reduce_scatter
+from ..roles.context import Context
+from ..roles.layout import Layout, shard_slices
+from ..roles.messages import Chunk, Message
+from ..roles.pieces import network_of, split_layout
+from ..roles.schedules import BACKWARD, FORWARD, Work
+from ..roles.stages import Layers
+from .base import Strategy, refuse_servers
+
+__all__ = ["FSDP"]
+
+
+@dataclass(frozen=True)
+class FSDP(Strategy):
+    """Each worker keeps 1/N of every layer and of its optimizer state; layers are made whole when they are needed."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
+    uses_servers: ClassVar[bool] = False
+    summary: ClassVar[str] = "data parallel; each worker keeps 1/N of the parameters and of the optimizer's state"
+    in_words: ClassVar[str] = "fully sharded: everybody has 1/N of everything."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clip_norm is not None:
+            raise BadInput(
+                f"FSDP: clip_norm={self.clip_norm:g} needs the length of a worker's whole gradient, and each layer's is "
+                "added up and forgotten before the next one's is known; allowed: None, or use RingAllReduce."
+            )
+
+    def one_update(self) -> str:
+        """What one update is, in words."""
+        return "the mean of one gradient of every worker"
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """All take the same step together."""
+        return 0.0
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Worker r owns chunk r of every layer, and has share r of the data."""
+        refuse_servers(self, cluster)
+        n, network = cluster.workers, network_of(problem.objective(), self.name)
+        layers = [(own.start, shard_slices(own.stop - own.start, n)) for own in network.layout.groups().values()]
+        parts = [Boxes((at, 1, own[r].stop, own[r].start, own[r].stop) for at, own in layers) for r in range(n)]
+        blocks = tuple((i, i + 1) for i in range(len(layers)))
+        return split_layout(self, parts, [partial(Layers, n, chunks=blocks)] * n, own_data=True)
+
+    async def worker(self, ctx: Context, layers: Any, shard: Any) -> None:
+        """Gather, forward; gather, backward, scatter the sums; step with the own part."""
+        n = len(ctx.peers("worker"))
+        for batch in ctx.batches():
+            layers.begin(batch)
+            mine, values = shard.weights(), batch.x
+            for work in [Work(FORWARD, 0, i) for i in range(len(layers.chunks))]:
+                whole = await all_gather(ctx, layers.room(work.chunk, mine.values))
+                values = await ctx.compute(layers.forward, whole, work, values, cost=layers.cost(work))
+            values = None  # backward begins with the loss
+            for work in [Work(BACKWARD, 0, i) for i in reversed(range(len(layers.chunks)))]:
+                whole = await all_gather(ctx, layers.room(work.chunk, mine.values))
+                out = layers.room(work.chunk)
+                values = await ctx.compute(layers.backward, whole, work, values, out, cost=layers.cost(work))
+                await reduce_scatter(ctx, out)
+                layers.keep(work.chunk, out)
+            gradient = layers.gradient(mine.read)
+            gradient.of_everyone(gradient.values, n)
+            await ctx.compute(shard.apply, gradient, self.learning_rate)

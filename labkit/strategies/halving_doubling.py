@@ -1,0 +1,32 @@
+"""All-reduce by recursive halving and doubling: as many bytes as a ring, in 2 log2 N steps instead of 2(N-1).
+
+    worker r: forever: g <- gradient on the next mini-batch at w
+                       d = N/2, N/4 ... 1: swap halves with worker r xor d, keep and add up one     (reduce-scatter)
+                       d = 1, 2 ... N/2:   swap all finished chunks with worker r xor d             (all-gather)
+                       w <- w - rate * g / N
+
+Each worker sends M/2, M/4, M/8 ... of a model of M bytes and then the same backwards: 2(N-1)/N M, the least that any
+all-reduce can. What it saves against the ring are steps, so it pays where messages are short or latency is long. The
+price: partners are far apart, and N should be a power of two. If it is N = 2^k + m, m workers hand their whole gradient
+to a neighbour first and are given the sum last: two steps and 2M bytes' time more.
+
+Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; Thakur, Rabenseifner and Gropp,
+"Optimization of collective communication operations in MPICH", 2005.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .ring_all_reduce import RingAllReduce
+
+__all__ = ["HalvingDoubling"]
+
+
+@dataclass(frozen=True)
+class HalvingDoubling(RingAllReduce):
+    """No server: workers swap halves, then quarters ... of their gradients, and all make the same step."""
+
+    algorithm: ClassVar[str] = "halving-doubling"
+    summary: ClassVar[str] = "no server: workers add up gradients in 2 log2 N exchanges; no staleness"

@@ -1,0 +1,121 @@
+"""Hybrid parallelism: replicas of a split model. Inside a replica the model is split, between replicas the data.
+
+    worker (i, k), part k of replica i:
+        forever: g_k <- its part of the gradient, from one pass of replica i's next mini-batch (pipeline or tensor)
+                 between = "all-reduce": add up g_k over all parts k;  w_k <- w_k - rate * mean(g_k)
+                 between = "server":     send g_k to server k, which waits for all replicas' and steps;  receive w_k
+
+A model too big for one machine is split over a few, close together; what is left of the machines goes into replicas of
+that. With shape "RxP" there are R replicas of P parts. The mathematics is that of R data-parallel workers, each with
+batches of its own. Between replicas only a part's gradient travels, 1/P of the model for each worker.
+
+Narayanan et al., "Efficient large-scale language model training on GPU clusters using Megatron-LM", 2021; for servers
+between replicas that are split, Dean et al., "Large scale distributed deep networks", 2012.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import BadInput
+from ..knobs import knob
+from ..roles.collectives import ALL_REDUCE, all_reduce
+from ..roles.context import Context
+from ..roles.cuts import stage_pieces
+from ..roles.layout import Layout
+from ..roles.messages import Chunk, Message, Pull, Push, Weights
+from ..roles.pieces import clip_together, mean_of, split_layout
+from ..roles.schedules import SCHEDULES
+from ..roles.split import rank_pieces, tensor_pass
+from ..roles.stages import Activation, Delta, pipeline_pass
+from .base import Strategy, refuse_servers
+
+__all__ = ["Hybrid"]
+
+
+@dataclass(frozen=True)
+class Hybrid(Strategy):
+    """Replicas of a split model: each has its own data, and equal parts agree by all-reduce or through a server."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    shape: str = knob("2x2", help="replicas x parts of each, as 2x2")
+    split: str = knob("pipeline", choices=("pipeline", "tensor"), help="how a replica is split into its parts")
+    between: str = knob("all-reduce", choices=("all-reduce", "server"), help="how equal parts of replicas agree")
+    algorithm: str = knob("ring", choices=tuple(ALL_REDUCE), help="the all-reduce between replicas")
+    micro_batches: int = knob(4, low=1, high=100_000, help="pieces that flow through a pipeline's stages")
+    order: str = knob("1f1b", choices=("1f1b", "gpipe", "zb-h1"), help="the schedule of a pipeline's stages")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta, Chunk, Push, Pull, Weights)
+    uses_servers: ClassVar[bool] = False
+    summary: ClassVar[str] = "data parallel replicas of a model that is split itself: 2x2 is 2 replicas of 2 parts"
+    in_words: ClassVar[str] = "hybrid: replicas of a split model."
+
+    def one_update(self) -> str:
+        """What one update is, in words."""
+        return "the mean of one gradient of every replica"
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """All take the same step together."""
+        return 0.0
+
+    def sizes(self, workers: int) -> tuple[int, int]:
+        """(replicas, parts) of `shape`; `BadInput` if they are not `workers` in all."""
+        found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", self.shape)
+        replicas, parts = map(int, found.groups()) if found else (0, 0)
+        if replicas * parts != workers:
+            allowed = ", ".join(f"{n}x{workers // n}" for n in range(1, workers + 1) if workers % n == 0)
+            raise BadInput(f"Hybrid(shape={self.shape!r}) on {workers} workers, replicas x parts; allowed: {allowed}.")
+        return replicas, parts
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Worker i x P + k is part k of replica i. Server k, if there are servers, owns part k."""
+        replicas, pieces = self.sizes(cluster.workers)
+        served = self.between == "server"
+        if not served or cluster.servers not in (None, pieces):
+            refuse_servers(self, cluster)
+        if self.split == "pipeline":
+            made = stage_pieces(self, problem, pieces, self.order, micro_batches=self.micro_batches)
+        else:
+            made = rank_pieces(self, problem, pieces)
+        return split_layout(self, *made, replicas=replicas, served=served)
+
+    async def server(self, ctx: Context, shard: Any) -> None:
+        """Collect one push of each replica, take one step, answer all."""
+        workers, pushes = ctx.peers(f"part-{shard.index}"), dict[str, Push]()
+        async for request in ctx.inbox(Push, Pull):
+            if isinstance(request, Pull):
+                ctx.send(request.sender, shard.weights())
+                continue
+            pushes[request.sender] = request
+            if len(pushes) == len(workers):
+                await ctx.compute(shard.apply, mean_of([pushes.pop(w) for w in workers]), self.learning_rate)
+                for worker in workers:
+                    ctx.send(worker, shard.weights())
+
+    async def worker(self, ctx: Context, piece: Any, shard: Any = None) -> None:
+        """One mini-batch through the replica, then one step of every part together with its equals."""
+        mine, server = f"part-{piece.index}", f"server-{piece.index}"
+        replicas = len(ctx.peers(mine))
+        weights = shard.weights() if shard is not None else await ask(ctx, server, Pull())
+        for batch in ctx.batches():
+            if self.split == "pipeline":
+                order = SCHEDULES[self.order](len(ctx.peers(piece.group)), self.micro_batches, piece.index)
+                gradient = await pipeline_pass(ctx, piece, weights, batch, order)
+            else:
+                gradient = await tensor_pass(ctx, piece, weights, batch)
+            await clip_together(ctx, gradient, self.clip_norm, piece.group)
+            if shard is None:
+                weights = await ask(ctx, server, gradient.push(0))
+                continue
+            gradient.of_everyone(await all_reduce(ctx, gradient.values, mine, self.algorithm), replicas)
+            await ctx.compute(shard.apply, gradient, self.learning_rate)
+            weights = shard.weights()
+
+
+async def ask(ctx: Context, server: str, request: Message) -> Weights:
+    """Say something to a server and wait for its weights."""
+    ctx.send(server, request)
+    weights: Weights = await ctx.recv(Weights)
+    return weights

@@ -1,0 +1,80 @@
+"""K-async and K-batch-async: a step is made of K gradients, stale or not; nobody gives anything up.
+
+    server: forever: receive g from anybody;  when K have come: w <- w - rate * mean(g);  send w
+    worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
+
+K-async answers those whose gradients made the step, when it is made: they are K different workers, and the others go on
+with the weights that they have. K-batch-async answers at once with the weights as they are, so nobody ever waits. K = 1
+is the asynchronous server; a larger K makes fewer, less noisy and less stale steps: (P-1)/K updates on average for
+K-batch-async, P workers.
+
+Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018; K-batch-async is the n-softsync of Gupta, Zhang
+and Wang, "Model accuracy and runtime tradeoff in distributed deep learning", ICDM 2016.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import BadInput
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.layout import Layout
+from ..roles.messages import Pull, Push
+from ..roles.servers import pull, push_pull
+from .base import AsynchronousServer, server_layout
+
+__all__ = ["KAsync", "KBatchAsync"]
+
+
+@dataclass(frozen=True)
+class KAsync(AsynchronousServer):
+    """A step is the mean of K workers' gradients, stale or not; those K get the new weights, the others go on."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    K: int = knob(2, low=1, high=100_000, help="gradients that make a step")
+
+    summary: ClassVar[str] = "a step is the next K workers' gradients; the others go on, and are stale"
+    in_words: ClassVar[str] = "asynchronous, K workers' gradients a step."
+    at_once: ClassVar[bool] = False  # whether a push is answered before the step is made
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Servers, workers and a chief. K workers that wait for each other must be there."""
+        if self.K > cluster.workers and not self.at_once:
+            raise BadInput(f"KAsync(K={self.K}) with workers={cluster.workers}: K is at most {cluster.workers} here.")
+        return server_layout(self, problem, cluster)
+
+    def one_update(self) -> str:
+        """K make a step."""
+        return f"the mean of {self.K} gradients"
+
+    async def server(self, ctx: Context, shard: Any) -> None:
+        """Collect K gradients, apply their mean."""
+        pushes: list[Push] = []
+        async for request in ctx.inbox(Push, Pull):
+            if isinstance(request, Push):
+                pushes.append(request)
+            if self.at_once or isinstance(request, Pull):
+                ctx.send(request.sender, shard.weights())
+            if len(pushes) == self.K:
+                await ctx.compute(shard.apply, pushes, self.learning_rate)
+                for push in () if self.at_once else pushes:
+                    ctx.send(push.sender, shard.weights())
+                pushes = []
+
+    async def worker(self, ctx: Context, model: Any) -> None:
+        """Compute on the weights that came, send the gradient, get newer weights."""
+        weights = await pull(ctx)
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            weights = await push_pull(ctx, gradient)
+
+
+@dataclass(frozen=True)
+class KBatchAsync(KAsync):
+    """A step is the mean of the next K mini-batches' gradients; nobody ever waits."""
+
+    summary: ClassVar[str] = "a step is the next K mini-batches' gradients; nobody waits"
+    in_words: ClassVar[str] = "asynchronous, K mini-batches' gradients a step."
+    at_once: ClassVar[bool] = True

@@ -1,0 +1,64 @@
+"""Local SGD: every worker trains alone for H steps, then all average their parameters.
+
+    worker: forever: H times: g <- gradient of the loss on the next mini-batch at w;  w <- w - rate * g
+                     w <- mean of all workers' w     (all-reduce)
+
+It talks H times less than synchronous SGD, and H steps of a worker are more even in time than one: the slowest of the
+sums sets the pace, not the sum of the slowest. H = 1 is synchronous SGD. The price is that replicas drift apart in
+between; where all have the same Hessian their mean does not notice. Post-local SGD begins with H = 1 and goes over to H
+after `post_local` steps. Every worker keeps the state of its own optimizer.
+
+Stich, "Local SGD converges fast and communicates little", ICLR 2019; Lin et al., "Don't use large mini-batches, use
+local SGD", ICLR 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..knobs import knob
+from ..roles.collectives import all_reduce
+from ..roles.context import Context
+from ..roles.layout import Layout
+from ..roles.messages import Chunk, Message
+from .base import Strategy, replica_layout
+
+__all__ = ["LocalSGD"]
+
+
+@dataclass(frozen=True)
+class LocalSGD(Strategy):
+    """H steps alone, then the mean of all replicas."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    H: int = knob(4, low=1, high=100_000, help="steps that a worker makes alone between two averages")
+    post_local: int = knob(0, low=0, high=10**9, help="steps at the start that are averaged one by one (post-local SGD)")
+    algorithm: str = knob("ring", choices=("ring", "halving-doubling"), help="how the average is made")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
+    uses_servers: ClassVar[bool] = False
+    summary: ClassVar[str] = "no server: workers train alone for H steps, then average their parameters"
+    in_words: ClassVar[str] = "workers train alone and average now and then."
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """A worker's gradient is applied to the replica that it was computed on, at once."""
+        return 0.0
+
+    def one_update(self) -> str:
+        """All replicas have made a step."""
+        return "one step of every replica, each with its own gradient"
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Every worker has a replica; the chief watches the mean."""
+        return replica_layout(self, problem, cluster, "own")
+
+    async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
+        """Train alone, and now and then take the mean."""
+        workers = ctx.peers("worker")
+        for step, batch in enumerate(ctx.batches(), 1):
+            gradient = await ctx.compute(model.gradient, replica.weights(), batch)
+            await ctx.compute(replica.apply, gradient, self.learning_rate)
+            if step <= self.post_local or step % self.H == 0:
+                total = await all_reduce(ctx, replica.copy(), algorithm=self.algorithm)
+                replica.become(replica.share_of(total, len(workers)), workers, [gradient.step] * len(workers))

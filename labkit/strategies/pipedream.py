@@ -1,0 +1,78 @@
+"""PipeDream: a pipeline that is never emptied; each mini-batch keeps the weights that it began with.
+
+    stage k: forever: forward of mini-batch t + P-1-k, at the weights as they are; keep a copy of them (the stash)
+                      backward of mini-batch t, at the weights of its forward;  w_k <- w_k - rate * g_k, at once
+
+P mini-batches are under way, one behind the other, so no stage stands idle once the pipeline is full. The price is
+staleness, and it differs by stage: between a mini-batch's forward and its backward stage k makes P-1-k steps, so
+
+    w_k(t+1) = w_k(t) - rate * grad_k(w_0(t-(P-1)), w_1(t-(P-2)), ..., w_(P-1)(t))
+
+and it keeps P-k versions of its weights. Without the stash, backward would differentiate another function than forward
+computed. (The other known cure, to flush, is `Pipeline`.)
+
+Narayanan et al., "PipeDream: generalized pipeline parallelism for DNN training", SOSP 2019, sections 3.2 and 3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import BadInput
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.cuts import stage_pieces
+from ..roles.layout import Layout
+from ..roles.messages import Message, Weights
+from ..roles.pieces import split_layout
+from ..roles.schedules import FORWARD, pipe_dream
+from ..roles.stages import Activation, Delta, perform, stash
+from .base import Strategy, refuse_servers
+
+__all__ = ["PipeDream"]
+
+
+@dataclass(frozen=True)
+class PipeDream(Strategy):
+    """A pipeline that is never emptied: no bubble, but the first stages' gradients are stale."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta)
+    uses_servers: ClassVar[bool] = False
+    summary: ClassVar[str] = "pipeline without a flush: no bubble; stages keep old weights, gradients are stale"
+    in_words: ClassVar[str] = "pipeline without a flush: never idle, and stale."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clip_norm is not None:
+            raise BadInput(
+                f"PipeDream: clip_norm={self.clip_norm:g} needs the length of the whole gradient, and each stage steps "
+                "before the next one has its part; allowed: None, or use Pipeline."
+            )
+
+    def one_update(self) -> str:
+        """What one update is, in words."""
+        return "one gradient of one mini-batch, every stage's part of it"
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """A law for each stage, P-1-k once the pipeline is full; none for all of them together."""
+        return None
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Stage k is worker k: neighbouring layers, with stages of even work."""
+        refuse_servers(self, cluster)
+        return split_layout(self, *stage_pieces(self, problem, cluster.workers))
+
+    async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
+        """By turns: a forward at the newest weights, a backward at those of its own forward and the step."""
+        batches, kept = ctx.batches(), dict[int, Weights]()
+        for work in pipe_dream(len(ctx.peers("worker")), stage.index):
+            if work.kind == FORWARD:
+                stage.begin(next(batches), work.micro)
+                kept[work.micro] = stash(stage, shard, kept)
+            await perform(ctx, stage, kept[work.micro].values, work)
+            if work.kind != FORWARD:
+                gradient = stage.gradient(kept.pop(work.micro).read, work.micro)
+                await ctx.compute(shard.apply, gradient, self.learning_rate)

@@ -1,0 +1,85 @@
+"""Pipeline: the layers are cut into stages, and micro-batches flow through them.
+
+    stage k: forever: cut the mini-batch into M micro-batches; in the schedule's order:
+                 forward:  take x from stage k-1;  y <- f(w_k, x);  send y to stage k+1
+                 backward: take dy from stage k+1; g_k <- g_k + dy df/dw_k;  send dy df/dx to stage k-1
+             w_k <- w_k - rate * g_k                                       (all done: the pipeline is empty, a flush)
+
+The mathematics is that of one process: stages only say where a layer is computed. No worker holds the whole model; only
+activations travel, between neighbours. The price is the bubble: stages stand idle while the pipeline fills and
+empties, (P-1)/(M+P-1) of the time with P equal stages. `order` decides how many micro-batches' activations a stage
+holds ("gpipe": M, "1f1b": at most P-k), or buys a smaller bubble: "interleaved" with more messages (`chunks` pieces of
+the network a stage), "zb-h1" by putting off the gradients of the weights, which nobody waits for.
+
+Huang et al., "GPipe", 2019; Narayanan et al., 2019 (1F1B) and 2021 (interleaved); Qi et al., 2024 (zero bubble). The
+orders are in `roles/schedules.py`, what a stage computes in `roles/stages.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import BadInput
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.cuts import stage_pieces
+from ..roles.layout import Layout
+from ..roles.messages import Chunk, Message
+from ..roles.pieces import clip_together, split_layout
+from ..roles.schedules import SCHEDULES
+from ..roles.stages import Activation, Delta, pipeline_pass
+from .base import Strategy, refuse_servers
+
+__all__ = ["Pipeline"]
+
+
+@dataclass(frozen=True)
+class Pipeline(Strategy):
+    """Each worker holds some layers; micro-batches flow through, forward and back. The price is the bubble."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    micro_batches: int = knob(4, low=1, high=100_000, help="pieces that flow through the stages one behind the other")
+    order: str = knob("1f1b", choices=tuple(SCHEDULES), help="the stages' schedule: in which order each does its work")
+    chunks: int = knob(2, low=1, high=1000, help="pieces of the network a stage has, if interleaved")
+    stages: int | None = knob(None, low=1, high=100_000, help="None: as many as workers")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta, Chunk)
+    uses_servers: ClassVar[bool] = False
+    summary: ClassVar[str] = (
+        "layers are split over the workers, micro-batches flow through them; the price is the bubble"
+    )
+    in_words: ClassVar[str] = "pipeline: layers are split over the workers, micro-batches flow through."
+
+    def __post_init__(self) -> None:
+        if self.schedule in SCHEDULES:
+            raise BadInput(f"schedule is the learning rate's course; the stages' is the knob order={self.schedule!r}.")
+        super().__post_init__()
+
+    def one_update(self) -> str:
+        """What one update is, in words."""
+        return "one gradient of one mini-batch, every stage's part of it"
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """The pipeline is empty when the step is made."""
+        return 0.0
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Stage k is worker k: neighbouring layers, with stages of even work."""
+        refuse_servers(self, cluster)
+        if self.stages not in (None, cluster.workers):
+            raise BadInput(
+                f"Pipeline(stages={self.stages}) on {cluster.workers} workers: a worker is a stage; use as many workers, "
+                "or replicas of a pipeline: Hybrid(shape='2x2')."
+            )
+        chunks = self.chunks if self.order == "interleaved" else 1
+        return split_layout(self, *stage_pieces(self, problem, cluster.workers, self.order, chunks, self.micro_batches))
+
+    async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
+        """One mini-batch through the stages, then one step; again."""
+        stages = len(ctx.peers("worker"))
+        order = SCHEDULES[self.order](stages, self.micro_batches, stage.index, self.chunks)
+        for batch in ctx.batches():
+            gradient = await pipeline_pass(ctx, stage, shard.weights(), batch, order)
+            await clip_together(ctx, gradient, self.clip_norm, "worker")
+            await ctx.compute(shard.apply, gradient, self.learning_rate)

@@ -1,0 +1,62 @@
+"""Tensor parallelism: every layer is split over all workers, which work on the same mini-batch at the same time.
+
+    worker r: forever: for each pair of layers:              z_r <- f(x A_r) B_r;            z <- all-reduce(z_r)
+                       for each pair of layers, in reverse:  dx_r <- df/dx of it, times dz;  dx <- all-reduce(dx_r)
+                       w_r <- w_r - rate * g_r
+
+Of each pair of layers worker r has some columns of the first matrix, A_r, and the same rows of the second, B_r: the
+products of the parts add up to the product of the whole, so one sum forward and one backward is all that travels. (The
+first pair's dx is wanted by nobody here; it is added up all the same, as where an embedding stands before it.) No
+worker holds the whole model, no worker waits idle for another stage. The price: activations of the whole mini-batch
+cross the network, 2(N-1)/N of them in every all-reduce, in the middle of the computation, so it wants fast links.
+
+Shoeybi et al., "Megatron-LM: training multi-billion parameter language models using model parallelism", 2019. The
+arithmetic is in `nn/split.py`, the pass in `roles/split.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.layout import Layout
+from ..roles.messages import Chunk, Message
+from ..roles.pieces import clip_together, split_layout
+from ..roles.split import rank_pieces, tensor_pass
+from .base import Strategy, refuse_servers
+
+__all__ = ["TensorParallel"]
+
+
+@dataclass(frozen=True)
+class TensorParallel(Strategy):
+    """Every layer is split over the workers; they add up their products, twice for each pair of layers."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
+    uses_servers: ClassVar[bool] = False
+    summary: ClassVar[str] = "every layer is split over the workers; activations are added up between them"
+    in_words: ClassVar[str] = "tensor parallel: every layer is split over the workers."
+
+    def one_update(self) -> str:
+        """What one update is, in words."""
+        return "one gradient of one mini-batch, every worker's part of it"
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """All take the same step together."""
+        return 0.0
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Rank r is worker r: columns and rows of every pair of layers."""
+        refuse_servers(self, cluster)
+        return split_layout(self, *rank_pieces(self, problem, cluster.workers))
+
+    async def worker(self, ctx: Context, rank: Any, shard: Any) -> None:
+        """One mini-batch through all layers together, then each steps with its own part."""
+        for batch in ctx.batches():
+            gradient = await tensor_pass(ctx, rank, shard.weights(), batch)
+            await clip_together(ctx, gradient, self.clip_norm, "worker")
+            await ctx.compute(shard.apply, gradient, self.learning_rate)
