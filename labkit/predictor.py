@@ -15,12 +15,15 @@ __all__ = ["Predictor", "load"]
 
 
 class Predictor:
-    """Parameters and the network they belong to. Takes samples as the data set has them and standardises them itself."""
+    """Parameters and the network they belong to. Takes samples as the data set has them and standardises them itself.
+
+    `parameters`: the flat vector, or, of a table too long to write out, `SparseParameters`.
+    """
 
     def __init__(
         self,
         problem: Problem | None,
-        parameters: np.ndarray,
+        parameters: Any,
         *,
         network: Any = None,
         mean: Any = None,
@@ -36,6 +39,13 @@ class Predictor:
 
     def __repr__(self) -> str:
         return f"<Predictor of {self.about.get('data', 'a model')}, {len(self.parameters):,} parameters>"
+
+    def _prepared(self, x: Any) -> np.ndarray:
+        """Samples as the network takes them: standardised, or ids as they are."""
+        if isinstance(self.network, nn.Recommender):
+            x = np.asarray(x)
+            return x[None] if x.shape == (self.network.bag.fields,) else x
+        return self._standardise(x)
 
     def _standardise(self, x: Any) -> np.ndarray:
         x = np.asarray(x, dtype=self.network.dtype)
@@ -56,13 +66,13 @@ class Predictor:
         """Class ids, shape (n,), or predicted values for a regression.
 
         `x`: (n, features) or (n, height, width), as the data come, not standardised: of a data set's own held-out part
-        that is `dataset.raw(dataset.x_test)`.
+        that is `dataset.raw(dataset.x_test)`. Of clicks: (n, fields) ids.
         """
-        return self.network.predict(self.parameters, self._standardise(x))
+        return self.network.predict(self.parameters, self._prepared(x))
 
     def predict_proba(self, x: Any) -> np.ndarray:
         """Probabilities of the classes, shape (n, classes)."""
-        return self.network.predict_proba(self.parameters, self._standardise(x))
+        return self.network.predict_proba(self.parameters, self._prepared(x))
 
     def save(self, path: str | Path) -> Path:
         """Write the model to `path` (.npz, no pickle); `lk.load` reads it."""

@@ -14,6 +14,7 @@ import numpy as np
 from .engines.faults import schedule_faults
 from .engines.parts import Plan, make_plan
 from .errors import BadInput
+from .nn import SparseParameters
 from .predictor import Predictor
 from .problem import Problem
 from .roles.judge import Budget
@@ -163,7 +164,8 @@ class Run:
         if parameters is None or self.plan.problem.timing_only:
             why = "it is timing only" if self.plan.problem.timing_only else "nothing has been evaluated yet"
             raise BadInput(f"This run has no trained model: {why}.")
-        return Predictor(self.plan.problem, np.array(parameters))
+        sparse = isinstance(parameters, SparseParameters)
+        return Predictor(self.plan.problem, parameters.plain() if sparse else np.array(parameters))
 
     def watch(self, **options: Any) -> Any:
         """A live figure of this run, in a notebook. It shows what the trace says and never drives the engine."""

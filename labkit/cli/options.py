@@ -28,7 +28,7 @@ class Asked:
     chief_works: bool = False
     workers: int | None = None
     servers: int | None = None
-    dataset: str = "digits"
+    dataset: str | None = None
     hidden: tuple[int, ...] = ()
     batch_size: int | None = None
     dtype: str | None = None
@@ -68,9 +68,9 @@ RUN = (
     click.option("--workers", type=int, metavar="N", help="Workers that compute gradients (4)."),
     click.option("--servers", type=int, metavar="S", help="Servers that own the parameters (what the strategy needs)."),
     click.option("--chief-works", is_flag=True, help="Worker 0 shares the chief's node."),
-    click.option("--dataset", metavar="NAME", default="digits", help="digits, moons, circles, spirals, ... (digits)"),
+    click.option("--dataset", metavar="NAME", help="digits, moons, circles, spirals, clicks, ... (digits; clicks for sparse-ps)"),
     click.option("--hidden", type=int, multiple=True, metavar="WIDTH",
-                 help="Width of a hidden layer; repeat for more layers (128)."),
+                 help="Width of a hidden layer; repeat for more layers (128; what a pipeline needs)."),
     click.option("--batch-size", type=int, metavar="B", help="Samples in a mini-batch (32)."),
     click.option("--dtype", metavar="TYPE", help="float32 or float64 (the data set's own)."),
     click.option("--partition", metavar="HOW",

@@ -72,7 +72,8 @@ def one_run(name: str, engine: str, asked: Asked, files: Files, as_json: bool) -
     from . import running, setup, tables
 
     setup.check_files(files)
-    strategy, problem = setup.make_strategy(name, asked), setup.make_problem(asked)
+    strategy = setup.make_strategy(name, asked)
+    problem = setup.make_problem(asked, [strategy])
     with setup.make_cluster(engine, asked) as cluster:
         outcome = running.run(problem, strategy, cluster, setup.make_budget(asked))
     running.write(outcome, files)
@@ -100,7 +101,7 @@ def several_runs(names: tuple[str, ...], engine: str, asked: Asked, files: Files
     setup.check_files(files)
     shares = [setup.given_to(name, names, asked) for name in names]
     strategies = [setup.make_strategy(name, share) for name, share in zip(names, shares)]
-    problem, budget = setup.make_problem(asked), setup.make_budget(asked)
+    problem, budget = setup.make_problem(asked, strategies), setup.make_budget(asked)
     outcomes: list[Any] = []
     with setup.make_cluster(engine, asked) as processes:
         clusters = [setup.seen_with(processes, share.servers) for share in shares]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,12 @@ ONLY = {"simulated": ("compute", "latency", "bandwidth"), "dask": ("pace", "sche
 PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
-def make_problem(asked: Asked) -> Problem:
-    """The problem: what is to be learned."""
-    given: dict[str, Any] = {"hidden": asked.hidden or None}
+def make_problem(asked: Asked, strategies: Iterable[Strategy]) -> Problem:
+    """The problem: what is to be learned. What was not said is as the strategies need it."""
+    suits = {name: value for strategy in strategies for name, value in strategy.suits.items()}
+    given: dict[str, Any] = {"data": asked.dataset, "hidden": asked.hidden or None}
     given |= {name: getattr(asked, name) for name in ("batch_size", "seed", "dtype", "partition")}
-    return Problem(asked.dataset, timing_only=asked.timing_only, **_known(given))
+    return Problem(timing_only=asked.timing_only, **suits | _known(given))
 
 
 def make_strategy(name: str, asked: Asked) -> Strategy:

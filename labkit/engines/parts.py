@@ -11,6 +11,7 @@ import numpy as np
 
 from ..data import Batches, NullBatches
 from ..errors import BadInput, nearest
+from ..nn import Recommender
 from ..roles.coder import coder_of
 from ..roles.context import stream
 from ..roles.gradient import Model
@@ -101,6 +102,8 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
     check_awaits(strategy)
     budget = (budget or Budget()).settled(problem)
     layout = strategy.layout(problem, cluster)
+    if not problem.timing_only and any(role.shard is not None and role.store is None for role in layout.roles):
+        check_fits(problem.objective())
     check_strategy(strategy, (role.kind for role in layout.roles))
     if problem.timing_only and budget.updates is None and budget.seconds is None and budget.samples is None:
         raise BadInput(
@@ -126,6 +129,12 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
         every if record else 0,
         record,
     )
+
+
+def check_fits(objective: Any) -> None:
+    """`BadInput` if the whole vector is too large for strategies that keep and send it (an embedding table may be)."""
+    if isinstance(objective, Recommender):
+        objective.check_dense()
 
 
 def batch_maker(

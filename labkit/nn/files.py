@@ -21,13 +21,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput
+from .embedding import EmbeddingBag
 from .layers import Dense
 from .network import ACTIVATIONS, LOSSES, Block, Network
 from .objective import Array, check_vector
+from .recommender import Recommender
+from .rows import SparseParameters
 
 __all__ = ["FORMAT", "load_model", "save_model"]
 
-FORMAT = 1
+FORMAT = 2  # 2: models with an embedding table; what older labkits can read is still written as 1
 KIND = "labkit model"
 PREFIX = "array."
 DAMAGED: tuple[type[BaseException], ...] = (
@@ -38,26 +41,32 @@ DAMAGED: tuple[type[BaseException], ...] = (
 
 def save_model(
     path: str | os.PathLike[str],
-    network: Network,
-    params: Array,
+    network: Network | Recommender,
+    params: Any,
     about: Mapping[str, Any] | None = None,
     arrays: Mapping[str, Array] | None = None,
 ) -> None:
     """Write network, params (shape (size,)) and `about` (anything that JSON can hold) to `path`, exactly that name.
 
+    The params of a recommender may be `SparseParameters`: then the file holds the rows that they hold.
+
     `arrays`: what else is needed to use the model, such as `mean` and `scale` of the standardised inputs; when None,
     those of `about["arrays"]`, so that what was loaded can be saved again. Raises `BadInput` for what cannot be saved
     so.
     """
-    if not isinstance(network, Network):
-        raise BadInput(f"Only a Network can be saved, not a {type(network).__name__}.")
-    check_vector("params", params, network.size, network.dtype)
+    if not isinstance(network, Network | Recommender):
+        raise BadInput(f"Only a Network or a Recommender can be saved, not a {type(network).__name__}.")
+    _check_params(network, params)
     about = dict(about or {})
     more = {PREFIX + k: np.asarray(v) for k, v in {**about.pop("arrays", {}), **(arrays or {})}.items()}
     for name, array in more.items():
         if array.dtype.kind not in "biufU":
             raise BadInput(f"The array {name[len(PREFIX) :]!r} has dtype {array.dtype}; numbers or text are needed.")
-    header = {"kind": KIND, "format": FORMAT, "network": _describe(network), "about": about}
+    version = FORMAT if isinstance(network, Recommender) else 1
+    header = {"kind": KIND, "format": version, "network": _describe(network), "about": about}
+    if isinstance(params, SparseParameters):
+        more |= {"ids": params.ids}
+        header["seed"], params = params.seed, params.values
     try:
         text = json.dumps(header).encode()
     except (TypeError, ValueError) as why:
@@ -74,7 +83,7 @@ def save_model(
             part.unlink()
 
 
-def load_model(path: str | os.PathLike[str]) -> tuple[Network, Array, dict[str, Any]]:
+def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
     """(network, params, about) as they were saved; further arrays are in `about["arrays"]`, a dict (empty if none).
 
     Raises `BadInput` for a file that is missing, damaged, not a labkit model, or of a newer format.
@@ -90,7 +99,9 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Network, Array, dict[str, 
     try:
         network = _rebuild(header["network"])
         params = members["params"]
-        check_vector("params", params, network.size, network.dtype)
+        if "seed" in header:
+            params = SparseParameters(network.bag, members["ids"], params, int(header["seed"])).checked()
+        _check_params(network, params)
         about = dict(header["about"])
     except DAMAGED as why:
         raise BadInput(f"{name!r} is damaged: its header and its arrays do not fit ({why}).") from None
@@ -121,8 +132,20 @@ def _header(name: str, members: dict[str, Array]) -> dict[str, Any]:
     return header
 
 
-def _describe(network: Network) -> dict[str, Any]:
+def _check_params(network: Network | Recommender, params: Any) -> None:
+    """`BadInput` if these are not parameters of this network."""
+    if not isinstance(params, SparseParameters):
+        check_vector("params", params, network.size, network.dtype)
+    elif not isinstance(network, Recommender) or params.bag != network.bag:
+        raise BadInput(f"These are rows of another table than that of {network!r}.")
+    else:
+        check_vector("the dense part", params.dense, network.tower.size, network.dtype)
+
+
+def _describe(network: Network | Recommender) -> dict[str, Any]:
     """The network by the names that `Network.mlp` takes; `_rebuild` is the inverse."""
+    if isinstance(network, Recommender):
+        return {"embedding": dataclasses.asdict(network.bag), **_describe(network.tower)}
     activations = {kind: name for name, (kind, _) in ACTIVATIONS.items()}
     losses: dict[Any, str] = {kind: name for name, kind in LOSSES.items()}
     if type(network.loss) not in losses:
@@ -134,7 +157,10 @@ def _describe(network: Network) -> dict[str, Any]:
     return {"blocks": blocks, "loss": losses[type(network.loss)], "dtype": str(network.dtype)}
 
 
-def _rebuild(about: dict[str, Any]) -> Network:
+def _rebuild(about: dict[str, Any]) -> Any:
+    if "embedding" in about:
+        rest = {name: part for name, part in about.items() if name != "embedding"}
+        return Recommender.of(EmbeddingBag(**about["embedding"]), _rebuild(rest))
     blocks = [
         Block(name, Dense(**dense), ACTIVATIONS[act][0]() if act else None) for name, dense, act in about["blocks"]
     ]

@@ -98,11 +98,15 @@ class SparseParameters:
     def from_state(cls, state: Mapping[str, Any]) -> SparseParameters:
         """What `to_state` returned. `BadInput` if the arrays do not fit each other."""
         bag = EmbeddingBag(*(int(state[name]) for name in ("rows", "columns", "fields")), str(state["combine"]))
-        ids, values = state["ids"], state["values"]
+        return cls(bag, state["ids"], state["values"], int(state["seed"])).checked()
+
+    def checked(self) -> SparseParameters:
+        """These parameters, if their arrays fit each other; else `BadInput`."""
+        ids, values, bag = self.ids, self.values, self.bag
         fits = ids.ndim == values.ndim == 1 and ids.dtype == np.int64 and len(values) >= len(ids) * bag.columns
         if not fits or (len(ids) and not (ids[0] >= 0 and ids[-1] < bag.rows and (np.diff(ids) > 0).all())):
             raise BadInput("The rows of an embedding table and their numbers do not fit each other.")
-        return cls(bag, ids, values, int(state["seed"]))
+        return self
 
     @classmethod
     def of(cls, bag: EmbeddingBag, seed: int, ids: Array, rows: Array, dense: Array) -> SparseParameters:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from ..nn.boxes import Boxes
 from .pieces import network_of
 from .stages import Stages
 
-__all__ = ["balanced", "stage_pieces"]
+__all__ = ["balanced", "replicas_and_parts", "stage_pieces"]
 
 Blocks = tuple[int, int]  # blocks first..last-1 of the network
 
@@ -50,6 +51,16 @@ def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tup
         )
     pieces = balanced([block.dense.multiply_adds for block in network.blocks], workers * chunks)
     return [tuple(pieces[worker::workers]) for worker in range(workers)]
+
+
+def replicas_and_parts(who: str, shape: str, workers: int) -> tuple[int, int]:
+    """"2x3" is 2 replicas of 3 parts; `BadInput` if these are not `workers` in all."""
+    found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
+    replicas, parts = map(int, found.groups()) if found else (0, 0)
+    if replicas * parts != workers:
+        allowed = ", ".join(f"{n}x{workers // n}" for n in range(1, workers + 1) if workers % n == 0)
+        raise BadInput(f"{who}(shape={shape!r}) on {workers} workers, replicas x parts; allowed: {allowed}.")
+    return replicas, parts
 
 
 def check_order(who: str, order: str, stages: int, micro_batches: int, batch_size: int) -> None:

@@ -21,7 +21,7 @@ from .layout import Layout
 from .messages import Look, Snapshot
 from .shard import Limits
 
-__all__ = ["Budget", "Judge", "all_full", "next_snapshot", "rest"]
+__all__ = ["Budget", "Judge", "all_full", "final_snapshot", "next_snapshot", "rest"]
 
 REST = 19
 TRIES = 16  # how far ahead, in multiples of eval_every, shards are asked to meet before their pieces are taken
@@ -105,7 +105,8 @@ class Judge:
     def warm_up(self, seed: int) -> None:
         """Evaluate once for nothing, before time begins: the first evaluation in a process takes many times as long."""
         if self.x is not None:
-            self.objective.evaluate(self.objective.start(seed), self.x, self.y)
+            start = getattr(self.objective, "sparse_start", self.objective.start)
+            self.objective.evaluate(start(seed), self.x, self.y)
 
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
         """Measure the model that the shards' snapshots make up, and decide."""
@@ -170,9 +171,9 @@ async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
         while len(shown) < len(judge.owners):
             arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now))
             if arrived is None:
-                return await _final_snapshot(ctx, judge)
+                return await final_snapshot(ctx, judge)
             judge.take(arrived)
-            if len(arrived.values) and (arrived.version >= goal or arrived.shard in judge._full):
+            if arrived.sender in judge.owners and (arrived.version >= goal or arrived.shard in judge._full):
                 shown[arrived.shard] = arrived
         snapshots = tuple(shown[shard] for shard in sorted(shown))
         last = max(s.version for s in snapshots)
@@ -191,7 +192,8 @@ async def rest(ctx: Context, judge: Judge, worked: float) -> None:
             judge.take(arrived)
 
 
-async def _final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
+async def final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
+    """Snapshots of all observed shards as they are now."""
     last: dict[int, Snapshot] = {}
     for owner in judge.owners:
         ctx.send(owner, Look(final=True))

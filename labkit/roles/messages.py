@@ -28,6 +28,7 @@ class Message:
     sender: str = field(default="", init=False, compare=False)
     incarnation: int = field(default=0, init=False, compare=False)
     carries: ClassVar[bool] = False  # whether it hands on gradients, named by its `step` and `count`
+    reads: ClassVar[bool] = False  # whether it is a read of a shard's weights, at its `version`
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Weights(Message):
     shard: int
     generation: int
     version: int
+    reads: ClassVar[bool] = True
 
     @property
     def read(self) -> tuple[tuple[int, int], ...]:
@@ -107,13 +109,17 @@ class Look(Message):
 
 @dataclass(frozen=True)
 class Snapshot(Message):
-    """shard -> chief, sent by the engine: weights to evaluate. `final` answers a final look."""
+    """shard -> chief, sent by the engine: weights to evaluate. `final` answers a final look.
+
+    `ids`: of a shard that owns rows of a table, the rows that `values` begin with.
+    """
 
     values: np.ndarray
     shard: int
     version: int
     samples: int
     final: bool = False
+    ids: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

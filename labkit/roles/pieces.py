@@ -108,7 +108,7 @@ def split_layout(
     groups |= {f"part-{k}": tuple(names[k::pieces]) for k in range(pieces) if replicas}
     seen = tuple(spec.name for spec in (servers or specs)[:pieces])
     chief = RoleSpec("chief", "chief", 0, "chief")
-    return Layout((*servers, *specs, chief), seen, tuple(parts), copies="equal", groups=groups)
+    return Layout((*servers, *specs, chief), seen, (), copies="equal", groups=groups)
 
 
 async def clip_together(ctx: Context, gradient: Gradient, max_norm: float | None, group: str) -> None:

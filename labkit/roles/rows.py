@@ -70,12 +70,16 @@ class Wanted:
     """The rows of one batch. ids: (U,) int64, each once, sorted. x: the batch's ids, as numbers of those rows.
 
     `places[s]`: which of `ids` server s owns, int64 indices. `columns`: of a row; `dense`: size of the dense part.
+    `null`: the run is timing-only.
     """
 
-    __slots__ = ("columns", "dense", "ids", "places", "x")
+    __slots__ = ("columns", "dense", "ids", "null", "places", "x")
 
-    def __init__(self, ids: np.ndarray, x: np.ndarray, places: Sequence[np.ndarray], columns: int, dense: int):
+    def __init__(
+        self, ids: np.ndarray, x: np.ndarray, places: Sequence[np.ndarray], columns: int, dense: int, null: bool = False
+    ):
         self.ids, self.x, self.places, self.columns, self.dense = ids, x, tuple(places), columns, dense
+        self.null = null
 
     @property
     def table(self) -> int:
@@ -103,7 +107,7 @@ class RowGradient(Gradient):
         wanted, part = self.wanted, self.parts[shard]
         place, table = wanted.places[shard], self.wanted.table
         generation, version = self.read[shard]
-        if self.values.strides == (0,):
+        if wanted.null:
             values = _weightless(self.values, len(place) * wanted.columns + part.stop - part.start)
         else:
             rows = self.values[:table].reshape(-1, wanted.columns)[place]
@@ -138,7 +142,8 @@ class RowModel(Model):
         owner = self.placement.owner(ids, servers)
         order = np.argsort(owner, kind="stable")
         places = np.split(order, np.searchsorted(owner[order], np.arange(1, servers)))
-        return Wanted(ids, index.reshape(x.shape), places, self.network.bag.columns, self.network.tower.size)
+        bag, tower = self.network.bag, self.network.tower
+        return Wanted(ids, index.reshape(x.shape), places, bag.columns, tower.size, self.null)
 
     def gradient(self, parameters: RowWeights, batch: Any) -> RowGradient:
         """The gradient of the mean loss over `batch` with respect to its rows and the dense part."""
@@ -172,7 +177,7 @@ async def pull_rows(ctx: Context, wanted: Wanted, replica: Any = None) -> RowWei
         arrived[rows.shard] = rows
     read = tuple((rows.generation, rows.version) for rows in arrived)
     first = arrived[0].values
-    if first.strides == (0,):
+    if wanted.null:
         return RowWeights(_weightless(first, wanted.table + wanted.dense), read, wanted)
     values = np.empty(wanted.table + wanted.dense, first.dtype)
     table, end = values[: wanted.table].reshape(-1, wanted.columns), wanted.table

@@ -20,7 +20,7 @@ from ..trace.recorder import Recorder
 from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, REASONS, UNKNOWN
 from .correction import Correction, correction_of
 from .gradient import Gradient
-from .messages import Weights, weightless
+from .messages import Snapshot, Weights, weightless
 
 __all__ = ["Limits", "Shard"]
 
@@ -130,6 +130,10 @@ class Shard:
         if why not in REASONS:
             raise nearest("reason for dropping a gradient", why, REASONS)
         self._drop(gradient, REASONS.index(why))
+
+    def snapshot(self, final: bool, shown: bool) -> Snapshot:
+        """What the chief is shown; a shard that is not looked at (a further replica) only says how far it is."""
+        return Snapshot(self.values if shown else self.values[:0], self.index, self.version, self.samples, final)
 
     def look(self, at: int) -> bool:
         """The chief wants to see the first multiple of `eval_every` from version `at` on. True: that is now."""

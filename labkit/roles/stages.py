@@ -137,7 +137,8 @@ class Stages(Piece):
         kept = self._release(work)
         if not self.null:
             target = self._target(work, out)
-            self.stages[work.chunk].parameter_gradient(*kept, target)
+            saved, dys = kept
+            self.stages[work.chunk].parameter_gradient(saved, dys, target)
             self._add(target, out)
 
     def _release(self, work: Work) -> Any:

@@ -13,22 +13,31 @@ from .backup_workers import BackupWorkers
 from .base import AsynchronousServer, ServerStrategy, Strategy
 from .dpsgd import DPSGD
 from .easgd import EASGD
+from .fsdp import FSDP
+from .halving_doubling import HalvingDoubling
+from .hybrid import Hybrid
 from .k_async import KAsync, KBatchAsync
 from .k_sync import KBatchSync, KSync
 from .local_sgd import LocalSGD
+from .pipedream import PipeDream
+from .pipeline import Pipeline
 from .ring_all_reduce import RingAllReduce
+from .sparse_ps import SparsePS
 from .ssp import SSP
 from .sync_ps import SyncPS
+from .tensor_parallel import TensorParallel
 
 __all__ = [
-    "ADPSGD", "EASGD", "DPSGD", "FAMILIES", "SSP", "STRATEGIES", "AsyncPS", "AsynchronousServer", "BackupWorkers",
-    "KAsync", "KBatchAsync", "KBatchSync", "KSync", "LocalSGD", "RingAllReduce", "ServerStrategy",
-    "Strategy", "SyncPS", "strategy_by_name",
+    "ADPSGD", "DPSGD", "EASGD", "FAMILIES", "FIRST", "FSDP", "SSP", "STRATEGIES", "AsyncPS", "AsynchronousServer",
+    "BackupWorkers", "HalvingDoubling", "Hybrid", "KAsync", "KBatchAsync", "KBatchSync", "KSync", "LocalSGD",
+    "PipeDream", "Pipeline", "RingAllReduce", "ServerStrategy", "SparsePS", "Strategy", "SyncPS", "TensorParallel",
+    "strategy_by_name",
 ]  # fmt: skip
 
 FIRST: dict[str, type[Strategy]] = {
     "sync-ps": SyncPS, "async-ps": AsyncPS, "ssp": SSP, "backup-workers": BackupWorkers,
-    "ring-all-reduce": RingAllReduce, "local-sgd": LocalSGD,
+    "ring-all-reduce": RingAllReduce, "local-sgd": LocalSGD, "tensor-parallel": TensorParallel, "pipeline": Pipeline,
+    "hybrid": Hybrid,
 }  # fmt: skip
 FAMILIES: dict[str, dict[str, type[Strategy]]] = {
     "to begin with": FIRST,
@@ -36,7 +45,10 @@ FAMILIES: dict[str, dict[str, type[Strategy]]] = {
         "k-sync": KSync, "k-batch-sync": KBatchSync, "k-async": KAsync, "k-batch-async": KBatchAsync,
     },
     "talking less often": {"easgd": EASGD},
-    "no server": {"dpsgd": DPSGD, "adpsgd": ADPSGD},
+    "no server": {"halving-doubling": HalvingDoubling, "dpsgd": DPSGD, "adpsgd": ADPSGD},
+    "sparse models": {"sparse-ps": SparsePS},
+    "model parallel": {"pipedream": PipeDream},
+    "sharded state": {"fsdp": FSDP},
 }  # fmt: skip
 STRATEGIES: dict[str, type[Strategy]] = {name: made for family in FAMILIES.values() for name, made in family.items()}
 

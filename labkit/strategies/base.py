@@ -42,6 +42,7 @@ class Strategy:
     messages: ClassVar[tuple[type[Message], ...]] = ()
     uses_servers: ClassVar[bool] = True
     summary: ClassVar[str] = ""  # one line, for lists
+    suits: ClassVar[dict[str, Any]] = {}  # what a problem needs so that it can be tried, where the usual one has not got it
     in_words: ClassVar[str] = ""  # what to see in it, as a sentence: "asynchronous: nobody waits."
 
     def __post_init__(self) -> None:

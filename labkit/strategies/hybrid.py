@@ -15,7 +15,6 @@ between replicas that are split, Dean et al., "Large scale distributed deep netw
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,7 +22,9 @@ from ..errors import BadInput
 from ..knobs import knob
 from ..roles.collectives import ALL_REDUCE, all_reduce
 from ..roles.context import Context
-from ..roles.cuts import stage_pieces
+from ..roles.cuts import replicas_and_parts, stage_pieces
+from ..roles.gates import first
+from ..roles.gradient import Gradient
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message, Pull, Push, Weights
 from ..roles.pieces import clip_together, mean_of, split_layout
@@ -60,21 +61,14 @@ class Hybrid(Strategy):
         """All take the same step together."""
         return 0.0
 
-    def sizes(self, workers: int) -> tuple[int, int]:
-        """(replicas, parts) of `shape`; `BadInput` if they are not `workers` in all."""
-        found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", self.shape)
-        replicas, parts = map(int, found.groups()) if found else (0, 0)
-        if replicas * parts != workers:
-            allowed = ", ".join(f"{n}x{workers // n}" for n in range(1, workers + 1) if workers % n == 0)
-            raise BadInput(f"Hybrid(shape={self.shape!r}) on {workers} workers, replicas x parts; allowed: {allowed}.")
-        return replicas, parts
-
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Worker i x P + k is part k of replica i. Server k, if there are servers, owns part k."""
-        replicas, pieces = self.sizes(cluster.workers)
+        replicas, pieces = replicas_and_parts(self.name, self.shape, cluster.workers)
         served = self.between == "server"
-        if not served or cluster.servers not in (None, pieces):
+        if not served:
             refuse_servers(self, cluster)
+        elif cluster.servers not in (None, pieces):
+            raise BadInput(f"Hybrid has a server for each part, {pieces}, not {cluster.servers}; leave servers out.")
         if self.split == "pipeline":
             made = stage_pieces(self, problem, pieces, self.order, micro_batches=self.micro_batches)
         else:
@@ -83,39 +77,33 @@ class Hybrid(Strategy):
 
     async def server(self, ctx: Context, shard: Any) -> None:
         """Collect one push of each replica, take one step, answer all."""
-        workers, pushes = ctx.peers(f"part-{shard.index}"), dict[str, Push]()
-        async for request in ctx.inbox(Push, Pull):
-            if isinstance(request, Pull):
-                ctx.send(request.sender, shard.weights())
-                continue
-            pushes[request.sender] = request
-            if len(pushes) == len(workers):
-                await ctx.compute(shard.apply, mean_of([pushes.pop(w) for w in workers]), self.learning_rate)
-                for worker in workers:
-                    ctx.send(worker, shard.weights())
+        workers = ctx.peers(f"part-{shard.index}")
+        while True:
+            pushes = await first(ctx, shard, len(workers))
+            await ctx.compute(shard.apply, mean_of(pushes), self.learning_rate)
+            for worker in workers:
+                ctx.send(worker, shard.weights())
 
     async def worker(self, ctx: Context, piece: Any, shard: Any = None) -> None:
         """One mini-batch through the replica, then one step of every part together with its equals."""
         mine, server = f"part-{piece.index}", f"server-{piece.index}"
-        replicas = len(ctx.peers(mine))
-        weights = shard.weights() if shard is not None else await ask(ctx, server, Pull())
+        if shard is None:
+            ctx.send(server, Pull())
+        weights = shard.weights() if shard is not None else await ctx.recv(Weights)
         for batch in ctx.batches():
-            if self.split == "pipeline":
-                order = SCHEDULES[self.order](len(ctx.peers(piece.group)), self.micro_batches, piece.index)
-                gradient = await pipeline_pass(ctx, piece, weights, batch, order)
-            else:
-                gradient = await tensor_pass(ctx, piece, weights, batch)
+            gradient = await self._one_pass(ctx, piece, weights, batch)
             await clip_together(ctx, gradient, self.clip_norm, piece.group)
             if shard is None:
-                weights = await ask(ctx, server, gradient.push(0))
-                continue
-            gradient.of_everyone(await all_reduce(ctx, gradient.values, mine, self.algorithm), replicas)
-            await ctx.compute(shard.apply, gradient, self.learning_rate)
-            weights = shard.weights()
+                ctx.send(server, gradient.push(0))
+                weights = await ctx.recv(Weights)
+            else:
+                total = await all_reduce(ctx, gradient.values, mine, self.algorithm)
+                await ctx.compute(shard.apply, gradient.of_everyone(total, len(ctx.peers(mine))), self.learning_rate)
+                weights = shard.weights()
 
-
-async def ask(ctx: Context, server: str, request: Message) -> Weights:
-    """Say something to a server and wait for its weights."""
-    ctx.send(server, request)
-    weights: Weights = await ctx.recv(Weights)
-    return weights
+    async def _one_pass(self, ctx: Context, piece: Any, weights: Weights, batch: Any) -> Gradient:
+        """This part of the gradient of one mini-batch of the replica."""
+        if self.split == "tensor":
+            return await tensor_pass(ctx, piece, weights, batch)
+        order = SCHEDULES[self.order](len(ctx.peers(piece.group)), self.micro_batches, piece.index)
+        return await pipeline_pass(ctx, piece, weights, batch, order)

@@ -41,7 +41,7 @@ class KAsync(AsynchronousServer):
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Servers, workers and a chief. K workers that wait for each other must be there."""
-        if self.K > cluster.workers and not self.at_once:
+        if cluster.workers < self.K and not self.at_once:
             raise BadInput(f"KAsync(K={self.K}) with workers={cluster.workers}: K is at most {cluster.workers} here.")
         return server_layout(self, problem, cluster)
 

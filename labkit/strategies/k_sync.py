@@ -35,7 +35,7 @@ class KSync(FirstOnes):
 
     def needed(self, workers: int) -> int:
         """K, of so many workers."""
-        if self.K > workers:
+        if workers < self.K:
             raise BadInput(f"{self.name}(K={self.K}) with workers={workers}: K is at most {workers} here.")
         return self.K
 

@@ -11,7 +11,7 @@ from .trace import Trace
 from .vocabulary import CATEGORIES, PHASES, UNKNOWN, seconds
 
 __all__ = [
-    "bytes_sent", "phases", "samples_applied", "staleness", "staleness_identity", "staleness_law",
+    "bytes_sent", "hot_rows", "phases", "row_load", "samples_applied", "staleness", "staleness_identity", "staleness_law",
     "staleness_rows", "summary", "time_to_accuracy", "updates",
 ]  # fmt: skip
 
@@ -26,8 +26,9 @@ def updates(trace: Trace) -> int:
 
 
 def samples_applied(trace: Trace) -> int:
-    """Training samples in the gradients applied."""
-    return min((c.samples for c in _shards(trace)), default=0)
+    """Training samples in the gradients applied: the fewest of any shard; of replicas that step by themselves, all."""
+    seen = [c.samples for c in _shards(trace)]
+    return sum(seen) if trace.header["layout"].get("copies") == "own" else min(seen, default=0)
 
 
 def staleness(trace: Trace) -> dict[str, Any]:
@@ -37,8 +38,10 @@ def staleness(trace: Trace) -> dict[str, Any]:
     """
     histogram: dict[int, int] = {}
     shards = _shards(trace)
-    if trace.header["layout"]["replicated"]:  # every replica applies every gradient: one speaks for all
-        shards = shards[:1]
+    layout = trace.header["layout"]
+    parts = [role["part"] for role in layout["roles"] if role["shard"] is not None]
+    if layout.get("copies") == "equal" and parts.count(parts[0]) == len(parts):
+        shards = shards[:1]  # replicas that apply the same gradients: one speaks for all
     for counters in shards:
         for value, count in list(counters.staleness.items()):  # a copy: a live run goes on counting
             histogram[value] = histogram.get(value, 0) + count
@@ -107,6 +110,27 @@ def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
         for name, count in zip(CATEGORIES, counters.bytes):
             into[name] += count
     return sums
+
+
+def hot_rows(trace: Trace, most: int = 10) -> list[tuple[int, int, float]]:
+    """(row, pulls, share of all pulls) of the rows of a table that were pulled most, the hottest first.
+
+    Every server reports a few dozen of its rows, so `most` beyond 32 may leave some out; shares are of all pulls.
+    """
+    counters = _shards(trace)
+    total = sum(c.row_pulls for c in counters)
+    hot = sorted(((pulls, row) for c in counters for row, pulls, _ in list(c.hot)), key=lambda both: (-both[0], both[1]))
+    return [(row, pulls, pulls / total) for pulls, row in hot[:most] if pulls]
+
+
+def row_load(trace: Trace) -> list[tuple[str, int, int, float]]:
+    """(server, rows touched, pulls and pushes of single rows, share of them) of every server of an embedding table."""
+    servers = [(i, trace.counters[i]) for i in trace.role_ids("server") if i in trace.counters]
+    total = sum(c.row_pulls + c.row_pushes for _, c in servers)
+    if not total:
+        return []
+    loads = [(i, c, c.row_pulls + c.row_pushes) for i, c in servers]
+    return [(trace.roles[i], c.rows, load, load / total) for i, c, load in loads]
 
 
 def phases(trace: Trace) -> dict[str, dict[str, float]]:

@@ -7,6 +7,7 @@ the buffers into a batch that a `Trace` understands; a batch holds raw bytes and
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Self
 
@@ -31,9 +32,11 @@ class Counters:
     another role counts; `applied` {sender: [gradients, last step]} and `staleness`
     {value: gradients} of the role's shard; `updates`, `gradients`, `samples` applied to it. `reads` {reader: version}
     of the readers whose gradient is outstanding; `outstanding`: how many there were besides the one served, added up
-    over the updates; `residual`: the updates that readers have seen go by whose gradient was then dropped (the two
+    over the updates; `open` [phase, since] of the work that goes on at the moment of the report, which is no span yet;
+    `residual`: the updates that readers have seen go by whose gradient was then dropped (the two
     sides of the conservation law of staleness). `activations`: the most micro-batches whose activations a pipeline stage
-    has held at once; `stashed`: the most versions of its weights.
+    has held at once; `stashed`: the most versions of its weights. Of a shard of rows: `rows` touched; `row_pulls`,
+    `row_pushes` of single rows; `hot` [[row, pulls, pushes], ...] of the few that were pulled most.
     """
 
     __slots__ = (
@@ -45,12 +48,17 @@ class Counters:
         "duplicates",
         "gradients",
         "handed",
+        "hot",
         "messages",
+        "open",
         "outstanding",
         "phases",
         "reads",
         "residual",
         "rounds",
+        "row_pulls",
+        "row_pushes",
+        "rows",
         "samples",
         "shard",
         "staleness",
@@ -70,7 +78,10 @@ class Counters:
         self.shard = -1
         self.updates = self.gradients = self.samples = self.version = self.rounds = self.duplicates = 0
         self.outstanding = self.residual = 0
+        self.open: list[int] = []
         self.activations = self.stashed = 0
+        self.rows = self.row_pulls = self.row_pushes = 0
+        self.hot: list[list[int]] = []
         self.applied: dict[int, list[int]] = {}
         self.staleness: dict[int, int] = {}
         self.reads: dict[int, int] = {}
@@ -129,6 +140,7 @@ class Recorder:
         "counters",
         "drops",
         "evaluations",
+        "hottest",
         "incarnation",
         "marks",
         "messages",
@@ -150,6 +162,7 @@ class Recorder:
     def __init__(self, role: int, incarnation: int = 0, record: bool = True):
         self.role, self.incarnation, self.record = role, incarnation, record
         self.counters = Counters()
+        self.hottest: Callable[[], list[list[int]]] | None = None  # asked when a batch is taken: few rows of many
         self.marks: list[dict[str, Any]] = []
         for name in (*INTEGER_TABLES, *FLOAT_TABLES):
             self._empty(name)
@@ -213,6 +226,8 @@ class Recorder:
         """
         if plain:
             self._progress(until)
+        if self.hottest is not None:
+            self.counters.hot = self.hottest()
         tables: dict[str, bytes | bytearray] = {}
         skipped: dict[str, int] = {}
         for name, columns in (INTEGER_TABLES | FLOAT_TABLES).items():

@@ -11,12 +11,12 @@ from ..trace.trace import Trace
 
 __all__ = ["factors", "mark_labels", "short", "slow_spans", "slowed"]
 
-_WORDS = {"worker": "w", "server": "s", "stage": "st"}
+_WORDS = {"worker": "w", "server": "s", "stage": "st", "replica": "r"}
 
 
 def short(name: str) -> str:
     """`w2` for worker-2, `s0` for server-0; other names as they are."""
-    match = re.fullmatch(r"(worker|server|stage)-(\d+)", name)
+    match = re.fullmatch(r"(worker|server|stage|replica)-(\d+)", name)
     return _WORDS[match[1]] + match[2] if match else name
 
 

@@ -48,13 +48,14 @@ def rates(trace: Trace, t: int, sender: int | None = None) -> tuple[np.ndarray, 
 def _applied(trace: Trace, t: int, sender: int | None) -> tuple[np.ndarray, np.ndarray]:
     """(ns, gradients applied by then), from the rows, or, where rows are missing, from the counts that roles reported."""
     owners = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
+    shared = 1 if trace.header["layout"].get("copies") == "own" else len(owners)  # how many of them book a gradient
     table = trace.tables["applies"]
     if table.skipped or table.spilled or not len(table):
-        return _reported(trace, t, owners, EVERYONE if sender is None else sender)
+        return _reported(trace, t, owners, shared, EVERYONE if sender is None else sender)
     role, time, who, count = trace.column("applies", "role", "time", "sender", "count")
     mine = np.isin(role, owners) & (time <= t)
     time, who = time[mine], who[mine]
-    share = count[mine] / len(owners)
+    share = count[mine] / shared
     if sender is not None:
         everyone = who == EVERYONE
         share = np.where(everyone, share / max(1, len(trace.role_ids("worker"))), share)
@@ -64,14 +65,14 @@ def _applied(trace: Trace, t: int, sender: int | None) -> tuple[np.ndarray, np.n
     return when, np.cumsum(np.bincount(place, share)) if len(when) else np.empty(0)
 
 
-def _reported(trace: Trace, t: int, owners: list[int], sender: int) -> tuple[np.ndarray, np.ndarray]:
+def _reported(trace: Trace, t: int, owners: list[int], shared: int, sender: int) -> tuple[np.ndarray, np.ndarray]:
     role, time, who, count = trace.column("progress", "role", "time", "sender", "gradients")
     seen = (who == sender) & (time <= t)
     curves = [(time[seen & (role == owner)], count[seen & (role == owner)]) for owner in owners]
     if not all(len(when) for when, _ in curves):
         return np.empty(0), np.empty(0)
     when = np.unique(np.concatenate([when for when, _ in curves]))
-    return when, np.mean([np.interp(when, x, y) for x, y in curves], axis=0)
+    return when, np.sum([np.interp(when, x, y) for x, y in curves], axis=0) / shared
 
 
 def rate_text(value: float) -> str:

@@ -15,7 +15,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 
 from ..trace.trace import Trace
-from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, WAIT
+from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO
 from . import style
 from .marks import short, slow_spans, slowed
 from .panel import Panel, moment
@@ -50,30 +50,12 @@ def shown_roles(trace: Trace, t: int) -> list[int]:
     return servers + workers
 
 
-def under_way(trace: Trace, t: int, role: np.ndarray, phase: np.ndarray, end: np.ndarray, since: int) -> dict[int, int]:
-    """{worker: when the gradient began that it is computing at `t`}, told from what it did last.
-
-    `role`, `phase`, `end`: spans that were over by `t`, none older than `since`. A worker computes if it was just woken
-    up, or has been sent something in the instant in which it finished; one that holds its own replica computes once it
-    has applied the step.
-    """
-    replicated = trace.header["layout"]["replicated"]
-    table, who, when = ("applies", "role", "time") if replicated else ("messages", "role", "received")
-    roles, times = trace.column(table, who, when)
-    recent = (times <= t) & (times >= since)
-    roles, times = roles[recent], times[recent]
+def under_way(trace: Trace, t: int) -> dict[int, int]:
+    """{role: since when it has been computing} of those whose work at `t` is not over yet, as far as roles have reported."""
     found = {}
-    for worker in trace.role_ids("worker"):
-        mine = np.flatnonzero(role == worker)
-        fresh = int(times[roles == worker].max(initial=-1))
-        if not len(mine):
-            if since <= 0 and (replicated or fresh >= 0):
-                found[worker] = max(fresh, 0)
-            continue
-        last = mine[np.argmax(end[mine])]
-        over = int(end[last])
-        if fresh >= over or (not replicated and phase[last] == WAIT):
-            found[worker] = max(fresh, over) if replicated else over
+    for role, counters in trace.counters.items():
+        if counters.open and counters.open[0] == COMPUTE and counters.open[1] <= t:
+            found[role] = counters.open[1]
     return found
 
 
@@ -156,17 +138,15 @@ class Timeline(Panel):
 
     def _spans(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
         role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
-        since = first - 20 * window  # far enough back to know what a very slow worker did last
-        seen = (end >= since) & (start < t) & (place[role] >= 0)
+        seen = (end >= first) & (start < t) & (place[role] >= 0)
         role, phase, start, end = role[seen], phase[seen], start[seen], end[seen]
-        opened = under_way(trace, t, role[end <= t], phase[end <= t], end[end <= t], since)
         cut = (end > t) & (phase == COMPUTE)  # a look back: this one was under way at `t`
-        work = (phase == COMPUTE) & (end >= first) & ~cut
+        work = (phase == COMPUTE) & ~cut
         slow = slow_spans(trace, t, role, start)
         self._fill("blue", place[role[work & ~slow]], start[work & ~slow], end[work & ~slow])
         self._fill("orange", place[role[work & slow]], start[work & slow], end[work & slow])
         now_slow = slowed(trace, t)
-        begun = {**opened, **dict(zip(role[cut].tolist(), start[cut].tolist()))}
+        begun = {**under_way(trace, t), **dict(zip(role[cut].tolist(), start[cut].tolist()))}
         for colour, wanted in (("open blue", False), ("open orange", True)):
             who = [r for r in begun if (r in now_slow) == wanted and place[r] >= 0]
             began = np.array([begun[r] for r in who], dtype=np.int64)

@@ -41,7 +41,7 @@ def test_bytes_by_hand():
     sizes = {
         TopK(0.01): 8 * 15, TopK(3): 24, TopK(1): 8, TopK(9999): 8 * SIZE, SignSGD(): 186 + 4, Float16(): 2 * SIZE,
         QSGD(): SIZE // 2 + 4 * 3, QSGD(8, SIZE): SIZE + 4, QSGD(3, 1000): 558 + 8,
-        PowerSGD(): 4 * (2 * 46 + 40 + 2 * 70 + 6 + 2), PowerSGD(1): 4 * (46 + 40 + 70 + 5 + 2 + 1),
+        PowerSGD(): 4 * (2 * 46 + 40 + 2 * 70 + 6 + 2), PowerSGD(1): 4 * (46 + 40 + 70 + 5 + 2),
     }  # fmt: skip
     assert {c: c.nbytes(SHAPES, "float32") for c in sizes} == sizes
 
@@ -88,12 +88,13 @@ def test_qsgd_levels(bits):
     """What lies on a level comes back: levels are whole parts of the bucket's length, bucket by bucket."""
     levels = 2 ** (bits - 1) - 1
     x = np.array([3.0, -4.0, 0.0, 5.0, 0.0, -1.0, 0.0])
-    decoded, (packed, lengths) = through(QSGD(bits, 3), x)
+    decoded, (_, lengths) = through(QSGD(bits, 3), x)
     assert lengths.tolist() == [5.0, np.sqrt(26), 0.0]
     length = lengths.repeat([3, 3, 1])
     away = np.abs(decoded - x) * levels
     assert (away <= length * (1 + 1e-12)).all()  # one of the two neighbouring levels
-    assert np.allclose((decoded * levels / np.where(length, length, 1)) % 1.0 % 1.0, 0, atol=1e-9) or bits
+    level = decoded * levels / np.where(length, length, 1)
+    assert np.allclose(level, np.round(level), rtol=0, atol=1e-12)
     alone, _ = through(QSGD(bits, 1), x)  # each its own length: exact
     assert np.array_equal(alone, x)
 
@@ -121,7 +122,7 @@ def test_qsgd_repeats_from_its_stream():
 
 
 def test_float16_is_half_precision_and_does_not_overflow():
-    x = values() * 10.0 ** np.arange(SIZE).clip(0, 5)
+    x = values() * 10.0 ** np.arange(SIZE).clip(0, 4)
     assert np.array_equal(through(Float16(), x)[0], x.astype(np.float16).astype(float))
     edge = np.array([1e6, -1e6, 65504.0, np.inf, -np.inf, np.nan, 1e-9])
     assert np.array_equal(
@@ -242,7 +243,7 @@ def test_names():
         codec_by_name("qsgd:9")
     with pytest.raises(BadInput, match=r"write lk.TopK\(\)"):
         as_codec(TopK)
-    with pytest.raises(BadInput, match="codec=3 is not a codec; give one, as lk.TopK"):
+    with pytest.raises(BadInput, match="codec=3 is not a codec; give one, as lk"):
         as_codec(3)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...nn import SparseParameters
 from ...roles.context import NOTED, SAVED, Context, stream
 from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ...roles.shard import Shard
@@ -145,6 +146,7 @@ class RealRole(Station):
         work = getattr(part, "work", "gradient" if self.spec.computes else "server")
         self.wire.flush()
         began = self.clock()
+        self.counters.open = [PHASE[work], began]
         try:
             value = fn(*args)
         except BaseException as error:
@@ -159,6 +161,7 @@ class RealRole(Station):
         elif unless is not None and self.has(unless):
             cancelled = getattr(part, "discard", None)
             value = None if cancelled is None else cancelled(value)
+        self.counters.open = []
         self.recorder.span(PHASE[work], began, self.clock(), self.counters.computed)
         if part is self.shard and 0 <= self.step_from < self.counters.version:
             self.step_from = -1
@@ -330,5 +333,7 @@ class RealRole(Station):
         return False
 
 
-def _whole(values: np.ndarray | None) -> np.ndarray | None:
+def _whole(values: Any) -> Any:
+    if isinstance(values, SparseParameters):
+        return values
     return None if values is None or values.strides == (0,) else np.array(values)

@@ -15,7 +15,7 @@ from typing import Any
 from ...roles.context import SENT
 from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
-from ...roles.messages import Look, Message, Snapshot, Weights
+from ...roles.messages import Look, Message
 from ...roles.shard import Shard
 from ...trace.recorder import MESSAGE, Recorder
 from ...trace.vocabulary import EVALUATION, SEND, STARTUP, TRAINING
@@ -87,7 +87,7 @@ class Station:
         kind = message.__class__
         if message.carries:
             hand_on(self.recorder, now, message)
-        elif kind is Weights:
+        elif kind.reads:
             counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined]
             if to not in self.trained and not (counters.computed or counters.steps):
                 category = STARTUP
@@ -143,8 +143,7 @@ class Station:
     def _show(self, final: bool) -> None:
         shard = self.shard
         assert shard is not None
-        values = shard.values if self.spec.name in self.plan.layout.observed else shard.values[:0]
-        snapshot = Snapshot(values, shard.index, shard.version, shard.samples, final)
+        snapshot = shard.snapshot(final, self.spec.name in self.plan.layout.observed)
         self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
 
     def keep(self, state: Mapping[str, Any]) -> None:

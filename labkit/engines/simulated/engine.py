@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ...errors import BadInput, Deadlock, LabkitError
-from ...roles.messages import Look, Snapshot
+from ...roles.messages import Look, own_copy
 from ...roles.shard import Shard
 from ...trace.recorder import Recorder
 from ...trace.trace import Trace
@@ -171,12 +171,9 @@ class SimulatedRun(Clockwork):
 
     def _show(self, role: SimulatedRole, final: bool) -> None:
         shard = role.shard
-        values = shard.values if role.name in self.plan.layout.observed else shard.values[:0]
-        if not shard.counts_only:
-            values = values.copy()
-        snapshot = Snapshot(values, shard.index, shard.version, shard.samples, final)
-        snapshot.__dict__["sender"] = role.name
-        self.post(role, self.chief, snapshot, values.nbytes, EVALUATION)
+        shown = shard.snapshot(final, role.name in self.plan.layout.observed)
+        snapshot, size = own_copy(shown, role.name)
+        self.post(role, self.chief, snapshot, size, EVALUATION)
 
     def _looked(self, role: SimulatedRole, look: Look) -> None:
         """The chief asks to see a shard: now, or when it comes to a certain version."""
@@ -287,6 +284,7 @@ class SimulatedRun(Clockwork):
     def flush(self) -> None:
         """Bring the trace up to this instant."""
         for role in self.roles:
+            role.counters.open = [] if role.working is None else [role.working[2], role.since]
             self.trace.append(role.recorder.take(self.now, plain=False))
 
     @property

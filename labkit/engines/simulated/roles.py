@@ -12,7 +12,7 @@ import numpy as np
 from ...roles.context import NOTED, SAVED, SENT, Context, check_kinds, stream
 from ...roles.effects import COMPUTE, RECV, Posted
 from ...roles.layout import RoleSpec
-from ...roles.messages import Look, Message, Weights, own_copy
+from ...roles.messages import Look, Message, own_copy
 from ...trace.recorder import Recorder
 from ...trace.vocabulary import APPLY, EVALUATE, EVALUATION, STARTUP, TRAINING, seconds
 from ...trace.vocabulary import COMPUTE as COMPUTING
@@ -151,7 +151,7 @@ class SimulatedContext(Context):
             category = EVALUATION
         elif not (counters.computed or target.counters.computed or counters.steps or target.counters.steps):
             category = STARTUP
-        if kind is Weights:
+        if kind.reads:
             counters.reads[target.id] = message.version  # type: ignore[attr-defined]
         have = message.__dict__
         size = have.get("weightless")

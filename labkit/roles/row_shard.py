@@ -1,0 +1,202 @@
+"""A shard that owns rows of a table, and perhaps a slice of the dense part. A row is made when it is first asked for.
+
+Law: what is kept is what was touched. A row that nobody has pulled is not there: (seed, row) tell how it starts, so a
+table of 10,000,000 rows costs a server what its used rows cost. The same holds for what the optimizer remembers: it is
+made with the row, and moves only in steps that have a gradient for the row ("lazy"). With SGD and Adagrad that is the
+dense rule to the last bit, since a gradient of 0 changes nothing; optimizers with a memory that fades (momentum, Adam)
+go on moving rows without a gradient, so for them lazy would be another rule, and they are refused.
+
+Booking (staleness, once-only, the budget, the ledger) is the `Shard`'s own: only the step itself is different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from ..errors import RoleError
+from ..nn import EmbeddingBag, NullObjective, SparseParameters
+from .messages import Snapshot
+from .rows import RowPull, Rows
+from .shard import Shard
+
+__all__ = ["HOTTEST", "Assembly", "RowShard", "dense_replica"]
+
+HOTTEST = 32  # rows that a server reports, those pulled most
+
+
+class RowShard(Shard):
+    """The rows that a placement gives to one server. `values`: its slice of the dense part, perhaps of size 0.
+
+    `held`: the rows of the held-out samples that it owns: a look of the chief is answered with these. When nothing more
+    may be applied, or the run ends, all rows that were touched are shown.
+    """
+
+    bag: EmbeddingBag
+
+    @classmethod
+    def make(cls, *, held: np.ndarray | None = None, objective: Any, plan: Any, **more: Any) -> Self:  # type: ignore[override]
+        """See `Shard.make`; `spec.part` is the slice of the dense part."""
+        shard = super().make(objective=_dense_part(objective), plan=plan, **more)
+        network = getattr(objective, "network", None) or objective
+        shard._open(network.bag, objective.dtype, plan.seed, held, isinstance(objective, NullObjective))
+        return shard
+
+    def _open(self, bag: EmbeddingBag, dtype: np.dtype, seed: int, held: np.ndarray | None, null: bool) -> None:
+        self.bag, self.dtype, self.seed = bag, dtype, seed
+        self.held = np.empty(0, np.int64) if held is None else held
+        self.counts_only = null  # not to be seen from `values`, which may be empty
+        self._slots: dict[int, int] = {}  # row -> its place in the arrays below, which have room for more
+        self._ids, self._pulls, self._pushes = (np.zeros(0, np.int64) for _ in range(3))
+        self._rows = np.zeros((0, bag.columns), dtype)
+        state = self.optimizer.state(0, dtype)
+        self._memory = {name: self._rows.copy() for name in state if not name.startswith("_")}
+        self.recorder.hottest = self.hottest
+
+    # what strategies call ---------------------------------------------------------------------------------------------
+
+    def rows(self, pull: RowPull) -> Rows:
+        """The answer to `pull`: its rows as they are now, then the slice of the dense part."""
+        slots = self._places(pull.ids)
+        np.add.at(self._pulls, slots, 1)
+        self.recorder.counters.row_pulls += len(slots)
+        if self.counts_only:
+            size = len(slots) * self.bag.columns + len(self.values)
+            return Rows(np.broadcast_to(self.dtype.type(0), (size,)), self.index, self.generation, self.version)
+        values = np.concatenate([self._rows[slots].reshape(-1), self.values])
+        return Rows(values, self.index, self.generation, self.version)
+
+    def snapshot(self, final: bool, shown: bool) -> Snapshot:
+        """See `Shard.snapshot`: with the rows that evaluation needs, or all that were touched."""
+        if self.counts_only or not shown:
+            return super().snapshot(final, shown)
+        ids = np.sort(self._ids[: len(self._slots)]) if final or self._full else self.held
+        known = [self._slots.get(i, -1) for i in ids.tolist()]
+        rows = self._rows[known] if self._slots else np.empty((len(ids), self.bag.columns), self.dtype)
+        new = np.array(known, np.int64) < 0
+        rows[new] = self.bag.start(self.seed, ids[new], self.dtype)
+        values = np.concatenate([rows.reshape(-1), self.values])
+        return Snapshot(values, self.index, self.version, self.samples, final, ids)
+
+    def hottest(self) -> list[list[int]]:
+        """[row, pulls, pushes] of the rows pulled most, at most `HOTTEST` of them."""
+        used = len(self._slots)
+        pulls = self._pulls[:used]
+        most = np.argpartition(pulls, used - HOTTEST)[used - HOTTEST :] if used > HOTTEST else np.arange(used)
+        most = most[np.lexsort((self._ids[most], -pulls[most]))]
+        return np.column_stack([self._ids[most], pulls[most], self._pushes[most]]).tolist()
+
+    # what it means ----------------------------------------------------------------------------------------------------
+
+    def _step(self, gradients: Sequence[Any], rate: float, reduce: str) -> None:
+        ids, total, dense = self._summed(gradients)
+        if reduce == "mean" and len(gradients) > 1:
+            np.divide(total, len(gradients), out=total)
+            np.divide(dense, len(gradients), out=dense)
+        slots = self._places(ids)
+        rows = self._rows[slots].reshape(-1)
+        memory = {name: kept[slots].reshape(-1) for name, kept in self._memory.items()}
+        self.optimizer.apply(rows, total.reshape(-1), rate, memory, self.version + 1)
+        self._rows[slots] = rows.reshape(total.shape)
+        for name, kept in self._memory.items():
+            kept[slots] = memory[name].reshape(total.shape)
+        if len(dense):
+            self.optimizer.apply(self._values, dense, rate, self.state, self.version + 1)
+
+    def _summed(self, gradients: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ids that occur, each once; the sum of their gradients; that of the dense slice), added in the order given."""
+        for g in gradients:
+            if len(g.values) != len(g.ids) * self.bag.columns + len(self.values):
+                raise RoleError(
+                    f"shard {self.index} was pushed {len(g.ids)} ids with {len(g.values)} values by {g.sender}; "
+                    f"{len(g.ids) * self.bag.columns + len(self.values)} belong to them."
+                )
+        ids, places = np.unique(np.concatenate([g.ids for g in gradients]), return_inverse=True)
+        total = np.zeros((len(ids), self.bag.columns), self.dtype)
+        dense = np.zeros(len(self.values), self.dtype)
+        start = 0
+        for g in gradients:
+            own = len(g.ids) * self.bag.columns
+            rows = g.values[:own].reshape(-1, self.bag.columns)
+            np.add.at(total, places[start : start + len(g.ids)], rows)
+            dense += g.values[own:]
+            start += len(g.ids)
+        return ids, total, dense
+
+    def _book(self, gradients: Sequence[Any]) -> None:
+        for g in gradients:
+            slots = self._places(g.ids)
+            np.add.at(self._pushes, slots, 1)
+            self.recorder.counters.row_pushes += len(slots)
+        super()._book(gradients)
+
+    def _places(self, ids: np.ndarray) -> np.ndarray:
+        """Where the rows `ids` are kept; those never asked for before are made."""
+        find = self._slots.get
+        slots = np.array([find(i, -1) for i in ids.tolist()], np.int64)
+        new = slots < 0
+        if new.any():
+            self._add(np.unique(ids[new]))
+            slots[new] = [self._slots[i] for i in ids[new].tolist()]
+        return slots
+
+    def _add(self, ids: np.ndarray) -> None:
+        if ids[0] < 0 or ids[-1] >= self.bag.rows:
+            raise RoleError(f"shard {self.index} was asked for row {ids[0] if ids[0] < 0 else ids[-1]}; the table has "
+                            f"rows 0 to {self.bag.rows - 1}.")  # fmt: skip
+        used = len(self._slots)
+        end = used + len(ids)
+        if end > len(self._ids):
+            self._make_room(max(2 * len(self._ids), end))
+        self._slots.update(zip(ids.tolist(), range(used, end)))
+        self._ids[used:end] = ids
+        self.recorder.counters.rows = end
+        if not self.counts_only:
+            self._rows[used:end] = self.bag.start(self.seed, ids, self.dtype)
+
+    def _make_room(self, rows: int) -> None:
+        self._ids, self._pulls, self._pushes = (_longer(a, rows) for a in (self._ids, self._pulls, self._pushes))
+        if not self.counts_only:
+            self._rows = _longer(self._rows, rows)
+            self._memory = {name: _longer(kept, rows) for name, kept in self._memory.items()}
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Makes the model of the snapshots of row shards and, behind them, of a replica of the dense part, if there is one."""
+
+    bag: EmbeddingBag
+    seed: int
+
+    def __call__(self, snapshots: Sequence[Snapshot]) -> Any:
+        """`SparseParameters`; of a timing-only run, what the first snapshot holds, which is nothing."""
+        ids, rows, dense = [], [], []
+        for snapshot in snapshots:
+            own = np.empty(0, np.int64) if snapshot.ids is None else snapshot.ids
+            end = len(own) * self.bag.columns
+            ids.append(own)
+            rows.append(snapshot.values[:end].reshape(-1, self.bag.columns))
+            dense.append(snapshot.values[end:])
+        return SparseParameters.of(self.bag, self.seed, *(np.concatenate(parts) for parts in (ids, rows, dense)))
+
+
+def dense_replica(*, objective: Any, **more: Any) -> Shard:
+    """A worker's replica of the dense part; `spec.part` is all of it."""
+    return Shard.make(objective=_dense_part(objective), **more)
+
+
+def _dense_part(objective: Any) -> Any:
+    """The dense layers of a recommender, or what stands for them in a timing-only run."""
+    if isinstance(objective, NullObjective):
+        return NullObjective(objective.network.tower.size, dtype=str(objective.dtype))
+    return objective.tower
+
+
+def _longer(array: np.ndarray, rows: int) -> np.ndarray:
+    """A copy with room for so many rows, 0 where it is new."""
+    more = np.zeros((rows, *array.shape[1:]), array.dtype)
+    more[: len(array)] = array
+    return more

@@ -1,0 +1,89 @@
+"""Who owns which rows: the layout of a sharded server for models with an embedding table. Pure, and checked."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..data import recipe_of
+from ..errors import BadInput
+from ..nn import SGD, Adagrad, NullObjective, Recommender
+from ..roles.layout import Layout, RoleSpec, shard_slices
+from ..roles.row_shard import Assembly, RowShard, dense_replica
+from ..roles.rows import RowModel
+from .base import Strategy, worker_specs
+
+__all__ = ["row_layout"]
+
+LAZY = (SGD, Adagrad)
+
+
+def row_layout(strategy: Any, problem: Any, cluster: Any) -> Layout:
+    """Servers that own rows by `strategy.placement`, workers, and a chief.
+
+    The dense part is cut into as many slices as there are servers, or, with `strategy.dense="all-reduce"`, every worker
+    has a replica of it. `BadInput` for what cannot be.
+    """
+    network = _recommender(strategy, problem)
+    servers = 1 if cluster.servers is None else cluster.servers
+    _check(strategy, servers)
+    dense, replicated = network.tower.size, strategy.dense == "all-reduce"
+    placement = strategy.placement.of_table(network.bag.rows)
+    parts = (slice(0, 0),) * servers if replicated else shard_slices(dense, servers)
+    held = None if problem.timing_only else np.unique(problem.dataset.x_test)
+    owner = None if held is None else placement.owner(held, servers)
+    owners = [
+        RoleSpec(
+            f"server-{i}", "server", i, f"server-{i}", shard=i, part=parts[i],
+            store=partial(RowShard.make, held=None if held is None else held[owner == i]),
+        )
+        for i in range(servers)
+    ]  # fmt: skip
+    recipe = recipe_of(problem.data, problem.options) if problem.timing_only else None
+    every = 0 if not cluster.record else 1 if cluster.paced else 10
+    model = partial(RowModel, placement, parts, recipe, problem.seed, every)
+    workers = worker_specs(strategy, cluster.workers, model=model)
+    if replicated:
+        own = {"part": slice(0, dense), "store": dense_replica}
+        workers = [RoleSpec(**{**vars(w), "shard": servers + w.index, **own}) for w in workers]
+    observed = [r.name for r in owners] + ["worker-0"] * replicated
+    return Layout(
+        (*owners, *workers, RoleSpec("chief", "chief", 0, "chief")), tuple(observed), parts,
+        copies="equal" if replicated else "", assemble=Assembly(network.bag, problem.seed),
+    )  # fmt: skip
+
+
+def _recommender(strategy: Strategy, problem: Any) -> Recommender:
+    """The problem's model; `BadInput` if it has no table."""
+    objective = problem.objective()
+    network = objective.network if isinstance(objective, NullObjective) else objective
+    if not isinstance(network, Recommender):
+        raise BadInput(
+            f"{strategy.name} moves rows of an embedding table, and the model of {problem.name} has none; "
+            "use the data set 'clicks', or a dense strategy, as SyncPS."
+        )
+    if problem.timing_only and not isinstance(problem.data, str):
+        raise BadInput(f"{strategy.name}: a timing-only run draws its ids by the data set's law; give it by name.")
+    return network
+
+
+def _check(strategy: Any, servers: int) -> None:
+    if servers < 1:
+        raise BadInput(f"{strategy.name} keeps its rows on servers and was given servers={servers}; it needs at least 1.")
+    if not isinstance(strategy.optimizer, LAZY):
+        raise BadInput(
+            f"{strategy.name}: optimizer={strategy.optimizer!r} moves rows that have no gradient, and those stay where "
+            "they are here; use lk.SGD() or lk.Adagrad()."
+        )
+    if strategy.weight_decay:
+        raise BadInput(
+            f"{strategy.name}: weight_decay={strategy.weight_decay:g} would shrink every row of the table in every "
+            "step, used or not; it must be 0."
+        )
+    if not strategy.synchronous and strategy.dense == "all-reduce":
+        raise BadInput(
+            f"{strategy.name}: dense='all-reduce' makes all workers step together, so it is not asynchronous; "
+            "use synchronous=True, or dense='server'."
+        )

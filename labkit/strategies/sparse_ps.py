@@ -1,0 +1,100 @@
+"""Sparse parameter server: workers fetch only the rows that their batch needs, and send only those rows' gradients.
+
+    server: forever: receive a pull of rows or a push of row gradients
+                     synchronous: when all have pushed, step by the mean;  else: step at once
+                     answer pulls; a worker that has pushed waits for the step
+    worker: forever: U <- the distinct ids of the next mini-batch;  pull rows U from their owners
+                     g <- gradient at those rows;  push g to the owners
+                     the dense part: with the rows, or added up by an all-reduce among the workers
+
+An embedding table is nearly all of a recommender and a batch touches nearly none of it: a step moves U (8 + row bytes)
+each way instead of the whole model. In mathematics nothing changes: synchronous and with SGD or Adagrad it is `SyncPS`
+on the whole table. The price: the hottest row has one owner, and no number of servers divides it. Layers that every
+batch uses whole are better off in an all-reduce beside the servers (`dense="all-reduce"`), where no server fills up.
+
+Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Kim et al., "Parallax:
+sparsity-aware data parallel training of deep neural networks", EuroSys 2019 (servers for sparse, all-reduce for dense).
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+from ..knobs import knob
+from ..nn import Adagrad
+from ..roles.collectives import all_reduce
+from ..roles.context import Context
+from ..roles.judge import Judge, final_snapshot
+from ..roles.layout import Layout
+from ..roles.messages import Chunk, Message
+from ..roles.placement import placement_of
+from ..roles.rows import RowPull, RowPush, Rows, pull_rows, push_rows
+from .base import Strategy
+from .row_layout import row_layout
+
+__all__ = ["SparsePS"]
+
+
+@dataclass(frozen=True)
+class SparsePS(Strategy):
+    """Move rows, not tables: pull what a batch needs, push its gradients back to the rows' owners."""
+
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    placement: Any = knob("hash", help="who owns which row: range, hash or consistent-hash, or lk.HashPlacement(3)")
+    dense: str = knob("all-reduce", choices=("all-reduce", "server"), help="who adds up the layers behind the table")
+    synchronous: bool = knob(True, help="wait for all workers; False: apply each push at once (needs dense=server)")
+    reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
+    _: KW_ONLY
+    optimizer: Any = knob(Adagrad(), help="how a shard turns a gradient into a step: SGD or Adagrad, lazily")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (RowPull, Rows, RowPush, Chunk)
+    summary: ClassVar[str] = "parameter server for embedding tables: only the rows of a batch travel"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "placement", placement_of(self.placement))
+        super().__post_init__()
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """Synchronous: all take the same step together."""
+        return 0.0 if self.synchronous else None
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Servers own rows by the placement; the dense part is theirs, too, or every worker has a replica of it."""
+        return row_layout(self, problem, cluster)
+
+    async def server(self, ctx: Context, shard: Any) -> None:
+        """Step when all have pushed (or at once); answer pulls, but not of those whose push is still waiting."""
+        workers = ctx.peers("worker")
+        pushes: dict[str, RowPush] = {}
+        pulls: list[RowPull] = []
+        async for request in ctx.inbox(RowPull, RowPush):
+            if isinstance(request, RowPull):
+                pulls.append(request)
+            else:
+                pushes[request.sender] = request
+            if len(pushes) == (len(workers) if self.synchronous else 1):
+                together = [pushes.pop(w) for w in workers if w in pushes]
+                await ctx.compute(shard.apply, together, self.learning_rate, self.reduce)
+            for pull in pulls:
+                if pull.sender not in pushes:
+                    ctx.send(pull.sender, shard.rows(pull))
+            pulls = [pull for pull in pulls if pull.sender in pushes]
+
+    async def worker(self, ctx: Context, model: Any, replica: Any = None) -> None:
+        """Fetch the rows of the batch, compute on them, send their gradient; then the dense part, if it is ours."""
+        for batch in ctx.batches():
+            weights = await pull_rows(ctx, model.wanted(batch), replica)
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            push_rows(ctx, gradient)
+            if replica is not None:
+                dense = gradient.dense_for(replica)
+                dense.of_everyone(await all_reduce(ctx, dense.values), len(ctx.peers("worker")), self.reduce)
+                await ctx.compute(replica.apply, dense, self.learning_rate)
+
+    async def chief(self, ctx: Context, judge: Judge) -> None:
+        """Evaluation sees the rows of the held-out samples; the trained model has all rows that were touched."""
+        await super().chief(ctx, judge)
+        if judge.verdict == "accuracy":  # otherwise the last look has brought them all
+            last = judge.layout.together(await final_snapshot(ctx, judge))
+            judge.parameters = last.updated(judge.parameters)
