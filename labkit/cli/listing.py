@@ -1,7 +1,8 @@
-"""`labkit strategies`: what there is to run, and each one's knobs, from their declarations."""
+"""`labkit strategies`: what there is to run, family by family, and each one's knobs, all from their declarations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -12,27 +13,69 @@ __all__ = ["strategies"]
 @click.command(short_help="List the strategies and their knobs.")
 @click.option("--knobs", "name", metavar="NAME", help="Show the knobs of one strategy, for --set KNOB=VALUE.")
 def strategies(name: str | None) -> None:
-    """List the strategies; with --knobs NAME, what can be set on one."""
-    from ..knobs import knobs_of
-    from ..strategies import STRATEGIES, strategy_by_name
+    """List the strategies: name, family, what it does. The first nine are to begin with, the rest go by family.
 
-    if name is None:
-        width = max(map(len, STRATEGIES))
-        for known, made in STRATEGIES.items():
-            click.echo(f"{known:<{width}}  {made.summary}")
+    With --knobs NAME: what can be set on one.
+    """
+    from ..knobs import knobs_of
+    from ..strategies import FAMILIES, STRATEGIES, strategy_by_name
+
+    if name is None:  # every line begins with a name, so that whoever reads lines needs no other rule
+        width, wide = max(map(len, STRATEGIES)), max(map(len, FAMILIES))
+        for family, members in FAMILIES.items():
+            for known, member in members.items():
+                click.echo(f"{known:<{width}}  {family:<{wide}}  {member.summary}")
         return
-    knobs = knobs_of(strategy_by_name(name))
+    made = strategy_by_name(name)
+    knobs = knobs_of(made)
     width = max(map(len, knobs))
     for knob in knobs.values():
-        click.echo(f"{knob.name:<{width}}  {knob_text(knob)}")
+        click.echo(f"{knob.name:<{width}}  {knob_text(made, knob)}")
 
 
-def knob_text(knob: Any) -> str:
+def knob_text(made: type, knob: Any) -> str:
     """Default, limits, whether it can change during a run, and what it is for."""
     from ..knobs import describe
 
     plain = isinstance(knob.default, (int, float, str, bool, type(None)))
     default = knob.default if plain else type(knob.default).__name__.lower()
-    limits = "a name" if knob.type is object else describe(knob)
-    live = ", live" if knob.live else ""
-    return f"{default}  ({limits}{live})" + (f"  {knob.help}" if knob.help else "")
+    limits = ", ".join(names_for(made, knob.name)) if knob.type is object else describe(knob)
+    live = "; live" if knob.live else ""
+    return f"{default}  ({limits or 'a name'}{live})" + (f"  {knob.help}" if knob.help else "")
+
+
+def names_for(made: type, knob: str) -> list[str]:
+    """What may be written for a knob that takes an object by its name: `step:EVERY:[FACTOR]`, without those that this
+    strategy refuses (an all-reduce takes linear codecs only).
+    """
+    import dataclasses
+
+    from ..errors import BadInput
+    from ..knobs import knobs_of
+
+    found = []
+    for name, known in _by_name(knob).items():
+        values = knobs_of(known).values() if dataclasses.is_dataclass(known) else ()
+        needed = [k for k in values if k.default is dataclasses.MISSING]
+        if not needed:
+            try:
+                made(**{knob: name})
+            except BadInput:
+                continue
+        found.append(":".join([name, *(k.name.upper() if k in needed else f"[{k.name.upper()}]" for k in values)]))
+    return found
+
+
+def _by_name(knob: str) -> Mapping[str, type]:
+    """The objects that a knob of this name takes, by their names."""
+    from ..nn.codecs import CODECS
+    from ..nn.compensation import COMPENSATIONS
+    from ..nn.optimizers import OPTIMIZERS
+    from ..nn.schedules import SCHEDULES
+    from ..roles.placement import PLACEMENTS
+
+    known: dict[str, Mapping[str, type]] = {
+        "optimizer": OPTIMIZERS, "schedule": SCHEDULES, "codec": CODECS, "compensation": COMPENSATIONS,
+        "placement": PLACEMENTS,
+    }  # fmt: skip
+    return known.get(knob, {})

@@ -30,15 +30,8 @@ def show_comparison(summaries: Sequence[Summary], strategies: Sequence[Any], to_
         columns.append((summary["strategy"], [(name, rows[name]) for name in _order(rows)]))
     _show(columns, to_stderr)
     console = _console(to_stderr)
-    for name, rule in {s.name: _one_update(s) for s in strategies}.items():
+    for name, rule in {s.name: s.one_update() for s in strategies}.items():
         console.print(Text(f"{name}: one update is {rule}."))
-
-
-def _one_update(strategy: Any) -> str:
-    how = getattr(strategy, "reduce", None)
-    if how is None:
-        return "one gradient, applied at the full rate"
-    return f"the {how} of one gradient of every worker"
 
 
 def _order(rows: dict[str, str]) -> Iterable[str]:

@@ -17,17 +17,13 @@ from ..views.throughput import STRETCH, rates
 
 __all__ = ["log_lines", "numbers", "sentence", "state"]
 
-_KINDS = {
-    "AsyncPS": "asynchronous: nobody waits.", "SyncPS": "synchronous: everybody waits for the slowest.",
-    "RingAllReduce": "a ring without a server: everybody waits for the slowest.",
-}  # fmt: skip
-
 
 def sentence(trace: Trace, t: int | None = None) -> str:
     """What the picture shows: who, how, and what follows from it. `t` in ns."""
     t = trace.watermark() if t is None else t
-    name, workers = trace.header["strategy"]["name"], trace.kinds.count("worker")
-    parts = [f"{workers:,} worker{'s' if workers != 1 else ''}, {_KINDS.get(name, f'{name}.')}"]
+    strategy, workers = trace.header["strategy"], trace.kinds.count("worker")
+    how = strategy.get("in_words") or f"{strategy['name']}."  # a strategy of one's own need not say it
+    parts = [f"{workers:,} worker{'s' if workers != 1 else ''}, {how}"]
     parts += _disturbed(trace, t)
     stale, law = staleness(trace)["mean"], staleness_law(trace)
     if stale is None:

@@ -54,7 +54,7 @@ def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tup
 
 
 def replicas_and_parts(who: str, shape: str, workers: int) -> tuple[int, int]:
-    """"2x3" is 2 replicas of 3 parts; `BadInput` if these are not `workers` in all."""
+    """ "2x3" is 2 replicas of 3 parts; `BadInput` if these are not `workers` in all."""
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
     replicas, parts = map(int, found.groups()) if found else (0, 0)
     if replicas * parts != workers:

@@ -22,9 +22,9 @@ from ..nn.boxes import Boxes
 from ..trace.recorder import Recorder
 from .collectives import all_reduce
 from .context import Context
-from .gradient import Gradient, Read
+from .gradient import Gradient
 from .layout import Layout, RoleSpec
-from .messages import Push
+from .messages import Push, Weights
 
 __all__ = ["Piece", "clip_together", "mean_of", "network_of", "split_layout"]
 
@@ -41,7 +41,7 @@ class Piece:
         self, group: str, index: int, size: int, leads: bool, *, objective: Any, recorder: Recorder,
         clock: Callable[[], int], strategy: Any,
     ):  # fmt: skip
-        self.group, self.index, self.leads, self.recorder = group, index, leads, recorder
+        self.group, self.index, self.leads, self.recorder, self.clock = group, index, leads, recorder, clock
         self.network = network_of(objective, strategy.name)
         self.null = isinstance(objective, NullObjective)
         self.dtype = objective.dtype
@@ -61,13 +61,13 @@ class Piece:
         else:
             self.recorder.counters.steps += 1
 
-    def gradient(self, read: Read, step: int | None = None) -> Gradient:
-        """This piece's part of the gradient number `step` (the newest), computed on the weights `read`.
+    def gradient(self, weights: Weights, step: int | None = None) -> Gradient:
+        """This piece's part of the gradient number `step` (the newest), computed on `weights`.
 
         Its values are the piece's own: they hold until the next mini-batch's backward.
         """
         step = self.step if step is None else step
-        return Gradient(self.values, step, read, self.samples, self.parts, everyone=True)
+        return Gradient(self.values, step, weights.read, self.samples, self.parts, everyone=True)
 
 
 def network_of(objective: Any, who: str) -> Network:

@@ -98,4 +98,4 @@ async def tensor_pass(ctx: Context, rank: Rank, weights: Weights, batch: Any) ->
     for i, pair in reversed(list(enumerate(rank.pairs))):
         mine = await ctx.compute(rank.backward, weights.values, i, sum_, cost=2 * pair.share / 3)
         sum_ = await all_reduce(ctx, mine, rank.group)
-    return rank.gradient(weights.read)
+    return rank.gradient(weights)

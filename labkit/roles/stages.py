@@ -27,6 +27,9 @@ from .schedules import BACKWARD, FORWARD, Work
 __all__ = ["Activation", "Delta", "Layers", "Stages", "perform", "pipeline_pass", "stash"]
 
 
+NORMS_EVERY = 10  # mini-batches between two that are measured
+
+
 @dataclass(frozen=True)
 class Activation(Message):
     """stage -> next stage: what my blocks made of micro-batch `micro`; for your chunk `chunk`. Flat, rows x width."""
@@ -141,6 +144,21 @@ class Stages(Piece):
             self.stages[work.chunk].parameter_gradient(saved, dys, target)
             self._add(target, out)
 
+    def gradient(self, weights: Weights, step: int | None = None) -> Gradient:
+        """See `Piece.gradient`. Now and then the lengths of its layers' gradients go into the trace."""
+        made = super().gradient(weights, step)
+        if made.step % NORMS_EVERY == 0 and self.recorder.record and not self.null:
+            self._record_norms(made.step, weights.values)
+        return made
+
+    def _record_norms(self, step: int, weights: np.ndarray) -> None:
+        now = self.clock()
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so by its loss
+            for stage, chunk in zip(self.stages, self.slices):
+                for i, own in enumerate(stage.layout.groups().values(), stage.number):
+                    g, w = self.values[chunk][own], weights[chunk][own]
+                    self.recorder.norms.extend((now, step, i, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))
+
     def _release(self, work: Work) -> Any:
         if work.chunk == 0:
             del self._batches[work.micro]
@@ -160,6 +178,8 @@ class Layers(Stages):
 
     `chunks[i]`: which chunk of block i; `own[i]`: where it is in the worker's own vector.
     """
+
+    gradient = Piece.gradient  # nobody here has a whole layer's gradient to measure
 
     def __init__(self, of: int, **more: Any):
         super().__init__(**more)
@@ -207,7 +227,7 @@ async def pipeline_pass(ctx: Context, stage: Stages, weights: Weights, batch: An
     stage.begin(batch)
     for work in order:
         await perform(ctx, stage, weights.values, work)
-    return stage.gradient(weights.read)
+    return stage.gradient(weights)
 
 
 def stash(stage: Stages, shard: Any, kept: Mapping[int, Weights]) -> Weights:

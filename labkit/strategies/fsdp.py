@@ -87,6 +87,6 @@ class FSDP(Strategy):
                 values = await ctx.compute(layers.backward, whole, work, values, out, cost=layers.cost(work))
                 await reduce_scatter(ctx, out)
                 layers.keep(work.chunk, out)
-            gradient = layers.gradient(mine.read)
+            gradient = layers.gradient(mine)
             gradient.of_everyone(gradient.values, n)
             await ctx.compute(shard.apply, gradient, self.learning_rate)

@@ -42,6 +42,7 @@ class PipeDream(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta)
     uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "pipeline without a flush: no bubble; stages keep old weights, gradients are stale"
+    suits: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
     in_words: ClassVar[str] = "pipeline without a flush: never idle, and stale."
 
     def __post_init__(self) -> None:
@@ -74,5 +75,5 @@ class PipeDream(Strategy):
                 kept[work.micro] = stash(stage, shard, kept)
             await perform(ctx, stage, kept[work.micro].values, work)
             if work.kind != FORWARD:
-                gradient = stage.gradient(kept.pop(work.micro).read, work.micro)
+                gradient = stage.gradient(kept.pop(work.micro), work.micro)
                 await ctx.compute(shard.apply, gradient, self.learning_rate)

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from ..errors import BadInput
 from ..knobs import knob
+from ..nn import Constant
 from ..roles.context import Context
 from ..roles.cuts import stage_pieces
 from ..roles.layout import Layout
@@ -49,11 +50,13 @@ class Pipeline(Strategy):
     summary: ClassVar[str] = (
         "layers are split over the workers, micro-batches flow through them; the price is the bubble"
     )
+    suits: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
     in_words: ClassVar[str] = "pipeline: layers are split over the workers, micro-batches flow through."
 
     def __post_init__(self) -> None:
-        if self.schedule in SCHEDULES:
-            raise BadInput(f"schedule is the learning rate's course; the stages' is the knob order={self.schedule!r}.")
+        if self.schedule in SCHEDULES:  # "schedule" is both words' name: of the stages' order, and of the rate's course
+            object.__setattr__(self, "order", self.schedule)
+            object.__setattr__(self, "schedule", Constant())
         super().__post_init__()
 
     def one_update(self) -> str:

@@ -50,6 +50,7 @@ class SparsePS(Strategy):
 
     messages: ClassVar[tuple[type[Message], ...]] = (RowPull, Rows, RowPush, Chunk)
     summary: ClassVar[str] = "parameter server for embedding tables: only the rows of a batch travel"
+    suits: ClassVar[dict[str, Any]] = {"data": "clicks"}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", placement_of(self.placement))
