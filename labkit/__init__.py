@@ -17,6 +17,7 @@ _WHERE = {
     "knobs": ["knob"],
     "data": ["ByLabel", "BySize", "Even", "Shared", "from_arrays", "from_csv", "from_dask"],
     "nn.compensation": ["AdaptiveCompensation", "DelayCompensation"],
+    "nn.codecs": ["Float16", "PowerSGD", "QSGD", "SignSGD", "TopK"],
     "nn": ["SGD", "Adagrad", "Adam", "Constant", "Cosine", "Momentum", "Nesterov", "Step", "Warmup"],
     "roles": [
         "Ack",

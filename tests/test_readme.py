@@ -30,8 +30,13 @@ def test_ten_lines(tmp_path):
     assert [line.split()[0] for line in shown[1].splitlines()] == [line.split()[0] for line in text.splitlines()]
 
 
-def test_a_strategy_of_ones_own(tmp_path):
+def test_the_advice(tmp_path):
     text = output(BLOCKS[1], tmp_path)
+    assert {"RingAllReduce", "SyncPS", "AsyncPS"} <= set(re.findall(r"\w+", text))
+
+
+def test_a_strategy_of_ones_own(tmp_path):
+    text = output(BLOCKS[2], tmp_path)
     assert re.search(r"updates +200 in", text)
     assert re.search(r"396 computed = 200 applied \+ 196 dropped \(late\) \+ 0 in flight; closes", text)
 

@@ -55,7 +55,7 @@ def names_for(made: type, knob: str) -> list[str]:
 
     found = []
     for name, known in _by_name(knob).items():
-        values = knobs_of(known).values() if dataclasses.is_dataclass(known) else ()
+        values = () if knob == "placement" else knobs_of(known).values()  # a placement's knobs need Python
         needed = [k for k in values if k.default is dataclasses.MISSING]
         if not needed:
             try:

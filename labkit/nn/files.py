@@ -98,7 +98,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
     header = _header(name, members)
     try:
         network = _rebuild(header["network"])
-        params = members["params"]
+        params: Any = members["params"]
         if "seed" in header:
             params = SparseParameters(network.bag, members["ids"], params, int(header["seed"])).checked()
         _check_params(network, params)

@@ -97,7 +97,8 @@ class SparseParameters:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SparseParameters:
         """What `to_state` returned. `BadInput` if the arrays do not fit each other."""
-        bag = EmbeddingBag(*(int(state[name]) for name in ("rows", "columns", "fields")), str(state["combine"]))
+        rows, columns, fields = (int(state[name]) for name in ("rows", "columns", "fields"))
+        bag = EmbeddingBag(rows, columns, fields, str(state["combine"]))
         return cls(bag, state["ids"], state["values"], int(state["seed"])).checked()
 
     def checked(self) -> SparseParameters:

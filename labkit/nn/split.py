@@ -32,12 +32,14 @@ class SplitPair:
 
     `middle`: its columns of the first layer, which are its rows of the second; `bias`: its slice of the second's bias.
     `boxes`: where its parameters are in the whole vector; its own flat vector has them in this order: W1, b1, W2, b2,
-    the two matrices row by row. `share`: its part of the network's multiply-adds.
+    the two matrices row by row. `share`: its part of the network's multiply-adds. `layers`: (number of a layer in the
+    network, where its part begins and ends in the own vector).
     """
 
     def __init__(
-        self, first: Block | None, second: Block, middle: slice, bias: slice, offsets: tuple[int, int], total: int
-    ) -> None:
+        self, first: Block | None, second: Block, middle: slice, bias: slice, offsets: tuple[int, int], total: int,
+        number: int,
+    ) -> None:  # fmt: skip
         self.second, self.middle, self.bias = second, middle, bias
         self.activation = None if first is None else first.activation
         self.width = middle.stop - middle.start
@@ -55,6 +57,9 @@ class SplitPair:
         self.boxes = tuple(boxes)
         self.size = sum(box.size for box in boxes)
         self._cut = self.size - boxes[-1].size - boxes[-2].size  # where W2 begins
+        self.layers: tuple[tuple[int, int, int], ...] = ((number, 0, self.size),)
+        if first is not None:
+            self.layers = ((number, 0, self._cut), (number + 1, self._cut, self.size))
         self.share = self.width * (self.outputs + (0 if first is None else self.inputs)) / total
 
     def _second(self, flat: Array) -> tuple[Array, Array]:
@@ -115,7 +120,7 @@ def split_pairs(network: Network, rank: int, ranks: int) -> list[SplitPair]:
         outputs = second.dense.outputs
         middle = slice(width * rank // ranks, width * (rank + 1) // ranks)
         bias = slice(outputs * rank // ranks, outputs * (rank + 1) // ranks)
-        made.append(SplitPair(first, second, middle, bias, (at[0], at[1]), network.multiply_adds))
+        made.append(SplitPair(first, second, middle, bias, (at[0], at[1]), network.multiply_adds, i))
     return made
 
 

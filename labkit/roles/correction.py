@@ -6,8 +6,8 @@ nothing.
 - Staleness-aware rate: the step of a gradient that is k updates old is divided by k, if k > 0 (Zhang, Gupta, Lian and
   Liu, "Staleness-aware Async-SGD for distributed deep learning", IJCAI 2016).
 - Delay compensation: see `labkit.nn.compensation`. The weights that each reader was given are kept until its gradient
-  has come: at most two copies a reader (a gradient may still be waiting when its worker has read again), and one for
-all that read the same version.
+  has been applied: where each read is followed by one gradient, at most two copies a reader (a gradient may still be
+  waiting when its worker has read again), and one copy for all that read the same version.
 """
 
 from __future__ import annotations
@@ -31,26 +31,39 @@ def correction_of(strategy: Any) -> Correction | None:
 class Correction:
     """The correction of one shard. `kept`: {version: the shard's weights as they were then}, for those who read it."""
 
-    __slots__ = ("_recent", "aware", "compensation", "kept", "state")
+    __slots__ = ("_held", "aware", "compensation", "kept", "state")
 
     def __init__(self, compensation: Any, aware: bool):
         self.compensation, self.aware = compensation, aware
         self.kept: dict[int, np.ndarray] = {}
         self.state: State = {}
-        self._recent: dict[int, tuple[int, int]] = {}  # the last two versions that each reader has read
+        self._held: dict[int, list[int]] = {}  # the versions on which a gradient of each reader may still come, rising
 
     def remember(self, version: int, values: np.ndarray, readers: dict[int, int]) -> None:
         """`values` are handed out as `version`. What no reader holds any more is forgotten."""
         if self.compensation is None or version in self.kept:
             return
         for reader, read in readers.items():
-            if self._recent.get(reader, (-1, -1))[1] != read:
-                self._recent[reader] = (self._recent.get(reader, (-1, -1))[1], read)
-        held = {read for both in self._recent.values() for read in both}
+            self._has_read(reader, read)
+        held = {read for reads in self._held.values() for read in reads}
         self.kept = {v: old for v, old in self.kept.items() if v in held}
         self.kept[version] = values.copy()
         if not self.state:
             self.state = self.compensation.state(len(values), values.dtype)
+
+    def applied(self, reader: int, version: int, newest: int | None) -> None:
+        """A gradient of `reader`, computed on `version`, has been applied; `newest`: what the reader has read last, if
+        it still counts as outstanding. A worker may read again before its gradient is applied, and then holds that.
+        """
+        if newest is not None:
+            self._has_read(reader, newest)
+        reads = self._held.get(reader, [])
+        self._held[reader] = [read for read in reads if read > version] or reads[-1:]
+
+    def _has_read(self, reader: int, version: int) -> None:
+        reads = self._held.setdefault(reader, [])
+        if not reads or reads[-1] < version:
+            reads.append(version)
 
     def correct(self, gradient: np.ndarray, read: int, version: int, now: np.ndarray) -> np.ndarray:
         """The gradient, computed on version `read`, as it is to be applied at `version`, where the weights are `now`."""

@@ -46,8 +46,8 @@ def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tup
         most = blocks // chunks
         allowed = f"workers from 1 to {most}" if most else f"chunks from 1 to {blocks}"
         raise BadInput(
-            f"{who} cuts a network between its layers: this one has {blocks}, too few for {each}. Allowed: {allowed}, or "
-            "more hidden layers."
+            f"{who} cuts a network between its layers: this one has {blocks}, too few for {each}. Allowed: {allowed}, "
+            "or more hidden layers."
         )
     pieces = balanced([block.dense.multiply_adds for block in network.blocks], workers * chunks)
     return [tuple(pieces[worker::workers]) for worker in range(workers)]

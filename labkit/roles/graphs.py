@@ -13,7 +13,7 @@ import math
 
 from ..errors import nearest
 
-__all__ = ["GRAPHS", "metropolis", "neighbours"]
+__all__ = ["GRAPHS", "metropolis", "neighbours", "sides"]
 
 GRAPHS = ("ring", "grid", "complete")
 
@@ -31,14 +31,25 @@ def neighbours(graph: str, workers: int) -> tuple[tuple[int, ...], ...]:
     elif graph == "ring":
         found = [[(i - 1) % workers, (i + 1) % workers] for i in range(workers)]
     else:
-        columns = next(c for c in range(math.isqrt(workers), 0, -1) if workers % c == 0)
+        columns = _columns(workers)
         found = [
             [i - columns, i + columns, *([i - 1] if i % columns else []), *([i + 1] if (i + 1) % columns else [])]
             for i in range(workers)
         ]
-    return tuple(
-        tuple(sorted({j for j in mine if 0 <= j < workers and j != i})) for i, mine in enumerate(found)
-    )
+    return tuple(tuple(sorted({j for j in mine if 0 <= j < workers and j != i})) for i, mine in enumerate(found))
+
+
+def sides(graph: str, workers: int) -> tuple[int, ...]:
+    """0 or 1 for each worker, so that the edges between a 0 and a 1 still join everybody: those of a ring of an even
+    number of workers and of a grid (coloured as a chess board) all are such edges.
+    """
+    columns = _columns(workers) if graph == "grid" else workers
+    return tuple((i // columns + i % columns) % 2 for i in range(workers))
+
+
+def _columns(workers: int) -> int:
+    """Of the grid: the largest divisor of `workers` that is not above its root."""
+    return next(c for c in range(math.isqrt(workers), 0, -1) if workers % c == 0)
 
 
 def metropolis(graph: tuple[tuple[int, ...], ...], worker: int) -> tuple[float, ...]:

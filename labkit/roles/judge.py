@@ -173,7 +173,8 @@ async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
             if arrived is None:
                 return await final_snapshot(ctx, judge)
             judge.take(arrived)
-            if arrived.sender in judge.owners and (arrived.version >= goal or arrived.shard in judge._full):
+            shows = len(arrived.values) > 0 or arrived.ids is not None  # the latter of a shard with no row to show
+            if shows and (arrived.version >= goal or arrived.shard in judge._full):
                 shown[arrived.shard] = arrived
         snapshots = tuple(shown[shard] for shard in sorted(shown))
         last = max(s.version for s in snapshots)

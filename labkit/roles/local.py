@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..nn import decay_weights
+from ..nn.optimizers import State
 from .gradient import Gradient
 from .messages import Weights
 
@@ -26,7 +28,7 @@ class Local:
         self.strategy, self.steps = strategy, 0
         self.take(weights)
         self._real = self.values.strides != (0,)
-        self._state = strategy.optimizer.state(len(self.values), self.values.dtype) if self._real else {}
+        self._state: State = {}
         self._sum: Gradient | None = None
 
     def take(self, weights: Weights | Any) -> None:
@@ -35,11 +37,18 @@ class Local:
         self.values, self.read = weights.values.copy() if real else weights.values, weights.read
 
     def step(self, gradient: Gradient) -> None:
-        """One step of the optimizer, and the gradient is added to those that have not been handed on."""
-        rate = self.strategy.learning_rate * self.strategy.schedule(self.steps)
+        """One step of the optimizer."""
+        strategy = self.strategy
+        rate = strategy.learning_rate * strategy.schedule(self.steps)
         self.steps += 1
         if self._real:
-            self.strategy.optimizer.apply(self.values, gradient.values, rate, self._state, self.steps)
+            if not self._state:
+                self._state = strategy.optimizer.state(len(self.values), self.values.dtype)
+            decay_weights(self.values, rate, strategy.weight_decay)
+            strategy.optimizer.apply(self.values, gradient.values, rate, self._state, self.steps)
+
+    def add(self, gradient: Gradient) -> None:
+        """The gradient is one more of those to be handed on."""
         self._sum = gradient if self._sum is None else self._sum.plus(gradient)
 
     def gradients(self) -> Gradient:

@@ -210,7 +210,7 @@ def _copy_value(kind: type, name: str, value: Any) -> Any:
             raise RoleError(f"{what}; allowed: numbers, booleans, times and strings of fixed length.")
         return value.copy()
     if type(value) is tuple:
-        if value and set(map(type, value)) == {int} and _LEAST <= min(value) and max(value) <= _MOST:
+        if value and set(map(type, value)) == {int} and min(value) >= _LEAST and max(value) <= _MOST:
             return value  # as a gossip's clock: one number a worker
         return tuple(_copy_value(kind, name, item) for item in value)
     hint = " Is an `await` missing?" if hasattr(value, "__await__") or hasattr(value, "send") else ""

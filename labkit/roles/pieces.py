@@ -28,6 +28,8 @@ from .messages import Push, Weights
 
 __all__ = ["Piece", "clip_together", "mean_of", "network_of", "split_layout"]
 
+NORMS_EVERY = 10  # mini-batches between two whose gradients are measured
+
 
 class Piece:
     """What a role computes with that holds `size` of the parameters, flat, as member `index` of the group `group`.
@@ -48,6 +50,7 @@ class Piece:
         self.parts = (slice(0, size),)
         self.values = self.nothing(size) if self.null else np.zeros(size, self.dtype)  # this piece's gradient
         self.step, self.samples = -1, 0
+        self.layers: list[tuple[int, slice]] = []  # (number of a layer, where it is in this piece's vector): measured
 
     def nothing(self, size: int) -> np.ndarray:
         """An array of a timing-only run: shape (size,), no memory."""
@@ -67,7 +70,20 @@ class Piece:
         Its values are the piece's own: they hold until the next mini-batch's backward.
         """
         step = self.step if step is None else step
+        if self.measures(step):
+            for layer, own in self.layers:
+                self.measure(step, layer, self.values[own], weights.values[own])
         return Gradient(self.values, step, weights.read, self.samples, self.parts, everyone=True)
+
+    def measures(self, step: int) -> bool:
+        """Whether the lengths of this gradient's layers go into the trace."""
+        return step % NORMS_EVERY == 0 and self.recorder.record and not self.null
+
+    def measure(self, step: int, layer: int, gradient: np.ndarray, weights: np.ndarray) -> None:
+        """Write down how long the gradient and the weights of a layer are, or of what this piece has of it."""
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so by its loss
+            norms = [float(np.dot(values, values)) ** 0.5 for values in (gradient, weights)]
+        self.recorder.norms.extend((self.clock(), step, layer, *norms))
 
 
 def network_of(objective: Any, who: str) -> Network:
@@ -75,8 +91,8 @@ def network_of(objective: Any, who: str) -> Network:
     network = objective.network if isinstance(objective, NullObjective) else objective
     if not isinstance(network, Network):
         raise BadInput(
-            f"{who} splits a network of layers; this problem's model is a {type(network).__name__}. Use a problem with a "
-            "network, or a strategy that keeps the model whole, as SyncPS."
+            f"{who} splits a network of layers; this problem's model is a {type(network).__name__}. Use a problem "
+            "with a network, or a strategy that keeps the model whole, as SyncPS."
         )
     return network
 
@@ -112,7 +128,7 @@ def split_layout(
 
 
 async def clip_together(ctx: Context, gradient: Gradient, max_norm: float | None, group: str) -> None:
-    """Shorten a gradient whose parts lie with the members of `group` to length `max_norm`: they add up their squares."""
+    """Shorten a gradient whose parts lie with the members of `group` to `max_norm`: they add up their squares."""
     if max_norm is None:
         return
     values = gradient.values

@@ -8,18 +8,47 @@ clocks are joined. A gradient counts as applied once every replica holds it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import RoleError
-from .shard import Shard
+from .messages import Snapshot
+from .shard import NEVER, Shard
 
 __all__ = ["Centre", "Replica"]
 
 
 class Replica(Shard):
-    """The whole model, as one worker has it."""
+    """The whole model, as one worker has it.
+
+    What the chief is shown is how it was right after a step, before it was mixed again: only so do replicas that are at
+    the same step have a mean that means something. `_end`: how it was after the last step that the budget allows.
+    """
+
+    _end: np.ndarray | None = None
+
+    def trains(self) -> None:
+        """A worker that is another role has made a mini-batch's gradient for this replica: what is sent now is training."""
+        self.recorder.counters.steps += 1
+
+    def look(self, at: int) -> bool:
+        """As `Shard.look`; but the step that is over may have been mixed since, so that a later one is shown."""
+        if self._full or not self.version:
+            return super().look(at)
+        self._wanted = at if self.eval_every else NEVER
+        return False
+
+    def snapshot(self, final: bool, shown: bool) -> Snapshot:
+        """As `Shard.snapshot`, of the end once the end is reached."""
+        made = super().snapshot(final, shown)
+        return made if self._end is None or not shown else replace(made, values=self._end)
+
+    def _book(self, gradients: Sequence[Any]) -> None:
+        super()._book(gradients)
+        if self._full:
+            self._end = self.copy()
 
     def copy(self) -> np.ndarray:
         """The parameters as they are now, shape (size,), the caller's own."""

@@ -158,7 +158,7 @@ class RowModel(Model):
             clip_by_norm(values, self.clip_norm)
         if not self.null and self.norms_every and step % self.norms_every == 0:
             shift = wanted.table - self.network.bag.size
-            table, *dense = self.network.layout.groups().values()
+            _, *dense = self.network.layout.groups().values()
             self.layers = (slice(0, wanted.table), *(slice(s.start + shift, s.stop + shift) for s in dense))
             self._record_norms(step, values, like)
         made = RowGradient(values, step, parameters.read, batch.samples, self.parts, loss)

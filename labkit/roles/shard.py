@@ -210,7 +210,9 @@ class Shard:
                 if self._dropped or self._last.get(key, -1) != g.step - g.count:
                     self._skipped(g, key, sender, now)
                 self._last[key] = g.step
-                counters.reads.pop(sender, None)
+                newest = counters.reads.pop(sender, None)
+                if self.correction is not None:
+                    self.correction.applied(sender, read, newest)
             self.samples += g.samples
             stale = before - read if generation == self.generation else UNKNOWN
             recorder.apply(self.index, now, sender, g.step, g.count, g.samples, stale, version)
@@ -223,6 +225,8 @@ class Shard:
         """Of a gradient that never travelled: (what it was computed on here, its sender)."""
         counters = self.recorder.counters
         counters.handed = max(counters.handed, g.step + 1)
+        if g.everyone and counters.reads:
+            counters.reads.clear()  # a server of replicas: all that have read are served by this one step
         return g.read[self.index if len(g.read) > 1 else 0], EVERYONE if g.everyone else self.recorder.role
 
     def _skipped(self, g: Any, key: tuple[str, int], sender: int, now: int) -> None:

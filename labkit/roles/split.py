@@ -31,6 +31,11 @@ class Rank(Piece):
         self.pairs = split_pairs(self.network, self.index, ranks)
         edges = np.cumsum([0, *(pair.size for pair in self.pairs)]).tolist()
         self.slices = [slice(a, b) for a, b in zip(edges, edges[1:])]
+        self.layers = [
+            (number, slice(own.start + low, own.start + high))
+            for pair, own in zip(self.pairs, self.slices)
+            for number, low, high in pair.layers
+        ]
         self._saved: list[list[np.ndarray]] = []  # of every pair, for its backward
         self._behind: list[np.ndarray] = []  # of the activations behind the pairs
         self._y: Any = None
@@ -41,7 +46,7 @@ class Rank(Piece):
         self._y, self._saved, self._behind = batch.y, [], []
 
     def forward(self, params: np.ndarray, i: int, x: np.ndarray) -> np.ndarray:
-        """This rank's summand of pair i's y, flat. x: for the first pair the batch's, else the sum of the one before."""
+        """This rank's summand of pair i's y, flat. x: for the first pair the batch's, else the one before's sum."""
         pair = self.pairs[i]
         if self.null:
             return self.nothing(self.samples * pair.outputs)
@@ -52,7 +57,7 @@ class Rank(Piece):
         return y.reshape(-1)
 
     def backward(self, params: np.ndarray, i: int, dy: np.ndarray) -> np.ndarray:
-        """This rank's summand of pair i's dx, flat. dy: for the last pair the scores, else the sum of the one behind."""
+        """This rank's summand of pair i's dx, flat. dy: for the last pair the scores, else the one behind's sum."""
         pair, own = self.pairs[i], self.slices[i]
         if self.null:
             return self.nothing(self.samples * pair.inputs)

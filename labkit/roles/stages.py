@@ -27,9 +27,6 @@ from .schedules import BACKWARD, FORWARD, Work
 __all__ = ["Activation", "Delta", "Layers", "Stages", "perform", "pipeline_pass", "stash"]
 
 
-NORMS_EVERY = 10  # mini-batches between two that are measured
-
-
 @dataclass(frozen=True)
 class Activation(Message):
     """stage -> next stage: what my blocks made of micro-batch `micro`; for your chunk `chunk`. Flat, rows x width."""
@@ -63,6 +60,11 @@ class Stages(Piece):
         self.slices = tuple(slice(a, b) for a, b in zip(edges, edges[1:]))
         self.begins = tuple(blocks[0] == 0 for blocks in chunks)  # nothing is before it: it takes x
         self.ends = tuple(blocks[1] == len(self.network.blocks) for blocks in chunks)  # nothing is after: the loss
+        self.layers = [
+            (number, slice(chunk.start + own.start, chunk.start + own.stop))
+            for stage, chunk in zip(self.stages, self.slices)
+            for number, own in enumerate(stage.layout.groups().values(), stage.number)
+        ]
         self.held: dict[tuple[int, int], Any] = {}
         self._batches: dict[int, tuple[Any, Any]] = {}
         self._rows: tuple[slice, ...] = ()
@@ -144,21 +146,6 @@ class Stages(Piece):
             self.stages[work.chunk].parameter_gradient(saved, dys, target)
             self._add(target, out)
 
-    def gradient(self, weights: Weights, step: int | None = None) -> Gradient:
-        """See `Piece.gradient`. Now and then the lengths of its layers' gradients go into the trace."""
-        made = super().gradient(weights, step)
-        if made.step % NORMS_EVERY == 0 and self.recorder.record and not self.null:
-            self._record_norms(made.step, weights.values)
-        return made
-
-    def _record_norms(self, step: int, weights: np.ndarray) -> None:
-        now = self.clock()
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so by its loss
-            for stage, chunk in zip(self.stages, self.slices):
-                for i, own in enumerate(stage.layout.groups().values(), stage.number):
-                    g, w = self.values[chunk][own], weights[chunk][own]
-                    self.recorder.norms.extend((now, step, i, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))
-
     def _release(self, work: Work) -> Any:
         if work.chunk == 0:
             del self._batches[work.micro]
@@ -179,13 +166,19 @@ class Layers(Stages):
     `chunks[i]`: which chunk of block i; `own[i]`: where it is in the worker's own vector.
     """
 
-    gradient = Piece.gradient  # nobody here has a whole layer's gradient to measure
-
     def __init__(self, of: int, **more: Any):
         super().__init__(**more)
+        self.layers = []  # measured whole, in `backward`, and not chunk by chunk
         self.chunks = tuple(shard_slices(stage.size, of)[self.index] for stage in self.stages)
         edges = np.cumsum([0, *(chunk.stop - chunk.start for chunk in self.chunks)]).tolist()
         self.own = tuple(slice(a, b) for a, b in zip(edges, edges[1:]))
+
+    def backward(self, params: np.ndarray, work: Work, dy: np.ndarray | None, out: np.ndarray) -> np.ndarray:
+        """See `Stages.backward`; `params`, `out`: of the whole block."""
+        dx = super().backward(params, work, dy, out)
+        if self.measures(self.step):
+            self.measure(self.step, work.chunk, out, params)
+        return dx
 
     def room(self, i: int, mine: np.ndarray | None = None) -> np.ndarray:
         """A vector for all of block i, with `mine` (of the worker's own parameters) in its place."""

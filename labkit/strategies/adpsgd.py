@@ -4,9 +4,9 @@
     replica i: g arrives: choose a neighbour j;  x_i, x_j <- (x_i + x_j) / 2;  x_i <- x_i - rate * g
 
 Each worker's replica has a role of its own on the same machine, which answers neighbours while the worker computes, so
-a slow worker slows nobody. So that no two replicas wait for each other's answer, only every second one asks (the graph
-is cut down to its edges between even and odd numbers), and the others only answer. The model is the mean of the
-replicas. A worker takes the new weights when its gradient has been applied.
+a slow worker slows nobody. So that no two replicas wait for each other's answer, the replicas have two sides (a graph
+with edges within a side is cut down to those between them): one side asks, the other only answers. The model is the
+mean of the replicas. A worker takes the new weights when its gradient has been applied.
 
 Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018.
 """
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from ..knobs import knob
 from ..roles.context import Context
-from ..roles.graphs import GRAPHS, neighbours
+from ..roles.graphs import GRAPHS, neighbours, sides
 from ..roles.layout import Layout, RoleSpec
 from ..roles.messages import Message, Mix, Pull, Push, Weights
 from .base import Strategy, replica_layout
@@ -66,15 +66,16 @@ class ADPSGD(Strategy):
     async def replica(self, ctx: Context, replica: Any) -> None:
         """Answer neighbours at once; on a gradient, average with one of them first if it is one's turn to ask."""
         workers, replicas = ctx.peers("worker"), ctx.peers("replica")
-        me = replicas.index(ctx.name)
-        friends = [replicas[i] for i in neighbours(self.graph, len(replicas))[me] if (i - me) % 2]
+        me, side = replicas.index(ctx.name), sides(self.graph, len(replicas))
+        friends = [replicas[i] for i in neighbours(self.graph, len(replicas))[me] if side[i] != side[me]]
         async for request in ctx.inbox(Push, Pull, Mix):
             if isinstance(request, Mix):
                 self.average(replica, workers, request)
                 ctx.send(request.sender, Mix(replica.values, replica.clock_of(workers)))
                 continue
             if isinstance(request, Push):
-                if me % 2 == 0 and friends:
+                replica.trains()
+                if side[me] == 0 and friends:
                     friend = friends[ctx.rng.integers(len(friends))]
                     ctx.send(friend, Mix(replica.values, replica.clock_of(workers)))
                     answer = await ctx.recv(Mix, sender=friend)

@@ -72,7 +72,9 @@ class AsyncPS(AsynchronousServer):
         """Step on weights of one's own; push the sum of `n_push` gradients, fetch after `n_fetch` steps."""
         for step, batch in enumerate(ctx.batches(), 1):
             gradient = await ctx.compute(model.gradient, weights, batch)
-            await ctx.compute(weights.step, gradient)
+            if self.n_fetch > 1:  # else newer ones are fetched before these are used
+                await ctx.compute(weights.step, gradient)
+            weights.add(gradient)
             if step % self.n_push == 0:
                 await push(ctx, weights.gradients())
             if step % self.n_fetch == 0:

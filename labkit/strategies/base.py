@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 from ..errors import BadInput, nearest
 from ..knobs import check_knob, check_knobs, knob, knobs_of
 from ..nn import SGD, Constant, optimizer_by_name, schedule_by_name
-from ..nn.codecs import codec_by_name
+from ..nn.codecs import as_codec
 from ..nn.compensation import compensation_by_name
+from ..roles.coder import check_codec
 from ..roles.context import Context
 from ..roles.judge import Judge, all_full, next_snapshot, rest
 from ..roles.layout import Layout, RoleSpec, mean_of_replicas, shard_slices
@@ -42,7 +43,8 @@ class Strategy:
     messages: ClassVar[tuple[type[Message], ...]] = ()
     uses_servers: ClassVar[bool] = True
     summary: ClassVar[str] = ""  # one line, for lists
-    suits: ClassVar[dict[str, Any]] = {}  # what a problem needs so that it can be tried, where the usual one has not got it
+    # what a problem needs so that it can be tried, where the usual one has not got it
+    suits: ClassVar[dict[str, Any]] = {}
     in_words: ClassVar[str] = ""  # what to see in it, as a sentence: "asynchronous: nobody waits."
 
     def __post_init__(self) -> None:
@@ -120,7 +122,7 @@ class ServerStrategy(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights)
 
     def __post_init__(self) -> None:
-        self._named("codec", codec_by_name)
+        object.__setattr__(self, "codec", as_codec(self.codec))
         super().__post_init__()
 
 
@@ -151,9 +153,12 @@ def server_layout(strategy: Strategy, problem: Any, cluster: Any, store: Any = N
         )
     if servers > size:
         raise BadInput(f"servers={servers}: the model has {size} parameters, so at most {size} servers.")
+    check_codec(strategy, servers)
     parts = shard_slices(size, servers)
     workers, chief = worker_specs(strategy, cluster.workers), RoleSpec("chief", "chief", 0, "chief")
-    owners = [RoleSpec(f"server-{i}", "server", i, f"server-{i}", shard=i, part=parts[i], store=store) for i in range(servers)]
+    owners = [
+        RoleSpec(f"server-{i}", "server", i, f"server-{i}", shard=i, part=parts[i], store=store) for i in range(servers)
+    ]
     return Layout((*owners, *workers, chief), tuple(r.name for r in owners), parts)
 
 
@@ -171,9 +176,8 @@ def replica_layout(strategy: Strategy, problem: Any, cluster: Any, copies: str =
     """
     refuse_servers(strategy, cluster)
     whole, own = slice(0, problem.objective().size), copies == "own"
-    workers = worker_specs(strategy, cluster.workers)
-    held = {"part": whole, "store": Replica.make if own else None}
-    replicas = [replace(w, shard=w.index, **held) for w in workers]
+    workers, store = worker_specs(strategy, cluster.workers), Replica.make if own else None
+    replicas = [replace(w, shard=w.index, part=whole, store=store) for w in workers]
     observed = tuple(w.name for w in replicas) if own else ("worker-0",)
     return Layout(
         (*replicas, RoleSpec("chief", "chief", 0, "chief")), observed, (whole,), copies=copies,

@@ -61,5 +61,6 @@ class EASGD(Strategy):
         for step, batch in enumerate(ctx.batches(), 1):
             gradient = await ctx.compute(model.gradient, mine, batch)
             await ctx.compute(mine.step, gradient)
+            mine.add(gradient)
             if step % self.tau == 0:
                 mine.towards(await push_pull(ctx, mine.position()), self.learning_rate * self.rho)

@@ -50,8 +50,8 @@ class FSDP(Strategy):
         super().__post_init__()
         if self.clip_norm is not None:
             raise BadInput(
-                f"FSDP: clip_norm={self.clip_norm:g} needs the length of a worker's whole gradient, and each layer's is "
-                "added up and forgotten before the next one's is known; allowed: None, or use RingAllReduce."
+                f"FSDP: clip_norm={self.clip_norm:g} needs the length of a worker's whole gradient, and each layer's "
+                "is added up and forgotten before the next one's is known; allowed: None, or use RingAllReduce."
             )
 
     def one_update(self) -> str:

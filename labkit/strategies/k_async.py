@@ -43,6 +43,11 @@ class KAsync(AsynchronousServer):
         """Servers, workers and a chief. K workers that wait for each other must be there."""
         if cluster.workers < self.K and not self.at_once:
             raise BadInput(f"KAsync(K={self.K}) with workers={cluster.workers}: K is at most {cluster.workers} here.")
+        if 1 < self.K < cluster.workers and (cluster.servers or 1) > 2 and not self.at_once:
+            raise BadInput(
+                f"KAsync(K={self.K}) with servers={cluster.servers}: at most 2 servers, since each chooses its own K "
+                "workers, and from 3 on they can all wait for each other; KBatchAsync never waits."
+            )
         return server_layout(self, problem, cluster)
 
     def one_update(self) -> str:
@@ -53,15 +58,17 @@ class KAsync(AsynchronousServer):
         """Collect K gradients, apply their mean."""
         pushes: list[Push] = []
         async for request in ctx.inbox(Push, Pull):
-            if isinstance(request, Push):
-                pushes.append(request)
-            if self.at_once or isinstance(request, Pull):
+            if isinstance(request, Pull):
                 ctx.send(request.sender, shard.weights())
+                continue
+            pushes.append(request)
+            served = [request] if self.at_once else pushes
             if len(pushes) == self.K:
                 await ctx.compute(shard.apply, pushes, self.learning_rate)
-                for push in () if self.at_once else pushes:
-                    ctx.send(push.sender, shard.weights())
                 pushes = []
+            if self.at_once or not pushes:
+                for push in served:
+                    ctx.send(push.sender, shard.weights())
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the weights that came, send the gradient, get newer weights."""

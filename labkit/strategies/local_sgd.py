@@ -33,7 +33,9 @@ class LocalSGD(Strategy):
 
     learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     H: int = knob(4, low=1, high=100_000, help="steps that a worker makes alone between two averages")
-    post_local: int = knob(0, low=0, high=10**9, help="steps at the start that are averaged one by one (post-local SGD)")
+    post_local: int = knob(
+        0, low=0, high=10**9, help="steps at the start that are averaged one by one (post-local SGD)"
+    )
     algorithm: str = knob("ring", choices=("ring", "halving-doubling"), help="how the average is made")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
@@ -61,4 +63,5 @@ class LocalSGD(Strategy):
             await ctx.compute(replica.apply, gradient, self.learning_rate)
             if step <= self.post_local or step % self.H == 0:
                 total = await all_reduce(ctx, replica.copy(), algorithm=self.algorithm)
-                replica.become(replica.share_of(total, len(workers)), workers, [gradient.step] * len(workers))
+                made = replica.clock_of((ctx.name,)) * len(workers)  # all have made the same steps
+                replica.become(replica.share_of(total, len(workers)), workers, made)

@@ -54,7 +54,9 @@ class Pipeline(Strategy):
     in_words: ClassVar[str] = "pipeline: layers are split over the workers, micro-batches flow through."
 
     def __post_init__(self) -> None:
-        if self.schedule in SCHEDULES:  # "schedule" is both words' name: of the stages' order, and of the rate's course
+        if (
+            isinstance(self.schedule, str) and self.schedule in SCHEDULES
+        ):  # "schedule" is both words' name: of the stages' order, and of the rate's course
             object.__setattr__(self, "order", self.schedule)
             object.__setattr__(self, "schedule", Constant())
         super().__post_init__()
@@ -72,8 +74,8 @@ class Pipeline(Strategy):
         refuse_servers(self, cluster)
         if self.stages not in (None, cluster.workers):
             raise BadInput(
-                f"Pipeline(stages={self.stages}) on {cluster.workers} workers: a worker is a stage; use as many workers, "
-                "or replicas of a pipeline: Hybrid(shape='2x2')."
+                f"Pipeline(stages={self.stages}) on {cluster.workers} workers: a worker is a stage; use as many "
+                "workers, or replicas of a pipeline: Hybrid(shape='2x2')."
             )
         chunks = self.chunks if self.order == "interleaved" else 1
         return split_layout(self, *stage_pieces(self, problem, cluster.workers, self.order, chunks, self.micro_batches))

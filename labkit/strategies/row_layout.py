@@ -71,7 +71,9 @@ def _recommender(strategy: Strategy, problem: Any) -> Recommender:
 
 def _check(strategy: Any, servers: int) -> None:
     if servers < 1:
-        raise BadInput(f"{strategy.name} keeps its rows on servers and was given servers={servers}; it needs at least 1.")
+        raise BadInput(
+            f"{strategy.name} keeps its rows on servers and was given servers={servers}; it needs at least 1."
+        )
     if not isinstance(strategy.optimizer, LAZY):
         raise BadInput(
             f"{strategy.name}: optimizer={strategy.optimizer!r} moves rows that have no gradient, and those stay where "

@@ -119,7 +119,9 @@ def hot_rows(trace: Trace, most: int = 10) -> list[tuple[int, int, float]]:
     """
     counters = _shards(trace)
     total = sum(c.row_pulls for c in counters)
-    hot = sorted(((pulls, row) for c in counters for row, pulls, _ in list(c.hot)), key=lambda both: (-both[0], both[1]))
+    hot = sorted(
+        ((pulls, row) for c in counters for row, pulls, _ in list(c.hot)), key=lambda both: (-both[0], both[1])
+    )
     return [(row, pulls, pulls / total) for pulls, row in hot[:most] if pulls]
 
 

@@ -156,8 +156,8 @@ def test_foreign_newer_and_unfitting_files_are_refused(tmp_path):
     np.savez(path, weights=np.ones(3))
     with pytest.raises(BadInput, match="not a labkit model"):
         load_model(path)
-    write(path, {"kind": "labkit model", "format": 2})
-    with pytest.raises(BadInput, match="format 2; this labkit reads up to format 1"):
+    write(path, {"kind": "labkit model", "format": 3})
+    with pytest.raises(BadInput, match="format 3; this labkit reads up to format 2"):
         load_model(path)
     write(path, {"kind": "labkit model", "format": 1, "network": {"blocks": []}, "about": {}}, params=np.ones(2))
     with pytest.raises(BadInput, match="do not fit"):

@@ -156,3 +156,8 @@ def test_codecs_that_do_not_fit_are_refused_before_anything_starts():
                 strategy(codec=codec)
     with pytest.raises(lk.BadInput, match="There is no codec 'top'"):
         lk.SyncPS(codec="top")
+    with pytest.raises(lk.BadInput, match="codec=3 is not a codec"):
+        lk.AsyncPS(codec=3)
+    for strategy in (lk.SyncPS, lk.AsyncPS):
+        with pytest.raises(lk.BadInput, match="PowerSGD makes factors of whole matrices, and servers=2 cut them"):
+            lk.train(lk.Problem("moons"), strategy(codec=PowerSGD()), lk.SimulatedCluster(workers=2, servers=2))

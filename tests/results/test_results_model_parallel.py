@@ -1,4 +1,4 @@
-"""Results P1 to P4 on the simulator's clock, the laws of PipeDream against a recurrence of its own, and FSDP's bytes."""
+"""Results P1 to P4 on the simulator's clock, PipeDream's laws against a recurrence of its own, and FSDP's bytes."""
 
 import numpy as np
 import pytest

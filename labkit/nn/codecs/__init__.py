@@ -14,6 +14,10 @@ With d values of 4 bytes a gradient is 4d bytes; a codec sends
 | `TopK(k=0.01)` | 8 k d | entries wait in the memory until they have grown, about 1/k steps; memory of d values |
 | `PowerSGD(rank=2)` | 4 rank (n + m) for a weight matrix n x m | two products with each matrix; memory of d values |
 
+Time is a price too, paid in the worker before it sends and in the server for each push: of a matrix of 1000 x 1000 in
+float32, on one core, encoding with error feedback took 2 ms (PowerSGD) to 9 ms (TopK), and 27 ms for QSGD, which also
+decodes slowly (30 ms). `timeit` on `Coder.encode` takes it again. In virtual time it is free.
+
 What error feedback owes is paid later, not lost: without it sign and top-k steps need not converge (Karimireddy et
 al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019). The memory belongs to
 `labkit.roles.coder`, which knows the rate.

@@ -1,0 +1,175 @@
+"""`advise`: every strategy that can run here, with its predicted step time, and the three answers that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .. import strategies as known
+from ..errors import BadInput
+from ..strategies import STRATEGIES, Strategy, strategy_by_name
+from ..summary import bytes_text, number_text
+from . import peers, rows, served, split
+from .answers import three_answers
+from .estimate import Estimate, time_text
+from .facts import Facts, gather
+
+__all__ = ["FORMULAS", "Advice", "Prediction", "advise"]
+
+FORMULAS: Mapping[type[Strategy], Callable[[Any, Facts], Estimate]] = {
+    known.SyncPS: served.sync_ps, known.AsyncPS: served.async_ps, known.SSP: served.ssp,
+    known.BackupWorkers: served.backup_workers, known.KSync: served.k_sync, known.KBatchSync: served.k_batch_sync,
+    known.KAsync: served.k_async, known.KBatchAsync: served.k_batch_async, known.EASGD: served.easgd,
+    known.RingAllReduce: peers.replicas, known.HalvingDoubling: peers.replicas, known.LocalSGD: peers.local_sgd,
+    known.DPSGD: peers.dpsgd, known.ADPSGD: peers.adpsgd, known.FSDP: peers.fsdp,
+    known.TensorParallel: split.tensor_parallel, known.Pipeline: split.pipeline, known.PipeDream: split.pipedream,
+    known.Hybrid: split.hybrid, known.SparsePS: rows.sparse_ps,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is to be expected of one strategy. Seconds and bytes are of one step, N gradients.
+
+    `compute` (with waiting and server work), `latency` and `wire` add up to `step`. `update_gradients`: gradients that
+    one update applies. `bytes`: through the busiest direction of a node's link. `memory`: bytes of parameters, gradients
+    and optimizer state at the fullest node (activations are not counted), `fits`: whether that is allowed.
+    """
+
+    strategy: Strategy
+    label: str
+    step: float
+    compute: float
+    latency: float
+    wire: float
+    update_gradients: float
+    gradients_per_second: float
+    bytes: float
+    memory: float
+    fits: bool
+    staleness: float | None
+    formula: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What `advise` returns: `rows`, the fastest first; `refused`: (strategy, why it cannot run here); `answers`."""
+
+    rows: tuple[Prediction, ...]
+    refused: tuple[tuple[str, str], ...]
+    answers: tuple[str, str, str]
+    facts: str
+
+    @property
+    def best(self) -> Prediction:
+        """The fastest that fits."""
+        return self.rows[0]
+
+    def __getitem__(self, name: str) -> Prediction:
+        """The row of this class or label."""
+        for row in self.rows:
+            if name in (row.label, row.strategy.name):
+                return row
+        raise BadInput(f"There is no row {name!r}. Allowed: {', '.join(row.label for row in self.rows)}.")
+
+    def __str__(self) -> str:
+        head = ("", "step", "gradients/s", "busiest link", "memory", "staleness", "how")
+        lines = [head] + [_cells(row) for row in self.rows]
+        wide = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
+        table = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, wide)), line[-1]]).rstrip() for line in lines]
+        out = [f"{name}: {why}" for name, why in self.refused]
+        return "\n".join([self.facts, "", *table, "", *self.answers, *(["", "Not here:", *out] if out else [])])
+
+    __repr__ = __str__
+
+    def figure(self) -> Any:
+        """Step times as bars, with the formulas: a matplotlib Figure."""
+        from ..views.advice import bars
+
+        lines = [
+            (row.label, row.compute, row.latency, row.wire, row.formula, time_text(row.step), row.fits)
+            for row in self.rows
+        ]
+        return bars(lines, self.facts)
+
+
+def advise(
+    problem: Any, cluster: Any, strategies: Iterable[Strategy | str] | None = None, *, memory: float | None = None,
+    density: float | None = None, latency: float | None = None, bandwidth: float | None = None, compute: Any = None,
+) -> Advice:  # fmt: skip
+    """Rank `strategies` (None: all, as they are by default) by the predicted time of a step of N gradients.
+
+    `memory`: bytes a node has for parameters, gradients and optimizer state. `density`: share of the parameters that a
+    batch's gradient touches; None: 1, and of an embedding what its batches touch. `latency` (seconds), `bandwidth`
+    (bytes a second), `compute` (a law or seconds) go before what the cluster says; a cluster of processes says nothing
+    of the first two (then 30 us and 5 GB/s, which labkit was measured at between processes of one machine), and without
+    a pace one gradient is timed here. Nothing is started.
+
+    Raises `BadInput` for numbers that are not allowed, and if no strategy is left.
+    """
+    facts = gather(problem, cluster, memory, density, latency, bandwidth, compute)
+    rows, refused = [], []
+    for strategy in considered(strategies, facts.n):
+        formula = next((FORMULAS[cls] for cls in type(strategy).__mro__ if cls in FORMULAS), None)
+        try:
+            if formula is None:
+                raise BadInput("there is no formula for a strategy of one's own; simulate it.")
+            strategy.layout(problem, replace(facts.cluster, **({} if strategy.uses_servers else {"servers": None})))
+            rows.append(_predict(strategy, formula(strategy, facts), facts))
+        except BadInput as why:
+            refused.append((strategy.name, str(why)))
+    if not rows:
+        raise BadInput(f"No strategy can run here: {'; '.join(why for _, why in refused)}")
+    rows.sort(key=lambda row: (not row.fits, row.step))
+    return Advice(tuple(rows), tuple(refused), three_answers(facts, rows), _facts_text(facts))
+
+
+def considered(strategies: Iterable[Strategy | str] | None, workers: int) -> list[Strategy]:
+    """The strategies asked about; by default all that there are, a hybrid in a shape that the workers have."""
+    if strategies is None:
+        parts = next((p for p in range(2, workers) if workers % p == 0), 1)
+        shape = {"hybrid": {"shape": f"{workers // parts}x{parts}"}} if parts > 1 else {}
+        return [made(**shape.get(name, {})) for name, made in STRATEGIES.items()]
+    made = [strategy_by_name(s)() if isinstance(s, str) else s for s in strategies]
+    for strategy in made:
+        if not isinstance(strategy, Strategy):
+            raise BadInput(f"strategies: {strategy!r} is neither a strategy, as lk.SSP(s=1), nor the name of one.")
+    return made
+
+
+def _predict(strategy: Strategy, e: Estimate, f: Facts) -> Prediction:
+    times = f.n / e.gradients  # updates in a step
+    fits = f.memory is None or e.memory <= f.memory
+    return Prediction(
+        strategy, _label(strategy), times * e.seconds, times * e.compute, times * e.latency, times * e.wire, e.gradients,
+        e.gradients / e.seconds if e.seconds else float("inf"), times * e.busiest, e.memory, fits, e.staleness,
+        e.formula + (f", x {times:.4g} updates" if times != 1 else ""),
+    )  # fmt: skip
+
+
+LABELS = ("s", "b", "K", "H", "tau", "graph", "order", "shape", "split", "dense")  # knobs that say which variant it is
+
+
+def _label(strategy: Strategy) -> str:
+    """`SSP s=3`: the class, and the knob that makes it what it is."""
+    shown = next((f" {knob}={getattr(strategy, knob)}" for knob in LABELS if hasattr(strategy, knob)), "")
+    return strategy.name + shown
+
+
+def _cells(row: Prediction) -> tuple[str, ...]:
+    stale = "" if row.staleness is None else number_text(row.staleness)
+    room = bytes_text(row.memory) + ("" if row.fits else ", too much")
+    return (
+        row.label, time_text(row.step), number_text(row.gradients_per_second), bytes_text(row.bytes), room, stale,
+        row.formula,
+    )  # fmt: skip
+
+
+def _facts_text(f: Facts) -> str:
+    wire = "no time on the wire" if not f.m and not f.a else f"a = {time_text(f.a)}, m = {time_text(f.m)}"
+    room = "" if f.memory is None else f", {bytes_text(f.memory)} a node"
+    return (
+        f"One step = {f.n} gradients. N = {f.n} workers, S = {f.servers}, M = {bytes_text(f.model)}, density "
+        f"{f.density:.3g}, c = {f.cluster.compute.describe()}, {wire}{room}."
+    )

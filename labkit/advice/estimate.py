@@ -1,0 +1,47 @@
+"""What is predicted of a strategy, and how its numbers are written into a formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Estimate", "slots", "time_text"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One update: its seconds along the longest path, and what it moves.
+
+    `compute` (waiting for others and server work included), `latency` and `wire` add up to its seconds. `gradients`:
+    how many one update applies. `busiest`: bytes through the busiest direction of a node's link; `memory`: bytes for
+    parameters, gradients and the optimizer's state at the fullest node. `staleness`: mean, None where it is not known.
+    `formula`: how the seconds came about, with the numbers.
+    """
+
+    compute: float
+    latency: float
+    wire: float
+    gradients: float
+    busiest: float
+    memory: float
+    staleness: float | None
+    formula: str
+
+    @property
+    def seconds(self) -> float:
+        """Of one update."""
+        return self.compute + self.latency + self.wire
+
+
+def slots(strategy: Any) -> int:
+    """How many vectors like the parameters the strategy's optimizer keeps: 0 for SGD, 2 for Adam."""
+    state = strategy.optimizer.state(1, "float32")
+    return sum(not name.startswith("_") for name in state)
+
+
+def time_text(seconds: float) -> str:
+    """`57 us`, `12.3 ms`, `1.2 s`; three digits."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size or unit == "us":
+            return "0" if seconds == 0 else f"{seconds / size:.3g} {unit}"
+    raise AssertionError  # the last unit takes all

@@ -1,0 +1,181 @@
+"""What a prediction is made from: bytes of the model, workers, servers, a link's latency and bandwidth, laws of time.
+
+    M  bytes of the parameters        N, S  workers, servers        b  mini-batch of one worker
+    c  seconds of one gradient        s  seconds of one piece of server work (an update)
+    a  latency of a message           m = M / bandwidth: seconds for which a link is held by the whole model
+
+The network is the simulator's: cut-through, full duplex, a node's egress and ingress held for bytes / bandwidth each.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..data import recipe_of
+from ..engines.laws import Deterministic, Law, as_law
+from ..engines.simulated import SimulatedCluster
+from ..errors import BadInput
+from ..nn import NullObjective, Recommender
+from .orders import Orders
+
+__all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "Facts", "Table", "gather"]
+
+# Between two processes of one machine, half of what `python -m benchmarks --only round-trip` measures there and back.
+DASK_LATENCY = 30e-6  # seconds, of a message of 40 KB
+DASK_BANDWIDTH = 5e9  # bytes a second, of messages of 10 MB
+DRAWS = 50  # mini-batches looked at for the number of their distinct ids
+
+
+@dataclass(frozen=True)
+class Table:
+    """An embedding table: `rows` of `row_bytes`; `used`: distinct rows of a mini-batch, expected; `dense`: bytes of the
+    layers behind the table.
+    """
+
+    rows: int
+    row_bytes: int
+    used: float
+    dense: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """See the top of the file. `memory`: bytes that a node has for the model, None: enough. `table`: None for a model
+    without an embedding. `density`: share of the parameters that a mini-batch's gradient touches.
+    """
+
+    problem: Any
+    cluster: SimulatedCluster
+    objective: Any
+    memory: float | None
+    density: float
+    table: Table | None
+
+    @property
+    def n(self) -> int:
+        """Workers."""
+        return self.cluster.workers
+
+    @property
+    def servers(self) -> int:
+        """Servers; one if the cluster does not say."""
+        return self.cluster.servers or 1
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a parameter."""
+        return int(np.dtype(self.objective.dtype).itemsize)
+
+    @property
+    def model(self) -> int:
+        """M, bytes."""
+        return int(self.objective.size) * self.itemsize
+
+    @property
+    def a(self) -> float:
+        """Latency, seconds."""
+        return self.cluster.latency
+
+    def held(self, count: float) -> float:
+        """Seconds for which a link is held by so many bytes."""
+        return 0.0 if math.isinf(self.cluster.bandwidth) else count / self.cluster.bandwidth
+
+    @property
+    def m(self) -> float:
+        """Seconds for which a link is held by the whole model."""
+        return self.held(self.model)
+
+    @cached_property
+    def c(self) -> Orders:
+        """The law of one gradient's time, and what is to be expected of several."""
+        return Orders(self.cluster.compute)
+
+    @cached_property
+    def s(self) -> float:
+        """Mean seconds of one piece of server work."""
+        return 0.0 if self.cluster.server_time is None else Orders(self.cluster.server_time).mean
+
+    @property
+    def network(self) -> Any:
+        """The layers, if the model has any."""
+        return self.objective.network if isinstance(self.objective, NullObjective) else self.objective
+
+
+def gather(
+    problem: Any, cluster: Any, memory: float | None, density: float | None, latency: float | None,
+    bandwidth: float | None, compute: Any,
+) -> Facts:  # fmt: skip
+    """The facts of a problem on a cluster; what is given by hand goes before what the cluster says. `BadInput` if not
+    allowed.
+    """
+    for name, value in (("memory", memory), ("density", density)):
+        if value is not None and not 0 < value < math.inf:
+            raise BadInput(f"{name}={value!r}: give {'bytes' if name == 'memory' else 'a share'}, greater than 0.")
+    if density is not None and density > 1:
+        raise BadInput(f"density={density!r}: the share of the parameters that a batch touches is at most 1.")
+    objective = problem.objective()
+    table = _table(problem, objective, density)
+    if density is None:
+        density = 1.0 if table is None else (table.used * table.row_bytes + table.dense) / _bytes(objective)
+    twin = _twin(problem, cluster, latency, bandwidth, compute)
+    return Facts(problem, twin, objective, memory, density, table)
+
+
+def _bytes(objective: Any) -> float:
+    return float(objective.size) * np.dtype(objective.dtype).itemsize
+
+
+def _twin(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any) -> SimulatedCluster:
+    """The cluster, in numbers: of a cluster of processes what was given, its pace, and what is usual on one machine."""
+    simulated = isinstance(cluster, SimulatedCluster)
+    law = as_law("compute", compute) or (cluster.compute if simulated else cluster.pace) or _measured(problem)
+    return SimulatedCluster(
+        workers=cluster.workers, servers=cluster.servers, compute=law, server_time=cluster.server_time,
+        latency=(cluster.latency if simulated else DASK_LATENCY) if latency is None else latency,
+        bandwidth=(cluster.bandwidth if simulated else DASK_BANDWIDTH) if bandwidth is None else bandwidth,
+    )  # fmt: skip
+
+
+def _measured(problem: Any) -> Law:
+    """One gradient, timed here: the best of five."""
+    if problem.timing_only:
+        raise BadInput("A timing-only problem computes nothing that could be timed: give compute=, as compute=0.01.")
+    objective, data = problem.objective(), problem.dataset
+    data = data.gathered() if hasattr(data, "gathered") else data
+    rows = np.arange(problem.batch_size) % len(data.x_train)
+    x, y, params = data.x_train[rows], data.y_train[rows], objective.start(problem.seed)
+    out, taken = np.empty_like(params), []
+    for _ in range(5):
+        began = time.perf_counter()
+        objective.gradient(params, x, y, out)
+        taken.append(time.perf_counter() - began)
+    return Deterministic(min(taken))
+
+
+def _table(problem: Any, objective: Any, density: float | None) -> Table | None:
+    """The embedding table, with the number of distinct rows that a mini-batch is expected to use."""
+    network = objective.network if isinstance(objective, NullObjective) else objective
+    if not isinstance(network, Recommender):
+        return None
+    item = np.dtype(objective.dtype).itemsize
+    rows, row_bytes = network.bag.rows, network.bag.columns * item
+    used = density * rows if density is not None else _distinct(problem)
+    return Table(rows, row_bytes, used, network.tower.size * item)
+
+
+def _distinct(problem: Any) -> float:
+    """The mean number of distinct ids in a mini-batch, over mini-batches drawn with a fixed seed."""
+    rng = np.random.default_rng(0)
+    if isinstance(problem.data, str):
+        recipe = recipe_of(problem.data, problem.options)
+        drawn = [recipe.draw(rng, problem.batch_size) for _ in range(DRAWS)]
+    else:
+        x = problem.dataset.x_train
+        drawn = [x[rng.integers(0, len(x), problem.batch_size)] for _ in range(DRAWS)]
+    return float(np.mean([len(np.unique(ids)) for ids in drawn]))

@@ -1,0 +1,167 @@
+"""Strategies with parameter servers: how long one update takes.
+
+A synchronous step, one server: it sends the model N times, one after the other (N m), each worker pushes as soon as it
+has computed, so of N pushes only the last one's m is not hidden behind those sends; a latency each way. With S shards
+every message is S times shorter: c* + s + 2a + m (1 + N/S), c* = E[slowest of N]. Exact for deterministic times.
+
+Without waiting a worker goes round in c + s + 2a + m (1 + 1/S), and the N of them are served as fast as that, or as fast
+as one server's link (m/S a gradient) or processor (s) allows: the larger of the two times. Exact for deterministic
+times; for others a bound, near where link and workers are equally busy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .estimate import Estimate, slots
+from .estimate import time_text as t
+from .facts import Facts
+
+__all__ = [
+    "async_ps",
+    "backup_workers",
+    "easgd",
+    "k_async",
+    "k_batch_async",
+    "k_batch_sync",
+    "k_sync",
+    "ssp",
+    "sync_ps",
+]
+
+
+def sync_ps(strategy: Any, f: Facts) -> Estimate:
+    """Everybody is waited for."""
+    n, servers, a, m = f.n, f.servers, f.a, f.m
+    slowest = f.c.slowest_of([k * m / servers for k in range(n)]) - (n - 1) * m / servers
+    text = f"c* + s + 2a + m (1 + N/S) = {t(slowest)} + {t(f.s)} + 2 x {t(a)} + {t(m)} x (1 + {n}/{servers})"
+    return Estimate(
+        slowest + f.s, 2 * a, m * (1 + n / servers), n, f.model * max(1.0, n / servers),
+        _memory(strategy, f, waiting=n), 0.0, text,
+    )  # fmt: skip
+
+
+def async_ps(strategy: Any, f: Facts) -> Estimate:
+    """Nobody waits. A worker of Downpour talks every n_push and n_fetch steps, and steps by itself in between."""
+    if strategy.one_operation:
+        return _without_waiting(strategy, f, f.c.mean, "c", strategy.mean_staleness(f.n))
+    push, fetch, servers = strategy.n_push, strategy.n_fetch, f.servers
+    compute = f.c.mean + f.s / push + (f.s if fetch > 1 else 0.0)
+    latency, wire = 2 * f.a * (1 / push + 1 / fetch), f.m * (1 / push + 1 / fetch)
+    bound = max(f.m / servers * max(1 / push, 1 / fetch), f.s / push)
+    text = (
+        f"max((c + local s + (s + 2a + m)/n_push + (2a + m)/n_fetch)/N, server) = max({t((compute + latency + wire) / f.n)}, "
+        f"{t(bound)})"
+    )
+    local = f.model * (3 + slots(strategy))
+    return _shared(f, compute, latency, wire, bound, f.model, local, None, text)
+
+
+def ssp(strategy: Any, f: Facts) -> Estimate:
+    """Nobody waits until somebody is s ahead: the same, with what is to be waited then."""
+    n, s = f.n, strategy.s
+    mean = f.c.ahead(n, s) if s else f.c.slowest(n)
+    return _without_waiting(strategy, f, mean, f"c(s={s})", None if not f.c.constant else n - 1.0)
+
+
+def backup_workers(strategy: Any, f: Facts) -> Estimate:
+    """The last b are not waited for."""
+    return _first_ones(
+        strategy, f, f.n - strategy.b, f.c.order(f.n - strategy.b, f.n), f"E[the {f.n - strategy.b}th of N]"
+    )
+
+
+def k_sync(strategy: Any, f: Facts) -> Estimate:
+    """The first K workers."""
+    return _first_ones(strategy, f, strategy.K, f.c.order(strategy.K, f.n), f"E[the {strategy.K}th of N]")
+
+
+def k_batch_sync(strategy: Any, f: Facts) -> Estimate:
+    """The first K mini-batches, whoever computed them. Workers go on until they hear of it, and fill the servers' links
+    with gradients that come too late, K of each at most.
+    """
+    k, c = strategy.K, f.c.mean
+    wait = f.c.batches(f.n, k)
+    free = wait + f.s + 2 * f.a + f.m * (1 + min(k, f.n) / f.servers)
+    alone = free - f.m * (1 - 1 / f.servers)  # from the weights of the last server until the next ones of the first
+    sent = max(1, min(k, int(alone / c))) if c else k
+    return _first_ones(strategy, f, k, wait, f"E[{k} mini-batches]", sent)
+
+
+def _first_ones(strategy: Any, f: Facts, k: int, wait: float, name: str, sent: int = 1) -> Estimate:
+    """The first k of N are waited for, and all N are sent the new weights. `sent`: gradients that each sends a step."""
+    n, servers, a, m = f.n, f.servers, f.a, f.m
+    after = min(k, n)  # whose weights have been sent when the last one that counts begins
+    wire = m * (1 + after / servers)
+    sends = n * sent * m / servers  # the next step's messages queue behind this one's
+    wire = max(wire, sends - wait - f.s - 2 * a)
+    text = f"max(ck + s + 2a + m (1 + K/S), N m/S), ck = {name}: max({t(wait)} + {t(f.s)} + 2 x {t(a)} + "
+    text += f"{t(m)} x (1 + {after}/{servers}), {t(sends)})"
+    return Estimate(
+        wait + f.s, 2 * a, wire, k, f.model * max(1.0, n / servers), _memory(strategy, f, waiting=k), 0.0, text
+    )
+
+
+def k_async(strategy: Any, f: Facts) -> Estimate:
+    """Groups of K go on together."""
+    n, k, servers = f.n, strategy.K, f.servers
+    latency, wire = 2 * f.a, f.m * (1 + k / servers)
+    update = f.c.grouped(n, k, f.s + latency + f.m * (1 + 1 / servers), f.m / servers)
+    bound, free = max(k * f.m / servers, f.s), update - (latency + wire) * k / n
+    text = f"max((ck + s + 2a + m (1 + K/S)) K/N, K m/S, s), ck with waiting for {k}: max({t(update)}, {t(bound)})"
+    if bound > update:
+        parts = (f.s if f.s >= bound else 0.0, 0.0, 0.0 if f.s >= bound else bound)
+    else:
+        parts = (free, latency * k / n, wire * k / n)
+    return Estimate(*parts, k, k * f.model / servers, _memory(strategy, f, waiting=k), None, text)
+
+
+def k_batch_async(strategy: Any, f: Facts) -> Estimate:
+    """Every gradient is answered; one in K waits for the update."""
+    k, servers = strategy.K, f.servers
+    compute, cycle_wire = f.c.mean + f.s / k, f.m * (1 + 1 / servers)
+    bound = max(f.m / servers, f.s / k)
+    text = f"K max((c + s/K + 2a + m (1 + 1/S))/N, m/S, s/K) = {k} x max({t((compute + 2 * f.a + cycle_wire) / f.n)}, "
+    text += f"{t(bound)})"
+    one = _shared(f, compute, 2 * f.a, cycle_wire, bound, f.model, _memory(strategy, f, waiting=k), (f.n - 1) / k, text)
+    return Estimate(k * one.compute, k * one.latency, k * one.wire, k, k * one.busiest, one.memory, one.staleness, text)
+
+
+def easgd(strategy: Any, f: Facts) -> Estimate:
+    """Talks every tau steps, and counts those tau gradients as one update."""
+    tau, servers, n = strategy.tau, f.servers, f.n
+    alone = tau * (f.c.mean + f.s)
+    latency, wire = 2 * f.a, f.m * (1 + 1 / servers)
+    bound = max(f.m / servers, f.s)
+    text = f"max((tau (c + s) + 2a + m (1 + 1/S))/N, m/S, s) = max({t((alone + latency + wire) / n)}, {t(bound)})"
+    local = f.model * (2 + slots(strategy))
+    one = _shared(f, alone, latency, wire, bound, f.model, local, None, text)
+    return Estimate(one.compute, one.latency, one.wire, tau, one.busiest, one.memory, None, text)
+
+
+def _without_waiting(strategy: Any, f: Facts, c: float, name: str, staleness: float | None) -> Estimate:
+    servers, wire = f.servers, f.m * (1 + 1 / f.servers)
+    compute, latency = c + f.s, 2 * f.a
+    bound = max(f.m / servers, f.s)
+    text = (
+        f"max(({name} + s + 2a + m (1 + 1/S))/N, m/S, s) = max(({t(c)} + {t(f.s)} + 2 x {t(f.a)} + {t(f.m)} x "
+        f"(1 + 1/{servers}))/{f.n}, {t(f.m / servers)}, {t(f.s)})"
+    )
+    return _shared(f, compute, latency, wire, bound, f.model, _memory(strategy, f), staleness, text)
+
+
+def _shared(
+    f: Facts, compute: float, latency: float, wire: float, bound: float, moved: float, memory: float,
+    staleness: float | None, text: str,
+) -> Estimate:  # fmt: skip
+    """One gradient, if N workers go round independently and one server's link or processor needs `bound` for each."""
+    n = f.n
+    parts = (compute / n, latency / n, wire / n)
+    if bound > sum(parts):  # the server is never idle, and everything else is hidden behind its work
+        parts = (bound, 0.0, 0.0) if bound == f.s else (0.0, 0.0, bound)
+    return Estimate(*parts, 1, moved * max(1 / n, 1 / f.servers), memory, staleness, text)
+
+
+def _memory(strategy: Any, f: Facts, waiting: int = 1) -> float:
+    """A worker has weights and a gradient; a server its part, what the optimizer keeps, and the pushes that wait."""
+    return f.model * max(2.0, (1 + slots(strategy) + waiting) / f.servers)

@@ -1,0 +1,286 @@
+"""Replicas, centres, a worker's own weights, and what a stale gradient's correction keeps: parts without an engine."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labkit as lk
+from labkit.errors import RoleError
+from labkit.roles.correction import Correction, correction_of
+from labkit.roles.layout import mean_of_replicas
+from labkit.roles.local import Local
+from labkit.roles.messages import Snapshot
+from labkit.roles.replica import Centre, Replica
+from labkit.roles.shard import Limits, Shard
+from labkit.trace import Recorder
+
+WORKERS = ("worker-0", "worker-1", "worker-2")
+IDS = {name: i for i, name in enumerate(WORKERS)}
+
+
+def made(kind=Replica, values=(1.0, 2.0), role=0, limits=None, **more):
+    seen = []
+    shard = kind(
+        role, slice(0, len(values)), np.array(values), more.pop("optimizer", lk.SGD()), lambda step: 1.0,
+        Recorder(role), lambda: 0, IDS, limits or Limits(), watcher=seen.append, **more,
+    )  # fmt: skip
+    return shard, seen
+
+
+def gradient(*values, step=0):
+    return lk.Gradient(np.array(values), step, ((0, step),), 4, (slice(0, len(values)),))
+
+
+def push(values, step, version=0, sender="worker-0", count=1):
+    message = lk.Push(np.array(values, float), step, 0, version, count, 4)
+    message.__dict__["sender"] = sender
+    return message
+
+
+# a replica ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_knows_whose_gradients_its_parameters_hold():
+    replica, _ = made()
+    assert replica.clock_of(WORKERS) == (-1, -1, -1)
+    replica.apply(gradient(1.0, 1.0, step=0), 0.5)
+    replica.apply(gradient(1.0, 1.0, step=1), 0.5)
+    assert replica.values.tolist() == [0.0, 1.0]
+    assert replica.clock_of(WORKERS) == (1, -1, -1)
+    replica.become(np.array([7.0, 8.0]), WORKERS, (1, 4, 0))
+    assert replica.clock_of(WORKERS) == (1, 4, 0)
+    assert replica.clock_of(("worker-2", "worker-1")) == (0, 4)
+    assert (replica.values.tolist(), replica.version) == ([7.0, 8.0], 2)  # mixing is no update
+    assert replica.recorder.counters.applied == {0: [2, 1], 1: [5, 4], 2: [1, 0]}
+    replica.become(np.array([0.0, 0.0]), WORKERS, (0, 3, 2))  # an older clock takes nothing away
+    assert replica.clock_of(WORKERS) == (1, 4, 2)
+
+
+def test_becoming_copies_and_other_shapes_are_refused():
+    replica, _ = made()
+    new = np.array([5.0, 6.0])
+    replica.become(new, WORKERS, (-1, -1, -1))
+    new[:] = 0
+    assert replica.values.tolist() == [5.0, 6.0]
+    mine = replica.copy()
+    mine[:] = 0
+    assert replica.values.tolist() == [5.0, 6.0]
+    with pytest.raises(ValueError, match="read-only"):
+        replica.values[0] = 1.0  # nobody else ever writes to them
+    with pytest.raises(RoleError, match=r"A replica of 2 parameters cannot become \(3,\)"):
+        replica.become(np.zeros(3), WORKERS, (0, 0, 0))
+
+
+@given(
+    st.lists(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), min_size=1, max_size=5),
+    st.lists(st.floats(0, 1), min_size=5, max_size=5),
+)
+def test_mixing_is_the_weighted_sum(others, weights):
+    replica, _ = made(values=(1.0, -2.0, 3.0))
+    weights = weights[: len(others) + 1]
+    others = [np.array(o) for o in others][: len(weights) - 1]
+    mixed = replica.mixed(others, weights)
+    expected = sum(w * x for w, x in zip(weights, [np.array([1.0, -2.0, 3.0]), *others]))
+    np.testing.assert_allclose(mixed, expected, rtol=1e-12, atol=1e-9)
+    assert replica.values.tolist() == [1.0, -2.0, 3.0]
+    mixed[:] = 0
+    assert replica.values.tolist() == [1.0, -2.0, 3.0]
+
+
+def test_single_precision_is_mixed_in_single_precision():
+    replica, _ = made()
+    single = Replica(
+        0, slice(0, 2), np.ones(2, np.float32), lk.SGD(), lambda step: 1.0, Recorder(0), lambda: 0, IDS, Limits()
+    )
+    assert single.mixed([np.ones(2, np.float32)], (0.25, 0.75)).dtype == np.float32
+    assert single.share_of(np.full(2, 6, np.float32), 3).tolist() == [2.0, 2.0]
+    assert replica.mixed([], (1.0,)).tolist() == [1.0, 2.0]  # alone
+
+
+def test_replicas_without_memory_only_count():
+    nothing = np.broadcast_to(np.float32(0), (1000,))
+    replica = Replica(0, slice(0, 1000), nothing, lk.SGD(), lambda step: 1.0, Recorder(0), lambda: 0, IDS, Limits())
+    for values in (replica.copy(), replica.mixed([nothing], (0.5, 0.5)), replica.share_of(nothing, 2)):
+        assert values.strides == (0,)
+    replica.become(nothing, WORKERS, (3, 2, 1))
+    assert replica.clock_of(WORKERS) == (3, 2, 1)
+
+
+def test_the_mean_of_replicas_is_the_model():
+    shown = tuple(Snapshot(np.array([1.0 * i, 10.0]), i, 5, 20) for i in range(4))
+    assert mean_of_replicas(shown).tolist() == [1.5, 10.0]
+    assert shown[0].values.tolist() == [0.0, 10.0]  # what was shown is not changed
+
+
+def test_what_is_shown_is_the_replica_right_after_a_step():
+    """Mixed with others meanwhile, replicas at the same step would have a mean that no step ever had."""
+    replica, seen = made(eval_every=2)
+    assert replica.look(0)  # at the start nothing has been mixed
+    for step in range(2):
+        replica.apply(gradient(1.0, 1.0, step=step), 0.5)
+    replica.become(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
+    assert not replica.look(2)  # it is at 2, but as nobody has been shown it: the next one
+    assert seen == []
+    replica.apply(gradient(1.0, 1.0, step=2), 0.5)
+    assert seen == []
+    replica.apply(gradient(1.0, 1.0, step=3), 0.5)
+    assert seen == [replica]
+
+
+def test_at_the_end_of_the_budget_what_is_shown_stands_still():
+    replica, seen = made(eval_every=10, limits=Limits(updates=2))
+    assert replica.apply(gradient(1.0, 1.0, step=0), 0.5)
+    assert replica.apply(gradient(1.0, 1.0, step=1), 0.5)
+    assert seen == [replica]
+    replica.become(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
+    assert not replica.apply(gradient(1.0, 1.0, step=2), 0.5)
+    assert replica.values.tolist() == [9.0, 9.0]
+    assert replica.look(10)
+    for final in (False, True):
+        assert replica.snapshot(final, True).values.tolist() == [0.0, 1.0]
+        assert replica.snapshot(final, False).values.tolist() == []
+        assert replica.snapshot(final, True).final == final
+
+
+# a centre -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_centre_is_pulled_and_books_it():
+    centre, _ = made(Centre, (0.0, 4.0), limits=Limits(updates=2))
+    assert centre.attract(push([2.0, 2.0], 3, count=4), 0.25)
+    assert centre.values.tolist() == [0.5, 3.5]
+    assert (centre.version, centre.samples, centre.recorder.counters.gradients) == (1, 4, 4)
+    assert not centre.attract(push([2.0, 2.0], 3, count=4), 0.25)  # once only
+    assert centre.attract(push([0.5, 3.5], 7, count=4), 0.25)
+    assert centre.values.tolist() == [0.5, 3.5]
+    assert not centre.attract(push([9.0, 9.0], 11, count=4), 0.25)  # after the end
+    assert centre.values.tolist() == [0.5, 3.5]
+    assert sum(centre.recorder.counters.drops) == 4
+
+
+# a worker's own weights -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_local_steps_are_the_optimizers_with_decay_and_schedule(decay):
+    strategy = lk.EASGD(
+        learning_rate=0.2, optimizer=lk.Momentum(0.5), weight_decay=decay, schedule=lk.Step(1, factor=0.5)
+    )
+    local = Local(lk.Weights(np.array([1.0, 2.0]), 0, 0, 5), strategy)
+    w, v = np.array([1.0, 2.0]), np.zeros(2)
+    for step, g in enumerate((np.array([1.0, -1.0]), np.array([0.5, 0.5]), np.array([-2.0, 0.0]))):
+        local.step(gradient(*g, step=step))
+        rate = 0.2 * 0.5**step
+        w = w * (1 - rate * decay)
+        v = 0.5 * v + g
+        w = w - rate * v
+        np.testing.assert_allclose(local.values, w, rtol=1e-14)
+    assert local.read == ((0, 5),)
+
+
+def test_what_is_handed_on_is_the_sum_and_is_handed_on_once():
+    local = Local(lk.Weights(np.zeros(2), 0, 0, 0), lk.AsyncPS())
+    for step in range(3):
+        local.add(gradient(1.0, float(step), step=step))
+    total = local.gradients()
+    assert (total.values.tolist(), total.step, total.count, total.samples) == ([3.0, 3.0], 2, 3, 12)
+    local.add(gradient(5.0, 5.0, step=3))
+    assert (local.gradients().values.tolist(), total.values.tolist()) == ([5.0, 5.0], [3.0, 3.0])
+
+
+def test_the_servers_weights_are_copied_and_the_spring_pulls_the_worker():
+    start = np.array([0.0, 8.0])
+    local = Local(lk.Weights(start, 0, 0, 3), lk.EASGD())
+    local.step(gradient(1.0, 1.0))
+    assert start.tolist() == [0.0, 8.0]
+    local.take(lk.Weights(start, 0, 0, 4))
+    local.towards(lk.Weights(np.array([4.0, 4.0]), 0, 0, 9), 0.25)
+    assert (local.values.tolist(), local.read) == ([1.0, 7.0], ((0, 9),))
+
+
+# corrections ----------------------------------------------------------------------------------------------------------
+
+
+class Exact:
+    """The true Hessian of a quadratic in place of g g."""
+
+    def __init__(self, curvature):
+        self.hessian = np.array(curvature)
+
+    def state(self, size, dtype):
+        return {}
+
+    def compensate(self, gradient, now, then, state):
+        return gradient + self.hessian * (now - then)
+
+
+def test_off_there_is_no_correction_at_all():
+    assert correction_of(lk.AsyncPS()) is None
+    assert correction_of(lk.SyncPS()) is None
+    assert correction_of(lk.AsyncPS(staleness_aware=True)).aware
+    assert correction_of(lk.AsyncPS(compensation="constant:0.1")).compensation.strength == 0.1
+
+
+@pytest.mark.parametrize(("stale", "divisor"), [(0, 1), (1, 1), (2, 2), (7, 7)])
+def test_staleness_aware_divides_by_the_staleness_from_2_on(stale, divisor):
+    """alpha / tau for tau > 0, alpha for tau = 0 (Zhang et al.): so 0 and 1 are both full steps."""
+    made = Correction(None, True).correct(np.array([6.0]), 3, 3 + stale, np.zeros(1))
+    assert made.tolist() == [6.0 / divisor]
+
+
+def reader(shard, sender, values=None):
+    """What the engine does when `sender` is given the weights."""
+    weights = shard.weights()
+    shard.recorder.counters.reads[IDS[sender]] = weights.version
+    return weights.version
+
+
+@given(luck=st.randoms(use_true_random=False), k=st.integers(1, 5), at_once=st.booleans())
+def test_every_gradient_meets_the_weights_that_it_was_computed_on(luck, k, at_once):
+    """Any order of arrival, K gradients a step, answered before the step or after it: with the exact Hessian a stale
+    gradient is always the gradient at today's weights. And no more than two copies a reader are kept.
+    """
+    curvature, rate = np.array([0.5, 2.0]), 0.1
+    shard, _ = made(Shard, (1.0, -1.0), correction=Correction(Exact(curvature), False))
+    workers = WORKERS[: max(1, k) if not at_once and k < 3 else 3]
+    k = k if at_once else min(k, len(workers))
+    history, steps = [np.array([1.0, -1.0])], dict.fromkeys(WORKERS, 0)
+    holds = {w: reader(shard, w) for w in workers}
+    pending, expected = [], np.array([1.0, -1.0])
+    for _ in range(60):
+        free = [w for w in workers if holds[w] is not None]
+        w = luck.choice(free)
+        pending.append(push(curvature * history[holds[w]], steps[w], holds[w], w))
+        steps[w] += 1
+        holds[w] = None
+        served = [w] if at_once else [p.sender for p in pending]
+        if len(pending) == k:
+            shard.apply(list(pending), rate)
+            expected = expected - rate * curvature * expected
+            np.testing.assert_allclose(shard.values, expected, rtol=0, atol=1e-12)
+            history.append(shard.values.copy())
+            pending = []
+        if at_once or not pending:
+            for one in served:
+                holds[one] = reader(shard, one)
+        assert len(shard.correction.kept) <= 2 * len(workers) + 1
+
+
+def test_one_copy_serves_all_who_have_read_the_same_version():
+    shard, _ = made(Shard, (1.0,), correction=Correction(Exact([1.0]), False))
+    for worker in WORKERS * 3:
+        reader(shard, worker)
+    assert list(shard.correction.kept) == [0]
+    assert not np.shares_memory(shard.correction.kept[0], shard.values)
+
+
+def test_a_gradient_of_weights_that_are_not_known_is_applied_as_it_is():
+    """From before a restore, say: there is nothing to compare with."""
+    shard, _ = made(Shard, (1.0,), correction=Correction(Exact([1.0]), False))
+    reader(shard, "worker-0")
+    shard.apply(push([1.0], 0, 77), 0.5)
+    assert shard.values.tolist() == [0.5]
+    shard.generation = 1
+    shard.apply(push([1.0], 1, 0), 0.5)
+    assert shard.values.tolist() == [0.0]
