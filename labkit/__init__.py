@@ -71,6 +71,7 @@ _WHERE = {
         "SyncPS",
         "TensorParallel",
     ],
+    "roles.placement": ["ConsistentHash", "HashPlacement", "RangePlacement"],
     "engines.dask": ["DaskCluster"],
     "engines.simulated": ["SimulatedCluster"],
     "engines.faults": ["Slow"],

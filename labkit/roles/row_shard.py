@@ -71,8 +71,10 @@ class RowShard(Shard):
 
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
         """See `Shard.snapshot`: with the rows that evaluation needs, or all that were touched."""
-        if self.counts_only or not shown:
+        if not shown:
             return super().snapshot(final, shown)
+        if self.counts_only:
+            return Snapshot(self.values, self.index, self.version, self.samples, final, self.held)
         ids = np.sort(self._ids[: len(self._slots)]) if final or self._full else self.held
         known = [self._slots.get(i, -1) for i in ids.tolist()]
         rows = self._rows[known] if self._slots else np.empty((len(ids), self.bag.columns), self.dtype)
@@ -170,9 +172,12 @@ class Assembly:
 
     bag: EmbeddingBag
     seed: int
+    null: bool = False
 
     def __call__(self, snapshots: Sequence[Snapshot]) -> Any:
-        """`SparseParameters`; of a timing-only run, what the first snapshot holds, which is nothing."""
+        """`SparseParameters`; of a timing-only run (`null`) an array without memory."""
+        if self.null:
+            return np.broadcast_to(np.float32(0), (self.bag.size,))
         ids, rows, dense = [], [], []
         for snapshot in snapshots:
             own = np.empty(0, np.int64) if snapshot.ids is None else snapshot.ids

@@ -10,7 +10,7 @@ from ..errors import nearest
 from .adpsgd import ADPSGD
 from .async_ps import AsyncPS
 from .backup_workers import BackupWorkers
-from .base import AsynchronousServer, ServerStrategy, Strategy
+from .base import AsynchronousServer, MixedReplicas, ServerStrategy, Strategy
 from .dpsgd import DPSGD
 from .easgd import EASGD
 from .fsdp import FSDP
@@ -29,7 +29,7 @@ from .tensor_parallel import TensorParallel
 
 __all__ = [
     "ADPSGD", "DPSGD", "EASGD", "FAMILIES", "FIRST", "FSDP", "SSP", "STRATEGIES", "AsyncPS", "AsynchronousServer",
-    "BackupWorkers", "HalvingDoubling", "Hybrid", "KAsync", "KBatchAsync", "KBatchSync", "KSync", "LocalSGD",
+    "BackupWorkers", "HalvingDoubling", "Hybrid", "KAsync", "KBatchAsync", "KBatchSync", "KSync", "LocalSGD", "MixedReplicas",
     "PipeDream", "Pipeline", "RingAllReduce", "ServerStrategy", "SparsePS", "Strategy", "SyncPS", "TensorParallel",
     "strategy_by_name",
 ]  # fmt: skip

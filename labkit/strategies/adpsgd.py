@@ -21,20 +21,19 @@ from ..roles.context import Context
 from ..roles.graphs import GRAPHS, neighbours, sides
 from ..roles.layout import Layout, RoleSpec
 from ..roles.messages import Message, Mix, Pull, Push, Weights
-from .base import Strategy, replica_layout
+from .base import MixedReplicas
 
 __all__ = ["ADPSGD"]
 
 
 @dataclass(frozen=True)
-class ADPSGD(Strategy):
+class ADPSGD(MixedReplicas):
     """After every gradient a replica averages with one neighbour; nobody waits for a gradient of anybody else."""
 
     learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     graph: str = knob("ring", choices=GRAPHS, help="who is whose neighbour")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Mix)
-    uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "gossip without waiting: after a gradient, average with one neighbour"
     in_words: ClassVar[str] = "asynchronous gossip: nobody waits for another's gradient."
 
@@ -44,7 +43,7 @@ class ADPSGD(Strategy):
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """A worker and its replica share a node; the chief watches the mean of the replicas."""
-        plan = replica_layout(self, problem, cluster, "own")
+        plan = super().layout(problem, cluster)
         workers = [replace(r, shard=None, part=None, store=None) for r in plan.roles if r.kind == "worker"]
         replicas = [
             replace(r, name=f"replica-{r.index}", kind="replica", computes=False, data=None)

@@ -20,9 +20,10 @@ from ..roles.judge import Judge, all_full, next_snapshot, rest
 from ..roles.layout import Layout, RoleSpec, mean_of_replicas, shard_slices
 from ..roles.messages import Message, Pull, Push, Weights
 from ..roles.replica import Replica
+from ..roles.servers import pull, push_pull
 
 __all__ = [
-    "AsynchronousServer", "ServerStrategy", "Strategy", "refuse_servers", "replica_layout",
+    "AsynchronousServer", "MixedReplicas", "ServerStrategy", "Strategy", "refuse_servers", "replica_layout",
     "server_layout", "worker_specs",
 ]  # fmt: skip
 
@@ -138,6 +139,32 @@ class AsynchronousServer(ServerStrategy):
         if self.compensation is not None and not hasattr(self.compensation, "compensate"):
             raise BadInput(f"compensation={self.compensation!r}: give lk.DelayCompensation(0.04), 'adaptive' or None.")
         super().__post_init__()
+
+    async def worker(self, ctx: Context, model: Any) -> None:
+        """Compute on the weights that came, send the gradient, get newer weights."""
+        weights = await pull(ctx)
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            weights = await push_pull(ctx, gradient)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedReplicas(Strategy):
+    """No servers: every worker has a replica that steps by itself, and replicas are mixed. The model is their mean."""
+
+    uses_servers: ClassVar[bool] = False
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """Counted on a worker's own replica, to which nobody else applies gradients; what mixing brings is no update."""
+        return 0.0
+
+    def one_update(self) -> str:
+        """All replicas have made a step."""
+        return "one step of every replica, each with its own gradient"
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Every worker has a replica; the chief watches the mean."""
+        return replica_layout(self, problem, cluster, "own")
 
 
 def server_layout(strategy: Strategy, problem: Any, cluster: Any, store: Any = None) -> Layout:

@@ -19,36 +19,22 @@ from typing import Any, ClassVar
 from ..knobs import knob
 from ..roles.context import Context
 from ..roles.graphs import GRAPHS, metropolis, neighbours
-from ..roles.layout import Layout
 from ..roles.messages import Message, Mix
-from .base import Strategy, replica_layout
+from .base import MixedReplicas
 
 __all__ = ["DPSGD"]
 
 
 @dataclass(frozen=True)
-class DPSGD(Strategy):
+class DPSGD(MixedReplicas):
     """Every step a worker averages its parameters with its neighbours'."""
 
     learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     graph: str = knob("ring", choices=GRAPHS, help="who is whose neighbour")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Mix,)
-    uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "gossip: every step each worker averages with its neighbours"
     in_words: ClassVar[str] = "gossip: everybody averages with the neighbours, and waits for them."
-
-    def mean_staleness(self, workers: int) -> float | None:
-        """A worker's gradient is applied to its own replica; nobody else has applied one to it meanwhile."""
-        return 0.0
-
-    def one_update(self) -> str:
-        """All replicas have made a step."""
-        return "one step of every replica, each with its own gradient"
-
-    def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Every worker has a replica; the chief watches the mean."""
-        return replica_layout(self, problem, cluster, "own")
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
         """Send, compute, mix, step."""

@@ -5,7 +5,7 @@
 
 K-async answers those whose gradients made the step, when it is made: they are K different workers, and the others go on
 with the weights that they have. K-batch-async answers at once with the weights as they are, so nobody ever waits. K = 1
-is the asynchronous server; a larger K makes fewer, less noisy and less stale steps: (P-1)/K updates on average for
+is the asynchronous server, whose worker it is (`base.py`); a larger K makes fewer, less noisy and less stale steps: (P-1)/K updates on average for
 K-batch-async, P workers.
 
 Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018; K-batch-async is the n-softsync of Gupta, Zhang
@@ -22,7 +22,6 @@ from ..knobs import knob
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.messages import Pull, Push
-from ..roles.servers import pull, push_pull
 from .base import AsynchronousServer, server_layout
 
 __all__ = ["KAsync", "KBatchAsync"]
@@ -69,13 +68,6 @@ class KAsync(AsynchronousServer):
             if self.at_once or not pushes:
                 for push in served:
                     ctx.send(push.sender, shard.weights())
-
-    async def worker(self, ctx: Context, model: Any) -> None:
-        """Compute on the weights that came, send the gradient, get newer weights."""
-        weights = await pull(ctx)
-        for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch)
-            weights = await push_pull(ctx, gradient)
 
 
 @dataclass(frozen=True)

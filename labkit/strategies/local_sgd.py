@@ -20,15 +20,14 @@ from typing import Any, ClassVar
 from ..knobs import knob
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
-from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
-from .base import Strategy, replica_layout
+from .base import MixedReplicas
 
 __all__ = ["LocalSGD"]
 
 
 @dataclass(frozen=True)
-class LocalSGD(Strategy):
+class LocalSGD(MixedReplicas):
     """H steps alone, then the mean of all replicas."""
 
     learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
@@ -39,21 +38,8 @@ class LocalSGD(Strategy):
     algorithm: str = knob("ring", choices=("ring", "halving-doubling"), help="how the average is made")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
-    uses_servers: ClassVar[bool] = False
     summary: ClassVar[str] = "no server: workers train alone for H steps, then average their parameters"
     in_words: ClassVar[str] = "workers train alone and average now and then."
-
-    def mean_staleness(self, workers: int) -> float | None:
-        """A worker's gradient is applied to the replica that it was computed on, at once."""
-        return 0.0
-
-    def one_update(self) -> str:
-        """All replicas have made a step."""
-        return "one step of every replica, each with its own gradient"
-
-    def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Every worker has a replica; the chief watches the mean."""
-        return replica_layout(self, problem, cluster, "own")
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
         """Train alone, and now and then take the mean."""

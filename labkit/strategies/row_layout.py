@@ -51,7 +51,7 @@ def row_layout(strategy: Any, problem: Any, cluster: Any) -> Layout:
     observed = [r.name for r in owners] + ["worker-0"] * replicated
     return Layout(
         (*owners, *workers, RoleSpec("chief", "chief", 0, "chief")), tuple(observed), parts,
-        copies="equal" if replicated else "", assemble=Assembly(network.bag, problem.seed),
+        copies="equal" if replicated else "", assemble=Assembly(network.bag, problem.seed, problem.timing_only),
     )  # fmt: skip
 
 

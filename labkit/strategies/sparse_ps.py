@@ -51,10 +51,15 @@ class SparsePS(Strategy):
     messages: ClassVar[tuple[type[Message], ...]] = (RowPull, Rows, RowPush, Chunk)
     summary: ClassVar[str] = "parameter server for embedding tables: only the rows of a batch travel"
     suits: ClassVar[dict[str, Any]] = {"data": "clicks"}
+    in_words: ClassVar[str] = "sparse: only the rows of a batch travel."
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placement", placement_of(self.placement))
         super().__post_init__()
+
+    def one_update(self) -> str:
+        """What one update is, in words."""
+        return f"the {self.reduce} of one gradient of every worker" if self.synchronous else super().one_update()
 
     def mean_staleness(self, workers: int) -> float | None:
         """Synchronous: all take the same step together."""

@@ -7,7 +7,8 @@
 The gate is the server's deferred reply, never the push: gradients are applied as they come. At iteration i a worker
 sees all updates of every worker up to its iteration i - s - 1, and whatever else has come. s = 0 is synchronous (each
 gradient at the full rate: the sum, not the mean), s without end is asynchronous; in between, s pays for a hiccup of one
-worker but not for a worker that is always slow. Every shard keeps clocks of its own.
+worker but not for a worker that is always slow. Every shard keeps clocks of its own. (The
+worker is that of every asynchronous server, and stands in `base.py`.)
 
 Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
 """
@@ -21,7 +22,6 @@ from ..knobs import knob
 from ..roles.context import Context
 from ..roles.gates import Gate
 from ..roles.messages import Pull, Push
-from ..roles.servers import pull, push_pull
 from .base import AsynchronousServer
 
 __all__ = ["SSP"]
@@ -46,10 +46,3 @@ class SSP(AsynchronousServer):
                 gate.tick(request.sender)
             for worker in gate.admit(request.sender, self.s):
                 ctx.send(worker, shard.weights())
-
-    async def worker(self, ctx: Context, model: Any) -> None:
-        """Compute on the weights that came, send the gradient, get newer weights."""
-        weights = await pull(ctx)
-        for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch)
-            weights = await push_pull(ctx, gradient)
