@@ -70,6 +70,10 @@ class Correction:
         then = self.kept.get(read)  # None: its weights came from somewhere else, as from before a restore
         if self.compensation is not None and then is not None:
             gradient = self.compensation.compensate(gradient, now, then, self.state)
-        if self.aware and version - read > 1:
-            gradient = gradient / np.asarray(version - read, gradient.dtype)
+        return self.slowed(gradient, version - read)
+
+    def slowed(self, gradient: np.ndarray, staleness: int) -> np.ndarray:
+        """The gradient divided by its staleness, if the rate is staleness-aware."""
+        if self.aware and staleness > 1:
+            return gradient / np.asarray(staleness, gradient.dtype)
         return gradient

@@ -54,6 +54,10 @@ class RowShard(Shard):
         self._rows = np.zeros((0, bag.columns), dtype)
         state = self.optimizer.state(0, dtype)
         self._memory = {name: self._rows.copy() for name in state if not name.startswith("_")}
+        self._given: dict[str, np.ndarray] = {}  # what each reader was given last, if stale gradients are compensated
+        if self.correction is not None and self.correction.compensation is not None:
+            self.correction.state = self.correction.compensation.state(len(self.values), dtype)
+            self._memory |= {f"of gradients: {name}": self._rows.copy() for name in self.correction.state}
         self.recorder.hottest = self.hottest
 
     # what strategies call ---------------------------------------------------------------------------------------------
@@ -67,6 +71,8 @@ class RowShard(Shard):
             size = len(slots) * self.bag.columns + len(self.values)
             return Rows(np.broadcast_to(self.dtype.type(0), (size,)), self.index, self.generation, self.version)
         values = np.concatenate([self._rows[slots].reshape(-1), self.values])
+        if self.correction is not None and self.correction.compensation is not None:
+            self._given[pull.sender] = values
         return Rows(values, self.index, self.generation, self.version)
 
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
@@ -122,11 +128,30 @@ class RowShard(Shard):
         start = 0
         for g in gradients:
             own = len(g.ids) * self.bag.columns
-            rows = g.values[:own].reshape(-1, self.bag.columns)
+            values = g.values if self.correction is None else self._corrected(g)
+            rows = values[:own].reshape(-1, self.bag.columns)
             np.add.at(total, places[start : start + len(g.ids)], rows)
-            dense += g.values[own:]
+            dense += values[own:]
             start += len(g.ids)
         return ids, total, dense
+
+    def _corrected(self, gradient: Any) -> np.ndarray:
+        """See `Shard._corrected`. The weights as they were read are those that its sender was given last."""
+        correction, values = self.correction, gradient.values
+        then = self._given.pop(gradient.sender, None)
+        assert correction is not None
+        if gradient.generation != self.generation:
+            return values
+        if then is not None and len(then) == len(values):
+            slots = self._places(gradient.ids)
+            kept = {name: self._memory[f"of gradients: {name}"] for name in correction.state}
+            state = {n: np.concatenate([kept[n][slots].reshape(-1), dense]) for n, dense in correction.state.items()}
+            now = np.concatenate([self._rows[slots].reshape(-1), self.values])
+            values = correction.compensation.compensate(values, now, then, state)
+            own = len(slots) * self.bag.columns
+            for name, both in state.items():
+                kept[name][slots], correction.state[name][:] = both[:own].reshape(-1, self.bag.columns), both[own:]
+        return correction.slowed(values, self.version - gradient.version)
 
     def _book(self, gradients: Sequence[Any]) -> None:
         for g in gradients:

@@ -23,7 +23,7 @@ from ..roles.replica import Replica
 from ..roles.servers import pull, push_pull
 
 __all__ = [
-    "AsynchronousServer", "MixedReplicas", "ServerStrategy", "Strategy", "refuse_servers", "replica_layout",
+    "AsynchronousServer", "MixedReplicas", "ServerStrategy", "StaleGradients", "Strategy", "refuse_servers", "replica_layout",
     "server_layout", "worker_specs",
 ]  # fmt: skip
 
@@ -115,6 +115,20 @@ class Strategy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StaleGradients(Strategy):
+    """Servers that apply stale gradients, and may make them less harmful."""
+
+    staleness_aware: bool = knob(False, help="a gradient that is k updates old makes a step of rate / k")
+    compensation: Any = knob(None, help="delay compensation (DC-ASGD): constant:0.04, adaptive:2.0")
+
+    def __post_init__(self) -> None:
+        self._named("compensation", compensation_by_name)
+        if self.compensation is not None and not hasattr(self.compensation, "compensate"):
+            raise BadInput(f"compensation={self.compensation!r}: give lk.DelayCompensation(0.04), 'adaptive' or None.")
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerStrategy(Strategy):
     """Workers push gradients to servers, which own the parameters."""
 
@@ -128,17 +142,8 @@ class ServerStrategy(Strategy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsynchronousServer(ServerStrategy):
-    """Servers that apply stale gradients, and may make them less harmful."""
-
-    staleness_aware: bool = knob(False, help="a gradient that is k updates old makes a step of rate / k")
-    compensation: Any = knob(None, help="delay compensation (DC-ASGD): constant:0.04, adaptive:2.0")
-
-    def __post_init__(self) -> None:
-        self._named("compensation", compensation_by_name)
-        if self.compensation is not None and not hasattr(self.compensation, "compensate"):
-            raise BadInput(f"compensation={self.compensation!r}: give lk.DelayCompensation(0.04), 'adaptive' or None.")
-        super().__post_init__()
+class AsynchronousServer(ServerStrategy, StaleGradients):
+    """Servers that apply gradients as they come, and the worker that most of them have."""
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the weights that came, send the gradient, get newer weights."""

@@ -5,8 +5,8 @@
 
 K-async answers those whose gradients made the step, when it is made: they are K different workers, and the others go on
 with the weights that they have. K-batch-async answers at once with the weights as they are, so nobody ever waits. K = 1
-is the asynchronous server, whose worker it is (`base.py`); a larger K makes fewer, less noisy and less stale steps: (P-1)/K updates on average for
-K-batch-async, P workers.
+is the asynchronous server, whose worker it is (`base.py`); a larger K makes fewer, less noisy and less stale steps:
+(P-1)/K updates on average for K-batch-async, P workers.
 
 Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018; K-batch-async is the n-softsync of Gupta, Zhang
 and Wang, "Model accuracy and runtime tradeoff in distributed deep learning", ICDM 2016.

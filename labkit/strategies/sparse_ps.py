@@ -30,14 +30,14 @@ from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
 from ..roles.placement import placement_of
 from ..roles.rows import RowPull, RowPush, Rows, pull_rows, push_rows
-from .base import Strategy
+from .base import StaleGradients
 from .row_layout import row_layout
 
 __all__ = ["SparsePS"]
 
 
 @dataclass(frozen=True)
-class SparsePS(Strategy):
+class SparsePS(StaleGradients):
     """Move rows, not tables: pull what a batch needs, push its gradients back to the rows' owners."""
 
     learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")

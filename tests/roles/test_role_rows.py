@@ -30,10 +30,10 @@ class Plan:
         return objective.start(self.seed)
 
 
-def made(part=slice(0, 0), held=None, optimizer=None, objective=MODEL, **limits):
+def made(part=slice(0, 0), held=None, optimizer=None, objective=MODEL, strategy=None, **limits):
     recorder, seen = Recorder(0), []
     spec = lk.RoleSpec("server-0", "server", 0, "server-0", shard=0, part=part)
-    strategy = lk.SyncPS(optimizer=optimizer or lk.SGD())
+    strategy = strategy or lk.SyncPS(optimizer=optimizer or lk.SGD())
     shard = RowShard.make(
         held=held, spec=spec, plan=Plan(**limits), objective=objective, recorder=recorder, clock=lambda: 0,
         watcher=lambda shard: seen.append(shard.version), strategy=strategy,
@@ -48,8 +48,10 @@ def push(sender, step, ids, rows, dense=(), version=0, samples=4):
     return message
 
 
-def pull(*ids):
-    return RowPull(np.array(ids, np.int64))
+def pull(*ids, sender="worker-0"):
+    message = RowPull(np.array(ids, np.int64))
+    message.__dict__.update(sender=sender, incarnation=0)
+    return message
 
 
 def test_rows_are_made_when_they_are_asked_for_and_start_as_in_the_table():
@@ -81,6 +83,48 @@ def test_lazy_is_what_the_whole_table_would_do(optimizer, reduce):
         rule.apply(whole, total / 2 if reduce == "mean" else total, 0.1, state, step + 1)
     now = shard.rows(pull(*range(100))).values
     assert now.tobytes() == whole.tobytes()
+
+
+def test_stale_gradients_of_rows_are_corrected_as_those_of_the_whole_table_would_be():
+    """DC-ASGD with a constant strength and a staleness-aware rate, written out for the whole vector, worker by worker."""
+    options = {"staleness_aware": True, "compensation": lk.DelayCompensation(0.3), "optimizer": lk.SGD()}
+    shard, _, _ = made(slice(1, 4), strategy=lk.SparsePS(synchronous=False, dense="server", **options))
+    rng = np.random.default_rng(0)
+    whole = np.concatenate([TABLE.ravel(), MODEL.tower.start(9)[1:4]])
+    read = {}
+    for step in range(12):
+        worker = f"worker-{step % 2}"
+        if worker in read:
+            ids, then, version = read[worker]
+            gradient = np.zeros(203)
+            rows, dense = rng.standard_normal((5, 2)), rng.standard_normal(3)
+            gradient[:200].reshape(100, 2)[ids], gradient[200:] = rows, dense
+            assert shard.apply(push(worker, step // 2 - 1, ids, rows, dense, version), 0.1)
+            better = gradient + 0.3 * gradient**2 * (whole - then)
+            whole = whole - 0.1 * better / max(1, shard.version - 1 - version)
+        ids = np.sort(rng.choice(100, 5, replace=False))
+        shard.rows(pull(*ids, sender=worker))
+        read[worker] = ids, whole.copy(), shard.version
+    np.testing.assert_allclose(shard.rows(pull(*range(100))).values, whole, rtol=0, atol=1e-14)
+
+
+def test_the_adaptive_compensation_of_rows_remembers_row_by_row():
+    rule = lk.AdaptiveCompensation(2.0)
+    options = {"compensation": rule, "optimizer": lk.SGD()}
+    shard, _, _ = made(strategy=lk.SparsePS(synchronous=False, dense="server", **options))
+    rng = np.random.default_rng(1)
+    whole, state = TABLE.copy(), rule.state(200, np.float64)["mean_square"].reshape(100, 2)
+    for step in range(10):
+        ids = np.sort(rng.choice(100, 40, replace=False))
+        shard.rows(pull(*ids))
+        then, version = whole[ids], shard.version
+        shard.apply(push("worker-1", step, ids, np.ones((40, 2)), version=version), 0.1)  # nothing was given to it
+        whole[ids] -= 0.1
+        g = rng.standard_normal((40, 2))
+        shard.apply(push("worker-0", step, ids, g, version=version), 0.1)
+        state[ids] = 0.95 * state[ids] + (1 - 0.95) * g**2  # rows without a gradient keep theirs
+        whole[ids] -= 0.1 * (g + 2.0 * g**2 / np.sqrt(state[ids] + rule.epsilon) * (whole[ids] - then))
+    np.testing.assert_allclose(shard.rows(pull(*range(100))).values.reshape(100, 2), whole, rtol=0, atol=1e-13)
 
 
 def test_repeated_ids_are_summed_and_never_lost():
