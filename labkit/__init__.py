@@ -12,6 +12,7 @@ from typing import Any
 _WHERE = {
     "problem": ["Problem"],
     "run": ["Run", "train"],
+    "advice": ["advise"],
     "predictor": ["Predictor", "load"],
     "errors": ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError"],
     "knobs": ["knob"],

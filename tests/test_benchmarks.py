@@ -82,7 +82,16 @@ def test_a_quick_run_keeps_every_field(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_list_names_them_all_and_an_unknown_name_is_answered_with_it() -> None:
     names = [line.split()[0] for line in command("--list").stdout.splitlines()]
-    assert names == ["throughput", "accuracy", "recording", "watching", "simulator", "startup", "round-trip"]
+    assert names == [
+        "throughput",
+        "accuracy",
+        "recording",
+        "watching",
+        "simulator",
+        "startup",
+        "round-trip",
+        "slow-worker",
+    ]
     refused = command("--only", "speed")
     assert refused.returncode == 2
     assert "throughput" in refused.stderr

@@ -26,7 +26,8 @@ BELOW = {
     "views": {"trace"},
 }  # fmt: skip
 BELOW["run"] = {"nn", "data", "trace", "problem", "roles", "strategies", "engines", "predictor", "summary"}
-UP = BELOW["run"] | {"run", "views"}
+BELOW["advice"] = BELOW["run"] | {"views"}
+UP = BELOW["run"] | {"run", "advice", "views"}
 BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
 
 # The one exception upwards: `Run.watch` and `Run.plot` reach for the lab and the views when they are called.

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import strategies as known
 from ..errors import BadInput
+from ..problem import Problem
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
 from ..summary import bytes_text, number_text
 from . import peers, rows, served, split
@@ -106,8 +107,14 @@ def advise(
     of the first two (then 30 us and 5 GB/s, which labkit was measured at between processes of one machine), and without
     a pace one gradient is timed here. Nothing is started.
 
+    Roles that are slowed, and codecs, are not in the formulas.
+
     Raises `BadInput` for numbers that are not allowed, and if no strategy is left.
     """
+    problem = Problem(problem) if isinstance(problem, str) else problem
+    for name, value, fields in (("problem", problem, ("objective",)), ("cluster", cluster, ("workers", "servers"))):
+        if isinstance(value, type) or not all(hasattr(value, field) for field in fields):
+            raise BadInput(f"{name}={value!r}: give a {name}, as in lk.train(problem, strategy, cluster).")
     facts = gather(problem, cluster, memory, density, latency, bandwidth, compute)
     rows, refused = [], []
     for strategy in considered(strategies, facts.n):
@@ -115,7 +122,10 @@ def advise(
         try:
             if formula is None:
                 raise BadInput("there is no formula for a strategy of one's own; simulate it.")
-            strategy.layout(problem, replace(facts.cluster, **({} if strategy.uses_servers else {"servers": None})))
+            if getattr(strategy, "codec", None) is not None:
+                raise BadInput("there is no formula with a codec; simulate it.")
+            seen = facts.cluster if strategy.uses_servers else replace(facts.cluster, servers=None)
+            strategy.layout(problem, seen)  # refuses what cannot be
             rows.append(_predict(strategy, formula(strategy, facts), facts))
         except BadInput as why:
             refused.append((strategy.name, str(why)))
@@ -129,7 +139,7 @@ def considered(strategies: Iterable[Strategy | str] | None, workers: int) -> lis
     """The strategies asked about; by default all that there are, a hybrid in a shape that the workers have."""
     if strategies is None:
         parts = next((p for p in range(2, workers) if workers % p == 0), 1)
-        shape = {"hybrid": {"shape": f"{workers // parts}x{parts}"}} if parts > 1 else {}
+        shape: dict[str, Any] = {"hybrid": {"shape": f"{workers // parts}x{parts}"}} if parts > 1 else {}
         return [made(**shape.get(name, {})) for name, made in STRATEGIES.items()]
     made = [strategy_by_name(s)() if isinstance(s, str) else s for s in strategies]
     for strategy in made:
@@ -148,7 +158,7 @@ def _predict(strategy: Strategy, e: Estimate, f: Facts) -> Prediction:
     )  # fmt: skip
 
 
-LABELS = ("s", "b", "K", "H", "tau", "graph", "order", "shape", "split", "dense")  # knobs that say which variant it is
+LABELS = ("s", "b", "K", "H", "tau", "graph", "shape", "order", "dense")  # knobs that say which variant it is
 
 
 def _label(strategy: Strategy) -> str:

@@ -173,7 +173,7 @@ def _distinct(problem: Any) -> float:
     """The mean number of distinct ids in a mini-batch, over mini-batches drawn with a fixed seed."""
     rng = np.random.default_rng(0)
     if isinstance(problem.data, str):
-        recipe = recipe_of(problem.data, problem.options)
+        recipe: Any = recipe_of(problem.data, problem.options)
         drawn = [recipe.draw(rng, problem.batch_size) for _ in range(DRAWS)]
     else:
         x = problem.dataset.x_train

@@ -131,14 +131,14 @@ class Orders:
                 waiting = 0
         return _slope(np.array(ends))
 
-    def batches(self, n: int, k: int) -> float:
-        """Until k draws are done, of n that draw one after another."""
+    def done(self, starts: Sequence[float], k: int, each: int = 1) -> float:
+        """When k draws are done, of several that begin at `starts` and make `each` draws one after another."""
         if self.constant:
-            return self.mean * math.ceil(k / n)
-        each = -(-k // n) + 8  # the fast ones do more than their share
-        draws = self._draw(400 * n * each, 5).reshape(400, each, n)
-        done = np.sort(np.cumsum(draws, axis=1).reshape(400, -1), axis=1)
-        return float(done[:, k - 1].mean())
+            return sorted(start + i * self.mean for start in starts for i in range(1, each + 1))[k - 1]
+        rounds = max(4, SAMPLES // (len(starts) * each))
+        draws = self._draw(rounds * each * len(starts), 5).reshape(rounds, each, len(starts))
+        ends = np.cumsum(draws, axis=1) + np.asarray(starts, float)
+        return float(np.partition(ends.reshape(rounds, -1), k - 1, axis=1)[:, k - 1].mean())
 
 
 def _order(values: Any, k: int, n: int) -> float:

@@ -40,17 +40,22 @@ class Stage:
     always: bool = False
 
 
+_OVER: tuple[int, Work | None, bool] = (0, None, False)
+
+
 class _Walk:
     """Where a stage is in its work: what is next, when it is free, when what it needs has come."""
 
     def __init__(self, stage: Stage, draw: Iterator[float]):
         self.stage, self.free, self.done, self.arrived = stage, 0, list[int](), dict[Any, int]()
-        self._todo = ((k, work, last) for k, step in enumerate(stage.steps) for work, last in _marked(step))
+        self._todo: Iterator[tuple[int, Work | None, bool]] = (
+            (k, work, last) for k, step in enumerate(stage.steps) for work, last in _marked(step)
+        )
         self._draw = draw
         self.next()
 
     def next(self) -> None:
-        self.step, self.work, self.last = next(self._todo, (0, None, False))
+        self.step, self.work, self.last = next(self._todo, _OVER)
         if self.work is not None:
             self.lasts = nanoseconds(next(self._draw) * self.stage.cost(self.work))
 
@@ -87,6 +92,7 @@ def period(stages: list[Stage], latency: float, bandwidth: float, draws: list[It
         now, k = min(able)  # in the order of time, as links are taken
         walk = walks[k]
         work, stage = walk.work, walk.stage
+        assert work is not None
         if work.kind == FORWARD and not stage.ends(work):
             to, chunk = (k + 1) % count, work.chunk + (k + 1 == count)
         elif work.kind == BACKWARD and not stage.begins(work):

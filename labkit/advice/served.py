@@ -6,7 +6,8 @@ every message is S times shorter: c* + s + 2a + m (1 + N/S), c* = E[slowest of N
 
 Without waiting a worker goes round in c + s + 2a + m (1 + 1/S), and the N of them are served as fast as that, or as fast
 as one server's link (m/S a gradient) or processor (s) allows: the larger of the two times. Exact for deterministic
-times; for others a bound, near where link and workers are equally busy.
+times; for others a bound: up to a tenth too fast where link and workers are equally busy (K-batch-sync, whose
+late gradients crowd the links then, a fifth).
 """
 
 from __future__ import annotations
@@ -66,40 +67,39 @@ def ssp(strategy: Any, f: Facts) -> Estimate:
 
 def backup_workers(strategy: Any, f: Facts) -> Estimate:
     """The last b are not waited for."""
-    return _first_ones(
-        strategy, f, f.n - strategy.b, f.c.order(f.n - strategy.b, f.n), f"E[the {f.n - strategy.b}th of N]"
-    )
+    return _first_ones(strategy, f, f.n - strategy.b, f"E[number {f.n - strategy.b} of N]")
 
 
 def k_sync(strategy: Any, f: Facts) -> Estimate:
     """The first K workers."""
-    return _first_ones(strategy, f, strategy.K, f.c.order(strategy.K, f.n), f"E[the {strategy.K}th of N]")
+    return _first_ones(strategy, f, strategy.K, f"E[number {strategy.K} of N]")
 
 
 def k_batch_sync(strategy: Any, f: Facts) -> Estimate:
-    """The first K mini-batches, whoever computed them. Workers go on until they hear of it, and fill the servers' links
-    with gradients that come too late, K of each at most.
+    """The first K mini-batches, whoever computed them."""
+    return _first_ones(strategy, f, strategy.K, f"E[{strategy.K} mini-batches]", most=strategy.K)
+
+
+def _first_ones(strategy: Any, f: Facts, k: int, name: str, most: int = 1) -> Estimate:
+    """The first k gradients are waited for, and all N workers are sent the new weights. `most`: gradients that each
+    worker sends in a step: it goes on until it hears that the step is made, and fills the servers' links with gradients
+    that come too late.
     """
-    k, c = strategy.K, f.c.mean
-    wait = f.c.batches(f.n, k)
-    free = wait + f.s + 2 * f.a + f.m * (1 + min(k, f.n) / f.servers)
-    alone = free - f.m * (1 - 1 / f.servers)  # from the weights of the last server until the next ones of the first
-    sent = max(1, min(k, int(alone / c))) if c else k
-    return _first_ones(strategy, f, k, wait, f"E[{k} mini-batches]", sent)
-
-
-def _first_ones(strategy: Any, f: Facts, k: int, wait: float, name: str, sent: int = 1) -> Estimate:
-    """The first k of N are waited for, and all N are sent the new weights. `sent`: gradients that each sends a step."""
-    n, servers, a, m = f.n, f.servers, f.a, f.m
-    after = min(k, n)  # whose weights have been sent when the last one that counts begins
-    wire = m * (1 + after / servers)
+    n, servers, a, m, after = f.n, f.servers, f.a, f.m, min(k, f.n)
+    starts = [i * m / servers for i in range(n)]
+    wait = f.c.order(after, n)
+    if m or most > 1:  # counted from when those have their weights that are the first to be sent them
+        wait = f.c.done(starts, k, min(most, -(-k // n) + 8)) - starts[after - 1]
+    free = wait + f.s + 2 * a + m * (1 + after / servers)
+    alone = (free - m * (1 - 1 / servers)) / f.c.mean if f.c.mean else most
+    sent = min(most, max(1, int(alone) if f.c.constant else alone))
     sends = n * sent * m / servers  # the next step's messages queue behind this one's
-    wire = max(wire, sends - wait - f.s - 2 * a)
-    text = f"max(ck + s + 2a + m (1 + K/S), N m/S), ck = {name}: max({t(wait)} + {t(f.s)} + 2 x {t(a)} + "
-    text += f"{t(m)} x (1 + {after}/{servers}), {t(sends)})"
-    return Estimate(
-        wait + f.s, 2 * a, wire, k, f.model * max(1.0, n / servers), _memory(strategy, f, waiting=k), 0.0, text
-    )
+    text = f"max(ck + s + 2a + m (1 + K/S), {'' if sent == 1 else f'{sent:.3g} '}N m/S), ck = {name}: max({t(max(wait, 0.0))} + "
+    text += f"{t(f.s)} + 2 x {t(a)} + {t(m)} x (1 + {after}/{servers}), {t(sends)})"
+    compute = max(wait, 0.0) + f.s  # below 0: one of them was done before the last of them had its weights
+    wire = max(free, sends) - compute - 2 * a
+    moved = f.model * max(1.0, n / servers)
+    return Estimate(compute, 2 * a, wire, k, moved, _memory(strategy, f, waiting=k), 0.0, text)
 
 
 def k_async(strategy: Any, f: Facts) -> Estimate:

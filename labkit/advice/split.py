@@ -6,6 +6,8 @@
                       network c (M + P - 1)/(M P)
     hybrid            that of its parts, with batches of their own, and then an all-reduce of a part between R replicas
 
+Exact for deterministic times. With random ones replicas also wait for each other, which is left out (a tenth).
+
 Of a replica all workers make one gradient together: N/R times the updates for as many gradients. What is saved is
 memory, and time only where adding up gradients costs more than computing them.
 """

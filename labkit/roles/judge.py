@@ -8,7 +8,7 @@ core).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .layout import Layout
 from .messages import Look, Snapshot
 from .shard import Limits
 
-__all__ = ["Budget", "Judge", "all_full", "final_snapshot", "next_snapshot", "rest"]
+__all__ = ["Budget", "Judge", "all_full", "final_snapshot", "next_mixture", "next_snapshot", "rest"]
 
 REST = 19
 TRIES = 16  # how far ahead, in multiples of eval_every, shards are asked to meet before their pieces are taken
@@ -183,6 +183,21 @@ async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
         if all(s.version == last or s.shard in judge._full for s in snapshots) or ahead > TRIES * judge.eval_every:
             return snapshots
         goal, ahead = last + ahead, 2 * ahead
+
+
+async def next_mixture(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
+    """Snapshots of replicas that do not wait for each other, all as they are when one of them shows its next
+    `eval_every`: those of one version would be of many times, as far apart as the slowest is slow.
+    """
+    goal = judge.next_goal()
+    going = [owner for shard, owner in enumerate(judge.owners) if shard not in judge._full]
+    for owner in going:
+        ctx.send(owner, Look(goal))
+    arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now)) if going else None
+    shown = await final_snapshot(ctx, judge)
+    for snapshot in shown:
+        judge.take(snapshot)
+    return shown if going and arrived is None else tuple(replace(snapshot, final=False) for snapshot in shown)
 
 
 async def rest(ctx: Context, judge: Judge, worked: float) -> None:

@@ -19,8 +19,9 @@ from typing import Any, ClassVar
 from ..knobs import knob
 from ..roles.context import Context
 from ..roles.graphs import GRAPHS, neighbours, sides
+from ..roles.judge import Judge, next_mixture
 from ..roles.layout import Layout, RoleSpec
-from ..roles.messages import Message, Mix, Pull, Push, Weights
+from ..roles.messages import Message, Mix, Pull, Push, Snapshot, Weights
 from .base import MixedReplicas
 
 __all__ = ["ADPSGD"]
@@ -52,6 +53,10 @@ class ADPSGD(MixedReplicas):
         ]
         chief = RoleSpec("chief", "chief", 0, "chief")
         return replace(plan, roles=(*workers, *replicas, chief), observed=tuple(r.name for r in replicas))
+
+    async def look(self, ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
+        """All replicas as they are when one of them comes to the next `eval_every`."""
+        return await next_mixture(ctx, judge)
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the replica's weights, give it the gradient, take its newer weights."""

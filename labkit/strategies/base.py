@@ -18,7 +18,7 @@ from ..roles.coder import check_codec
 from ..roles.context import Context
 from ..roles.judge import Judge, all_full, next_snapshot, rest
 from ..roles.layout import Layout, RoleSpec, mean_of_replicas, shard_slices
-from ..roles.messages import Message, Pull, Push, Weights
+from ..roles.messages import Message, Pull, Push, Snapshot, Weights
 from ..roles.replica import Replica
 from ..roles.servers import pull, push_pull
 
@@ -103,10 +103,14 @@ class Strategy:
         """Who is there, where, with which part. Pure. Impossible shapes are refused here, before anything starts."""
         return server_layout(self, problem, cluster)
 
+    async def look(self, ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
+        """What the chief evaluates next: the model at the next `eval_every`."""
+        return await next_snapshot(ctx, judge)
+
     async def chief(self, ctx: Context, judge: Judge) -> None:
         """Look at the model every `eval_every` updates; return, and so end the run, when the budget is met."""
         while not judge.verdict:
-            snapshot = await next_snapshot(ctx, judge)
+            snapshot = await self.look(ctx, judge)
             began = ctx.now
             await ctx.compute(judge.evaluate, snapshot)
             ctx.save(judge.state())

@@ -42,7 +42,7 @@ class RingAllReduce(Strategy):
     uses_servers: ClassVar[bool] = False
     algorithm: ClassVar[str] = "ring"
     summary: ClassVar[str] = "no server: workers add up gradients around a ring; no staleness"
-    in_words: ClassVar[str] = "synchronous: everybody waits for the slowest."
+    in_words: ClassVar[str] = "a ring without a server: everybody waits for the slowest."
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codec", linear_codec(self.name, self.codec))

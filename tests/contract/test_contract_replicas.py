@@ -69,15 +69,37 @@ def test_seconds_and_the_users_stop(engine, strategy):
     assert run.summary()["updates"] > 0
     closed(run)
     run = engine.train(MOONS, strategy, lk.Budget(updates=10**6), workers=2, time=0.01)
-    run.step().stop()
+    with pytest.raises(TimeoutError):
+        run.wait(timeout=0.2)
+    run.stop()
     assert run.stopped_by == "user"
-    assert run.summary()["updates"] >= 1
+    closed(run)
+
+
+@pytest.mark.parametrize("strategy", [lk.ADPSGD(), lk.ADPSGD(graph="complete"), lk.EASGD(tau=2)])
+def test_one_step_after_the_other(engine, strategy):
+    """Every step is an update; replicas that ask each other (AD-PSGD) are held together, or one would wait for the
+    answer of one that stands still.
+    """
+    run = engine.train(MOONS, strategy, lk.Budget(updates=10**6), workers=3, time=0.002)
+    before = run.step().summary()["updates"]
+    assert before >= 1
+    for _ in range(5):
+        made = run.step().summary()["updates"]
+        assert made == before + 1 or (made > before and not engine.simulated and isinstance(strategy, lk.ADPSGD))
+        before = made
+    run.stop()
     closed(run)
 
 
 @pytest.mark.parametrize(
     "strategy",
-    [lk.LocalSGD(learning_rate=0.3), lk.DPSGD(learning_rate=0.3), lk.ADPSGD(learning_rate=0.3), lk.EASGD(learning_rate=0.3)],
+    [
+        lk.LocalSGD(learning_rate=0.3),
+        lk.DPSGD(learning_rate=0.3),
+        lk.ADPSGD(learning_rate=0.3),
+        lk.EASGD(learning_rate=0.3),
+    ],
     ids=lambda s: s.name,
 )
 def test_accuracy(engine, strategy):
@@ -217,13 +239,13 @@ def test_adpsgd_never_locks_and_keeps_the_books(engine, graph, workers):
 
 
 def test_adpsgd_a_slow_worker_slows_nobody_else(engine):
-    """The others compute at their pace; 20 paced gradients in 0.2 s are at most 20, and next to that."""
+    """The others compute at their own pace: 20 ms a gradient where the slow one takes 200 ms."""
     run = engine.wait(MOONS, lk.ADPSGD(), lk.Budget(seconds=0.6), 3, time=0.02, slow={"worker-1": 10.0})
     computed = [run.trace.counters[w].computed for w in run.trace.role_ids("worker")]
     if engine.simulated:
         assert [computed[0], computed[2]] == [30, 30]
     assert computed[1] <= 4
-    assert min(computed[0], computed[2]) >= 4 * computed[1]  # with D-PSGD they would be as many, plus one
+    assert min(computed[0], computed[2]) > 2 * computed[1]  # with D-PSGD they would be one more, at most
     closed(run)
 
 

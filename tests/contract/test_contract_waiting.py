@@ -151,7 +151,7 @@ def test_w4_without_slack_the_parameters_are_the_synchronous_sum(engine):
 
 
 def test_the_bound_may_change_while_it_goes_on(engine):
-    run = engine.train(MOONS, lk.SSP(s=3), lk.Budget(seconds=1.5), 3, time=0.005, slow={"worker-1": 5.0})
+    run = engine.train(MOONS, lk.SSP(s=3), lk.Budget(seconds=0.8), 3, time=0.005, slow={"worker-1": 5.0})
     run.step().set(s=0)
     run.resume().wait(timeout=60)
     assert [m["text"] for m in run.trace.marks if m["kind"] == "set"] == ["s = 0"]

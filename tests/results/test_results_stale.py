@@ -128,8 +128,16 @@ def test_the_replay_is_the_run_when_nothing_is_corrected(strategy, servers):
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (4, 1), (4, 2), (7, 2)])
 def test_e6_with_the_true_hessian_stale_is_sequential(strategy, workers, servers):
     """On a quadratic, g + H (now - then) is the gradient at `now`: the run is SGD in one process on the same batches."""
-    knobs = {"K": 3} if issubclass(strategy, lk.KAsync) and workers > 3 else {"K": 1} if issubclass(strategy, lk.KAsync) else {}
-    run = trained(strategy(learning_rate=0.1, compensation=TrueHessian(), **knobs), 200, workers=workers, servers=servers)
+    knobs = (
+        {"K": 3}
+        if issubclass(strategy, lk.KAsync) and workers > 3
+        else {"K": 1}
+        if issubclass(strategy, lk.KAsync)
+        else {}
+    )
+    run = trained(
+        strategy(learning_rate=0.1, compensation=TrueHessian(), **knobs), 200, workers=workers, servers=servers
+    )
     alone = replayed(run, BOWL, workers, 0.1, as_it_is, servers, sequential=True)
     np.testing.assert_allclose(run.result().parameters, alone, rtol=0, atol=1e-12)
     plain = replayed(run, BOWL, workers, 0.1, as_it_is, servers)
@@ -298,7 +306,9 @@ def test_a8_with_the_true_hessian_it_is_stable_wherever_one_process_is(workers, 
 
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Momentum(0.6)], ids=["sgd", "momentum"])
 @pytest.mark.parametrize(("n_push", "n_fetch"), [(1, 1), (3, 3), (1, 4), (4, 1), (2, 3), (6, 4)])
-@pytest.mark.parametrize(("problem", "servers"), [(BOWL, 2), (MOONS, 1), (MOONS, 2)], ids=["bowl", "network", "network, 2"])
+@pytest.mark.parametrize(
+    ("problem", "servers"), [(BOWL, 2), (MOONS, 1), (MOONS, 2)], ids=["bowl", "network", "network, 2"]
+)
 def test_downpour_is_its_pseudo_code(problem, servers, n_push, n_fetch, optimizer):
     """One worker, line by line: fetch every n_fetch steps, step on what one has, push what has been added up."""
     rate, updates = 0.05, 12
@@ -355,7 +365,9 @@ def test_downpour_sends_as_many_times_less(n_push, n_fetch):
 
 
 @pytest.mark.parametrize("servers", [1, 2])
-@pytest.mark.parametrize("law", [LAW, {"compute": 0.01, "server_time": 0.003, "latency": 0.001}], ids=["random", "equal"])
+@pytest.mark.parametrize(
+    "law", [LAW, {"compute": 0.01, "server_time": 0.003, "latency": 0.001}], ids=["random", "equal"]
+)
 def test_push_then_pull_is_what_it_was_before_downpour(servers, law):
     """With one step between two talks a worker needs no weights of its own, and no time for them."""
 

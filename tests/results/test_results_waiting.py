@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.engines.laws import Sampler
+from labkit.roles.context import stream
 from labkit.trace import ledger, measures
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
@@ -102,8 +104,6 @@ def ignoring_the_late(workers, needed, draws, steps):
 
 def drawn(workers, seed=0):
     """Each worker's own stream of durations, as the cluster draws them."""
-    from labkit.engines.laws import Sampler
-    from labkit.roles.context import stream
 
     def forever(w):
         sampler = Sampler(lk.Exponential(1.0), stream(seed, "worker", w, "time"))

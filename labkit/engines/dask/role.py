@@ -165,7 +165,8 @@ class RealRole(Station):
         self.recorder.span(PHASE[work], began, self.clock(), self.counters.computed)
         if part is self.shard and 0 <= self.step_from < self.counters.version:
             self.step_from = -1
-            self._freeze()
+            if self.spec.computes or self.plan.layout.copies != "own":
+                self._freeze()  # else others may have to ask this replica before they can step: it stands still with them
             self._report()
             self.slot.report("stepped")
             self.slot.flag = True  # stand still now, before the next effect

@@ -1,0 +1,115 @@
+"""What a worker that is 10 times slower does to each strategy: gradients a second, as a share of the undisturbed run's.
+
+Three answers beside each other: a formula, virtual time, and a cluster of processes whose gradients are paced to 20 ms,
+or, where workers share a gradient in many small pieces, to 200 ms, so that messages between them do not decide. Four
+workers, worker-1 is the slow one; messages take no time in the formula and in virtual time. Counted is from a third of
+the run on: what holds in the long run, after the slack of a bounded staleness is used up.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+import labkit as lk
+from labkit.strategies import STRATEGIES
+
+from .rows import Benchmark, Row, Settings
+
+__all__ = ["BENCHMARK", "FACTOR", "THEORY", "WORKERS", "measured", "problem_for", "simulated"]
+
+WORKERS, FACTOR, SLOW, PACE = 4, 10.0, "worker-1", 0.02  # seconds a gradient
+SHARED = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")  # whose pieces last 1 to 15 ms of 200
+N, F, M = WORKERS, FACTOR, 4  # M: micro-batches of a pipeline, as they are by default
+
+ALL = ("1/F: everybody waits for it", 1 / F)
+FREE = ("(N-1+1/F)/N: only its own share", (N - 1 + 1 / F) / N)
+NONE = ("1: nobody waits for the last one", 1.0)
+
+# Command-line name: the formula in words, and its value. P: stages of a pipeline, each as long as the others.
+THEORY: Mapping[str, tuple[str, float]] = {
+    "sync-ps": ALL, "async-ps": FREE, "ssp": ("1/F, once it is s iterations behind", 1 / F), "backup-workers": NONE,
+    "ring-all-reduce": ALL, "local-sgd": ALL, "halving-doubling": ALL, "tensor-parallel": ALL, "fsdp": ALL,
+    "sparse-ps": ALL, "k-sync": NONE, "k-batch-sync": NONE, "k-batch-async": FREE, "easgd": FREE, "adpsgd": FREE,
+    "pipeline": ("(M+P-1)/(FM+1): its stage never waits, the bubble hides behind it", (M + N - 1) / (F * M + 1)),
+    "pipedream": ("1/F: the slowest stage sets the pace", 1 / F),
+    "hybrid": ("(M+P-1)/(FM+1), P=2, and the other replica waits", (M + 1) / (F * M + 1)),
+    "k-async": ("(K+K/F)/N: one of the fast ones always waits for a partner", (2 + 2 / F) / N),
+    "dpsgd": ("1/F: its neighbours wait for it, then theirs", 1 / F),
+}  # fmt: skip
+
+
+def problem_for(strategy: lk.Strategy, timing_only: bool = False) -> lk.Problem:
+    """Something of the strategy's kind: four equal layers, or clicks."""
+    if strategy.suits.get("data"):
+        return lk.Problem(strategy.suits["data"], batch_size=16, hidden=(16,), timing_only=timing_only)
+    rng = np.random.default_rng(0)
+    data = lk.from_arrays(rng.standard_normal((1600, 16)).astype("float32"), np.arange(1600) % 16)
+    return lk.Problem(data, batch_size=16, hidden=(16, 16, 16), timing_only=timing_only)
+
+
+def simulated(name: str, seconds: float = 20.0) -> float:
+    """Share of the throughput that is left, in virtual time."""
+    strategy = STRATEGIES[name]()
+    cluster = lk.SimulatedCluster(workers=WORKERS, compute=PACE)
+    rates = [
+        _rate(lk.train(problem_for(strategy, True), strategy, on, lk.Budget(seconds=seconds)).wait())
+        for on in (cluster, replace(cluster, slow={SLOW: FACTOR}))
+    ]
+    return rates[1] / rates[0]
+
+
+def measured(name: str, cluster: lk.DaskCluster, seconds: float) -> float:
+    """The same on processes, paced; twice as long where gradients are long."""
+    strategy, longer = STRATEGIES[name](), name in SHARED
+    problem, budget = problem_for(strategy), lk.Budget(seconds=seconds * (2 if longer else 1))
+    rates = []
+    for slow in ({}, {SLOW: FACTOR}):
+        seen = cluster.resized(slow=slow, pace=PACE * (10 if longer else 1))
+        with lk.train(problem, strategy, seen, budget, checkpoint=False) as run:
+            rates.append(_rate(run.wait()))
+    return rates[1] / rates[0]
+
+
+def _rate(run: lk.Run) -> float:
+    """Gradients a second that shards have applied, up to a factor that is the same for all runs of a strategy."""
+    layout = run.trace.header["layout"]
+    role, time, count = run.trace.column("applies", "role", "time", "count")
+    own = layout["copies"] == "own"  # each replica applies its own gradients; else one shard sees them all
+    shards = [run.trace.roles.index(name) for name in (layout["observed"] if own else layout["observed"][:1])]
+    rate = 0.0
+    for shard in shards:
+        mine = (role == shard) & (time > run.trace.now / 3)
+        at, counts = time[mine], count[mine]
+        if len(at) and at[-1] > at[0]:
+            rate += counts[at > at[0]].sum() / (at[-1] - at[0])
+    return rate
+
+
+def run(settings: Settings) -> list[Row]:
+    """Three rows for every strategy."""
+    rows: list[Row] = []
+    seconds = float(settings.choose(6.0, 1.0))  # once: all strategies take some minutes
+    with lk.DaskCluster(workers=WORKERS, pace=PACE) as cluster:
+        for name in STRATEGIES:
+            theory = THEORY[name][1]
+            rows.append(Row(name, f"theory, {THEORY[name][0]}", "share left", theory, theory, theory, 1))
+            sides: dict[str, Callable[[], float]] = {
+                "simulated": functools.partial(simulated, name),
+                "Dask, paced": functools.partial(measured, name, cluster, seconds),
+            }
+            for side, measure in sides.items():
+                settings.say(f"{name}, {side}")
+                share = measure()
+                rows.append(Row(name, side, "share left", share, share, share, 1))
+    return rows
+
+
+NOTE = (
+    "N = 4 workers, F = 10, default knobs. `python -m benchmarks.strategies_readme --measure` puts the "
+    "table into labkit/strategies/README.md."
+)
+BENCHMARK = Benchmark("slow-worker", "what a worker that is 10 times slower costs, strategy by strategy", run, NOTE)

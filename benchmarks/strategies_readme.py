@@ -1,0 +1,103 @@
+"""The generated parts of labkit/strategies/README.md: `python -m benchmarks.strategies_readme` writes them anew.
+
+The list comes from the classes and the docstrings of their files. The table of the slow worker has a formula, what
+virtual time says, and what was measured on a cluster of processes; the last column is kept unless `--measure` is given
+(ten minutes; leave the machine alone meanwhile).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+import labkit as lk
+from labkit.strategies import FAMILIES, STRATEGIES
+
+from .slow_worker import PACE, THEORY, WORKERS, measured, simulated
+
+__all__ = ["README", "list_section", "section", "slow_section", "with_section"]
+
+README = Path(__file__).parents[1] / "labkit" / "strategies" / "README.md"
+SECONDS = 6.0  # of each paced run
+
+
+def source(made: type) -> str:
+    """Where an algorithm is from: the last paragraph with a year in the docstring of its file."""
+    module = inspect.getdoc(sys.modules[made.__module__]) or ""
+    dated = [part for part in module.split("\n\n") if re.search(r"\b(19|20)\d\d\b", part)]
+    return " ".join(dated[-1].split())
+
+
+def list_section() -> str:
+    """Every strategy by family: its name, its page, one line, its source."""
+    lines = []
+    for family, members in FAMILIES.items():
+        lines += [
+            f"**{family[0].upper()}{family[1:]}**",
+            "",
+            "| name | page | what it does | source |",
+            "|---|---|---|---|",
+        ]
+        for name, made in members.items():
+            file = Path(inspect.getfile(made)).name
+            lines.append(f"| `{name}` | [`{made.__name__}`]({file}) | {made.summary} | {source(made)} |")
+        lines.append("")
+    return "\n".join(lines).strip()
+
+
+def slow_section(on_processes: Mapping[str, str]) -> str:
+    """The table of the slow worker; `on_processes`: what the last column says of each strategy."""
+    lines = ["| strategy | theory | | virtual time | processes |", "|---|---|---|---|---|"]
+    for name in STRATEGIES:
+        words, share = THEORY[name]
+        lines.append(f"| `{name}` | {words} | {share:.1%} | {simulated(name):.1%} | {on_processes.get(name, '')} |")
+    return "\n".join(lines)
+
+
+def section(name: str) -> str:
+    """What stands between the marks of this part of the README."""
+    found = re.search(rf"<!-- begin {name} -->\n(.*?)\n<!-- end {name} -->", README.read_text(), re.DOTALL)
+    assert found is not None, f"README.md has no part {name!r}"
+    return found[1]
+
+
+def with_section(text: str, name: str, inner: str) -> str:
+    """The README with this part replaced."""
+    marks = rf"(<!-- begin {name} -->\n).*?(\n<!-- end {name} -->)"
+    return re.sub(marks, lambda m: m[1] + inner + m[2], text, flags=re.DOTALL)
+
+
+def kept() -> dict[str, str]:
+    """The last column as it stands in the README."""
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]*) \|$", section("slow worker"), re.MULTILINE)
+    return dict(rows)
+
+
+def measure_now(names: Sequence[str]) -> dict[str, str]:
+    """The last column of these strategies, measured now."""
+    found = {}
+    with lk.DaskCluster(workers=WORKERS, pace=PACE) as cluster:
+        for name in names:
+            found[name] = f"{measured(name, cluster, SECONDS):.1%}"
+            click.echo(f"{name}: {found[name]}")
+    return found
+
+
+@click.command()
+@click.option("--measure", is_flag=True, help="Run every strategy on processes, twice, and fill in the last column.")
+@click.option("--only", multiple=True, type=click.Choice(list(STRATEGIES)), help="Measure this one; repeatable.")
+def main(measure: bool, only: tuple[str, ...]) -> None:
+    """Write the generated parts of labkit/strategies/README.md anew."""
+    names = only or (tuple(STRATEGIES) if measure else ())
+    column = kept() | (measure_now(names) if names else {})
+    text = with_section(README.read_text(), "list", list_section())
+    README.write_text(with_section(text, "slow worker", slow_section(column)))
+
+
+if __name__ == "__main__":
+    main()

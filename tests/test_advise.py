@@ -1,0 +1,258 @@
+"""`lk.advise`: what its formulas predict is what the simulator does, strategy by strategy and in the same order."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.advice.advise import FORMULAS, considered
+from labkit.advice.estimate import time_text
+from labkit.advice.orders import Orders
+from labkit.strategies import STRATEGIES
+
+M = 4_000_000
+FLAT = lk.Problem("quadratic", dtype="float32", timing_only=True, options={"dimension": M // 4, "samples": 1})
+CLICKS = lk.Problem("clicks", timing_only=True, batch_size=64)
+LAYERS = lk.Problem(
+    lk.from_arrays(np.zeros((64, 400), "float32"), np.arange(64) % 2), hidden=(400, 400, 400), timing_only=True
+)
+WIRE = {"latency": 50e-6, "bandwidth": 125e6}
+
+# Grids of model, workers, servers, latency, bandwidth, time of a gradient, and of server work: compute-bound, bound by
+# latency, by links, by one server.
+GRIDS = {
+    "one busy server": (FLAT, {"workers": 8, "compute": 0.001, **WIRE}),
+    "four servers": (FLAT, {"workers": 8, "servers": 4, "compute": 0.01, "latency": 50e-6, "bandwidth": 1e9}),
+    "server work": (FLAT, {"workers": 5, "servers": 2, "compute": 0.05, "latency": 1e-3, "bandwidth": 125e6,
+                           "server_time": 0.001}),
+    "long gradients": (FLAT, {"workers": 6, "compute": 0.5, "latency": 1e-3, "bandwidth": 125e6}),
+    "layers": (LAYERS, {"workers": 4, "compute": 0.01, "latency": 1e-4, "bandwidth": 1e9}),
+    "layers, slow links": (LAYERS, {"workers": 4, "compute": 0.01, "latency": 1e-3, "bandwidth": 1e8}),
+    "two workers": (LAYERS, {"workers": 2, "compute": 0.1, "latency": 1e-4, "bandwidth": 1e8}),
+    "sparse": (CLICKS, {"workers": 4, "servers": 2, "compute": 0.01, "latency": 1e-4, "bandwidth": 1e8}),
+}  # fmt: skip
+
+# Exact to the nanosecond's rounding, wherever chunks are equal; the others' messages meet by chance of who is first.
+EXACT = {
+    "SyncPS", "AsyncPS", "SSP", "BackupWorkers", "KSync", "RingAllReduce", "HalvingDoubling", "EASGD", "TensorParallel",
+    "Pipeline", "Hybrid", "FSDP",
+}  # fmt: skip
+
+
+def simulated(strategy, problem, cluster, row, rounds=40):
+    """Seconds of a step of N gradients: from the applications in the trace, sender by sender, after a third of them."""
+    if not strategy.uses_servers:
+        cluster = replace(cluster, servers=None)
+    run = lk.train(problem, strategy, cluster, lk.Budget(seconds=1e6)).advance(rounds * 2.5 * row.step)
+    layout = run.trace.header["layout"]
+    role, sender, time, count = run.trace.column("applies", "role", "sender", "time", "count")
+    seen = role == role.min() if layout["copies"] != "own" else role >= 0
+    rate, h = 0.0, getattr(strategy, "H", 1)
+    for pair in set(zip(role[seen].tolist(), sender[seen].tolist())):
+        mine = (role == pair[0]) & (sender == pair[1])
+        at, counts = time[mine] / 1e9, count[mine].astype(float)
+        if layout["copies"] == "equal" and strategy.name != "SparsePS":  # one row a step, whatever is in it
+            counts[:] = row.update_gradients
+        start = len(at) // 3
+        at, counts = at[start:], counts[start:]
+        last = (len(at) - 1) // h * h if len(at) else 0  # whole rounds of local steps
+        if last > 0:
+            rate += counts[1 : last + 1].sum() / (at[last] - at[0])
+    return cluster.workers / rate
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """{grid: [(prediction, simulated step)]}, made once."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            problem, shape = GRIDS[name]
+            cluster = lk.SimulatedCluster(**shape)
+            rows = lk.advise(problem, cluster).rows
+            made[name] = [(row, simulated(row.strategy, problem, cluster, row)) for row in rows]
+        return made[name]
+
+    return of
+
+
+def test_every_strategy_has_a_formula():
+    assert set(STRATEGIES.values()) == set(FORMULAS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", GRIDS)
+def test_step_times_are_the_simulators(outcomes, grid):
+    for row, measured in outcomes(grid):
+        assert row.step == pytest.approx(measured, rel=0.05), row.label
+        if row.strategy.name in EXACT:
+            assert row.step == pytest.approx(measured, rel=2e-5), row.label
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", GRIDS)
+def test_the_ranking_is_the_simulators(outcomes, grid):
+    """Wherever two predictions differ by more than 10%, the simulator puts them in the same order."""
+    for (a, time_a), (b, time_b) in itertools.combinations(outcomes(grid), 2):
+        assert a.step <= b.step
+        if b.step > 1.1 * a.step:
+            assert time_a < time_b, (a.label, b.label)
+
+
+@pytest.mark.slow
+def test_the_ranking_holds_for_random_times():
+    cluster = lk.SimulatedCluster(workers=8, compute=lk.Exponential(0.1), latency=1e-4, bandwidth=1e9)
+    rows = [row for row in lk.advise(FLAT, cluster).rows if row.strategy.name != "KBatchSync"]
+    pairs = [(row, simulated(row.strategy, FLAT, cluster, row, rounds=400)) for row in rows]
+    for (a, time_a), (b, time_b) in itertools.combinations(pairs, 2):
+        if b.step > 1.1 * a.step:
+            assert time_a < time_b, (a.label, b.label)
+
+
+# closed forms -----------------------------------------------------------------------------------------------------------
+
+
+def test_published_times():
+    """RESULTS T1 and T2, 8 ranks, 4,000,000 bytes, 50 us, 125 MB/s; and one server at T3's sizes."""
+    advice = lk.advise(FLAT, lk.SimulatedCluster(workers=8, compute=0.0, **WIRE), ["ring-all-reduce", "sync-ps"])
+    assert advice["RingAllReduce"].step == pytest.approx(56.7e-3, rel=1e-12)
+    assert advice["RingAllReduce"].bytes == 7_000_000
+    assert advice["SyncPS"].step == pytest.approx(288.1e-3, rel=1e-12)
+    halving = lk.advise(FLAT, lk.SimulatedCluster(workers=8, compute=0.0, **WIRE), ["halving-doubling"]).best
+    assert halving.step == pytest.approx(56.3e-3, rel=1e-12)
+    assert (halving.compute, halving.latency, halving.wire) == pytest.approx((0, 6 * 50e-6, 56e-3))
+
+
+def test_published_waits():
+    """RESULTS W1 to W3: exponential times, free links."""
+    eight = lk.SimulatedCluster(workers=8, compute=lk.Exponential(1.0))
+    made = [lk.SyncPS(), lk.KSync(K=4), lk.KBatchSync(K=4), lk.SSP(s=0), lk.SSP(s=10**6)]
+    steps = {row.label: row.step * row.update_gradients / 8 for row in lk.advise(FLAT, eight, made).rows}
+    assert steps["SyncPS"] == pytest.approx(2.717857, rel=1e-6)
+    assert steps["KSync K=4"] == pytest.approx(0.634524, rel=1e-5)
+    assert steps["KBatchSync K=4"] == pytest.approx(0.5, rel=0.02)
+    assert steps["SSP s=0"] * 8 == pytest.approx(2.717857, rel=1e-6)
+    assert steps["SSP s=1000000"] * 8 == pytest.approx(1.0, rel=1e-6)
+    hundred = lk.SimulatedCluster(workers=100, compute=lk.Exponential(1.0))
+    assert lk.advise(FLAT, hundred, [lk.BackupWorkers(b=4)]).best.compute * 0.96 == pytest.approx(3.1040, rel=1e-4)
+
+
+def test_published_pipelines():
+    """RESULTS P1 and P3: 4 equal stages, 8 micro-batches, a forward of 1 and a backward of 2: 33, interleaved 28.5."""
+    data = lk.from_arrays(np.zeros((64, 16), "float32"), np.arange(64) % 16)
+    problem = lk.Problem(data, hidden=(16,) * 7, timing_only=True, batch_size=32)
+    cluster = lk.SimulatedCluster(workers=4, compute=96.0)
+    orders = {"gpipe": 33, "1f1b": 33, "interleaved": 28.5}
+    for order, length in orders.items():
+        best = lk.advise(problem, cluster, [lk.Pipeline(order=order, micro_batches=8)]).best
+        assert best.step / 4 == pytest.approx(length, rel=1e-9)
+
+
+def test_order_statistics():
+    """Uniform on (0, 1): k / (n + 1); exponential: H_n - H_(n-k), also from quantiles."""
+    uniform = Orders(lk.Uniform(0.0, 1.0))
+    for k, n in ((1, 1), (3, 7), (8, 8), (100, 100)):
+        assert uniform.order(k, n) == pytest.approx(k / (n + 1), rel=0.01)
+    assert uniform.slowest_of([0.0, 10.0]) == pytest.approx(10.5, rel=1e-3)
+    assert uniform.slowest_of([0.0, 1e-9]) == pytest.approx(2 / 3, rel=0.01)
+    assert Orders(lk.Exponential(2.0)).slowest(4) == pytest.approx(2 * (1 + 1 / 2 + 1 / 3 + 1 / 4))
+    assert Orders(lk.Measured((1.0, 3.0))).slowest(2) == pytest.approx(2.5, rel=0.01)
+
+
+# what a person is told ----------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_comes_last():
+    cluster = lk.SimulatedCluster(workers=4, compute=0.01, **WIRE)
+    free, tight = lk.advise(LAYERS, cluster), lk.advise(LAYERS, cluster, memory=2_000_000)
+    assert all(row.fits for row in free.rows)
+    fits = [row.fits for row in tight.rows]
+    assert fits == sorted(fits, reverse=True)
+    assert 0 < sum(fits) < len(fits)
+    assert {row.strategy.name for row in tight.rows if row.fits} >= {"TensorParallel", "Pipeline"}
+    assert tight.answers[2].startswith("Split the model? Yes: the whole needs")
+    assert "too much" in str(tight)
+    assert "too much" not in str(free)
+
+
+def test_a_table_is_sparse_and_layers_are_dense():
+    cluster = lk.SimulatedCluster(workers=4, compute=0.01, latency=1e-4, bandwidth=1e8)
+    sparse = lk.advise(CLICKS, cluster)
+    assert sparse.best.strategy.name == "SparsePS"
+    assert sparse.answers[0].startswith("Dense or sparse? Sparse:")
+    assert lk.advise(LAYERS, cluster).answers[0].startswith("Dense or sparse? Dense:")
+    assert "below it" in lk.advise(LAYERS, cluster, density=0.01).answers[0]
+    everything = lk.advise(CLICKS, cluster, ["sparse-ps", "ring-all-reduce"], density=1.0)
+    assert everything["SparsePS"].step > everything["RingAllReduce"].step
+
+
+def test_formulas_are_shown_with_their_numbers():
+    cluster = lk.SimulatedCluster(workers=8, compute=0.001, **WIRE)
+    text = str(lk.advise(FLAT, cluster))
+    assert "c* + s + 2(N-1) a + 2(N-1)/N m = 1 ms + 0 + 14 x 50 us + 1.75 x 32 ms" in text
+    assert "Server or all-reduce? All-reduce: with everybody waiting HalvingDoubling takes 57.3 ms" in text
+    assert "Not here:\nTensorParallel: TensorParallel splits a network of layers" in text
+    for row in lk.advise(LAYERS, cluster).rows:
+        assert row.compute + row.latency + row.wire == pytest.approx(row.step)
+        assert min(row.compute, row.latency, row.wire) > -1e-9
+        assert row.formula
+
+
+def test_a_cluster_of_processes_is_asked_nothing():
+    cluster = lk.DaskCluster(workers=4)
+    advice = lk.advise(lk.Problem("digits", hidden=(8,)), cluster)
+    assert advice.rows
+    assert not cluster.runs
+    paced = lk.advise(FLAT, lk.DaskCluster(workers=4, pace=0.02), ["ring-all-reduce"], latency=0.0, bandwidth=math.inf)
+    assert paced.best.step == pytest.approx(0.02)
+    with pytest.raises(lk.BadInput, match="give compute="):
+        lk.advise(FLAT, cluster)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"memory": 0}, "memory=0: give bytes"),
+        ({"density": 2}, "at most 1"),
+        ({"strategies": ["ssp", 3]}, "3 is neither a strategy"),
+        ({"strategies": ["sspp"]}, "Did you mean 'ssp'"),
+        ({"strategies": ["sparse-ps"]}, "No strategy can run here: .*embedding table"),
+    ],
+)
+def test_refusals(given, said):
+    with pytest.raises(lk.BadInput, match=said):
+        lk.advise(FLAT, lk.SimulatedCluster(workers=2), **given)
+
+
+def test_a_strategy_of_ones_own_is_left_to_the_simulator():
+    class Mine(lk.Strategy):
+        pass
+
+    made = [lk.SyncPS(), Mine(), lk.RingAllReduce(codec="float16")]
+    assert lk.advise(FLAT, lk.SimulatedCluster(workers=2), made).refused == (
+        ("Mine", "there is no formula for a strategy of one's own; simulate it."),
+        ("RingAllReduce", "there is no formula with a codec; simulate it."),
+    )
+
+
+def test_what_is_no_problem_and_no_cluster_is_refused():
+    assert lk.advise("digits", lk.SimulatedCluster(workers=2), ["sync-ps"]).best.label == "SyncPS"
+    with pytest.raises(lk.BadInput, match="give a problem"):
+        lk.advise(3, lk.SimulatedCluster(workers=2))
+    with pytest.raises(lk.BadInput, match="give a cluster"):
+        lk.advise(FLAT, lk.SimulatedCluster)
+
+
+def test_a_hybrid_has_a_shape_that_the_workers_have():
+    shapes = {n: {s.name: s for s in considered(None, n)}["Hybrid"].shape for n in (4, 6, 9)}
+    assert shapes == {4: "2x2", 6: "3x2", 9: "3x3"}
+
+
+def test_times_in_words():
+    assert [time_text(t) for t in (0, 5e-5, 0.0123, 2.0)] == ["0", "50 us", "12.3 ms", "2 s"]
