@@ -34,8 +34,8 @@ class Prediction:
     """What is to be expected of one strategy. Seconds and bytes are of one step, N gradients.
 
     `compute` (with waiting and server work), `latency` and `wire` add up to `step`. `update_gradients`: gradients that
-    one update applies. `bytes`: through the busiest direction of a node's link. `memory`: bytes of parameters, gradients
-    and optimizer state at the fullest node (activations are not counted), `fits`: whether that is allowed.
+    one update applies. `bytes`: through the busiest direction of a node's link. `memory`: bytes of parameters,
+    gradients and optimizer state at the fullest node (activations are not counted), `fits`: whether that is allowed.
     """
 
     strategy: Strategy

@@ -1,4 +1,7 @@
-"""The three questions of the field, answered with the numbers: dense or sparse? server or all-reduce? split the model?"""
+"""The three questions of the field, answered with the numbers.
+
+Dense or sparse? Server or all-reduce? Split the model?
+"""
 
 from __future__ import annotations
 

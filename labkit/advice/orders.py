@@ -102,8 +102,9 @@ class Orders:
     # waits that follow each other -------------------------------------------------------------------------------------
 
     def ahead(self, n: int, slack: int) -> float:
-        """Seconds an iteration if nobody begins one more than `slack` ahead of the slowest: start_i(k) = max(end_i(k-1),
-        max over j of end_j(k-1-slack)).
+        """Seconds an iteration if nobody begins one more than `slack` ahead of the slowest.
+
+        start_i(k) = max(end_i(k-1), max over j of end_j(k-1-slack)).
         """
         if self.constant or slack >= ROUNDS:
             return self.mean

@@ -115,7 +115,7 @@ def gossip(
     graph: Sequence[Sequence[int]], size: int, after: float, latency: float, bandwidth: float,
     draws: list[Iterator[float]],
 ) -> float:  # fmt: skip
-    """Seconds an iteration if everybody sends `size` bytes to the neighbours, computes, and waits for what they sent."""
+    """Seconds an iteration if all send `size` bytes to the neighbours, compute, and wait for what those sent."""
     network, n, caused = Network(len(graph), latency, bandwidth), len(graph), itertools.count()
     count, ends = [0] * n, [(0, 0)] * n  # (time, number of the event): of one instant, what was caused first is first
     heard = [dict[int, list[tuple[int, int]]]() for _ in range(n)]  # by iteration: when the neighbours' models came

@@ -72,3 +72,24 @@ def test_a_recommender_beats_the_constant_predictor(engine, name):
     assert run.summary()["loss"] < 0.9 * extra["baseline_loss"]
     assert run.summary()["accuracy"] > extra["baseline_accuracy"] + 0.05
     closed(run)
+
+
+@pytest.mark.dask
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_steps_one_by_one_on_a_cluster(dask_processes, name):
+    """However a pause has caught the shards, a step takes all of them on, and nobody waits for one that stands still."""
+    made = STRATEGIES[name]
+    problem = lk.Problem(**{"hidden": (16, 16, 16)} | made.suits)
+    cluster = dask_processes.resized(workers=4, servers=2 if made.uses_servers else None)
+    with lk.train(problem, made(), cluster, lk.Budget(updates=10**6)) as run:
+        seen = []
+        for _ in range(2):
+            run.step().step()
+            seen.append(run.summary()["updates"])
+            run.step()
+            seen.append(run.summary()["updates"])
+            run.resume()
+    closed(run)
+    if name != "adpsgd":  # its replicas step one by one, not together
+        assert [seen[1] - seen[0], seen[3] - seen[2]] == [1, 1]
+    assert sorted(seen) == seen

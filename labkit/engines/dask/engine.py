@@ -21,6 +21,7 @@ from ...trace.vocabulary import seconds
 from ..checkpoints import fingerprint, read_state
 from ..drive import deadlock_text, render_failure
 from ..parts import Plan, check_factor, find_role
+from .stepping import Stepping
 from .stillness import Stillness
 from .supervisor import Supervisor
 
@@ -46,8 +47,7 @@ class DaskRun:
         self._paused_at: int | None = None
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
-        self._stepping: set[str] = set()
-        self._stepped = threading.Event()
+        self._stepping = Stepping(plan.layout.roles, plan.layout.copies)
         self._still = Stillness(plan.role_ids)
         self._returned: set[str] = set()
         self._lost_roles: set[str] = set()
@@ -125,10 +125,10 @@ class DaskRun:
             return self._lost(self.plan.role_ids, self._why_cancelled())
         if what == "task failed":
             return self._lost([role], f"{role} failed: {self.supervisor.why_failed(role)}")
+        if what == "version":
+            self._stepping.version(role, event["version"])
         if what == "stepped":
-            self._stepping.discard(role)
-            if not self._stepping:
-                self._stepped.set()
+            self._stepping.arrived(role)
         return None
 
     def _carry_out(self) -> float:
@@ -199,7 +199,7 @@ class DaskRun:
             self.cluster.runs.discard(self)
             self.stopped_by = stopped_by
             self._over.set()
-            self._stepped.set()
+            self._stepping.over()
 
     def _hear_the_last(self, event: dict[str, Any]) -> None:
         if event["what"] == "batch":
@@ -280,24 +280,21 @@ class DaskRun:
                 self._paused_at = time.monotonic_ns()  # by now they have heard
                 self.trace.mark(self.now, "pause", "paused")
 
-    def resume(self, step: bool = False) -> None:
-        """Go on; the time of the pause is taken out of engine time."""
+    def resume(self, goals: dict[str, int] | None = None) -> None:
+        """Go on (roles with a goal until their shard comes to that version); the pause is taken out of engine time."""
         with self._lock:
             if self._paused_at is not None:
                 self.supervisor.zero += time.monotonic_ns() - self._paused_at
                 self._paused_at = None
-                self.supervisor.command({"do": "resume", "zero": self.supervisor.zero, "step": step})
+                self.supervisor.command({"do": "resume", "zero": self.supervisor.zero, "goals": goals or {}})
 
     def step(self) -> bool:
-        """Let every shard apply once more, then pause; False once the run is over."""
+        """Go on to one more update of every shard, then pause; False once the run is over."""
         if self.stopped_by is not None:
             return False
-        with self._lock:
-            self.pause()
-            self._stepping = {r.name for r in self.plan.layout.roles if r.shard is not None}
-            self._stepped.clear()
-            self.resume(step=True)
-        self._stepped.wait(30)
+        self.pause()
+        self.resume(self._stepping.goals(lambda: self.supervisor.command({"do": "version"})))
+        self._stepping.wait()
         self.pause()
         return self.stopped_by is None
 

@@ -73,7 +73,7 @@ class RealRole(Station):
     def __init__(self, ticket: Ticket, share: Any, test: Any, wire: Wire, slot: Slot):
         super().__init__(ticket, wire, slot)
         plan, spec = self.plan, self.spec
-        self.factor, self.step_from = ticket.factor, -1
+        self.factor, self.step_to = ticket.factor, -1
         self.waiting: tuple[tuple[type, ...], str | None] | None = None
         self.interrupt = False
         rng = stream(plan.seed, spec.kind, spec.index, "time")
@@ -163,8 +163,8 @@ class RealRole(Station):
             value = None if cancelled is None else cancelled(value)
         self.counters.open = []
         self.recorder.span(PHASE[work], began, self.clock(), self.counters.computed)
-        if part is self.shard and 0 <= self.step_from < self.counters.version:
-            self.step_from = -1
+        if part is self.shard and 0 <= self.step_to <= self.counters.version:
+            self.step_to = -1
             if self.spec.computes or self.plan.layout.copies != "own":
                 self._freeze()  # else others may have to ask this replica before they can step: it stands still with them
             self._report()
@@ -264,7 +264,11 @@ class RealRole(Station):
             ahead = self.frozen - (time.monotonic_ns() - self.zero)
             time.sleep(max(0.0, seconds(ahead)))
         self.frozen = None
-        self.step_from = self.counters.version if command["step"] and self.shard is not None else -1
+        self.step_to = command["goals"].get(self.spec.name, -1)
+
+    def _do_version(self, command: dict[str, Any]) -> None:
+        if self.shard is not None:
+            self.slot.report("version", version=self.counters.version)
 
     def _do_slow(self, command: dict[str, Any]) -> None:
         self.factor = command["factor"]
