@@ -11,8 +11,11 @@ empties, (P-1)/(M+P-1) of the time with P equal stages. `order` decides how many
 holds ("gpipe": M, "1f1b": at most P-k), or buys a smaller bubble: "interleaved" with more messages (`chunks` pieces of
 the network a stage), "zb-h1" by putting off the gradients of the weights, which nobody waits for.
 
-Huang et al., "GPipe", 2019; Narayanan et al., 2019 (1F1B) and 2021 (interleaved); Qi et al., 2024 (zero bubble). The
-orders are in `roles/schedules.py`, what a stage computes in `roles/stages.py`.
+The orders are in `roles/schedules.py`, what a stage computes in `roles/stages.py`.
+
+Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "PipeDream", SOSP 2019 (1F1B), and "Efficient large-scale language
+model training on GPU clusters using Megatron-LM", SC 2021 (interleaved); Qi et al., "Zero bubble pipeline parallelism",
+ICLR 2024.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ first pair's dx is wanted by nobody here; it is added up all the same, as where 
 worker holds the whole model, no worker waits idle for another stage. The price: activations of the whole mini-batch
 cross the network, 2(N-1)/N of them in every all-reduce, in the middle of the computation, so it wants fast links.
 
-Shoeybi et al., "Megatron-LM: training multi-billion parameter language models using model parallelism", 2019. The
-arithmetic is in `nn/split.py`, the pass in `roles/split.py`.
+The arithmetic is in `nn/split.py`, the pass in `roles/split.py`.
+
+Shoeybi et al., "Megatron-LM: training multi-billion parameter language models using model parallelism", 2019.
 """
 
 from __future__ import annotations
