@@ -16,7 +16,8 @@ from pathlib import Path
 import click
 
 import labkit as lk
-from labkit.strategies import FAMILIES, STRATEGIES
+from labkit.knobs import knobs_of
+from labkit.strategies import FAMILIES, STRATEGIES, Strategy
 
 from .slow_worker import PACE, THEORY, WORKERS, measured, simulated
 
@@ -24,6 +25,7 @@ __all__ = ["README", "list_section", "section", "slow_section", "with_section"]
 
 README = Path(__file__).parents[1] / "labkit" / "strategies" / "README.md"
 SECONDS = 6.0  # of each paced run
+OF_MANY = ("codec", "staleness_aware", "compensation")
 
 
 def source(made: type) -> str:
@@ -33,19 +35,30 @@ def source(made: type) -> str:
     return " ".join(dated[-1].split())
 
 
+def own_knobs(made: type[Strategy]) -> str:
+    """The knobs that not every strategy has, with their defaults, as `--set` takes them; those of many come last."""
+    texts = []
+    for knob in sorted(knobs_of(made).values(), key=lambda knob: knob.name in OF_MANY):
+        if knob.name not in knobs_of(Strategy) and knob.name != "learning_rate":
+            default = knob.default.name if hasattr(knob.default, "name") else knob.default
+            texts.append(f"`{knob.name}={default}`")
+    return ", ".join(texts)
+
+
 def list_section() -> str:
-    """Every strategy by family: its name, its page, one line, its source."""
+    """Every strategy by family: its name, its page, one line, its knobs, its source."""
     lines = []
     for family, members in FAMILIES.items():
         lines += [
             f"**{family[0].upper()}{family[1:]}**",
             "",
-            "| name | page | what it does | source |",
-            "|---|---|---|---|",
+            "| name | page | what it does | its own knobs | source |",
+            "|---|---|---|---|---|",
         ]
         for name, made in members.items():
             file = Path(inspect.getfile(made)).name
-            lines.append(f"| `{name}` | [`{made.__name__}`]({file}) | {made.summary} | {source(made)} |")
+            page = f"[`{made.__name__}`]({file})"
+            lines.append(f"| `{name}` | {page} | {made.summary} | {own_knobs(made)} | {source(made)} |")
         lines.append("")
     return "\n".join(lines).strip()
 

@@ -35,6 +35,8 @@ class Deadlock(LabkitError, RuntimeError):
 def nearest(what: str, given: object, allowed: Iterable[str]) -> BadInput:
     """The error for an unknown name: names the nearest allowed one and lists them all."""
     names = sorted(allowed)
-    close = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
+    # one letter in the wrong case is half of a short name, and too far for what follows
+    same = [name for name in names if name.lower() == str(given).lower()]
+    close = same or difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return BadInput(f"There is no {what} {given!r}.{hint} Allowed: {', '.join(names)}.")

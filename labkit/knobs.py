@@ -83,6 +83,8 @@ def describe(k: Knob) -> str:
             text += f", at least {k.low:g}"
         elif k.high is not None:
             text += f", at most {k.high:g}"
+    elif k.type is str:
+        text = f"text, as {k.default!r}"
     else:
         text = f"a {k.type.__name__}"
     return text + (" or None" if k.optional else "")

@@ -14,6 +14,7 @@ from labkit.advice.advise import FORMULAS, considered
 from labkit.advice.estimate import time_text
 from labkit.advice.orders import Orders
 from labkit.strategies import STRATEGIES
+from labkit.summary import bytes_text
 
 M = 4_000_000
 FLAT = lk.Problem("quadratic", dtype="float32", timing_only=True, options={"dimension": M // 4, "samples": 1})
@@ -190,6 +191,36 @@ def test_a_table_is_sparse_and_layers_are_dense():
     assert "below it" in lk.advise(LAYERS, cluster, density=0.01).answers[0]
     everything = lk.advise(CLICKS, cluster, ["sparse-ps", "ring-all-reduce"], density=1.0)
     assert everything["SparsePS"].step > everything["RingAllReduce"].step
+
+
+def test_ties_are_called_so_and_the_table_of_a_sparse_model_goes_to_servers():
+    free = lk.advise(CLICKS, lk.SimulatedCluster(workers=4, compute=0.01))
+    assert free.answers[0].startswith("Dense or sparse? Either:")
+    assert free.answers[1].startswith("Server or all-reduce? Either:")
+    wired = lk.advise(CLICKS, lk.SimulatedCluster(workers=4, compute=0.01, latency=1e-4, bandwidth=1e8))
+    assert wired.answers[1].startswith(
+        "Server or all-reduce? Servers for the rows of the table, an all-reduce for the rest"
+    )
+
+
+def test_if_nothing_fits_the_leanest_are_named():
+    tight = lk.advise(LAYERS, lk.SimulatedCluster(workers=4, compute=0.01, **WIRE), memory=1000)
+    least = min(row.memory for row in tight.rows if row.strategy.name == "RingAllReduce")
+    split = min(tight.rows, key=lambda row: row.memory)
+    assert split.strategy.name == "TensorParallel"
+    assert f"the whole needs {bytes_text(least)} a node and there are 1 KB, and even TensorParallel" in tight.answers[2]
+
+
+def test_equal_times_in_groups_are_counted_in_whole_turns():
+    for workers, k in ((4, 2), (6, 3), (8, 2)):
+        row = lk.advise(FLAT, lk.SimulatedCluster(workers=workers, compute=0.01), [lk.KAsync(K=k)]).best
+        assert row.step == pytest.approx(0.01, rel=1e-9)
+
+
+def test_one_worker_is_alone():
+    advice = lk.advise("digits", lk.SimulatedCluster(workers=1, compute=0.01, latency=1e-4, bandwidth=1e8))
+    assert advice["DPSGD"].step == pytest.approx(0.01)
+    assert {"BackupWorkers", "KSync", "Hybrid"} <= {name for name, _ in advice.refused}
 
 
 def test_formulas_are_shown_with_their_numbers():

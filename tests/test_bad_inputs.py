@@ -7,6 +7,7 @@ import pytest
 
 import labkit as lk
 from labkit.data import load
+from labkit.knobs import knobs_of, parse_knob
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 
@@ -39,6 +40,13 @@ def test_problem(given, says):
     [
         (lambda: lk.SyncPS(optimizer=lk.SGD), r"^SyncPS: optimizer=lk\.SGD is a class; write lk\.SGD\(\)\."),
         (lambda: lk.SyncPS(schedule=lk.Constant), r"^SyncPS: schedule=lk\.Constant is a class; write lk\.Constant\(\)"),
+        (lambda: lk.SparsePS(placement=lk.HashPlacement), r"^placement=lk\.HashPlacement is a class; write lk\.HashPl"),
+        (
+            lambda: lk.SparsePS(placement=["hash"]),
+            r"^There is no placement \['hash'\]\. .*Allowed: consistent-hash, hash",
+        ),
+        (lambda: lk.Hybrid(shape=(2, 2)), r"^Hybrid: shape=\(2, 2\) is not allowed; shape is text, as '2x2'\."),
+        (lambda: parse_knob("SSP", knobs_of(lk.SSP), "S=3"), r"^There is no knob of SSP 'S'\. Did you mean 's'\?"),
         (lambda: lk.SimulatedCluster(slow=["worker-1"]), r"^slow=\['worker-1'\]: say who is how many times slower"),
         (lambda: lk.SimulatedCluster(slow={"worker-1": "x"}), r"^factor='x': how many times slower is a number"),
         (lambda: lk.SimulatedCluster(slow={"worker-1": True}), r"^factor=True: how many"),

@@ -29,6 +29,9 @@ FORMULAS: Mapping[type[Strategy], Callable[[Any, Facts], Estimate]] = {
 }  # fmt: skip
 
 
+LETTERS = "c: a gradient (c*: the slowest of N); s: server work; a: latency; m: the model over one link; L: layers."
+
+
 @dataclass(frozen=True)
 class Prediction:
     """What is to be expected of one strategy. Seconds and bytes are of one step, N gradients.
@@ -80,7 +83,7 @@ class Advice:
         wide = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
         table = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, wide)), line[-1]]).rstrip() for line in lines]
         out = [f"{name}: {why}" for name, why in self.refused]
-        return "\n".join([self.facts, "", *table, "", *self.answers, *(["", "Not here:", *out] if out else [])])
+        return "\n".join([self.facts, LETTERS, "", *table, "", *self.answers, *(["", "Not here:", *out] if out else [])])
 
     __repr__ = __str__
 

@@ -29,6 +29,16 @@ def _first(rows: Iterable[Any], *names: str) -> Any:
     return next((row for row in rows if row.strategy.name in names), None)
 
 
+def _alike(one: Any, other: Any) -> bool:
+    """Whether their steps take the same time, to 2%."""
+    return bool(abs(one.step - other.step) < 0.02 * other.step)
+
+
+def _leanest(rows: Iterable[Any]) -> Any:
+    """The row that needs the least memory."""
+    return min(rows, key=lambda row: row.memory)
+
+
 def dense_or_sparse(f: Facts, rows: Sequence[Any]) -> str:
     """A sparse all-gather of (id, value) pairs beats the ring iff density < 1/N (RESULTS T4)."""
     if f.density >= 1:
@@ -38,7 +48,7 @@ def dense_or_sparse(f: Facts, rows: Sequence[Any]) -> str:
     if sparse is None or dense is None:
         side = "below" if f.density < 1 / f.n else "not below"
         return f"{touched}; pairs of number and value beat a ring below a density of 1/N = {1 / f.n:.3g}, and this is {side} it."
-    verdict = "Sparse" if sparse.step < dense.step else "Dense"
+    verdict = "Either" if _alike(sparse, dense) else "Sparse" if sparse.step < dense.step else "Dense"
     return (
         f"{verdict}: {touched}; rows take {t(sparse.step)} a step ({bytes_text(sparse.bytes)} on the busiest link), the "
         f"whole {t(dense.step)} by {dense.label} ({bytes_text(dense.bytes)})."
@@ -50,15 +60,20 @@ def server_or_all_reduce(f: Facts, rows: Sequence[Any]) -> str:
     server, ring = _first(rows, "SyncPS"), _first(rows, "RingAllReduce", "HalvingDoubling")
     if server is None or ring is None:
         return f"Only one of them was asked about; the fastest is {rows[0].label}, {t(rows[0].step)} a step."
-    verdict = "All-reduce" if ring.step < server.step else "Server"
-    if abs(ring.step - server.step) < 0.02 * server.step:
-        verdict = "Either"
+    verdict = "Either" if _alike(ring, server) else "All-reduce" if ring.step < server.step else "Server"
     said = (
         f"{verdict}: with everybody waiting {ring.label} takes {t(ring.step)} and SyncPS with {f.servers} server"
         f"{'s' if f.servers > 1 else ''} {t(server.step)} a step ({bytes_text(ring.bytes)} and {bytes_text(server.bytes)} on "
         "the busiest link)"
     )
     wait = f.c.slowest(f.n) / f.c.mean if f.c.mean else 1.0
+    sparse = _first(rows, "SparsePS")
+    if sparse is not None and sparse.step < min(ring.step, server.step) and not _alike(sparse, ring):
+        rest = "an all-reduce" if sparse.strategy.dense == "all-reduce" else "the servers, too,"
+        said = (
+            f"Servers for the rows of the table, {rest} for the rest ({sparse.label}, {t(sparse.step)} a step); of "
+            f"those that move the whole: {said[0].lower()}{said[1:]}"
+        )
     free = _first(rows, "AsyncPS")
     if free is not None and wait > 1.05:
         said += (
@@ -78,7 +93,10 @@ def split_or_whole(f: Facts, rows: Sequence[Any]) -> str:
         return "This model cannot be split over these workers."
     if whole is None:
         return f"Only splits were asked about; the fastest is {parted.label}, {t(parted.step)} a step."
-    if not whole.fits:
+    if not whole.fits:  # then none of its kind does
+        whole = _leanest(row for row in rows if row.strategy.name not in SPLIT)
+        if not parted.fits:
+            parted = _leanest(row for row in rows if row.strategy.name in SPLIT)
         best = f"{parted.label} needs {bytes_text(parted.memory)} and takes {t(parted.step)} a step"
         needs = f"the whole needs {bytes_text(whole.memory)} a node and there are {bytes_text(f.memory or 0)}"
         return f"Yes: {needs}; {best}." if parted.fits else f"It does not help: {needs}, and even {best}."

@@ -130,7 +130,7 @@ class Orders:
                 for j in range(k):
                     heapq.heappush(working, now + next(draws) + more + j * gap)
                 waiting = 0
-        return _slope(np.array(ends))
+        return _slope(np.array(ends), n)
 
     def done(self, starts: Sequence[float], k: int, each: int = 1) -> float:
         """When k draws are done, of several that begin at `starts` and make `each` draws one after another."""
@@ -150,7 +150,10 @@ def _order(values: Any, k: int, n: int) -> float:
     return float(np.dot(weights, values) / weights.sum())
 
 
-def _slope(ends: np.ndarray) -> float:
-    """Seconds a round, once the start is forgotten."""
+def _slope(ends: np.ndarray, turn: int = 1) -> float:
+    """Seconds a round, once the start is forgotten. `turn`: rounds after which what is regular comes round again; whole
+    turns are counted, or equal times, which end in groups, would come out a little too short or too long.
+    """
     start = len(ends) // 3
+    start += (len(ends) - 1 - start) % turn if turn < len(ends) // 3 else 0
     return float((ends[-1] - ends[start]) / (len(ends) - 1 - start))

@@ -134,7 +134,7 @@ def gossip(
         for j in (i, *graph[i]):
             came = heard[j].get(count[j] - 1, [])
             if count[j] and len(came) == len(graph[j]):
-                time, number = max(ends[j], *came)
+                time, number = max([ends[j], *came])
                 heapq.heappush(ready, (time + nanoseconds(after), number, j))
-                del heard[j][count[j] - 1]
+                heard[j].pop(count[j] - 1, None)  # None: a worker without neighbours
     return seconds(total[1] - total[0]) / n / (GOSSIPS - GOSSIPS // 2)

@@ -40,11 +40,8 @@ def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tup
     """
     blocks = len(network.blocks)
     if workers * chunks > blocks:
-        each = (
-            f"{chunks} chunks each for {workers} workers" if chunks > 1 else f"one stage for each of {workers} workers"
-        )
-        most = blocks // chunks
-        allowed = f"workers from 1 to {most}" if most else f"chunks from 1 to {blocks}"
+        each = f"{workers} stages, one a worker" + (f", of {chunks} chunks each" if chunks > 1 else "")
+        allowed = f"stages x chunks up to {blocks}" if chunks > 1 else f"stages from 1 to {blocks}"
         raise BadInput(
             f"{who} cuts a network between its layers: this one has {blocks}, too few for {each}. Allowed: {allowed}, "
             "or more hidden layers."
@@ -59,7 +56,7 @@ def replicas_and_parts(who: str, shape: str, workers: int) -> tuple[int, int]:
     replicas, parts = map(int, found.groups()) if found else (0, 0)
     if replicas * parts != workers:
         allowed = ", ".join(f"{n}x{workers // n}" for n in range(1, workers + 1) if workers % n == 0)
-        raise BadInput(f"{who}(shape={shape!r}) on {workers} workers, replicas x parts; allowed: {allowed}.")
+        raise BadInput(f"{who}(shape={shape!r}) with workers={workers}, replicas x parts; allowed: {allowed}.")
     return replicas, parts
 
 

@@ -217,8 +217,10 @@ async def final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
         ctx.send(owner, Look(final=True))
     while len(last) < len(judge.owners):
         arrived = await ctx.recv(Snapshot)
-        if arrived is not None and arrived.final:
-            last[arrived.shard] = arrived
+        if arrived is not None:
+            judge.take(arrived)  # a shard says only once that it is full
+            if arrived.final:
+                last[arrived.shard] = arrived
     return tuple(last[shard] for shard in sorted(last))
 
 

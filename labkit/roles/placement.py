@@ -124,6 +124,8 @@ def placement_of(given: Any) -> Placement:
     """`"range"`, `"hash"`, `"consistent-hash"`, or a placement as it is. `BadInput` with the nearest name."""
     if isinstance(given, Placement):
         return given
-    if given not in PLACEMENTS:
+    if isinstance(given, type) and issubclass(given, Placement):
+        raise BadInput(f"placement=lk.{given.__name__} is a class; write lk.{given.__name__}().")
+    if not isinstance(given, str) or given not in PLACEMENTS:
         raise nearest("placement", given, PLACEMENTS)
     return PLACEMENTS[given]()

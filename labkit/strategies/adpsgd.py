@@ -6,7 +6,8 @@
 Each worker's replica has a role of its own on the same machine, which answers neighbours while the worker computes, so
 a slow worker slows nobody. So that no two replicas wait for each other's answer, the replicas have two sides (a graph
 with edges within a side is cut down to those between them): one side asks, the other only answers. The model is the
-mean of the replicas. A worker takes the new weights when its gradient has been applied.
+mean of the replicas. A worker takes the new weights when its gradient has been applied; what neighbours have mixed in
+meanwhile makes the gradient stale, though no update of its own replica lies between (staleness counts those only).
 
 Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018.
 """

@@ -77,8 +77,8 @@ class Pipeline(Strategy):
         refuse_servers(self, cluster)
         if self.stages not in (None, cluster.workers):
             raise BadInput(
-                f"Pipeline(stages={self.stages}) on {cluster.workers} workers: a worker is a stage; use as many "
-                "workers, or replicas of a pipeline: Hybrid(shape='2x2')."
+                f"Pipeline(stages={self.stages}) with workers={cluster.workers}: a worker is a stage; allowed: "
+                f"{cluster.workers} or None, or replicas of a pipeline, as Hybrid(shape='2x2')."
             )
         chunks = self.chunks if self.order == "interleaved" else 1
         return split_layout(self, *stage_pieces(self, problem, cluster.workers, self.order, chunks, self.micro_batches))

@@ -7,10 +7,11 @@
                      g <- gradient at those rows;  push g to the owners
                      the dense part: with the rows, or added up by an all-reduce among the workers
 
-An embedding table is nearly all of a recommender and a batch touches nearly none of it: a step moves U (8 + row bytes)
-each way instead of the whole model. In mathematics nothing changes: synchronous and with SGD or Adagrad it is `SyncPS`
-on the whole table. The price: the hottest row has one owner, and no number of servers divides it. Layers that every
-batch uses whole are better off in an all-reduce beside the servers (`dense="all-reduce"`), where no server fills up.
+An embedding table is nearly all of a recommender and a batch touches nearly none of it: a pull moves U (8 + row bytes),
+and a push as many, instead of the whole model. In mathematics nothing changes: synchronous and with SGD or Adagrad it
+is `SyncPS` on the whole table. The price: the hottest row has one owner, and no number of servers divides it. Layers
+that every batch uses whole are better off in an all-reduce beside the servers (`dense="all-reduce"`), where no server
+fills up.
 
 Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Kim et al., "Parallax:
 sparsity-aware data parallel training of deep neural networks", EuroSys 2019 (servers for sparse, all-reduce for dense).

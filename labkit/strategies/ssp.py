@@ -5,10 +5,10 @@
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
 The gate is the server's deferred reply, never the push: gradients are applied as they come. At iteration i a worker
-sees all updates of every worker up to its iteration i - s - 1, and whatever else has come. s = 0 is synchronous (each
-gradient at the full rate: the sum, not the mean), s without end is asynchronous; in between, s pays for a hiccup of one
-worker but not for a worker that is always slow. Every shard keeps clocks of its own. (The
-worker is that of every asynchronous server, and stands in `base.py`.)
+sees every worker's updates up to iteration i - s - 1, and whatever else has come. s = 0 is synchronous (each gradient
+at the full rate: the sum, not the mean), s without end is asynchronous; in between, s makes up for a hiccup of one
+worker, not for a worker that is always slow. Every shard keeps clocks of its own. (The worker is that of every
+asynchronous server, and stands in `base.py`.)
 
 Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
 """

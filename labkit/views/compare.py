@@ -1,6 +1,7 @@
 """Several runs in one picture: how fast they apply gradients, and what they have learned by when.
 
-The first run is blue, the others are grey and told apart by their dashes; each is named at the end of its line.
+The first run is blue, the others are grey and told apart by their dashes; each is named at the end of its line, with the
+mean throughput of the whole run and the last accuracy.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BadInput
+from ..trace.measures import summary
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
@@ -45,11 +47,15 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
         look = {"colour": style.BLUE, "width": 2.4, "bold": True} if k == 0 else {
             "colour": style.GREY, "line": _DASHES[k - 1], "width": 1.7}  # fmt: skip
         x, y = rates(trace, trace.watermark())
-        speed.append(Curve(x, y, f"{name} {rate_text(y[-1])}" if len(y) else "", **look))  # type: ignore[arg-type]
+        mean = summary(trace)["gradients_per_second"] or 0.0  # the last moment's rate depends on where the budget cut
+        speed.append(Curve(x, y, f"{name} {rate_text(mean)}" if len(y) else "", **look))  # type: ignore[arg-type]
         x, y = course(trace, trace.watermark(), "accuracy")
         learned.append(Curve(x, 100 * y, f"{name} {y[-1]:.1%}" if len(y) else "", **look))  # type: ignore[arg-type]
     for k, (panel, curves, words) in enumerate(
-        ((Throughput(), speed, "gradients a second"), (Accuracy(), learned, "% of held-out samples"))
+        (
+            (Throughput(), speed, "gradients a second; in figures: the mean"),
+            (Accuracy(), learned, "% of held-out samples"),
+        )
     ):
         longest = max(len(c.label) for c in curves)
         panel.margins = (48, min(16 + round(6.8 * longest), SIZE[0] // 2), 36, 10)  # type: ignore[misc]

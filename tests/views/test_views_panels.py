@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.trace.measures import summary
 from labkit.views import PANELS, Plots, bare, compare, make_panel, overview, panel_figure
+from labkit.views.throughput import rate_text
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -78,6 +80,12 @@ def test_names_at_the_ends_of_curves_do_not_overlap(slowed_trace, sync_trace):
         assert len(boxes) >= 4
         for i, one in enumerate(boxes):
             assert not any(one.overlaps(other) for other in boxes[i + 1 :])
+
+
+def test_a_comparison_says_the_same_throughput_as_the_table(slowed_trace, sync_trace):
+    said = [t.get_text() for t in texts(compare([slowed_trace, sync_trace], ["one", "two"]))]
+    for name, trace in (("one", slowed_trace), ("two", sync_trace)):
+        assert f"{name} {rate_text(summary(trace)['gradients_per_second'])}" in said
 
 
 def test_only_the_colours_of_the_grammar_are_used_for_the_slowed_worker(slowed_trace):

@@ -36,6 +36,7 @@ ROW_BYTES = 16_384  # of rows in one report
 LAST_BYTES = 4_000_000  # of rows in the last report
 GOODBYE_S = 2.0  # seconds for saying goodbye, and for reading what is under way
 LINGER_S = 30.0  # seconds that a role which has said goodbye waits for the others to do so
+LISTEN_NS = 10_000_000  # a role that computes and never waits looks at its mail that often: the chief may want to see it
 
 
 class Ended(BaseException):
@@ -75,7 +76,7 @@ class RealRole(Station):
         plan, spec = self.plan, self.spec
         self.factor, self.step_to = ticket.factor, -1
         self.waiting: tuple[tuple[type, ...], str | None] | None = None
-        self.interrupt = False
+        self.interrupt, self.listened = False, 0
         rng = stream(plan.seed, spec.kind, spec.index, "time")
         pace = Sampler(ticket.pace, rng) if ticket.pace else None
         service = stream(plan.seed, spec.kind, spec.index, "service")
@@ -146,6 +147,9 @@ class RealRole(Station):
         work = getattr(part, "work", "gradient" if self.spec.computes else "server")
         self.wire.flush()
         began = self.clock()
+        if began - self.listened > LISTEN_NS:
+            self.poll(0.0)
+            began = self.listened = self.clock()
         self.counters.open = [PHASE[work], began]
         try:
             value = fn(*args)
