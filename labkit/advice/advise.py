@@ -29,6 +29,7 @@ FORMULAS: Mapping[type[Strategy], Callable[[Any, Facts], Estimate]] = {
 }  # fmt: skip
 
 
+TEACHES = "How much a gradient teaches (stale, mixed seldom, or lost) is in no formula: that is what runs are for."
 LETTERS = "c: a gradient (c*: the slowest of N); s: server work; a: latency; m: the model over one link; L: layers."
 
 
@@ -83,7 +84,9 @@ class Advice:
         wide = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
         table = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, wide)), line[-1]]).rstrip() for line in lines]
         out = [f"{name}: {why}" for name, why in self.refused]
-        return "\n".join([self.facts, LETTERS, "", *table, "", *self.answers, *(["", "Not here:", *out] if out else [])])
+        return "\n".join(
+            [self.facts, LETTERS, "", *table, "", *self.answers, TEACHES, *(["", "Not here:", *out] if out else [])]
+        )
 
     __repr__ = __str__
 
@@ -182,7 +185,12 @@ def _cells(row: Prediction) -> tuple[str, ...]:
 def _facts_text(f: Facts) -> str:
     wire = "no time on the wire" if not f.m and not f.a else f"a = {time_text(f.a)}, m = {time_text(f.m)}"
     room = "" if f.memory is None else f", {bytes_text(f.memory)} a node"
+    gradients, workers = _count(f.n, "gradient"), _count(f.n, "worker")
     return (
-        f"One step = {f.n} gradients. N = {f.n} workers, S = {f.servers}, M = {bytes_text(f.model)}, density "
+        f"One step = {gradients}. N = {workers}, S = {f.servers}, M = {bytes_text(f.model)}, density "
         f"{f.density:.3g}, c = {f.cluster.compute.describe()}, {wire}{room}."
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -29,6 +29,7 @@ class Asked:
     workers: int | None = None
     servers: int | None = None
     dataset: str | None = None
+    options: tuple[str, ...] = ()
     hidden: tuple[int, ...] = ()
     batch_size: int | None = None
     dtype: str | None = None
@@ -69,6 +70,8 @@ RUN = (
     click.option("--servers", type=int, metavar="S", help="Servers that own the parameters (what the strategy needs)."),
     click.option("--chief-works", is_flag=True, help="Worker 0 shares the chief's node."),
     click.option("--dataset", metavar="NAME", help="digits, moons, circles, spirals, clicks, ... (digits; clicks for sparse-ps)"),
+    click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
+                 help="An option of the data set, as rows=100000 of clicks; repeatable."),
     click.option("--hidden", type=int, multiple=True, metavar="WIDTH",
                  help="Width of a hidden layer; repeat for more layers (128; what a pipeline needs)."),
     click.option("--batch-size", type=int, metavar="B", help="Samples in a mini-batch (32)."),

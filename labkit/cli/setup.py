@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..data import options_of
 from ..engines.laws import Deterministic, law_by_name
 from ..engines.parts import find_role
 from ..errors import BadInput, nearest
@@ -33,7 +34,14 @@ def make_problem(asked: Asked, strategies: Iterable[Strategy]) -> Problem:
     suits = {name: value for strategy in strategies for name, value in strategy.suits.items()}
     given: dict[str, Any] = {"data": asked.dataset, "hidden": asked.hidden or None}
     given |= {name: getattr(asked, name) for name in ("batch_size", "seed", "dtype", "partition")}
-    return Problem(timing_only=asked.timing_only, **suits | _known(given))
+    wanted = suits | _known(given)
+    if asked.options:
+        dataset = wanted.get("data", "digits")
+        known = options_of(dataset)
+        if not known:
+            raise BadInput(f"--option {asked.options[0]}: the data set {dataset} has no options.")
+        wanted["options"] = dict(parse_knob(dataset, known, text) for text in asked.options)
+    return Problem(timing_only=asked.timing_only, **wanted)
 
 
 def make_strategy(name: str, asked: Asked) -> Strategy:

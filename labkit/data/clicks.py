@@ -60,7 +60,8 @@ class Clicks(Recipe):
 
     `extra`: `embedding` {rows, columns, fields}: the table that a model of it needs; `baseline_loss` and
     `baseline_accuracy`: those of the best constant answer (always the training part's share of clicks) on the held-out
-    part; `best_loss` and `best_accuracy`: those of the hidden formula itself.
+    part; `best_loss` and `best_accuracy`: those of the hidden formula itself; `goal_accuracy`, half-way between: where
+    a run ends for which no budget was given.
     """
 
     name: ClassVar[str] = "clicks"
@@ -90,8 +91,9 @@ class Clicks(Recipe):
         for array in (x_train, train, x_test, test):
             array.flags.writeable = False
         share = min(max(float(train.mean()), 1e-6), 1 - 1e-6)
-        extra = {"embedding": {"rows": self.rows, "columns": self.columns, "fields": self.fields}}
+        extra: dict[str, Any] = {"embedding": {"rows": self.rows, "columns": self.columns, "fields": self.fields}}
         extra |= _measures("baseline", np.full(len(test), share), test) | _measures("best", truth, test)
+        extra["goal_accuracy"] = (extra["baseline_accuracy"] + extra["best_accuracy"]) / 2
         about = "Made-up clicks on categorical ids that follow Zipf's law. Made by a formula (labkit); free to use."
         zeros, ones = np.zeros(self.fields), np.ones(self.fields)
         return Dataset(self.name, x_train, train, x_test, test, 2, zeros, ones, None, about, extra)

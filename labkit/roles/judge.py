@@ -33,7 +33,8 @@ class Budget:
 
     `updates` applied to the whole model; `samples` in the gradients applied; `epochs`, the same in passes over the
     training data; `seconds` of engine time, pauses left out; held-out `accuracy`, from 0 to 1. With nothing given: 95%
-    accuracy or 20 seconds (20 seconds where there is no accuracy).
+    accuracy (on data that chance decides as well, what the data set says can be had) or 20 seconds (20 seconds where
+    there is no accuracy).
     """
 
     updates: int | None = knob(None, low=1, high=10**12)
@@ -54,7 +55,7 @@ class Budget:
         """The budget that holds for `problem`: defaults filled in; what the problem cannot have is refused."""
         measurable = not problem.timing_only and problem.dataset.classes is not None
         if not self.given:
-            return Budget(seconds=20, accuracy=0.95 if measurable else None)
+            return Budget(seconds=20, accuracy=_goal(problem.dataset) if measurable else None)
         if self.accuracy is not None and not measurable:
             why = "computes nothing (timing only)" if problem.timing_only else "is a regression"
             raise BadInput(
@@ -74,6 +75,11 @@ class Budget:
         """Plain values: only what is given."""
         names = ("updates", "samples", "epochs", "seconds", "accuracy")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+def _goal(dataset: Any) -> float:
+    """The accuracy that ends a run for which nothing was asked."""
+    return float(getattr(dataset, "extra", {}).get("goal_accuracy", 0.95))
 
 
 class Judge:

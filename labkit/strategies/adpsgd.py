@@ -40,8 +40,8 @@ class ADPSGD(MixedReplicas):
     in_words: ClassVar[str] = "asynchronous gossip: nobody waits for another's gradient."
 
     def one_update(self) -> str:
-        """The slowest replica has made a step."""
-        return "one step of every replica, however many steps the fast ones have made"
+        """The slowest replica has made a step; a budget of updates holds the fast ones to as many."""
+        return "one step of every replica; give a budget of seconds to see how fast the fast ones are"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """A worker and its replica share a node; the chief watches the mean of the replicas."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..errors import BadInput
 from ..knobs import knob
 from ..roles.context import Context
 from ..roles.layout import Layout
@@ -45,7 +46,12 @@ class EASGD(Strategy):
         return f"one pull of the spring, after {self.tau} steps of one worker"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers that own the centre, workers, a chief."""
+        """Servers that own the centre, workers, a chief. A spring that overshoots the centre is refused."""
+        if self.learning_rate * self.rho > 1:
+            raise BadInput(
+                f"EASGD(learning_rate={self.learning_rate:g}, rho={self.rho:g}): a pull goes rate x rho of the way to the "
+                f"centre, so rho is at most {1 / self.learning_rate:g} here."
+            )
         return server_layout(self, problem, cluster, store=Centre.make)
 
     async def server(self, ctx: Context, shard: Any) -> None:

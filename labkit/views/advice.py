@@ -46,7 +46,7 @@ def bars(lines: Sequence[Line], facts: str) -> LabFigure:
         style.write(axes, start + most * 0.008, y, far, ink, style.NORMAL, va="center", fontweight="bold")
         cut = formula if len(formula) <= LETTERS else formula[: LETTERS - 1] + "…"
         style.write(axes, most * 0.004, i + 0.7, cut, style.GREY, 7.0, va="center")
-    head(figure, 0, 4, "Predicted time of a step", "the fastest first")
+    head(figure, 0, 4, "Predicted time of a step", "the fastest first; how much a gradient teaches is not in it")
     figure.text(8 / WIDTH, 1 - 36 / height, facts, **style.text(style.GREY, style.SMALL, va="center"))
     at = LEFT / WIDTH
     for name, colour in PARTS:

@@ -12,6 +12,7 @@ from .accuracy import Accuracy
 from .compare import compare
 from .figures import LabFigure, panel_figure, save, stack
 from .gradient_flow import GradientFlow
+from .hot_rows import HotRows
 from .loss import Loss
 from .panel import Panel
 from .predictions import Predictions
@@ -22,7 +23,7 @@ from .timeline import Timeline
 __all__ = ["PANELS", "Plots", "make_panel", "overview"]
 
 PANELS: dict[str, type[Panel]] = {
-    p.name: p for p in (Timeline, Staleness, GradientFlow, Throughput, Accuracy, Loss)
+    p.name: p for p in (Timeline, Staleness, GradientFlow, Throughput, Accuracy, Loss, HotRows)
 }  # fmt: skip
 _COMPARED = ("staleness", "throughput", "accuracy", "loss")
 
@@ -78,6 +79,10 @@ class Plots:
     def loss(self, t: float | None = None, pinned: Trace | None = None) -> LabFigure:
         """Held-out loss over time."""
         return self._one("loss", t, pinned)
+
+    def hot_rows(self) -> LabFigure:
+        """Of an embedding table: the rows asked for most, and each server's share of the traffic."""
+        return self._one("hot_rows", None)
 
     def predictions(self, images: Any, labels: Any, predicted: Any) -> LabFigure:
         """Samples and what the model says they are: `images` (n, height, width) or flat."""

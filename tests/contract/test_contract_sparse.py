@@ -110,7 +110,9 @@ def test_timing_only_moves_real_numbers_of_rows(engine):
     run = engine.wait(problem, SparsePS(), lk.Budget(updates=15), 3, 2)
     assert ledger(run.trace)["closes"]
     hot = measures.hot_rows(run.trace, 3)
-    assert 0 in [row for row, _, _ in hot]  # nearly every batch has rows 0, 1 and 2; the end cuts off a pull here or there
+    assert 0 in [
+        row for row, _, _ in hot
+    ]  # nearly every batch has rows 0, 1 and 2; the end cuts off a pull here or there
     assert hot[0][1] >= 45
 
 

@@ -253,3 +253,30 @@ def test_the_ledger_closes_however_the_run_ends(strategy, budget):
     for shard in range(3):
         left, right = measures.staleness_identity(run.trace, shard)
         assert left == right
+
+
+def test_hot_rows_are_drawn_as_they_were_counted():
+    """Of 60 batches nearly all need row 0; the servers' bars are their share of the traffic; a dense model has none."""
+    run = lk.train(
+        lk.Problem("clicks"), lk.SparsePS(), lk.SimulatedCluster(workers=2, servers=2), lk.Budget(updates=30)
+    )
+    trace = run.wait().trace
+    (axes,) = run.plot.hot_rows().axes
+    heights = [bar.get_height() for bar in axes.patches if bar.get_height()]
+    batches = sum(c.computed for c in trace.counters.values())
+    rows = [100 * pulls / batches for _, pulls, _ in measures.hot_rows(trace, 12)]
+    assert heights[:12] == pytest.approx(np.minimum(rows, 100))
+    assert heights[12:] == pytest.approx([100 * share for *_, share in measures.row_load(trace)])
+    assert sum(heights[12:]) == pytest.approx(100)
+    dense = lk.train("moons", lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=3)).wait()
+    assert any("no embedding table" in text.get_text() for text in dense.plot.hot_rows().axes[0].texts)
+
+
+def test_without_a_budget_a_run_ends_where_the_data_set_says():
+    problem = lk.Problem("clicks")
+    extra = problem.dataset.extra
+    assert extra["baseline_accuracy"] < extra["goal_accuracy"] < extra["best_accuracy"]
+    run = lk.train(problem, lk.SparsePS(), lk.SimulatedCluster(workers=4)).wait()
+    assert run.stopped_by == "accuracy"
+    assert run.summary()["accuracy"] >= extra["goal_accuracy"]
+    assert run.summary()["loss"] < extra["baseline_loss"]

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
@@ -28,6 +29,7 @@ __all__ = ["Backend", "guard_line"]
 
 REACH_S = 7.0
 START_S = 60.0
+LOOK_S = 5.0  # seconds between two looks whether processes that are waited for have been given up
 ANSWER_S = 5.0
 MOST_PROCESSES = 64  # that one machine is asked to start
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
@@ -158,15 +160,24 @@ class Backend:
             raise ClusterError(f"The local cluster of {nodes} processes did not start: {why}") from error
 
     def _grow(self, nodes: int) -> None:
+        """Wait until there are `nodes` processes, and start those that are missing.
+
+        A lost process comes back by itself. If it is away just when Dask looks for it, 15 s after a loss, Dask gives it
+        up but keeps its place; it comes back with the next call of `scale`.
+        """
         assert self._cluster is not None
         assert self._client is not None
-        if len(self._cluster.worker_spec) < nodes:
-            with dask.config.set(_settings()):
-                self._cluster.scale(nodes)
-        try:
-            self._client.wait_for_workers(nodes, timeout=START_S)
-        except Exception as error:
-            raise ClusterError(f"The local cluster did not grow to {nodes} processes within {START_S:g} s.") from error
+        until = time.monotonic() + START_S
+        while True:
+            if len(self._cluster.workers) < nodes:
+                with dask.config.set(_settings()):
+                    self._cluster.scale(max(nodes, len(self._cluster.worker_spec)))
+            try:
+                return self._client.wait_for_workers(nodes, timeout=LOOK_S)
+            except Exception as error:
+                if time.monotonic() > until:
+                    why = f"The local cluster did not grow to {nodes} processes within {START_S:g} s."
+                    raise ClusterError(why) from error
 
     # given ------------------------------------------------------------------------------------------------------------
 

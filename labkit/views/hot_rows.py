@@ -1,0 +1,75 @@
+"""Hot rows: which rows of an embedding table most batches need, and how the table's traffic lies on the servers.
+
+A batch pulls a row once, however often the row's id is in it. A row has one owner, so however many servers there are,
+the one that owns the hottest row carries all of its traffic. The dashed grey line is an even share.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ..trace.measures import hot_rows, row_load
+from ..trace.trace import Trace
+from . import style
+from .marks import short
+from .panel import Panel
+
+__all__ = ["HotRows", "draw"]
+
+MOST_ROWS, MOST_SERVERS = 12, 12
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> HotRows:
+    """The counts as they are now, on empty axes: a trace keeps totals by row, not their course."""
+    return HotRows().draw(trace, t, axes)
+
+
+class HotRows(Panel):
+    """See the module."""
+
+    name: ClassVar[str] = "hot_rows"
+    title: ClassVar[str] = "Hot rows"
+    margins: ClassVar[tuple[int, int, int, int]] = (48, 12, 36, 8)
+
+    def setup(self, axes: Axes) -> Self:
+        """Bars: rows on the left, servers on the right of a gap."""
+        super().setup(axes)
+        style.calm(axes, grid="y")
+        self.bars = axes.bar(np.arange(MOST_ROWS + 1 + MOST_SERVERS), 0.0, width=0.72, zorder=2)
+        (self.even,) = axes.plot([], [], color=style.GREY, linewidth=1.2, linestyle=(0, (4, 2.5)), zorder=3)
+        return self
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """What the bars are."""
+        return "% of batches that need a row · % of the traffic"
+
+    def key(self, trace: Trace, t: int) -> object:
+        """The counts themselves."""
+        return tuple(hot_rows(trace, MOST_ROWS)), t // self.period
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Set the heights."""
+        rows, servers = hot_rows(trace, MOST_ROWS), row_load(trace)[:MOST_SERVERS]
+        self.note.set_text("" if rows else "no rows have been asked for: this model has no embedding table")
+        batches = max(1, sum(c.computed for c in trace.counters.values()))
+        heights = np.zeros(len(self.bars))
+        heights[: len(rows)] = [min(100.0, 100 * pulls / batches) for _, pulls, _ in rows]
+        first = len(rows) + 1
+        heights[first : first + len(servers)] = [100 * share for _, _, _, share in servers]
+        for i, (bar, height) in enumerate(zip(self.bars, heights)):
+            bar.set_height(height)
+            bar.set_color(style.BLUE if i < len(rows) else style.GREEN)
+        names = [str(row) for row, _, _ in rows] + [""] + [short(server) for server, _, _, _ in servers]
+        self.axes.set_xticks(range(len(names)), names, fontsize=style.SMALL)
+        self.axes.set_xlim(-0.7, max(len(names), 2) - 0.3)
+        self.axes.set_ylim(0, min(110.0, style.nice_above(1.06 * max(heights.max(), 1e-9))))
+        even = 100 / len(servers) if servers else 0.0
+        self.even.set_data([first - 0.5, first + len(servers) - 0.5] if servers else [], [even] * 2 if servers else [])
+        self.axes.set_xlabel("row of the table   ·   server", **style.text(size=style.SMALL, labelpad=2))
+
+    def axes_key(self) -> object:
+        """The ticks are set by hand."""
+        return tuple(label.get_text() for label in self.axes.get_xticklabels())
