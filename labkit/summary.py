@@ -7,7 +7,7 @@ from typing import Any
 
 from .trace import Trace, ledger, summary
 
-__all__ = ["Summary", "bytes_text", "number_text"]
+__all__ = ["Summary", "bytes_text", "count_text", "number_text"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Summary:
         rows = [
             (
                 "strategy",
-                f"{v['strategy']}, {_count(v['workers'], 'worker')}, {_count(v['servers'], 'server')}, {v['engine']}, "
+                f"{v['strategy']}, {count_text(v['workers'], 'worker')}, {count_text(v['servers'], 'server')}, {v['engine']}, "
                 f"seed {v['seed']}",
             ),
             ("stopped by", ended + (f": {self.why}" if self.why else "")),
@@ -67,7 +67,7 @@ class Summary:
     __repr__ = __str__
 
 
-def _count(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """`1 server`, `2 servers`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 

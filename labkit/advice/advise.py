@@ -10,7 +10,7 @@ from .. import strategies as known
 from ..errors import BadInput
 from ..problem import Problem
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
-from ..summary import bytes_text, number_text
+from ..summary import bytes_text, count_text, number_text
 from . import peers, rows, served, split
 from .answers import three_answers
 from .estimate import Estimate, time_text
@@ -185,12 +185,8 @@ def _cells(row: Prediction) -> tuple[str, ...]:
 def _facts_text(f: Facts) -> str:
     wire = "no time on the wire" if not f.m and not f.a else f"a = {time_text(f.a)}, m = {time_text(f.m)}"
     room = "" if f.memory is None else f", {bytes_text(f.memory)} a node"
-    gradients, workers = _count(f.n, "gradient"), _count(f.n, "worker")
+    gradients, workers = count_text(f.n, "gradient"), count_text(f.n, "worker")
     return (
         f"One step = {gradients}. N = {workers}, S = {f.servers}, M = {bytes_text(f.model)}, density "
         f"{f.density:.3g}, c = {f.cluster.compute.describe()}, {wire}{room}."
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
