@@ -7,6 +7,7 @@ import pytest
 from dask_help import closes, eventually, labkit_threads, moving, passed, plugins, updates
 
 import labkit as lk
+from labkit.engines.dask.stepping import Stepping
 
 pytestmark = pytest.mark.dask
 
@@ -49,6 +50,23 @@ def test_stop(cluster, started):
     closes(run)
     assert labkit_threads() == []
     assert plugins(cluster.client) == {}
+
+
+@pytest.mark.parametrize("strategy", [lk.RingAllReduce(), lk.TensorParallel()], ids=["a replica", "all of a model"])
+def test_a_worker_alone_is_seen_though_it_never_waits_for_anybody(cluster, started, strategy):
+    run = started(strategy, lk.Budget(seconds=0.2), on=cluster.resized(workers=1)).wait(10)
+    assert run.stopped_by == "seconds"
+    assert run.summary()["accuracy"] is not None
+    closes(run)
+
+
+def test_a_run_that_ends_while_a_step_begins_keeps_nobody_waiting():
+    stepping = Stepping([lk.RoleSpec("worker-0", "worker", 0, "worker-0", shard=0)], "equal")
+    assert stepping.goals(stepping.over) == {}
+    waiting = threading.Thread(target=stepping.wait, daemon=True)
+    waiting.start()
+    waiting.join(10)
+    assert not waiting.is_alive()
 
 
 def test_stop_while_paused(started):

@@ -67,3 +67,13 @@ def test_a_frozen_process_is_noticed_and_does_no_harm_when_it_thaws(cluster, sta
     threads = cluster.client.run(lambda: [t.name for t in __import__("threading").enumerate()])
     assert not [name for names in threads.values() for name in names if "labkit" in name]
     assert eventually(lambda: not any(cluster._backend.usage.values()))
+
+
+@pytest.mark.slow
+def test_a_process_that_dask_has_given_up_is_started_again():
+    """Dask does so with one that is away 15 s after it, or its forerunner, was lost: it may be starting just then."""
+    with lk.DaskCluster(workers=2) as small:
+        processes = small.open()._backend._cluster
+        name = next(iter(processes.workers))
+        processes.sync(processes.workers.pop(name).close)
+        usable(small)

@@ -9,7 +9,7 @@ import pytest
 import labkit as lk
 from labkit.roles.context import Context
 from labkit.roles.effects import COMPUTE, RECV
-from labkit.roles.judge import Judge
+from labkit.roles.judge import Judge, all_full, final_snapshot
 from labkit.roles.messages import Look, Snapshot
 from labkit.roles.shard import Limits
 
@@ -289,6 +289,20 @@ def test_chief_evaluates_shards_at_one_version():
     assert chief.send(snapshot(0, 0, 30, 1, values=[3.0])) == wait
     perform(chief.send(snapshot(0, 0, 30, 0, values=[4.0])))
     assert (j.update, j.parameters.tolist()) == (30, [4.0, 3.0])
+
+
+def test_chief_notes_a_shard_that_is_full_while_it_waits_for_answers():
+    """A replica that says so between two answers to the last look does not say it again."""
+    ctx, j = Sheet("chief"), judge(lk.Budget(updates=1), ("replica-0", "replica-1"))
+    look = final_snapshot(ctx, j)
+    look.send(None)
+    look.send(snapshot(0, 0, 0, 0, True, values=[1.0]))
+    look.send(snapshot(0, 0, 1, 0, values=[2.0]))
+    with pytest.raises(StopIteration):
+        look.send(snapshot(0, 0, 1, 1, True, values=[3.0]))
+    j.verdict = "samples"
+    with pytest.raises(StopIteration):
+        all_full(ctx, j).send(None)
 
 
 def test_chief_ends_when_shards_reach_the_budget_one_after_the_other():

@@ -36,9 +36,8 @@ ROW_BYTES = 16_384  # of rows in one report
 LAST_BYTES = 4_000_000  # of rows in the last report
 GOODBYE_S = 2.0  # seconds for saying goodbye, and for reading what is under way
 LINGER_S = 30.0  # seconds that a role which has said goodbye waits for the others to do so
-LISTEN_NS = (
-    10_000_000  # a role that computes and never waits looks at its mail that often: the chief may want to see it
-)
+# A role that computes and never waits looks at its mail that often: the chief may want to see its shard.
+LISTEN_NS = 10_000_000
 
 
 class Ended(BaseException):

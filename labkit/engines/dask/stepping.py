@@ -27,19 +27,26 @@ class Stepping:
         self._versions: dict[str, int] = {}
         self._missing: set[str] = set()
         self._all_said, self._all_there = threading.Event(), threading.Event()
+        self._ended = False
 
     def goals(self, ask: Callable[[], Any]) -> dict[str, int]:
         """{role: version to come to}. `ask` has every role say its version; who does not is left out."""
         self._versions = {}
-        self._all_said.clear()
+        self._rearm(self._all_said)
         ask()
         self._all_said.wait(ANSWER_S)
         said = dict(self._versions)
         foremost = max(said.values(), default=0)
         goals = {role: (foremost if self._together else version) + 1 for role, version in said.items()}
         self._missing = set(goals)
-        self._all_there.clear()
+        self._rearm(self._all_there)
         return goals
+
+    def _rearm(self, event: threading.Event) -> None:
+        """From now on `event` is waited for, unless the run has ended, perhaps this very moment."""
+        event.clear()
+        if self._ended:
+            event.set()
 
     def wait(self) -> None:
         """Until all have come to their versions, or the run is over."""
@@ -59,5 +66,6 @@ class Stepping:
 
     def over(self) -> None:
         """The run is over: nobody waits any more."""
+        self._ended = True
         self._all_said.set()
         self._all_there.set()

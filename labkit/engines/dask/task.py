@@ -43,6 +43,7 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
             slot.report("up", address=list(wire.address), boot=boot_id())
             begun = _wait_for_begin(slot)
             if begun is None:
+                role.coroutine.close()  # it was never begun, and would complain
                 return {"role": ticket.spec.name, "abandoned": True}
             role.begin(begun)
             with own_core(ticket):
