@@ -187,7 +187,7 @@ def test_e6_with_the_true_hessian_stale_is_sequential(engine, strategy, servers)
     """One process that takes the same batches in the order in which they were applied, each at its newest weights."""
     run = engine.wait(
         BOWL, strategy(learning_rate=0.1, compensation=TrueHessian()), lk.Budget(updates=80), 4, servers,
-        time=lk.LogNormal(0.003, 0.8),
+        time=lk.LogNormal(0.01, 0.8),  # on a cluster so slow that every row is reported
     )  # fmt: skip
     assert measures.staleness(run.trace)["max"] > 1
     edges, found = [5 * i // servers for i in range(servers + 1)], np.empty(5)

@@ -98,7 +98,8 @@ def test_interrupted_in_a_block_keeps_the_books(tmp_path):
     program = Program(tmp_path, """
         with lk.DaskCluster(workers=1) as cluster:
             run = start(cluster)
-            print("up", flush=True)
+            wait = run.engine.wait
+            run.engine.wait = lambda timeout: (print("up", flush=True), wait(timeout))  # said when it is being waited for
             try:
                 run.wait()
             except KeyboardInterrupt:
