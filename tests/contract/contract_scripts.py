@@ -82,3 +82,14 @@ def same(a, b):
     if isinstance(a, tuple):
         return type(b) is tuple and len(a) == len(b) and all(map(same, a, b))
     return type(a) is type(b) and a == b
+
+
+def learned(engine, strategy):
+    """A run of two workers that ended at 85% of moons, and whose model is as good as it says."""
+    problem = lk.Problem("moons", hidden=(16,), batch_size=16, options={"samples": 400})
+    run = engine.wait(problem, strategy, lk.Budget(accuracy=0.85, seconds=40), workers=2, time=0.002)
+    assert run.stopped_by == "accuracy"
+    assert run.summary()["accuracy"] >= 0.85
+    model, data = run.result(), problem.dataset
+    assert model.network.evaluate(model.parameters, data.x_test, data.y_test)[1] >= 0.85
+    return run
