@@ -13,6 +13,7 @@ _WHERE = {
     "problem": ["Problem"],
     "run": ["Run", "train"],
     "advice": ["advise"],
+    "lab.lab": ["Lab"],
     "predictor": ["Predictor", "load"],
     "errors": ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError"],
     "knobs": ["knob"],

@@ -129,4 +129,11 @@ class Problem:
             "test_fraction": self.test_fraction,
             "timing_only": self.timing_only,
             "options": {k: v if isinstance(v, (int, float, str, bool)) else repr(v) for k, v in self.options.items()},
-        }
+        } | self._curvature()
+
+    def _curvature(self) -> dict[str, Any]:
+        """`{"curvature": [smallest, largest]}` of a quadratic bowl; nothing of a problem that nobody knows it of."""
+        if self.name != "quadratic" or "curvature" not in getattr(self.dataset, "extra", {}):
+            return {}
+        known = np.asarray(self.dataset.extra["curvature"], np.float64)
+        return {"curvature": [float(known.min()), float(known.max())]}

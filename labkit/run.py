@@ -57,7 +57,8 @@ class Run:
     """One training run. A context manager: leaving the block stops it.
 
     `wait()` until the end, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`,
-    `slow("worker-2", 5)`; `summary()`, `result()`, `trace`, `watch()`. Only simulated: `advance(seconds)`.
+    `slow("worker-2", 5)`, `kill("worker-2")`; `summary()`, `result()`, `trace`, `watch()`. Only simulated:
+    `advance(seconds)`, `fork(at)`.
     """
 
     def __init__(self, plan: Plan, engine: Any):
@@ -96,20 +97,44 @@ class Run:
             self.engine.resume()
         return self
 
-    def step(self) -> Run:
-        """Go on until one more update has been applied, then pause."""
+    def step(self, timeout: float | None = None) -> Run:
+        """Go on until one more update has been applied, then pause.
+
+        `timeout` (wall seconds): after about so long it pauses without; the next step goes on from there.
+        """
         if not self.done:
-            self.engine.step()
+            self.engine.step(timeout)
         return self
 
-    def advance(self, seconds: float) -> Run:
-        """Let this many seconds of virtual time pass. Only simulated runs can be moved by hand."""
+    def advance(self, seconds: float, timeout: float | None = None) -> Run:
+        """Let this many seconds of virtual time pass. Only simulated runs can be moved by hand.
+
+        `timeout` (wall seconds): after about so long it stops on the way; what the run does is the same, whatever the
+        pieces in which it is moved.
+        """
         if not hasattr(self.engine, "advance"):
             raise BadInput("advance: time on a real cluster passes by itself; use wait(), pause() or step().")
         if not seconds >= 0:
             raise BadInput(f"advance({seconds!r}): time only goes forward; give seconds, at least 0.")
-        self.engine.advance(self.engine.seconds + seconds)
+        self.engine.advance(self.engine.seconds + seconds, timeout)
         return self
+
+    def fork(self, at: float | None = None, timeout: float | None = None) -> Run:
+        """What if from here: a new run that repeats this one to the last bit up to `at` seconds, stands there, and is
+        free. None: where this one stands. Only simulated runs can be repeated.
+
+        What was done to this run up to then is done again, except the command that ended it. `timeout` (wall seconds):
+        after about so long the new run stands on the way; advance it by what is left.
+        """
+        if not hasattr(self.engine, "fork"):
+            raise BadInput("fork: what real processes did cannot be repeated exactly; only a simulated run can.")
+        now = self.engine.seconds
+        if at is not None and not (isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at <= now):
+            raise BadInput(f"fork(at={at!r}): give a moment that this run has seen, from 0 to {now:g} seconds.")
+        at = now if at is None else at
+        forked = Run(self.plan, self.engine.fork(at))
+        forked.engine.advance(at, timeout)
+        return forked
 
     def set(self, **knobs: Any) -> Run:
         """Change live knobs of the strategy while it runs, as `run.set(learning_rate=0.05)`."""
@@ -121,6 +146,15 @@ class Run:
         """Make `role` compute `factor` times slower than it would; 1 undoes it."""
         self._check_goes_on()
         self.engine.slow(role, factor)
+        return self
+
+    def kill(self, role: str) -> Run:
+        """End the process that plays `role`, at once and without a word to it: on a cluster with SIGKILL.
+
+        Nobody takes its place yet: the run ends with a `ClusterError` that names the roles, which `wait()` raises.
+        """
+        self._check_goes_on()
+        self.engine.kill(role)
         return self
 
     def _check_goes_on(self) -> None:

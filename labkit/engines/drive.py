@@ -14,7 +14,7 @@ from ..errors import LabkitError, RoleError
 from ..trace.trace import Trace
 from ..trace.vocabulary import seconds
 
-__all__ = ["deadlock_text", "failure_report", "forgotten_await", "foreign_effect", "render_failure"]
+__all__ = ["deadlock_text", "failure_report", "foreign_effect", "forgotten_await", "loss_text", "render_failure"]
 
 ONLY = (
     "a role awaits only ctx.compute, ctx.recv, ctx.inbox and ctx.sleep, and functions made of them (pull, push_pull, "
@@ -79,6 +79,11 @@ def render_failure(report: dict[str, Any], labkit_lines: bool = False) -> RoleEr
     hint = f"\n{report['hint']}" if report["hint"] else ""
     trace = "\n" + "\n".join(lines) if lines else ""
     return RoleError(f"{report['role']} failed{where}: {what}{hint}{trace}")
+
+
+def loss_text(now: int, what: str) -> str:
+    """What is said of a run that ended at `now` (ns) because `what` took roles from it."""
+    return f"The run ended after {seconds(now):.2f} s because {what}. Its trace is kept."
 
 
 def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ...], str | None]], most: int = 8) -> str:

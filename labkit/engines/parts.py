@@ -17,11 +17,13 @@ from ..roles.context import stream
 from ..roles.gradient import Model
 from ..roles.judge import Budget, Judge
 from ..roles.layout import Layout, RoleSpec
+from ..roles.looking import Sight
 from ..roles.messages import Joined, Left, Look, Snapshot
 from ..roles.shard import Limits, Shard
 from ..trace.recorder import Recorder
 from .awaits import check_awaits
 from .shape import check_strategy
+from .showing import samples_in_plain, shares_in_plain, sight_of
 
 __all__ = [
     "Plan",
@@ -50,6 +52,7 @@ class Plan:
     timing_only: bool
     norms_every: int
     record: bool = True
+    sight: Sight | None = None  # what the chief looks at, beside the accuracy
 
     def without_data(self) -> Plan:
         """The plan as roles in other processes get it: what is in the data, they are given apart."""
@@ -82,6 +85,8 @@ class Plan:
             "layout": self.layout.describe(),
             "layers": list(groups),
             "messages": [k.__name__ for k in self.message_kinds],
+            "samples": samples_in_plain(self.problem, self.sight, self.record),
+            "shares": shares_in_plain(self.problem, self.layout.shares),
         }
 
     @property
@@ -128,6 +133,7 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
         problem.timing_only,
         every if record else 0,
         record,
+        sight_of(problem, record),
     )
 
 
@@ -192,7 +198,20 @@ def build_parts(
         observed, every = plan.layout.observed, plan.strategy.eval_every
         shards = sum(role.shard is not None for role in plan.layout.roles)
         parts.append(
-            Judge(objective, x, y, plan.budget, plan.limits, observed, shards, every, recorder, clock, plan.layout)
+            Judge(
+                objective,
+                x,
+                y,
+                plan.budget,
+                plan.limits,
+                observed,
+                shards,
+                every,
+                recorder,
+                clock,
+                plan.layout,
+                plan.sight,
+            )
         )
     return tuple(parts)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["watch"]
 
 
-def watch(run: Any, panels: Any = None, seconds: float | None = None, speed: float | None = None) -> Any:
-    """A live figure of `run`; the last expression of a cell shows it. See `labkit.lab.live.Watch`."""
-    from .live import Watch
+def watch(
+    run: Any, panels: Iterable[str] | str | None = None, controls: Iterable[str] | None = (), speed: float | None = None
+) -> Any:
+    """A lab that shows `run`; the last expression of a cell shows it. See `labkit.lab.lab.Lab`."""
+    from .lab import Lab
 
-    return Watch(run, panels, seconds, speed)
+    return Lab(run=run, panels=panels, controls=controls, speed=speed)

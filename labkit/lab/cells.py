@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any
 
-__all__ = ["forget", "open_labs", "remember", "this_cell"]
+__all__ = ["forget", "open_labs", "remember", "stale", "this_cell"]
 
 _lock = threading.Lock()
 _open: dict[str, tuple[str, list[Any]]] = {}  # cell -> (execution, labs made in it)
@@ -35,12 +35,22 @@ def remember(lab: Any, where: tuple[str, str] | None) -> None:
     if where is None:
         return
     cell, execution = where
+    old = stale(where)
     with _lock:
         before, labs = _open.get(cell, ("", []))
-        stale = labs if before != execution else []
         _open[cell] = (execution, [lab] if before != execution else [*labs, lab])
-    for old in stale:
-        old.close()
+    for other in old:
+        other.close()
+
+
+def stale(where: tuple[str, str] | None) -> list[Any]:
+    """The labs that an earlier execution of this cell made and that are still open."""
+    if where is None:
+        return []
+    cell, execution = where
+    with _lock:
+        before, labs = _open.get(cell, ("", []))
+        return list(labs) if before != execution else []
 
 
 def forget(lab: Any) -> None:

@@ -18,6 +18,7 @@ from ..knobs import check_knobs, knob
 from ..trace.recorder import Recorder
 from .context import Context
 from .layout import Layout
+from .looking import Looker, Sight
 from .messages import Look, Snapshot
 from .shard import Limits
 
@@ -95,11 +96,12 @@ class Judge:
     def __init__(
         self, objective: Any, x: np.ndarray | None, y: np.ndarray | None, budget: Budget, limits: Limits,
         owners: tuple[str, ...], shards: int, eval_every: int, recorder: Recorder, clock: Callable[[], int],
-        layout: Layout,
+        layout: Layout, sight: Sight | None = None,
     ):  # fmt: skip
         self.objective, self.x, self.y, self.budget, self.limits = objective, x, y, budget, limits
         self.owners, self.shards, self.eval_every, self.layout = owners, shards, eval_every, layout
         self.recorder, self.clock = recorder, clock
+        self.looker = None if sight is None or x is None else Looker(sight, objective, x, recorder)
         self.verdict: str | None = None
         self.hurry: str | None = None
         self.parameters: Any = None
@@ -112,7 +114,10 @@ class Judge:
         """Evaluate once for nothing, before time begins: the first evaluation in a process takes many times as long."""
         if self.x is not None:
             start = getattr(self.objective, "sparse_start", self.objective.start)
-            self.objective.evaluate(start(seed), self.x, self.y)
+            first = start(seed)
+            self.objective.evaluate(first, self.x, self.y)
+            if self.looker is not None:
+                self.looker.ask(first)
 
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
         """Measure the model that the shards' snapshots make up, and decide."""
@@ -125,6 +130,9 @@ class Judge:
             accuracy = float("nan") if self.accuracy is None else self.accuracy
             self.recorder.evaluations.extend((self.clock(), update, self.loss, accuracy))
         self.verdict = self._decide(update, samples, snapshot[0].final)
+        if self.looker is not None:
+            finite = self.loss is not None and bool(np.isfinite(self.loss))
+            self.looker.look(self.clock(), update, values, finite, self.verdict is not None)
 
     def _samples(self, snapshot: tuple[Snapshot, ...]) -> int:
         """Samples trained on: replicas of their own have seen each its own, other shards the same ones."""

@@ -20,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import BadInput
+from .looks import Looks
 from .recorder import Counters
 from .trace import Trace
 from .vocabulary import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, TABLES, UNKNOWN, seconds
@@ -49,11 +50,13 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
             "columns": {name: list(table.columns) for name, table in trace.tables.items()},
             "spilled": {name: table.spilled for name, table in trace.tables.items()},
             "skipped": {name: table.skipped for name, table in trace.tables.items()},
+            "thinned": trace.looks.thinned,
         }  # fmt: skip
         counters = {str(role): c.to_dict() for role, c in sorted(trace.counters.items())}
         marks = sorted(trace.marks, key=lambda mark: (mark["time"], mark["role"]))
         values = (about, trace.header, marks, counters, trace.ending)
-    members = {f"table.{name}": rows for name, rows in arrays.items()}
+        looks = trace.looks.arrays()
+    members = {f"table.{name}": rows for name, rows in arrays.items()} | looks
     for name, value in zip(TEXTS, values):
         members[name] = np.frombuffer(json.dumps(_plain(value), allow_nan=False).encode(), np.uint8)
     with _whole_file(path) as file:
@@ -70,7 +73,8 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
             about = _checked_about(name, texts["about"])
             texts |= {key: json.loads(members[key].tobytes()) for key in TEXTS[1:]}
             rows = {table: members[f"table.{table}"] for table in TABLES}
-        return _rebuilt(about, texts, rows)
+            looks = Looks.of(members, int(about.get("thinned", 0)))  # older files have none
+        return _rebuilt(about, texts, rows, looks)
     except BadInput:
         raise
     except FileNotFoundError:
@@ -89,7 +93,7 @@ def _checked_about(name: str, about: Any) -> dict[str, Any]:
     return about
 
 
-def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray]) -> Trace:
+def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray], looks: Looks) -> Trace:
     """A trace made of what a file holds; anything that does not fit together raises one of `DAMAGED`."""
     trace = Trace(texts["header"], keep=max(4_000_000, *(len(r) + 1 for r in rows.values())))
     for name, values in rows.items():
@@ -102,7 +106,7 @@ def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.nd
         for role, first, last in zip(roles.tolist(), starts, [*starts[1:], len(values)]):
             table.append(int(role), values[first:last, 1:].tobytes())
         table.spilled, table.skipped = int(about["spilled"][name]), int(about["skipped"][name])
-    trace.marks = list(texts["marks"])
+    trace.marks, trace.looks = list(texts["marks"]), looks
     trace.counters = {int(role): Counters.from_dict(plain) for role, plain in texts["counters"].items()}
     trace.until = {int(role): int(until) for role, until in about["until"]}
     trace.ending, trace.now = texts["ending"], int(about["now"])

@@ -9,41 +9,61 @@ how many are missing.
 A role that was lost has left no last report. What it had computed is what it said, or what others saw of it if that is
 more; and what cannot be accounted for because of it - its own gradients, and those on their way to its shard - is lost
 with it.
+
+The books of an earlier time are made from the rows up to then: what is in flight is then the rest, as in a run that
+goes on.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .recorder import Counters
 from .trace import Trace
-from .vocabulary import EVERYONE, REASONS
+from .vocabulary import COMPUTE, EVERYONE, REASONS
 
 __all__ = ["ledger"]
 
 
-def ledger(trace: Trace) -> dict[str, Any]:
+def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
     """{computed, applied, partly_applied, dropped {why: n}, lost, rolled_back, in_flight, missing, closes}.
 
     While the run goes on, `in_flight` is what is not yet accounted for, and `closes` is None: roles report at different times.
+    `t` (ns): the books as they were then, also open. Where rows are missing, or the model is a mixture of replicas,
+    `in_flight` is None, `computed` and `applied` are None if they are not known, else what had been reported by then.
     """
     with trace.lock:
+        if t is not None and t < trace.watermark():
+            return _earlier(trace, t)
         counters = dict(trace.counters)
         drops = _drops(trace)
         ending = trace.ending
-    lost = {trace.roles.index(name) for name in (ending or {}).get("lost", ())}
-    specs = trace.header["layout"]["roles"]
+    return _book(trace.header["layout"], trace.roles, counters, drops, ending)
+
+
+def _empty() -> dict[str, Any]:
+    """A book with nothing in it."""
+    places = ("partly_applied", "dropped", "lost", "rolled_back", "in_flight", "missing")
+    book: dict[str, Any] = dict.fromkeys(("computed", "applied", *places), 0)
+    return book | {"dropped": {}, "closes": False}
+
+
+def _book(
+    layout: dict[str, Any], roles: tuple[str, ...], counters: dict[int, Counters],
+    drops: dict[int, dict[int, dict[int, int]]], ending: dict[str, Any] | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The books that follow from these counts."""
+    lost = {roles.index(name) for name in (ending or {}).get("lost", ())}
+    specs, book = layout["roles"], _empty()
     shards, gone = _shards(specs, counters, lost)
     wires = {(sender, step, shard) for shard, sender, step in _on_wires(ending)}
-    book: dict[str, Any] = {
-        "computed": 0, "applied": 0, "partly_applied": 0, "dropped": {}, "lost": 0, "rolled_back": 0, "in_flight": 0,
-        "missing": 0, "closes": False,
-    }  # fmt: skip
-    replicated = trace.header["layout"]["replicated"]
     for sender in sorted(counters.keys() | {i for i in lost if specs[i]["data"] is not None}):
         counter = counters.get(sender) or Counters()
         reached = [
-            max(c.rounds - 1 if replicated else -1, c.applied.get(sender, (0, -1))[1]) for c in shards.values()
+            max(c.rounds - 1 if layout["replicated"] else -1, c.applied.get(sender, (0, -1))[1])
+            for c in shards.values()
         ]  # the last step of this sender that each shard has applied
         computed = counter.computed
         if sender in lost or ending is None:  # others may have reported later than it has
@@ -66,6 +86,59 @@ def ledger(trace: Trace) -> dict[str, Any]:
         book["in_flight"], book["missing"] = book["in_flight"] + book["missing"], 0
     book["closes"] = None if ending is None else _total(book) == book["computed"]
     return book
+
+
+def _earlier(trace: Trace, t: int) -> dict[str, Any]:
+    """The books as they were at `t`, from the rows up to then."""
+    layout, drops = trace.header["layout"], _drops(trace, t)
+    mixed = layout.get("copies") == "own"  # mixing brings gradients along, which is no row
+    applies, spans = (
+        len(table) > 0 and not table.skipped and not table.spilled
+        for table in (trace.tables["applies"], trace.tables["spans"])
+    )
+    counters = _counters_at(trace, t)
+    if applies and spans and not mixed:
+        return _book(layout, trace.roles, counters, drops, None)
+    book = _empty() | {"in_flight": None, "closes": None}
+    book["computed"] = sum(c.computed for c in counters.values()) if spans else None
+    book["applied"] = None if mixed else _reported(trace, t)
+    for steps in drops.values():
+        for shards in steps.values():
+            why = REASONS[next(iter(shards.values()))]
+            book["dropped"][why] = book["dropped"].get(why, 0) + 1
+    return book
+
+
+def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
+    """What roles had counted at `t`, as far as the books need it: gradients computed, and the last step applied of each
+    sender.
+    """
+    found = {role: Counters() for role in range(len(trace.roles))}
+    computed = np.array([trace.counters[role].computed if role in trace.counters else 0 for role in found])
+    role, phase, end, step = trace.column("spans", "role", "phase", "end", "step")
+    later = (phase == COMPUTE) & (end > t)
+    np.minimum.at(computed, role[later], step[later])  # a span's step: what its role had computed before it
+    for number, count in enumerate(computed.tolist()):
+        found[number].computed = count
+    role, time, sender, step = trace.column("applies", "role", "time", "sender", "step")
+    pairs, which = np.unique(np.stack([role, sender], axis=1)[time <= t], axis=0, return_inverse=True)
+    last = np.full(len(pairs), -1)
+    np.maximum.at(last, which.reshape(-1), step[time <= t])
+    for (owner, who), final in zip(pairs.tolist(), last.tolist()):
+        if who == EVERYONE:
+            found[owner].rounds = final + 1
+        else:
+            found[owner].applied[who] = [0, final]
+    return found
+
+
+def _reported(trace: Trace, t: int) -> int | None:
+    """Gradients applied to the whole model, as it was last reported before `t`; None if it was not."""
+    role, time, sender, count = trace.column("progress", "role", "time", "sender", "gradients")
+    seen = (sender == EVERYONE) & (time <= t)
+    owners = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
+    last = [int(count[seen & (role == owner)].max(initial=-1)) for owner in owners]
+    return min(last) if min(last, default=-1) >= 0 else None
 
 
 def _shards(specs: list[Any], counters: dict[int, Counters], lost: set[int]) -> tuple[dict[int, Counters], set[int]]:
@@ -112,10 +185,13 @@ def _last_seen(sender: int, shards: dict[int, Any], drops: dict[int, Any], wires
     return max([*seen, *drops.get(sender, {}), -1])
 
 
-def _drops(trace: Trace) -> dict[int, dict[int, dict[int, int]]]:
-    """{sender: {step: {shard: why}}} of every gradient that some shard will never apply."""
+def _drops(trace: Trace, t: int | None = None) -> dict[int, dict[int, dict[int, int]]]:
+    """{sender: {step: {shard: why}}} of every gradient that some shard will never apply; `t`: of what was said by then."""
     found: dict[int, dict[int, dict[int, int]]] = {}
     columns = trace.column("drops", "sender", "step", "count", "shard", "why")
+    if t is not None:
+        said = trace.column("drops", "time") <= t
+        columns = [column[said] for column in columns]
     for sender, last, count, shard, why in zip(*(c.tolist() for c in columns)):
         first = last if sender == EVERYONE else last - count + 1  # everyone's gradients of one round have one step
         for step in range(first, last + 1):

@@ -142,6 +142,7 @@ class Recorder:
         "evaluations",
         "hottest",
         "incarnation",
+        "looks",
         "marks",
         "messages",
         "norms",
@@ -164,6 +165,7 @@ class Recorder:
         self.counters = Counters()
         self.hottest: Callable[[], list[list[int]]] | None = None  # asked when a batch is taken: few rows of many
         self.marks: list[dict[str, Any]] = []
+        self.looks: list[tuple[int, int, bytes, bytes]] = []  # see `trace.looks.Look`
         for name in (*INTEGER_TABLES, *FLOAT_TABLES):
             self._empty(name)
 
@@ -174,7 +176,7 @@ class Recorder:
     def rows_waiting(self) -> int:
         """Numbers in the buffers, all tables together."""
         integers = sum(len(getattr(self, name)) for name in INTEGER_TABLES) // 8
-        return integers + sum(len(getattr(self, name)) for name in FLOAT_TABLES) + len(self.marks)
+        return integers + sum(len(getattr(self, name)) for name in FLOAT_TABLES) + len(self.marks) + len(self.looks)
 
     def span(self, phase: int, start: int, end: int, step: int = -1) -> None:
         """The role was in `phase` from `start` to `end` (ns). Empty spans are not rows."""
@@ -209,6 +211,10 @@ class Recorder:
         """A remark for people: a knob that changed, a note, a fault."""
         self.marks.append({"time": time, "role": self.role, "kind": kind, "text": text, **more})
 
+    def look(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
+        """What the model of `update` said about the held-out samples and on the grid: a byte each."""
+        self.looks.append((time, update, samples, grid))
+
     def _progress(self, now: int) -> None:
         """What has been applied so far, by sender: exact where rows of `applies` are left out."""
         c = self.counters
@@ -221,7 +227,7 @@ class Recorder:
         """Empty the buffers into a batch. `until` (ns): the role has nothing more to say about the time before.
 
         `limit`: bytes allowed for spans, applies and messages together; what is above it is left out and counted in
-        `skipped`. Drops, evaluations, norms, marks and counters are never left out.
+        `skipped`. Drops, evaluations, norms, marks, looks and counters are never left out.
         `plain=False`: the batch stays in this process, so buffers and counters go as they are.
         """
         if plain:
@@ -245,7 +251,7 @@ class Recorder:
             self._empty(name)
         batch = {
             "role": self.role, "incarnation": self.incarnation, "until": until, "tables": tables, "skipped": skipped,
-            "marks": self.marks, "counters": self.counters.to_dict() if plain else self.counters,
+            "marks": self.marks, "looks": self.looks, "counters": self.counters.to_dict() if plain else self.counters,
         }  # fmt: skip
-        self.marks = []
+        self.marks, self.looks = [], []
         return batch

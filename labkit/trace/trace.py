@@ -7,11 +7,13 @@ else. Old rows may be spilled to bound memory; counters are kept, so totals stay
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ..errors import nearest
+from .looks import Look, Looks
 from .recorder import Counters
 from .vocabulary import FLOAT_TABLES, INTEGER_TABLES
 
@@ -69,6 +71,7 @@ class Trace:
 
     `header` describes the run (problem, strategy, cluster, laws, layout, budget, seed) in plain values. `roles` are
     the names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are role i's newest `Counters`.
+    `looks` are what the model said, see `trace.looks`.
     `ending` is None while the run goes on, then {"stopped_by", "why", "time", "in_flight": [[shard, sender,
     incarnation, step, count], ...], ...}.
     """
@@ -85,6 +88,7 @@ class Trace:
         }
         self.tables |= {name: Table(name, columns, np.float64, keep) for name, columns in FLOAT_TABLES.items()}
         self.marks: list[dict[str, Any]] = []
+        self.looks = Looks()
         self.counters: dict[int, Counters] = {}
         self.until: dict[int, int] = {}
         self.ending: dict[str, Any] | None = None
@@ -103,10 +107,23 @@ class Trace:
             for name, count in batch["skipped"].items():
                 self.tables[name].skipped += count
             self.marks.extend(batch["marks"])
+            for look in batch["looks"]:
+                self.looks.add(*look)
             counters = batch["counters"]
             self.counters[role] = counters if isinstance(counters, Counters) else Counters.from_dict(counters)
             self.until[role] = max(self.until.get(role, 0), batch["until"])
             self.now = max(self.now, batch["until"])
+
+    def nothing_new(self, roles: Iterable[int], until: int) -> None:
+        """These roles have no batch to append: nothing has happened to them up to `until` (ns)."""
+        with self.lock:
+            self.until.update(dict.fromkeys(roles, until))
+            self.now = max(self.now, until)
+
+    def look(self, t: int) -> Look | None:
+        """What the model said last, as far as it was known at `t` (ns); None before the first evaluation."""
+        with self.lock:
+            return self.looks.at(t)
 
     def mark(self, time: int, kind: str, text: str, **more: Any) -> None:
         """A remark of the engine itself, or of the person at the controls."""

@@ -10,35 +10,26 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
 from . import style
-from .curves import Curve, Curves, pinned_run, this_run, until
+from .curves import Curve
+from .evaluations import Evaluated, course
 
 __all__ = ["Accuracy", "course", "draw"]
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -> Accuracy:
-    """Held-out accuracy up to `t` (ns) on empty axes."""
-    return Accuracy(pinned).draw(trace, t, axes)
+def draw(
+    trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None, against: str = "time"
+) -> Accuracy:  # fmt: skip
+    """Held-out accuracy up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
+    return Accuracy(pinned, against).draw(trace, t, axes)
 
 
-def course(trace: Trace, t: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, values) of "accuracy" or "loss" at the evaluations up to `t` ns; values that are not finite are left
-    out.
-    """
-    time, value = trace.column("evaluations", "time", what)
-    seen = (time <= t) & np.isfinite(value)
-    return time[seen] / NANO, value[seen]
-
-
-class Accuracy(Curves):
+class Accuracy(Evaluated):
     """See the module."""
 
     name: ClassVar[str] = "accuracy"
     title: ClassVar[str] = "Accuracy"
-    tables: ClassVar[tuple[str, ...]] = ("evaluations",)
-    period: ClassVar[int] = 1_000_000_000
-    labels_at: ClassVar[tuple[float, float]] = (0.07, 0.12)
+    what: ClassVar[str] = "accuracy"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Percent of what, and what the dashed line is."""
@@ -47,16 +38,12 @@ class Accuracy(Curves):
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """This run, the pinned one, the target."""
-        x, y = course(trace, t, "accuracy")
-        found = [this_run(x, 100 * y, f"{y[-1]:.1%}" if len(y) else "")]
-        if self.pinned is not None:
-            px, py = course(self.pinned, self.pinned.watermark(), "accuracy")
-            shown = py[px <= until(trace, t)]
-            found.append(pinned_run(px, 100 * py, f"{shown[-1]:.1%}" if len(shown) else ""))
+        found = self.both(trace, t, 100.0, ".1%")
         target = trace.header["budget"].get("accuracy")
-        if target is not None and len(x):
-            label = f"goal {100 * target:g}%" if len(found) == 1 or abs(target - y[-1]) > 0.15 else ""
-            ends = np.array([0.0, until(trace, t)])
+        if target is not None and len(found[0].x):
+            near = abs(100 * target - found[0].y[-1]) <= 15
+            label = f"goal {100 * target:g}%" if len(found) == 1 or not near else ""
+            ends = np.array([0.0, self.end(trace, t)])
             found.append(Curve(ends, np.full(2, 100 * target), label, style.INK, ":", 1.2))
         return found
 

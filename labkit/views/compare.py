@@ -58,6 +58,7 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
         )
     ):
         longest = max(len(c.label) for c in curves)
+        panel.outside = True
         panel.margins = (48, min(16 + round(6.8 * longest), SIZE[0] // 2), 36, 10)  # type: ignore[misc]
         left = k * (SIZE[0] + GUTTER)
         place(figure, panel, left, 0, *SIZE, title=True)

@@ -1,12 +1,14 @@
 """Something against time: a few curves, each named at its end, and a dotted orange line for everything that was done to
 the run.
 
-The base of throughput, accuracy and loss, which only say what their curves are. The time axis grows in round steps
-while the run goes on, so the picture stands still in between.
+The base of throughput, staleness over time, accuracy and loss, which only say what their curves are. The time axis
+grows in round steps while the run goes on, so the picture stands still in between. A name stands where it covers
+nothing, as near to the end of its curve as it can.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -15,13 +17,15 @@ import numpy as np
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
+from .events import Events
 from .marks import mark_labels
 from .panel import Panel, moment
+from .room import Room
 
-__all__ = ["Curve", "Curves", "this_run", "until"]
+__all__ = ["Curve", "Curves", "pinned_run", "this_run", "until"]
 
-MOST_CURVES, MOST_MARKS = 8, 4
-LABEL_GAP = 0.105  # of the height, between the names at the ends of two curves
+MOST_CURVES = 8
+LABEL_GAP = 15  # pixels between the names of two curves, where they stand outside
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ def until(trace: Trace, t: int) -> float:
 class Curves(Panel):
     """The base; a subclass gives `curves(trace, t)`."""
 
-    margins: ClassVar[tuple[int, int, int, int]] = (48, 78, 36, 10)
-    labels_at: ClassVar[tuple[float, float]] = (0.95, -0.12)  # height of the first mark's label, and step to the next
+    margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 36, 10)
+    outside: bool = False  # names in the right margin, which must then be wide enough
 
     def __init__(self, pinned: Trace | None = None):
         self.pinned = pinned
@@ -76,17 +80,14 @@ class Curves(Panel):
         """A pool of lines and names."""
         super().setup(axes)
         axes.set_xlabel("seconds", **style.text(labelpad=2))
-        end = axes.get_yaxis_transform()
         self.lines = [axes.plot([], [], solid_joinstyle="round", zorder=5 - k / 10)[0] for k in range(MOST_CURVES)]
-        self.names = [style.write(axes, 1.02, 0, "", va="center", transform=end) for _ in range(MOST_CURVES)]
-        across = axes.get_xaxis_transform()
-        self.events = [
-            (axes.plot([], [], color=style.ORANGE, linestyle=":", linewidth=1.5, transform=across, zorder=1)[0],
-             style.write(axes, 0, 0, "", style.ORANGE, va="center", transform=across, zorder=6))
-            for _ in range(MOST_MARKS)
-        ]  # fmt: skip
-        for _, words in self.events:
-            words.set_path_effects(style.halo())
+        self.names = [
+            style.write(axes, 0, 0, "", size=style.NORMAL, va="center", transform=axes.transAxes, zorder=6.5)
+            for _ in range(MOST_CURVES)
+        ]
+        for name in self.names:
+            name.set_path_effects(style.halo())
+        self.events = Events(axes)
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
@@ -96,47 +97,72 @@ class Curves(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw all curves up to `t`."""
         t = moment(trace, t)
-        end = until(trace, t)
-        self.show(self.curves(trace, t)[:MOST_CURVES], end, trace)
-        self._events([(time / NANO, label) for time, label in mark_labels(trace, t)], end)
+        marks = [(self.across(trace, t, time), label) for time, label in mark_labels(trace, t)]
+        self.show(self.curves(trace, t)[:MOST_CURVES], self.end(trace, t), trace, marks)
 
-    def show(self, curves: list[Curve], end: float, trace: Trace) -> None:
-        """Draw these curves on a time axis that ends at `end` seconds."""
+    def highest(self) -> float:
+        """How high the things reach that a subclass draws beside its curves."""
+        return 0.0
+
+    def behind(self, room: Room) -> None:
+        """A subclass takes the room that names and marks shall leave to what it draws beside its curves."""
+
+    def across(self, trace: Trace, t: int, time: int) -> float:
+        """Where on the axis `time` (ns) is, as far as that is known at `t`."""
+        return time / NANO
+
+    def end(self, trace: Trace, t: int) -> float:
+        """Where the axis ends at `t` (ns)."""
+        return until(trace, t)
+
+    def show(self, curves: list[Curve], end: float, trace: Trace, marks: Sequence[tuple[float, str]] = ()) -> None:
+        """Draw these curves on an axis that ends at `end`, and these marks."""
         known = [c for c in curves if len(c.x)]
         self.note.set_text("" if known else self.nothing(trace))
         inside = [c.y[(c.x <= end) & np.isfinite(c.y)] for c in known]
-        top = self.ceiling(trace, max((float(y.max()) for y in inside if len(y)), default=1.0))
+        top = self.ceiling(trace, max((self.highest(), *(float(y.max()) for y in inside if len(y)))) or 1.0)
         self.axes.set_xlim(-0.015 * end, end)
         self.axes.set_ylim(-0.015 * top, top)
-        named = []
+        room = Room(self.axes)
+        self.behind(room)
         for k, line in enumerate(self.lines):
             curve = known[k] if k < len(known) else None
             line.set_data(*((curve.x, curve.y) if curve else ([], [])))
             self.names[k].set_text("")
             if curve is not None:
                 line.set(color=curve.colour, linestyle=curve.line, linewidth=curve.width)
-                if curve.label and len(inside[k]):
-                    named.append((k, curve, float(inside[k][-1])))
-        heights = style.spread([y / top for _, _, y in named], LABEL_GAP, 0.02, 0.98)
-        for (k, curve, _), height in zip(named, heights):
-            self.names[k].set(text=curve.label, color=curve.colour, y=height * top)
-            self.names[k].set_fontweight("bold" if curve.bold else "normal")
+                room.curve(curve.x, curve.y)
+        named = [(k, c, _last_inside(c, end)) for k, c in enumerate(known) if c.label and len(inside[k])]
+        (self._name_outside if self.outside else self._name_inside)(named, room)
+        self.events.show(marks if known else (), room)
+
+    def _name_inside(self, named: list[tuple[int, Curve, tuple[float, float]]], room: Room) -> None:
+        for k, curve, end in named:
+            x, y = room.pixels(*end)
+            wide = style.width(curve.label, style.NORMAL, curve.bold)
+            after = [float(x) + 5] if x + 5 + wide <= room.wide else []
+            edge = min(float(x), room.wide - 2) - wide
+            left, bottom, _ = room.near(wide, float(x), float(y), [*after, *(edge - 6 * i for i in range(8))])
+            self._name(k, curve)
+            room.put(self.names[k], left, bottom, wide)
+
+    def _name_outside(self, named: list[tuple[int, Curve, tuple[float, float]]], room: Room) -> None:
+        ends = [float(room.pixels(*end)[1]) / room.high for _, _, end in named]
+        for (k, curve, _), height in zip(named, style.spread(ends, LABEL_GAP / room.high, 0.02, 0.98)):
+            self._name(k, curve)
+            self.names[k].set_position((1 + 6 / room.wide, height))
+
+    def _name(self, k: int, curve: Curve) -> None:
+        self.names[k].set(text=curve.label, color=curve.colour)
+        self.names[k].set_fontweight("bold" if curve.bold else "normal")
 
     def nothing(self, trace: Trace) -> str:
         """What is said when there is no curve."""
         return "nothing measured yet"
 
-    def _events(self, marks: list[tuple[float, str]], end: float) -> None:
-        recent = marks[-MOST_MARKS:]
-        for k, (line, words) in enumerate(self.events):
-            if k >= len(recent):
-                line.set_data([], [])
-                words.set_text("")
-                continue
-            at, label = recent[k]
-            right = at < 0.6 * end
-            line.set_data([at, at], [0, 1])
-            words.set(
-                text=label, x=at + (0.012 if right else -0.012) * end, y=self.labels_at[0] + self.labels_at[1] * k
-            )
-            words.set_horizontalalignment("left" if right else "right")
+
+def _last_inside(curve: Curve, end: float) -> tuple[float, float]:
+    """Where a curve ends, or leaves the axis."""
+    finite = np.isfinite(curve.y)
+    x = min(float(curve.x[finite][-1]), end)
+    return x, float(np.interp(x, curve.x[finite], curve.y[finite]))

@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from ..trace.trace import Trace
 from . import style
 from .panel import Panel, moment
-from .predictions import Predictions
 
 __all__ = ["LabFigure", "blank", "bare", "panel_figure", "place", "save", "stack"]
 
@@ -91,10 +90,8 @@ def panel_figure(panel: Panel, trace: Trace, t: int | None = None) -> LabFigure:
     return stack([[panel]], trace, t)
 
 
-def stack(
-    rows: list[list[Any]], trace: Trace, t: int | None = None, arrays: tuple[Any, Any, Any] | None = None
-) -> LabFigure:
-    """Rows of panels, top to bottom, all at time `t`. `arrays`: (images, labels, predicted) for `Predictions`."""
+def stack(rows: list[list[Any]], trace: Trace, t: int | None = None) -> LabFigure:
+    """Rows of panels, top to bottom, all at time `t`."""
     t = moment(trace, t)
     heights = [max(p.size[1] for p in row) + TITLE_ROOM for row in rows]
     width = max(sum(p.size[0] for p in row) + GUTTER * (len(row) - 1) for row in rows)
@@ -104,13 +101,8 @@ def stack(
         left = 0
         for panel in row:
             place(figure, panel, left, top, panel.size[0], height, title=True)
-            if isinstance(panel, Predictions):
-                images, labels, predicted = arrays or ((), (), ())
-                panel.show(images, labels, predicted)
-                head(figure, left, top, panel.title, panel.caption(labels[: panel.most], predicted[: panel.most]))
-            else:
-                panel.update(trace, t)
-                head(figure, left, top, panel.title, panel.caption(trace, t))
+            panel.update(trace, t)
+            head(figure, left, top, panel.title, panel.caption(trace, t))
             left += panel.size[0] + GUTTER
         top += height + GUTTER // 2
     return figure

@@ -8,24 +8,23 @@ from matplotlib.axes import Axes
 
 from ..trace.trace import Trace
 from . import style
-from .accuracy import course
-from .curves import Curve, Curves, pinned_run, this_run
+from .curves import Curve
+from .evaluations import Evaluated
 
 __all__ = ["Loss", "draw"]
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -> Loss:
-    """Held-out loss up to `t` (ns) on empty axes."""
-    return Loss(pinned).draw(trace, t, axes)
+def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None, against: str = "time") -> Loss:
+    """Held-out loss up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
+    return Loss(pinned, against).draw(trace, t, axes)
 
 
-class Loss(Curves):
+class Loss(Evaluated):
     """See the module."""
 
     name: ClassVar[str] = "loss"
     title: ClassVar[str] = "Loss"
-    tables: ClassVar[tuple[str, ...]] = ("evaluations",)
-    period: ClassVar[int] = 1_000_000_000
+    what: ClassVar[str] = "loss"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """On which data, and what the dashed line is."""
@@ -34,12 +33,7 @@ class Loss(Curves):
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """This run, the pinned one."""
-        x, y = course(trace, t, "loss")
-        found = [this_run(x, y, f"{y[-1]:.3g}" if len(y) else "")]
-        if self.pinned is not None:
-            px, py = course(self.pinned, self.pinned.watermark(), "loss")
-            found.append(pinned_run(px, py, f"{py[-1]:.3g}" if len(py) else ""))
-        return found
+        return self.both(trace, t, 1.0, ".3g")
 
     def ceiling(self, trace: Trace, highest: float) -> float:
         """A loss that explodes does not flatten the rest."""

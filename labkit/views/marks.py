@@ -9,14 +9,16 @@ import numpy as np
 
 from ..trace.trace import Trace
 
-__all__ = ["factors", "mark_labels", "short", "slow_spans", "slowed"]
+__all__ = ["factors", "knob_steps", "mark_labels", "short", "slow_spans", "slowed"]
 
+MOST_LETTERS = 30
 _WORDS = {"worker": "w", "server": "s", "stage": "st", "replica": "r"}
+_NAME = re.compile(r"\b(worker|server|stage|replica)-(\d+)\b")
 
 
 def short(name: str) -> str:
     """`w2` for worker-2, `s0` for server-0; other names as they are."""
-    match = re.fullmatch(r"(worker|server|stage|replica)-(\d+)", name)
+    match = _NAME.fullmatch(name)
     return _WORDS[match[1]] + match[2] if match else name
 
 
@@ -54,17 +56,32 @@ def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.
 
 def mark_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
     """(time, label) of everything that a person or a fault did during the run, up to `t`. What held from the start is
-    no event.
+    no event, and what roles and engines remark is for the log.
     """
     found = []
     for mark in _marks(trace, t):
-        if mark["role"] >= 0 or mark["time"] <= 0:
+        if mark["role"] >= 0 or mark["time"] <= 0 or mark["kind"] in ("warning", "note"):
             continue
-        label = mark["text"]
-        if mark["kind"] == "slow":
+        label = _NAME.sub(lambda match: short(match[0]), mark["text"])
+        if mark["kind"] == "slow" and "factor" in mark:
             factor = mark["factor"]
             label = f"{short(mark['name'])} " + (
                 "as before" if factor == 1 else f"{factor:g}x slower" if factor > 1 else f"{1 / factor:.3g}x faster"
             )
-        found.append((mark["time"], label if len(label) <= 30 else label[:29] + "…"))
+        found.append((mark["time"], label if len(label) <= MOST_LETTERS else label[: MOST_LETTERS - 1].rstrip() + "…"))
     return found
+
+
+def knob_steps(trace: Trace, name: str, t: int) -> list[tuple[int, float]]:
+    """[(time, value), ...] of a knob that is a number: as the run began, and as it was set since, up to `t`. Empty if the
+    strategy has no such knob.
+    """
+    begun = trace.header["strategy"]["knobs"].get(name)
+    if isinstance(begun, bool) or not isinstance(begun, (int, float)):
+        return []
+    steps = [(0, float(begun))]
+    for mark in _marks(trace, t):
+        found = re.search(rf"(?:^|, ){re.escape(name)} = ([^,]+)", mark["text"]) if mark["kind"] == "set" else None
+        if found:
+            steps.append((mark["time"], float(found[1])))
+    return steps

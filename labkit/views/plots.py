@@ -6,25 +6,41 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import nearest
+from ..errors import BadInput, nearest
 from ..trace.trace import Trace
 from .accuracy import Accuracy
 from .compare import compare
+from .decision_boundary import DecisionBoundary
 from .figures import LabFigure, panel_figure, save, stack
 from .gradient_flow import GradientFlow
 from .hot_rows import HotRows
+from .ledger_panel import Ledger
 from .loss import Loss
 from .panel import Panel
 from .predictions import Predictions
 from .staleness import Staleness
 from .throughput import Throughput
 from .timeline import Timeline
+from .who_has_what import WhoHasWhat
 
 __all__ = ["PANELS", "Plots", "make_panel", "overview"]
 
 PANELS: dict[str, type[Panel]] = {
-    p.name: p for p in (Timeline, Staleness, GradientFlow, Throughput, Accuracy, Loss, HotRows)
-}  # fmt: skip
+    p.name: p
+    for p in (
+        Timeline,
+        Staleness,
+        GradientFlow,
+        Throughput,
+        Accuracy,
+        Loss,
+        HotRows,
+        Predictions,
+        DecisionBoundary,
+        WhoHasWhat,
+        Ledger,
+    )
+}
 _COMPARED = ("staleness", "throughput", "accuracy", "loss")
 
 
@@ -39,12 +55,14 @@ def make_panel(name: str, pinned: Trace | None = None) -> Panel:
 def overview(
     trace: Trace, t: int | None = None, pinned: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
 ) -> LabFigure:
-    """All panels of the first view. `arrays`: (images, labels, predicted), for a strip of predictions below."""
+    """All panels of the first view; below them predictions, if the trace has samples. `arrays`: (images, labels,
+    predicted), to show instead.
+    """
     names = [["timeline"], ["staleness", "gradient_flow"], ["throughput", "accuracy"]]
     rows: list[list[Any]] = [[make_panel(name, pinned) for name in row] for row in names]
-    if arrays is not None:
-        rows.append([Predictions()])
-    return stack(rows, trace, t, arrays)
+    if arrays is not None or "labels" in trace.header.get("samples", ()):
+        rows.append([Predictions(arrays)])
+    return stack(rows, trace, t)
 
 
 class Plots:
@@ -84,9 +102,31 @@ class Plots:
         """Of an embedding table: the rows asked for most, and each server's share of the traffic."""
         return self._one("hot_rows", None)
 
-    def predictions(self, images: Any, labels: Any, predicted: Any) -> LabFigure:
-        """Samples and what the model says they are: `images` (n, height, width) or flat."""
-        return stack([[Predictions()]], self._get_trace(), None, (images, labels, predicted))
+    def predictions(
+        self, images: Any = None, labels: Any = None, predicted: Any = None, t: float | None = None
+    ) -> LabFigure:
+        """Held-out samples, and what the model said they are at the last evaluation before `t`. Or samples of one's own:
+        `images` (n, height, width) or flat, `labels` and `predicted` (n,).
+        """
+        given = [what is not None for what in (images, labels, predicted)]
+        if any(given) and not all(given):
+            raise BadInput(
+                "predictions: give images, labels and predicted, all three; or none, to draw from the trace."
+            )
+        arrays = (images, labels, predicted) if all(given) else None
+        return panel_figure(Predictions(arrays), self._get_trace(), _ns(t))
+
+    def decision_boundary(self, t: float | None = None) -> LabFigure:
+        """Of data in a plane: the class that the model gives to every place."""
+        return self._one("decision_boundary", t)
+
+    def who_has_what(self) -> LabFigure:
+        """How many training samples of each class every worker has."""
+        return self._one("who_has_what", None)
+
+    def ledger(self, t: float | None = None) -> LabFigure:
+        """Where every gradient went, and whether the books close."""
+        return self._one("ledger", t)
 
     def overview(
         self, t: float | None = None, pinned: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None

@@ -1,103 +1,227 @@
-"""Predictions: held-out images with what the model says they are; a wrong answer is boxed in red."""
+"""Predictions: held-out samples with what the model said of them at its last evaluation; a wrong answer is boxed in red.
+
+Pictures stand with the answer beside them. Other samples are tiles: what the model says, and below it what is so.
+Drawn from the trace, which knows a few samples and every answer; or from arrays that were handed in.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.collections import PolyCollection
 
 from ..errors import BadInput
+from ..trace.trace import Trace
 from . import style
+from .looks import answers, missing, named
+from .panel import Panel, moment
 
 __all__ = ["Predictions", "draw"]
 
-
-def draw(images: Any, labels: Any, predicted: Any, axes: Axes) -> Predictions:
-    """These samples on empty axes: `images` (n, height, width) or (n, side * side), `labels` and `predicted` (n,)."""
-    panel = Predictions().setup(axes)
-    panel.show(images, labels, predicted)
-    return panel
+TILE = 42.0, 40.0  # pixels that a tile needs at least, width and height
+INKED = 0.92  # how dark the darkest dot is
+NEARLY = 0.85  # fewer rows are better than pictures larger by less than that
+NARROW = 420  # pixels: a caption has no room for sentences
 
 
-class Predictions:
-    """A strip of images. It is drawn from arrays, not from the trace, which holds no samples."""
+def draw(trace: Trace, t: int | None, axes: Axes) -> Predictions:
+    """What the model said last before `t` (ns), on empty axes."""
+    return Predictions().draw(trace, t, axes)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What is drawn. `said` None: not asked yet; an entry of it None: the model had no answer."""
+
+    pictures: np.ndarray | None  # (n, height, width)
+    labels: list[str]
+    said: list[str | None] | None
+
+    @property
+    def wrong(self) -> int:
+        """How many answers are wrong."""
+        return sum(a != b for a, b in zip(self.labels, self.said or ()))
+
+
+class Predictions(Panel):
+    """See the module. `arrays`: (images, labels, predicted) to draw instead of what the trace holds: images (n, height,
+    width) or (n, side * side), the other two (n,). Raises `BadInput` if they do not fit together.
+    """
 
     name: ClassVar[str] = "predictions"
-    title: ClassVar[str] = "Predictions"
-    size: ClassVar[tuple[int, int]] = (940, 72)
-    margins: ClassVar[tuple[int, int, int, int]] = (10, 10, 4, 4)
+    title: ClassVar[str] = "Predictions now"
+    size: ClassVar[tuple[int, int]] = (940, 60)
+    margins: ClassVar[tuple[int, int, int, int]] = (10, 6, 4, 4)
     most: ClassVar[int] = 18
 
+    def __init__(self, arrays: tuple[Any, Any, Any] | None = None):
+        self.given = None
+        if arrays is not None:
+            self.given = _checked(*arrays, self.most)
+            self.title = "Predictions"  # type: ignore[misc]  # of whatever time
+
     def setup(self, axes: Axes) -> Self:
-        """Axes without axes."""
-        self.axes = axes
+        """Axes without axes; a unit of length is a pixel, down from the top."""
+        super().setup(axes)
         axes.set_axis_off()
         self.image: Any = None
-        self._shape: tuple[int, ...] = ()
+        self.words: list[Any] = []
+        self._made: Any = None
         return self
 
-    def caption(self, labels: Any, predicted: Any) -> str:
-        """How many are wrong, in words."""
-        wrong = int((np.asarray(labels) != np.asarray(predicted)).sum())
-        said = (
-            "none is wrong"
-            if not wrong
-            else "the wrong one is boxed"
-            if wrong == 1
-            else f"the {wrong} wrong ones are boxed"
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """How many are wrong, in words, and of which update."""
+        shown = self._shown(trace, t)
+        if shown is None:
+            return ""
+        if shown.said is None:
+            return "on held-out samples; not asked yet"
+        wrong, what = shown.wrong, "digits" if trace.header["problem"].get("data") == "digits" else "samples"
+        if self.size[0] < NARROW:
+            return f"{wrong} of {len(shown.labels)} wrong" + (", boxed" if wrong else "")
+        boxed = {0: "none is wrong", 1: "the wrong one is boxed"}.get(wrong, f"the {wrong} wrong ones are boxed")
+        tiles = "" if shown.pictures is not None else "what the model says, and what is so; "
+        return f"on held-out {what}; {tiles}{boxed}"
+
+    def key(self, trace: Trace, t: int) -> Any:
+        """The look that is shown."""
+        look = None if self.given is not None else trace.look(t)
+        return None if look is None else look.time
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Show what the model said last."""
+        shown = self._shown(trace, t)
+        self.note.set_text("" if shown is not None else missing(trace, self.size[0]))
+        count = len(shown.labels) if shown is not None else 0
+        shape = shown.pictures.shape if shown is not None and shown.pictures is not None else None
+        letters = max((len(label) for label in shown.labels), default=1) if shown is not None else 1
+        if self._made != (count, shape, letters):
+            self._made = (count, shape, letters)
+            self._make(count, shape, letters)
+        if shown is not None:
+            self._write(shown)
+
+    def _shown(self, trace: Trace, t: int | None) -> Samples | None:
+        if self.given is not None:
+            return self.given
+        samples = trace.header.get("samples", {})
+        if "labels" not in samples:
+            return None
+        pictures = None
+        if samples["shape"] is not None:
+            pictures = np.array(samples["features"], dtype=float).reshape(-1, *samples["shape"])[: self.most]
+        said = answers(trace, moment(trace, t))
+        return Samples(
+            pictures,
+            [named(samples, label) for label in samples["labels"][: self.most]],
+            None if said is None else [named(samples, label) for label in said[: self.most]],
         )
-        return f"on held-out samples; {said}"
 
-    def show(self, images: Any, labels: Any, predicted: Any) -> None:
-        """Draw the first `most` of these samples."""
-        pictures = _square(np.asarray(images, dtype=float))[: self.most]
-        count = len(pictures)
-        if not len(labels) == len(predicted) == len(images):
-            raise BadInput(
-                f"{len(images)} images, {len(labels)} labels, {len(predicted)} predictions: give as many of each."
-            )
-        if not count:
-            return
-        side = pictures.shape[1]
-        if self._shape != pictures.shape:
-            self._make(pictures.shape)
-        low, high = pictures.min(), pictures.max()
-        strip = np.full((side, self.most * 2 * side), np.nan)
-        for i, picture in enumerate(pictures):
-            strip[:, 2 * side * i : 2 * side * i + picture.shape[1]] = (picture - low) / max(high - low, 1e-12)
-        shade = np.where(np.isnan(strip), 1.0, 1.0 - 0.92 * np.nan_to_num(strip))
-        self.image.set_data(np.repeat(shade[..., None], 3, axis=-1))
-        for box, name, label, said in zip(self.boxes, self.names, labels, predicted):
-            wrong = label != said
-            name.set_text(f"{said}")
-            name.set_color(style.RED if wrong else style.GREY)
-            name.set_fontweight("bold" if wrong else "normal")
-            box.set_edgecolor(style.RED if wrong else style.GRID)
-            box.set_linewidth(2.0 if wrong else 1.0)
-            box.set_zorder(3 if wrong else 2)
+    # placing ----------------------------------------------------------------------------------------------------------
 
-    def _make(self, shape: tuple[int, ...]) -> None:
-        self.axes.clear()
-        self.axes.set_axis_off()
-        count, side = shape[0], shape[1]
-        self._shape = shape
-        blank = np.ones((side, self.most * 2 * side, 3))
-        self.image = self.axes.imshow(blank, aspect="equal", interpolation="nearest", zorder=1)
-        self.axes.set_anchor("W")
-        self.boxes = [
-            self.axes.add_patch(
-                Rectangle((2 * side * i - 0.9, -0.9), side + 0.8, side + 0.8, fill=False, clip_on=False)
-            )
-            for i in range(count)
+    def _make(self, count: int, shape: tuple[int, ...] | None, letters: int) -> None:
+        """Boxes, and the texts of every sample, in rows that fill the axes best."""
+        for artist in (self.image, *self.words, *getattr(self, "boxes", ())):
+            if artist is not None:
+                artist.remove()
+        box = self.axes.get_position()
+        size = self.axes.get_figure().get_size_inches() * style.DPI  # type: ignore[union-attr]
+        wide, high = float(box.width * size[0]), float(box.height * size[1])
+        self.axes.set_xlim(0, wide)
+        self.axes.set_ylim(high, 0)
+        self.image, self.words = None, []
+        if shape is None:
+            self._make_tiles(count, wide, high)
+        else:
+            self._make_pictures(shape, wide, high, letters)
+        self.boxes: list[Any] = [
+            PolyCollection([], facecolors="none", edgecolors=colour, linewidths=line, zorder=z, clip_on=False)
+            for colour, line, z in ((style.GRID, 1.0, 2), (style.RED, 2.0, 3))
         ]
-        self.names = [
-            style.write(
-                self.axes, 2 * side * i + 1.22 * side, side * 0.16, "", size=style.TITLE, ha="left", va="center"
-            )
-            for i in range(count)
+        for box_of in self.boxes:
+            self.axes.add_collection(box_of, autolim=False)
+
+    def _make_pictures(self, shape: tuple[int, ...], wide: float, high: float, letters: int) -> None:
+        """One image of all: a cell is a whole number of dots, so that every dot is a square of one size."""
+        count, tall, broad = shape
+        cell_x, cell_y = broad + round((0.28 + 0.22 * letters) * tall), tall + max(1, tall // 8)
+
+        def dot(rows: int) -> float:
+            return min(wide / (-(-count // rows) * cell_x), high / (rows * cell_y))
+
+        best = max(dot(rows) for rows in range(1, count + 1))
+        rows = next(rows for rows in range(1, count + 1) if dot(rows) >= NEARLY * best)
+        across, size = -(-count // rows), dot(rows)
+        cell_x = max(cell_x, int(wide / size / across))
+        cell_y = max(cell_y, min(int(high / size / rows), tall + tall // 2))
+        lower = (high - rows * cell_y * size) / 2
+        extent = (0.0, across * cell_x * size, lower + rows * cell_y * size, lower)
+        column, row = np.arange(count) % across * cell_x, np.arange(count) // across * cell_y
+        self._dots = np.ones((rows * cell_y, across * cell_x)), row, column
+        self._place = column * size, lower + row * size, broad * size, tall * size
+        self.image = self.axes.imshow(
+            self._dots[0], extent=extent, aspect="auto", interpolation="nearest", cmap="gray", vmin=0, vmax=1, zorder=1
+        )
+        points = float(np.clip(tall * size * 0.27, style.SMALL, 15.0))
+        left, top, broad_px, _ = self._place
+        self.words = [
+            style.write(self.axes, x + broad_px + 4, y, "", size=points, ha="left", va="top") for x, y in zip(left, top)
         ]
+
+    def _make_tiles(self, count: int, wide: float, high: float) -> None:
+        rows = max(1, min(int(high // TILE[1]), -(-count // max(1, int(wide // TILE[0])))))
+        across = max(1, -(-count // rows))
+        step_x, step_y = wide / across, min(high / rows, 64.0)
+        left = (np.arange(count) % across) * step_x + 2
+        top = (np.arange(count) // across) * step_y + (high - rows * step_y) / 2 + 2
+        self._place = left, top, step_x - 5, step_y - 5
+        for part, size in ((0.34, style.TITLE + 1), (0.78, style.SMALL)):
+            for x, y in zip(left, top):
+                at = x + (step_x - 5) / 2, y + part * (step_y - 5)
+                self.words.append(style.write(self.axes, *at, "", size=size, ha="center", va="center"))
+
+    # writing ----------------------------------------------------------------------------------------------------------
+
+    def _write(self, shown: Samples) -> None:
+        left, top, broad, tall = self._place
+        count = len(shown.labels)
+        right = [shown.said is None or said == label for label, said in zip(shown.labels, shown.said or shown.labels)]
+        corners = np.stack([left, top, left + broad, top, left + broad, top + tall, left, top + tall], axis=-1)
+        corners = corners.reshape(-1, 4, 2)
+        for box, wanted in zip(self.boxes, (True, False)):
+            box.set_verts([corner for corner, good in zip(corners, right) if good == wanted])
+        for i, word in enumerate(self.words[:count]):
+            said = "" if shown.said is None else shown.said[i]
+            word.set_text("?" if said is None else said)
+            word.set_color((style.GREY if shown.pictures is not None else style.INK) if right[i] else style.RED)
+            word.set_fontweight("normal" if right[i] else "bold")
+        if shown.pictures is None:
+            for word, label in zip(self.words[count:], shown.labels):
+                word.set_text(f"is {label}")
+                word.set_color(style.FAINT if shown.said is not None else style.GREY)
+        else:
+            self._paint(shown.pictures)
+
+    def _paint(self, pictures: np.ndarray) -> None:
+        paper, rows, columns = self._dots
+        low, high = float(pictures.min()), float(pictures.max())
+        shade = 1.0 - INKED * (pictures - low) / max(high - low, 1e-12)
+        for row, column, picture in zip(rows, columns, shade):
+            paper[row : row + len(picture), column : column + len(picture[0])] = picture
+        self.image.set_data(paper)
+
+
+def _checked(images: Any, labels: Any, predicted: Any, most: int) -> Samples:
+    pictures = _square(np.asarray(images, dtype=float))
+    if not len(labels) == len(predicted) == len(pictures):
+        raise BadInput(
+            f"{len(pictures)} images, {len(labels)} labels, {len(predicted)} predictions: give as many of each."
+        )
+    shown = [[f"{value}" for value in values[:most]] for values in (labels, predicted)]
+    return Samples(pictures[:most], shown[0], list(shown[1]))
 
 
 def _square(images: np.ndarray) -> np.ndarray:

@@ -18,14 +18,14 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 __all__ = [
-    "BLUE", "BLUE_FILL", "DPI", "FAINT", "FAMILY", "GREEN", "GREY", "GRID", "INK", "NORMAL", "ORANGE", "ORANGE_FILL",
-    "PAPER", "RED",
-    "SMALL", "TITLE", "calm", "halo", "nice_above", "note", "numbers", "plain", "spread", "text", "write",
+    "BLUE", "BLUE_FILL", "BLUE_LINE", "BLUE_MIST", "DPI", "FAINT", "FAMILY", "GREEN", "GREEN_FILL", "GREY", "GRID", "INK", "NORMAL",
+    "ORANGE", "ORANGE_DEEP", "ORANGE_FILL", "PAPER", "RED",
+    "SMALL", "TITLE", "calm", "halo", "nice_above", "nice_below", "note", "numbers", "plain", "spread", "text", "width", "write",
 ]  # fmt: skip
 
-BLUE, BLUE_FILL = "#3b6cf6", "#c3d2fc"
-GREEN = "#2a9158"
-ORANGE, ORANGE_FILL = "#ef7a17", "#fdd7b1"
+BLUE, BLUE_LINE, BLUE_FILL, BLUE_MIST = "#3b6cf6", "#8fadf9", "#c3d2fc", "#e3eafe"
+GREEN, GREEN_FILL = "#2a9158", "#bce0cb"
+ORANGE, ORANGE_DEEP, ORANGE_FILL = "#ef7a17", "#fab877", "#fdd7b1"
 RED = "#cc1f1f"
 GREY, FAINT, GRID = "#6b7485", "#9aa5b5", "#eceff4"
 INK, PAPER = "#1f2733", "#ffffff"
@@ -36,11 +36,18 @@ FAMILY = "DejaVu Sans"  # ships with matplotlib: the same picture everywhere
 
 _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
+# How far the pen moves on, in hundredths of the font's size: rounded up, so that words keep inside what is reserved.
+_ADVANCE = (
+    (34, "'ijlIJ ,.·/:;\\|"), (41, "f-()[]t!r"), (52, "\"*_`–sz?"), (60, "cLFkvxyPTYao"), (64, "eESbdghnpqu$0123456789{}"),
+    (70, "KAVBRXZC"), (78, "UHNDG&OQ"), (85, "w#+<=>^~−×≥≤→M"), (100, "%m½W@…"),
+)  # fmt: skip
+
 
 def plain(value: float, _: Any = None) -> str:
-    """A tick's text: 0.25, 1,000, 20k; no powers of ten."""
-    if abs(value) >= 10_000:
-        return f"{value / 1000:,.6g}k"
+    """A tick's text: 0.25, 1,000, 20k, 3M; no powers of ten."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= max(unit, 1e4):
+            return f"{value / unit:,.6g}{name}".replace("-", "−")
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}".replace("-", "−")
 
 
@@ -100,6 +107,20 @@ def nice_above(value: float) -> float:
     while power > value:
         power /= 10
     return next((power * step for step in _NICE if power * step >= value * (1 - 1e-9)), power * 10)
+
+
+def nice_below(value: float) -> float:
+    """The largest of 1, 2, 5, 10, 20, 50 ... that is not above `value`; at least 1."""
+    power = 1.0
+    while power * 10 <= value:
+        power *= 10
+    return max(power * step for step in (1, 2, 5) if power * step <= max(value, 1.0))
+
+
+def width(words: str, size: float = SMALL, bold: bool = False) -> float:
+    """How wide words will be, in pixels at `DPI`: reckoned without drawing them, the same on every machine."""
+    hundredths = sum(next((wide for wide, kind in _ADVANCE if letter in kind), 65) for letter in words)
+    return hundredths / 100 * size * DPI / 72 * (1.1 if bold else 1.0)
 
 
 def spread(heights: list[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:

@@ -1,78 +1,81 @@
-"""Throughput: gradients applied a second, all together, and those of the worker that was slowed.
+"""Throughput: gradients (or samples, or bytes) a second, all together and of each worker.
 
 The rate at a moment is counted over the last stretch of time. Between two applications the count is taken to grow
-evenly, so a synchronous run, which applies N gradients at once, has a steady rate and not a comb.
+evenly, so a synchronous run, which applies N gradients at once, has a steady rate and not a comb. Pale lines are single
+workers. Of more than eight there is a band instead, which holds nine in ten of them, with the median in it; it shows
+each worker's rate times their number, so a band around the thick line is a run where all do the same.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
 
+from ..errors import nearest
 from ..trace.trace import Trace
-from ..trace.vocabulary import EVERYONE, NANO
+from ..trace.vocabulary import NANO
 from . import style
 from .curves import Curve, Curves, pinned_run, this_run
 from .marks import factors, short, slowed
 from .panel import moment
+from .room import WISH, Room
+from .tally import AMOUNTS, Tally, grown
 
 __all__ = ["STRETCH", "Throughput", "draw", "rate_text", "rates"]
 
-POINTS = 160
+POINTS = 100
 STRETCH = 12  # a rate is counted over this part of the time so far
+BOXES = 4  # a stretch is the mean of so many shorter ones: a step in the rate becomes a slope without corners
+MOST_LINES = 8
+BANDS = 40  # moments at which the band is drawn
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -> Throughput:
-    """Gradients a second up to `t` (ns) on empty axes."""
-    return Throughput(pinned).draw(trace, t, axes)
+def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None, of: str = "gradients") -> Throughput:
+    """Gradients, samples or bytes a second up to `t` (ns) on empty axes."""
+    return Throughput(pinned, of).draw(trace, t, axes)
 
 
-def rates(trace: Trace, t: int, sender: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def rates(trace: Trace, t: int, sender: int | None = None, tally: Tally | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(seconds, gradients a second) up to `t` ns, of all workers or of one. With several shards, each gradient counts
-    once.
+    once. `tally`: counts something else, or has counted this trace before.
     """
-    when, total = _applied(trace, t, sender)
-    if not len(when):
+    when, total = (tally or Tally()).course(trace, t, sender)
+    workers = max(1, len(trace.role_ids("worker")))
+    count = _whole_groups(when, workers)
+    if not count:
         return np.empty(0), np.empty(0)
-    when, total = np.r_[0.0, when / NANO], np.r_[0.0, total]
-    stretch = max(t / NANO / STRETCH, 1e-9)
-    silent = max(stretch, 10 * when[-1] / len(when))  # after this, nothing applied is news, and the curve comes down
-    end = t / NANO if t / NANO - when[-1] > silent else when[-1]
-    x = np.linspace(min(stretch, end) / 2, end, POINTS)
-    length = np.minimum(stretch, x)
-    return x, (np.interp(x, when, total) - np.interp(x - length, when, total)) / length
+    when, total = when[:count], total[:count]
+    gap = float(when[-1]) / count  # between two gradients
+    stretch = max(t / STRETCH, 3.0 * gap * (workers if sender is None else 1), 1.0)
+    silent = max(stretch, 10 * gap)  # after this, nothing applied is news, and the curve comes down
+    end = float(t) if t - when[-1] > silent else float(when[-1])
+    first = float(when[0]) if trace.tables["applies"].spilled else 0.0
+    x = np.linspace(first + min(stretch, end - first) / 2, max(end, 1.0), POINTS)
+    long = np.minimum(stretch, x - first)[:, None]
+    shift, box = long * np.arange(BOXES) / (2 * BOXES - 2), long / 2
+    last = x[:, None] - shift
+    counts = grown(when, total, last.ravel()) - grown(when, total, (last - box).ravel())
+    return x / NANO, (counts.reshape(last.shape) / box).mean(axis=1) * NANO
 
 
-def _applied(trace: Trace, t: int, sender: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """(ns, gradients applied by then), from the rows, or, where rows are missing, from the counts that roles reported."""
-    owners = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
-    shared = 1 if trace.header["layout"].get("copies") == "own" else len(owners)  # how many of them book a gradient
-    table = trace.tables["applies"]
-    if table.skipped or table.spilled or not len(table):
-        return _reported(trace, t, owners, shared, EVERYONE if sender is None else sender)
-    role, time, who, count = trace.column("applies", "role", "time", "sender", "count")
-    mine = np.isin(role, owners) & (time <= t)
-    time, who = time[mine], who[mine]
-    share = count[mine] / shared
-    if sender is not None:
-        everyone = who == EVERYONE
-        share = np.where(everyone, share / max(1, len(trace.role_ids("worker"))), share)
-        kept = everyone | (who == sender)
-        time, share = time[kept], share[kept]
-    when, place = np.unique(time, return_inverse=True)
-    return when, np.cumsum(np.bincount(place, share)) if len(when) else np.empty(0)
-
-
-def _reported(trace: Trace, t: int, owners: list[int], shared: int, sender: int) -> tuple[np.ndarray, np.ndarray]:
-    role, time, who, count = trace.column("progress", "role", "time", "sender", "gradients")
-    seen = (who == sender) & (time <= t)
-    curves = [(time[seen & (role == owner)], count[seen & (role == owner)]) for owner in owners]
-    if not all(len(when) for when, _ in curves):
-        return np.empty(0), np.empty(0)
-    when = np.unique(np.concatenate([when for when, _ in curves]))
-    return when, np.sum([np.interp(when, x, y) for x, y in curves], axis=0) / shared
+def _whole_groups(when: np.ndarray, workers: int) -> int:
+    """How many of the times to count. Workers of one pace come in groups; a last group that the end, or the moment,
+    has cut would look like a loss of speed.
+    """
+    recent = when[-5 * workers :]
+    if len(recent) < 3:
+        return len(when)
+    gaps = np.diff(recent)
+    between = np.flatnonzero(gaps > gaps.max() / 2)
+    within = np.delete(gaps, between)
+    if len(between) < 2 or not len(within) or np.median(within) > gaps.max() / 8:
+        return len(when)
+    sizes = np.diff(between)
+    last = len(recent) - 1 - int(between[-1])
+    return len(when) - last if last < np.median(sizes) else len(when)
 
 
 def rate_text(value: float) -> str:
@@ -80,32 +83,115 @@ def rate_text(value: float) -> str:
     return f"{value:,.0f}/s" if value >= 9.95 else f"{value:.1f}/s"
 
 
+def bytes_text(value: float) -> str:
+    """`3.1 MB/s`."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= unit:
+            return f"{value / unit:.3g} {name}/s"
+    return f"{value:.0f} bytes/s"
+
+
 class Throughput(Curves):
-    """See the module."""
+    """See the module. `of`: "gradients", "samples" or "bytes"."""
 
     name: ClassVar[str] = "throughput"
     title: ClassVar[str] = "Throughput"
     tables: ClassVar[tuple[str, ...]] = ("applies", "progress")
 
+    def __init__(self, pinned: Trace | None = None, of: str = "gradients"):
+        super().__init__(pinned)
+        if of not in AMOUNTS:
+            raise nearest("of", of, AMOUNTS)
+        self.of, self._tally, self._pinned_tally = of, Tally(of), Tally(of)
+        self._seen: tuple[Any, Any, Any] = (None, None, None)
+
+    def setup(self, axes: Any) -> Self:
+        """Also a band, and thin lines."""
+        super().setup(axes)
+        self.band = PolyCollection([], facecolors=style.BLUE_MIST, edgecolors="none", zorder=1)
+        self.each = LineCollection([], colors=style.BLUE_LINE, linewidths=1.0, zorder=2)
+        axes.add_collection(self.band, autolim=False)
+        axes.add_collection(self.each, autolim=False)
+        return self
+
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The unit, and what the dashed line is."""
-        pinned = super().caption(trace, t)
-        return "gradients a second" + (f" · {pinned}" if pinned else "")
+        """The unit, what is pale, and what the dashed line is."""
+        pinned, workers = super().caption(trace, t), len(trace.role_ids("worker"))
+        each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "pale: each worker"
+        parts = [f"{self.of} a second", each if workers > 1 else "", pinned]
+        return " · ".join(part for part in parts if part)
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Draw the workers behind the curves."""
+        t = moment(trace, t)
+        self._highest = self._workers(trace, t)
+        super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """This run, the pinned one, the slowed workers."""
-        x, y = rates(trace, t)
-        found = [this_run(x, y, rate_text(y[-1]) if len(y) else "")]
+        x, y = rates(trace, t, None, self._tally)
+        own = "this run " if self.pinned is not None else ""
+        found = [this_run(x, y, own + self._text(y[-1]) if len(y) else "")]
         if self.pinned is not None:
-            px, py = rates(self.pinned, moment(self.pinned, None))
-            found.append(pinned_run(px, py, rate_text(py[-1]) if len(py) else ""))
+            px, py = rates(self.pinned, moment(self.pinned, None), None, self._pinned_tally)
+            found.append(pinned_run(px, py, f"pinned {self._text(py[-1])}" if len(py) else ""))
         for role in [r for r in factors(trace, t) if r in slowed(trace, t)][:3]:
-            x, y = rates(trace, t, role)
-            words = f"{short(trace.roles[role])} {rate_text(y[-1])}" if len(y) else ""
-            found.append(Curve(x, y, words, style.ORANGE, "-", 1.8))
+            x, y = rates(trace, t, role, self._tally)
+            words = f"{short(trace.roles[role])} {self._text(y[-1])}" if len(y) else ""
+            found.append(Curve(x, y * self._times(trace), words, style.ORANGE, "-", 1.8))
         return found
+
+    def highest(self) -> float:
+        """The band's upper edge needs room, too."""
+        return self._highest
+
+    def behind(self, room: Room) -> None:
+        """Names may lie on single workers, but rather not."""
+        for line in self.each.get_segments():
+            room.curve(line[:, 0], line[:, 1], WISH)
 
     def nothing(self, trace: Trace) -> str:
         """Runs that keep no rows have no course of time."""
         applied: Any = any(c.gradients for c in trace.counters.values())
         return "this run keeps totals only" if applied else "no gradient applied yet"
+
+    def _text(self, value: float) -> str:
+        return bytes_text(value) if self.of == "bytes" else rate_text(value)
+
+    @staticmethod
+    def _times(trace: Trace) -> int:
+        workers = len(trace.role_ids("worker"))
+        return workers if workers > MOST_LINES else 1
+
+    def _workers(self, trace: Trace, t: int) -> float:
+        """Draw them; how high they come."""
+        workers, slow = trace.role_ids("worker"), slowed(trace, t)
+        self.band.set_verts([])
+        self.each.set_segments([])
+        if len(workers) > MOST_LINES:
+            x, low, middle, high = self._nine_in_ten(trace, t)
+            if len(x):
+                self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)])
+                self.each.set_segments([np.stack([x, middle], axis=-1)])
+            return float(high.max(initial=0.0))
+        if len(workers) > 1:
+            lines = [rates(trace, t, role, self._tally) for role in workers if role not in slow]
+            self.each.set_segments([np.stack(line, axis=-1) for line in lines if len(line[0])])
+        return 0.0
+
+    def _nine_in_ten(self, trace: Trace, t: int) -> tuple[np.ndarray, ...]:
+        """(seconds, 5%, median, 95%) of the workers' rates times their number, at round times that stand still."""
+        step = max(1, round(style.nice_above(t / NANO / BANDS) * NANO))
+        last = t // step
+        if self._seen[0] is trace and self._seen[1] == (step, last):
+            return self._seen[2]  # type: ignore[no-any-return]
+        edges = np.arange(last + 1) * step
+        by = self._tally.by_worker(trace, edges) if last >= 2 else None
+        empty = (np.empty(0),) * 4
+        found = empty
+        if by is not None and by.size and by.max() > 0:
+            back = np.maximum(np.arange(1, last + 1) - max(1, BANDS // STRETCH), 0)
+            rate = (by[:, 1:] - by[:, back]) / ((edges[1:] - edges[back]) / NANO) * len(by)
+            found = (edges[1:] / NANO, *np.percentile(rate, (5, 50, 95), axis=0))
+        self._seen = (trace, (step, last), found)
+        return found

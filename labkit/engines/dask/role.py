@@ -151,7 +151,7 @@ class RealRole(Station):
         if began - self.listened > LISTEN_NS:
             self.poll(0.0)
             began = self.listened = self.clock()
-        self.counters.open = [PHASE[work], began]
+        self.counters.open, step = [PHASE[work], began], self.counters.computed
         try:
             value = fn(*args)
         except BaseException as error:
@@ -167,7 +167,7 @@ class RealRole(Station):
             cancelled = getattr(part, "discard", None)
             value = None if cancelled is None else cancelled(value)
         self.counters.open = []
-        self.recorder.span(PHASE[work], began, self.clock(), self.counters.computed)
+        self.recorder.span(PHASE[work], began, self.clock(), step)
         if part is self.shard and 0 <= self.step_to <= self.counters.version:
             self.step_to = -1
             if self.spec.computes or self.plan.layout.copies != "own":

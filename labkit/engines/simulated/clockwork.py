@@ -53,6 +53,7 @@ class Clockwork(Turns):
 
     def _drive(self, role: SimulatedRole, value: Any) -> None:
         """Perform what `role` asks for until it has to wait."""
+        role.touched = True
         while True:
             try:
                 effect = role.resume(value)
@@ -175,6 +176,7 @@ class Clockwork(Turns):
 
     def _throw(self, role: SimulatedRole, error: BaseException) -> None:
         """Raise `error` inside the role. If the role catches it, it goes on with its next effect."""
+        role.touched = True
         try:
             effect = role.coroutine.throw(error)
         except StopIteration:
@@ -204,6 +206,7 @@ class Clockwork(Turns):
         role.working = role.unless = None
         since, now, counters = role.since, self.now, role.counters
         counters.phases[phase] += now - since
+        role.touched = True
         role.recorder.spans += SPAN(phase, since, now, counters.computed)
         value = self._call(role, fn, args)
         if value is not self:
@@ -221,6 +224,7 @@ class Clockwork(Turns):
     def post(self, role: SimulatedRole, target: SimulatedRole, message: Message, size: int, category: int) -> None:
         """Put `message` of `size` bytes on its way; it is the target's own already."""
         now, counters = self.now, role.counters
+        role.touched = target.touched = True
         counters.bytes[category] += size
         counters.messages += 1
         free = self._free or category == EVALUATION or role.node == target.node
@@ -234,6 +238,7 @@ class Clockwork(Turns):
 
     def _deliver(self, role: SimulatedRole, message: Message) -> None:
         kind, waiting, now = message.__class__, role.waiting, self.now
+        role.touched = True
         if waiting is not None and kind in waiting and (role.wait_sender is None or role.wait_sender == message.sender):
             if now > role.since:
                 role.recorder.span(WAITING, role.since, now)

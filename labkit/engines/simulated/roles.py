@@ -13,7 +13,7 @@ from ...roles.context import NOTED, SAVED, SENT, Context, check_kinds, stream
 from ...roles.effects import COMPUTE, RECV, Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Look, Message, own_copy
-from ...trace.recorder import Recorder
+from ...trace.recorder import Counters, Recorder
 from ...trace.vocabulary import APPLY, EVALUATE, EVALUATION, STARTUP, TRAINING, seconds
 from ...trace.vocabulary import COMPUTE as COMPUTING
 from ..booking import hand_on, refused
@@ -50,6 +50,7 @@ class SimulatedRole:
         "state",
         "strategy",
         "token",
+        "touched",
         "unless",
         "wait_sender",
         "waiting",
@@ -73,6 +74,7 @@ class SimulatedRole:
         self.unless: Any = None  # the kind that makes it give up its work
         self.working: Any = None  # (fn, args) under way
         self.token = 0  # events that carry another number are void
+        self.touched = True  # it may have rows or counts that the trace does not know
         self.factor = 1.0  # how many times slower than its law
         self.looks = (0, 0)  # (instant, how often it has looked for a message in it without waiting)
         self.jobs: dict[str, Job] = {}  # by kind of work
@@ -107,6 +109,24 @@ class SimulatedRole:
         if part is not None:
             self.latest = part, job
         return job
+
+    def report(self, now: int) -> dict[str, Any]:
+        """A batch for the trace: what has happened since the last one. Counters are copied: whoever looks at the trace
+        may be another thread, and the role goes on meanwhile."""
+        self.touched = False
+        self.counters.open = [] if self.working is None else [self.working[2], self.since]
+        return self.recorder.take(now, plain=False) | {"counters": _copied(self.counters)}
+
+
+def _copied(counters: Counters) -> Counters:
+    made = Counters.__new__(Counters)
+    for name in Counters.__slots__:
+        value = getattr(counters, name)
+        if value.__class__ is dict or value.__class__ is list:
+            value = value.copy()
+        setattr(made, name, value)
+    made.applied = {sender: list(seen) for sender, seen in counters.applied.items()}
+    return made
 
 
 class SimulatedContext(Context):

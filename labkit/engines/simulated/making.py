@@ -1,0 +1,78 @@
+"""From a plan to roles in virtual time, each with its laws, its parts and the coroutine it will be."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from ...errors import BadInput
+from ...roles.shard import Shard
+from ...trace.recorder import Recorder
+from ..laws import Deterministic
+from ..parts import Plan, batch_maker, build_parts, local_data, split
+from .roles import SimulatedContext, SimulatedRole
+
+__all__ = ["bare_roles", "check_time_passes", "equip", "shared_cores"]
+
+
+def bare_roles(plan: Plan, cluster: Any) -> list[SimulatedRole]:
+    """The roles of the layout, in order, with laws of time and one strategy, the engine's own: its live knobs may
+    change."""
+    strategy, nodes = copy.copy(plan.strategy), _nodes(plan)
+    made = []
+    for i, spec in enumerate(plan.layout.roles):
+        role = SimulatedRole(i, spec, nodes[spec.node], Recorder(i, record=plan.record), strategy)
+        role.laws(plan.seed, cluster.compute, cluster.server_time)
+        made.append(role)
+    return made
+
+
+def shared_cores(plan: Plan, cores: int) -> dict[int, list[int]]:
+    """{node: until when each of its cores is busy} of the nodes on which several roles compete."""
+    homes = Counter(role.node for role in plan.layout.roles)
+    return {i: [0] * cores for name, i in _nodes(plan).items() if homes[name] > 1}
+
+
+def _nodes(plan: Plan) -> dict[str, int]:
+    return {name: i for i, name in enumerate(plan.layout.nodes)}
+
+
+def equip(run: Any, roles: list[SimulatedRole]) -> Any:
+    """Give every role its parts and its posts. Returns the chief's judge."""
+    plan, problem, judge = run.plan, run.plan.problem, None
+    objective, peers = problem.objective(), plan.layout.peers()
+    dataset = None if problem.timing_only else local_data(problem)
+    shares = split(dataset, problem, plan.layout.shares) if dataset is not None else None
+    test = (dataset.x_test, dataset.y_test) if dataset is not None else None
+    for role in roles:
+        spec = role.spec
+        parts = build_parts(plan, spec, role.recorder, run.clock, run.watch, objective, role.strategy, test)
+        share = shares[spec.data] if shares is not None and spec.data is not None else None
+        context = SimulatedContext(run, role, peers, plan.seed, batch_maker(plan, spec, share))
+        role.shard = next((p for p in parts if isinstance(p, Shard)), None)
+        if spec.kind == "chief":
+            judge = parts[0]
+        role.begin = functools.partial(getattr(role.strategy, spec.kind), context, *parts)
+    return judge
+
+
+def check_time_passes(plan: Plan, cluster: Any) -> None:
+    """`BadInput` if nothing takes time and nothing but time, or luck, would end the run."""
+    lengthless = [
+        law is None or (isinstance(law, Deterministic) and law.seconds == 0)
+        for law in (cluster.compute, cluster.server_time)
+    ]
+    if (
+        all(lengthless)
+        and not cluster.latency
+        and np.isinf(cluster.bandwidth)
+        and plan.limits.updates is None
+        and plan.limits.samples is None
+    ):
+        raise BadInput(
+            "Nothing takes time on this cluster, so virtual time would stand still: give a Budget(updates=...), or a law."
+        )

@@ -1,0 +1,206 @@
+"""A lab as a short text, and back: what was chosen, in words that a person can read and change.
+
+    strategy=ssp&s=5&workers=8&pace=0.2&seconds=30&slow=worker-2:5
+
+Only what differs from the default lab is written. What was made by hand (arrays, a class of one's own) has no text and
+is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from ..data import Partition, partition_by_name
+from ..engines.laws import Law
+from ..errors import BadInput
+from ..knobs import knobs_of
+from ..nn.codecs import CODECS
+from ..nn.compensation import COMPENSATIONS
+from ..nn.optimizers import OPTIMIZERS
+from ..nn.schedules import SCHEDULES, Constant
+from ..strategies import STRATEGIES
+from ..trace.vocabulary import NANO
+from .setup import Setup, strategy_name
+
+__all__ = ["Did", "decode", "done", "encode", "spelled", "undone"]
+
+REGISTRIES: tuple[dict[str, Any], ...] = (OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS)
+
+
+def spelled(value: Any) -> str:
+    """A value as the text that the command line, a menu or a code takes for it: `momentum:0.9`, `by-label:0.5`."""
+    if value is None:
+        return "none"
+    if isinstance(value, Law):
+        return value.describe()
+    if isinstance(value, Partition):
+        return _partition(value)
+    if isinstance(value, tuple):
+        return ",".join(spelled(v) for v in value)
+    if isinstance(value, dict):
+        return ",".join(f"{name}:{spelled(v)}" for name, v in value.items())
+    if isinstance(value, (bool, int, str)):
+        return str(value)
+    if isinstance(value, float):
+        return "inf" if math.isinf(value) else repr(value)
+    return _named(value)
+
+
+def _named(value: Any) -> str:
+    """An optimizer, a schedule, a codec: its name and its knobs in order, those at the end left out if as by default."""
+    for registry in REGISTRIES:
+        for name, kind in registry.items():
+            if type(value) is kind:
+                after = getattr(value, "after", Constant())
+                knobs = list(knobs_of(kind).values())
+                while knobs and getattr(value, knobs[-1].name) == knobs[-1].default:
+                    knobs.pop()
+                numbers = [spelled(getattr(value, known.name)) for known in knobs]
+                return ":".join([name, *numbers]) + (f"+{_named(after)}" if after != Constant() else "")
+    raise BadInput(f"{value!r} was made by hand: it has no short text.")
+
+
+def _partition(value: Partition) -> str:
+    for text in ("even", "shared", "by-label", "by-size"):
+        kind = type(partition_by_name(text))
+        if type(value) is kind:
+            number = {"by-label": "alpha", "by-size": "skew"}.get(text)
+            made = text if number is None else f"{text}:{getattr(value, number):g}"
+            if partition_by_name(made) == value:
+                return made
+    raise BadInput(f"{value!r} was made by hand: it has no short text.")
+
+
+def encode(setup: Setup, **more: str) -> str:
+    """The text of a setup; `more`: what else belongs to a lab (its story, its panels, what was done to the run)."""
+    if strategy_name(setup.strategy) not in STRATEGIES:
+        raise BadInput(f"{setup.strategy.name} is a strategy of your own: a code can only name labkit's strategies.")
+    if not isinstance(setup.problem.data, str):
+        raise BadInput(f"{setup.problem.name} is data of your own: a code can only name labkit's data sets.")
+    name = strategy_name(setup.strategy)
+    plain = Setup().changed(strategy=name)
+    if setup.problem.name != plain.problem.name:
+        plain = plain.changed(data=setup.problem.name)
+    parts = {"strategy": name} | ({"data": setup.problem.name} if setup.problem.name != Setup().problem.name else {})
+    skipped = {"strategy", "data", "pace", "law"}
+    if setup.shape.compute != plain.shape.compute:
+        parts["compute"] = spelled(setup.shape.compute)
+    for setting in setup.names:
+        if setting not in skipped and setup.value(setting) != plain.value(setting):
+            parts[setting] = spelled(setup.value(setting))
+    return urlencode(parts | more, safe=":,+-/@# ").replace(" ", "+")
+
+
+def decode(code: str, also: tuple[str, ...] = ()) -> tuple[Setup, dict[str, str]]:
+    """(setup, what else was in it: only the names in `also` are allowed). `BadInput` says what is wrong with a code."""
+    try:
+        pairs = dict(
+            parse_qsl(str(code).strip().replace("+", "%2B"), keep_blank_values=True, strict_parsing=bool(code))
+        )
+    except ValueError:
+        raise BadInput(f"{code!r} is not the code of a lab; one reads strategy=ssp&s=5&workers=8.") from None
+    more = {name: pairs.pop(name) for name in also if name in pairs}
+    setup = Setup()
+    first = {name: pairs.pop(name) for name in ("strategy", "data") if name in pairs}
+    if "data" in first and "strategy" in first:
+        setup = setup.changed(strategy=first["strategy"], data=first["data"])
+    elif first:
+        setup = setup.changed(**first)
+    return setup.changed(**{name: read(setup, name, text) for name, text in pairs.items()}), more
+
+
+def read(setup: Setup, name: str, text: str) -> Any:
+    """The value that a text means for a setting: `"4"` workers is 4, `"none"` clip_norm is None."""
+    if name in ("slow", "options"):
+        found: dict[str, Any] = {}
+        for part in filter(None, text.split(",")):
+            key, colon, raw = part.rpartition(":")
+            if not colon:
+                raise BadInput(f"{name}={text!r}: write {name}=worker-2:5, names and numbers.")
+            found[key] = _number(raw)
+        return found
+    if name == "hidden":
+        widths = [w.strip() for w in text.replace("none", "").split(",")]
+        return tuple(int(w) if w.isdigit() else w for w in widths if w)
+    if name in ("law", "compute", "strategy", "data"):
+        return None if name == "compute" and text == "none" else text
+    for part in (setup.strategy, setup.shape, setup.budget, setup.problem):
+        known = knobs_of(part).get(name)
+        if known is not None and known.type is not object:
+            if known.optional and text.lower() in ("", "none"):
+                return None
+            return text if known.type is str else _number(text)
+    return _number(text) if name in ("pace", "speed") else text
+
+
+@dataclass(frozen=True)
+class Did:
+    """Something that was done to a run, as a fault that does it again: the engine's method, its arguments, and when.
+
+    `turn`: of a run in virtual time, the turn of its loop before which it was done: several things happen at one time.
+    """
+
+    at: float
+    verb: str
+    arguments: tuple[tuple[str, Any], ...]
+    turn: int | None = None
+
+    def commands(self, plan: Any) -> list[tuple[Any, ...]]:
+        """What the engine is told, and when."""
+        told = (self.at, self.verb, dict(self.arguments))
+        return [told if self.turn is None else (*told, self.turn)]
+
+
+def done(run: Any) -> str:
+    """What was done to a run, one after the other: `slow:worker-2:5.0@5.0,set:learning_rate:0.2@7.25`; in virtual time
+    with the turn (`@5.0#731`).
+    """
+    if hasattr(run.engine, "commands"):
+        commands = [(at, verb, arguments, f"#{turn}") for at, verb, arguments, turn in run.engine.commands]
+        return ",".join(filter(None, (_did(*command) for command in commands)))
+    with run.engine.trace.lock:
+        marks = sorted((m for m in run.engine.trace.marks if m["role"] < 0 and m["time"] > 0), key=lambda m: m["time"])
+    found = []
+    for mark in marks:
+        if mark["kind"] == "slow":
+            found.append(_did(mark["time"] / NANO, "slow", {"role": mark["name"], "factor": mark["factor"]}, ""))
+        elif mark["kind"] == "set":
+            knobs = dict(part.split(" = ") for part in mark["text"].split(", "))
+            found.append(_did(mark["time"] / NANO, "set", {n: _number(v) for n, v in knobs.items()}, ""))
+    return ",".join(found)
+
+
+def _did(at: float, verb: str, arguments: dict[str, Any], turn: str) -> str:
+    when = f"@{at!r}{turn}"
+    if verb == "slow":
+        return f"slow:{arguments['role']}:{float(arguments['factor'])!r}{when}"
+    return ",".join(f"set:{n}:{v!r}{when}" for n, v in arguments.items()) if verb == "set" else ""
+
+
+def undone(text: str) -> tuple[Did, ...]:
+    """What a run that is started with these faults will have done to it: the inverse of `done`."""
+    found = []
+    for part in filter(None, text.split(",")):
+        match = re.fullmatch(r"(slow|set):([\w-]+):([^@:]+)@([\d.e+-]+)(?:#(\d+))?", part)
+        if match is None:
+            raise BadInput(f"{part!r} is not something that is done to a run; one reads slow:worker-2:5@5.0.")
+        verb, name, value, at, turn = match.groups()
+        arguments = (("role", name), ("factor", _number(value))) if verb == "slow" else ((name, _number(value)),)
+        found.append(Did(float(at), verb, arguments, None if turn is None else int(turn)))
+    return tuple(found)
+
+
+def _number(text: str) -> Any:
+    """True, 4, 0.5, inf; or the text itself, which is then refused by whoever takes numbers."""
+    if text in ("True", "False", "true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,427 @@
+"""`lk.Lab()`: the laboratory. Everything that a person can press is a method here, and does the same without a browser.
+
+The lab holds a stage (what is on), a desk (through which it is commanded, by one thread) and a page (widgets, drawn by
+one thread). What is shown is a function of the trace and the moment that is looked at, and of nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+
+from ..engines.dask import DaskCluster
+from ..errors import BadInput, LabkitError
+from ..problem import Problem
+from ..roles.judge import Budget
+from ..run import Run
+from ..strategies import Strategy
+from ..trace import Trace
+from ..trace.vocabulary import NANO
+from ..views import LabFigure, overview
+from ..words import log_lines, sentence
+from ..words.log import Log
+from . import codes
+from .cells import forget, remember, stale, this_cell
+from .desk import Desk
+from .page import Page
+from .processes import Processes
+from .setup import Setup, Shape
+from .stories import STORIES, story_by_name
+from .tables import Runs
+from .teller import Teller
+from .view import View, make_view
+
+__all__ = ["Lab"]
+
+_numbers = count(1)
+
+# What each button does: its words while it is being done, and what does it.
+DOING = {
+    "run": "starting", "pause": "pausing", "resume": "going on", "stop": "stopping", "reset": "resetting",
+    "step": "stepping", "what_if": "going back", "pin": "pinning", "unpin": "unpinning", "slow": "slowing",
+    "kill": "killing", "answer": "committing", "tell": "starting", "look_at": "looking", "set": "setting",
+}  # fmt: skip
+
+
+class Lab:
+    """A live laboratory in a notebook: the last expression of a cell shows it.
+
+    `lk.Lab()` has everything, ready to run. `problem`, `strategy`, `cluster`, `budget`: begin with these. `run`: look at
+    a run that goes on, or is over (`run.watch()`). `story`: a prepared one, by name (`lk.Lab.stories()`). `controls`:
+    which settings can be turned (names; None: all; empty: none). `panels`: which pictures, in order (None: the first
+    view). `speed`: seconds of virtual time a second at which simulated runs are played (1); a run that was given is
+    played only if it is said how fast, or when somebody presses Resume: until then whoever made it may move it.
+
+    Nothing here needs a browser: `lk.Lab().run().wait()` does the same in a script. Raises `BadInput` for what does not
+    fit together, at once.
+    """
+
+    def __init__(
+        self, problem: Problem | str | None = None, strategy: Strategy | str | None = None, cluster: Any = None,
+        budget: Budget | None = None, *, run: Run | None = None, story: str | None = None,
+        controls: Iterable[str] | None = None, panels: Iterable[str] | str | None = None, speed: float | None = None,
+    ):  # fmt: skip
+        setup = _setup(problem, strategy, cluster, budget, run).changed(speed=1.0 if speed is None else speed)
+        self._story = story_by_name(story) if story is not None else None
+        self._faults: tuple[codes.Did, ...] = ()
+        self._closed = self._shown = False
+        self._lock = threading.Lock()
+        names = (panels,) if isinstance(panels, str) else tuple(panels) if panels is not None else None
+        chosen = tuple(controls) if controls is not None else None
+        where = this_cell()
+        given = cluster if isinstance(cluster, DaskCluster) else getattr(getattr(run, "engine", None), "cluster", None)
+        self._processes = Processes(given) if isinstance(given, DaskCluster) else _inherited(where)
+        self.stage = Teller(setup, self._processes)
+        self._guest = run  # a run that somebody else has started is left alone
+        self._desk = Desk(f"labkit-lab-{next(_numbers)}", self.stage, self._fresh)
+        if run is not None:
+            self.stage.receive(run, setup, play=speed is not None)
+        self._page: Page | None = None
+        self._page = Page(self, names if names is not None or self._story is None else self._story.panels, chosen)
+        remember(self, where)
+        if run is not None:
+            self._desk.nudge()
+
+    # running ----------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Self:
+        """Start: the story, if there is one, else a run with the present settings. Returns at once; see `wait`."""
+        return self._do("run", self._start)
+
+    def pause(self) -> Self:
+        """Hold the run (or the look back)."""
+        return self._do("pause", self.stage.hold)
+
+    def resume(self) -> Self:
+        """Let it go on."""
+        return self._do("resume", self.stage.go_on)
+
+    def stop(self) -> Self:
+        """End the run now, with a last evaluation; a story ends with it."""
+        return self._do("stop", self.stage.stop)
+
+    def reset(self) -> Self:
+        """Back to the beginning: the same settings and the same seed, standing at 0."""
+        return self._do("reset", self.stage.reset)
+
+    def step(self) -> Self:
+        """To the next applied update, and stand there."""
+        return self._do("step", self.stage.step)
+
+    def seek(self, seconds: float) -> Self:
+        """Look at an earlier moment of the run; every panel follows."""
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+            raise BadInput(f"seek({seconds!r}): a moment of the run in seconds, 0 or more.")
+        self.stage.seek(round(min(seconds, 1e9) * NANO))
+        self._fresh()
+        return self
+
+    def live(self) -> Self:
+        """Back to now."""
+        self.stage.live()
+        self._desk.nudge()
+        return self
+
+    def what_if(self) -> Self:
+        """Repeat a simulated run up to the moment that is looked at and go on from there; what was is pinned."""
+        return self._do("what_if", self.stage.what_if)
+
+    def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:
+        """Until nothing goes on any more (a question that nobody answers is not waited for, nor is a run that a program
+        has paused). Shows the lab first, if no cell has.
+
+        `fast`: simulated runs are not played at their speed but finished at once, as they always are in a script.
+        Raises what ended the run if that was an error; `TimeoutError` after `timeout` seconds. Ctrl-C stops the run.
+        """
+        self._show()
+        if self.stage.run is self._guest and self.stage.simulated and not self._desk.held:
+            self._do("resume", self.stage.go_on)
+        try:
+            self._desk.rest(timeout, fast or not _in_kernel())
+        except KeyboardInterrupt:
+            self.press("stop")
+            raise
+        run = self.stage.run
+        error = run.engine.error if run is not None else None
+        if error is None:
+            error = self._desk.error
+        if error is not None:
+            raise error
+        self._settle()
+        return self
+
+    # changing ---------------------------------------------------------------------------------------------------------
+
+    def set(self, **settings: Any) -> Self:
+        """Change settings by name: live knobs act on the run that goes on, everything else on the next one."""
+        self._change(settings)
+        return self._do("set", partial(self.stage.act_on_run, settings))
+
+    def slow(self, role: str, factor: float) -> Self:
+        """Make a role compute `factor` times slower; 1 undoes it."""
+        return self._do("slow", partial(self.stage.slow, role, factor))
+
+    def kill(self, role: str) -> Self:
+        """Kill a role: on a cluster its process, with SIGKILL."""
+        return self._do("kill", partial(self.stage.kill, role))
+
+    def answer(self, answer: int | str) -> Self:
+        """Commit to an answer of the story's question, by its number (0 is the first) or its text."""
+        return self._do("answer", partial(self._answer, answer))
+
+    def tell(self, story: str) -> Self:
+        """Play a story by its name (`lk.Lab.stories()`)."""
+        return self._do("tell", partial(self._tell, story))
+
+    def pin(self, number: int | None = None) -> Self:
+        """Draw later runs over this one (or over run `number` of the table)."""
+        return self._do("pin", partial(self.stage.pin, number))
+
+    def unpin(self) -> Self:
+        """Compare with nothing."""
+        return self._do("unpin", self.stage.unpin)
+
+    def look_at(self, number: int) -> Self:
+        """Show run `number` of the table again."""
+        return self._do("look_at", partial(self.stage.show, number))
+
+    # what there is to know --------------------------------------------------------------------------------------------
+
+    @property
+    def trace(self) -> Trace:
+        """The record of the run that is on."""
+        return self.stage.trace
+
+    @property
+    def latest(self) -> Run | None:
+        """The run that is on; None before the first."""
+        return self.stage.run
+
+    @property
+    def setup(self) -> Setup:
+        """What the next run will be."""
+        return self.stage.setup
+
+    @property
+    def cluster(self) -> DaskCluster:
+        """The cluster of processes of this lab, started or not."""
+        return self._processes.cluster
+
+    @property
+    def runs(self) -> Runs:
+        """The runs so far, as a table."""
+        return Runs({"run": entry.number, **entry.row} for entry in list(self.stage.entries))
+
+    @property
+    def log(self) -> Log:
+        """What happened up to the moment that is looked at, in words."""
+        return Log(log_lines(self.trace, self.stage.moment()))
+
+    @property
+    def sentence(self) -> str:
+        """What the pictures show, in words."""
+        return sentence(self.trace, self.stage.moment(), self.stage.pinned)
+
+    @property
+    def question(self) -> str | None:
+        """The question of the story, with its answers; None if it has none."""
+        story = self.stage.story or self._story
+        asked = story.question if story is not None else None
+        return f"{asked.text} {' / '.join(asked.answers)}" if asked is not None else None
+
+    @staticmethod
+    def stories() -> dict[str, str]:
+        """{name: title} of the stories that `lk.Lab(story=...)` takes."""
+        return {name: story.title for name, story in STORIES.items()}
+
+    def export_csv(self, path: str | Path) -> Path:
+        """Write the table of runs to a file."""
+        return self.runs.to_csv(path)
+
+    def snapshot(self) -> LabFigure:
+        """A static figure of what is looked at: for reports, and for pages where widgets do not live."""
+        return overview(self.trace, self.stage.moment(), self.stage.pinned)
+
+    def code(self) -> str:
+        """The lab as a short text that `Lab.from_code` opens again: settings, story, panels, and what was done to the run
+        (in virtual time it is then the same run, to the last bit). `BadInput` if something was made by hand.
+        """
+        stage, story = self.stage, self.stage.story or self._story
+        same = hasattr(stage.run, "plan") and stage.bridging is None and stage.setup == stage.shown
+        done = codes.done(stage.run) if same and story is None else ""
+        panels = self._page.chosen if self._page is not None else None
+        more = {"story": story.name if story else "", "panels": ",".join(panels or ()), "done": done}
+        given = {name: text for name, text in more.items() if text}
+        return codes.encode(stage.begun if done else stage.setup, **given)
+
+    @classmethod
+    def from_code(cls, code: str, **options: Any) -> Lab:
+        """The lab that `code()` of another one described, ready to run."""
+        setup, more = codes.decode(code, ("story", "panels", "done"))
+        if "panels" in more:
+            options.setdefault("panels", tuple(more["panels"].split(",")))
+        faults = codes.undone(more.get("done", ""))
+        lab = cls(story=more.get("story"), **options)
+        lab.stage.setup = setup
+        lab._faults = faults if setup.shape.engine == "simulated" else tuple(replace(f, turn=None) for f in faults)
+        lab._fresh()
+        return lab
+
+    # for the page -----------------------------------------------------------------------------------------------------
+
+    def press(self, name: str, *arguments: Any) -> None:
+        """Somebody pressed something: carried out as soon as possible; what goes wrong is shown and not raised."""
+        if self._closed:
+            return
+        try:
+            if name in ("seek", "live"):
+                getattr(self, name)(*arguments)
+                return
+            if name == "set":
+                self._change(arguments[0])
+        except LabkitError as error:
+            self._desk.tell(str(error))
+            return
+        does: dict[str, Callable[..., Any]] = {
+            "run": self._start, "pause": self.stage.hold, "resume": self.stage.go_on, "stop": self.stage.stop,
+            "reset": self.stage.reset, "step": self.stage.step, "what_if": self.stage.what_if, "slow": self.stage.slow,
+            "kill": self.stage.kill, "answer": self._answer, "tell": self._tell, "pin": self.stage.pin,
+            "unpin": self.stage.unpin, "look_at": self.stage.show, "set": self.stage.act_on_run,
+        }  # fmt: skip
+        self._desk.press(DOING[name], partial(does[name], *arguments))
+
+    def view(self) -> View:
+        """Everything that the page shows, now."""
+        return make_view(self.stage, self._story, self._desk.busy, self._desk.problem)
+
+    def _fresh(self) -> None:
+        if self._page is not None:
+            self._page.wake()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        assert self._page is not None
+        self._shown = True
+        bundle = self._page.box._repr_mimebundle_(include=include, exclude=exclude)
+        data, more = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        self._fresh()
+        return {**data, "text/plain": repr(self)}, more
+
+    def __repr__(self) -> str:
+        return "<labkit Lab>"
+
+    def close(self, keep_processes: bool = False) -> None:
+        """End the lab's run and threads, take it off the page, end its own processes. Twice is as good as once."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._guest is None or self.stage.run is not self._guest:
+            with contextlib.suppress(LabkitError, RuntimeError):
+                self._desk.call("closing", self.stage.end)
+        self._desk.close()
+        if self._page is not None:
+            self._page.close()
+        forget(self)
+        if not keep_processes:
+            self._processes.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # how --------------------------------------------------------------------------------------------------------------
+
+    def _do(self, name: str, command: Callable[[], Any]) -> Self:
+        if self._closed:
+            raise BadInput("This lab is closed; make a new one.")
+        self._desk.call(DOING[name], command)
+        self._fresh()
+        return self
+
+    def _start(self) -> None:
+        if self._story is not None:
+            self.stage.tell(self._story)
+        else:
+            self.stage.begin(None, self._faults)
+
+    def _tell(self, name: str) -> None:
+        self._story = story_by_name(name) if name else None
+        if self._story is None:
+            self.stage.quiet()
+            return
+        if self._page is not None:
+            self._page.choose(self._story.panels)
+        self.stage.tell(self._story)
+
+    def _answer(self, answer: int | str) -> None:
+        story = self.stage.story or self._story
+        answers = story.question.answers if story is not None and story.question is not None else ()
+        if isinstance(answer, str) and answer not in answers:
+            raise BadInput(
+                f"answer {answer!r}: {'the answers are ' + ', '.join(answers) if answers else 'nothing is asked'}."
+            )
+        if self.stage.story is None and story is not None:
+            self.stage.story = story
+        self.stage.answer(answers.index(answer) if isinstance(answer, str) else answer)
+
+    def _change(self, settings: dict[str, Any]) -> None:
+        with self._lock:
+            self.stage.setup = self.stage.setup.changed(**settings)
+            self._faults = tuple(
+                replace(done, turn=None) for done in self._faults
+            )  # it is another run: times still hold
+
+    def _show(self) -> None:
+        from IPython.display import display
+
+        if not self._shown and not self._closed and _in_kernel():
+            display(self)
+
+    def _settle(self) -> None:
+        """Let the last picture be drawn."""
+        if self._page is not None:
+            self._page.wake()
+            self._page.join(10)
+
+
+def _in_kernel() -> bool:
+    """Whether there may be a browser: IPython runs in a kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def _setup(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, run: Run | None) -> Setup:
+    """What the lab begins with: what was given, else what a run was made of, else the defaults."""
+    if run is not None:
+        plan = run.plan
+        return Setup(plan.problem, plan.strategy, Shape.of(run.engine.cluster), plan.budget)
+    plain = Setup(shape=Shape(engine="dask"))
+    if cluster is not None and (isinstance(cluster, type) or not hasattr(cluster, "start")):
+        raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
+    if problem is not None and not isinstance(problem, Problem):
+        problem = Problem(problem)
+    made = Setup(
+        problem or plain.problem, plain.strategy, Shape.of(cluster) if cluster is not None else plain.shape,
+        budget or plain.budget,
+    )  # fmt: skip
+    return made.changed(strategy=strategy) if strategy is not None else made
+
+
+def _inherited(where: tuple[str, str] | None) -> Processes:
+    """The processes of the lab that this cell made before, which ends here; else new ones, not started yet."""
+    for old in stale(where):
+        if isinstance(old, Lab):
+            old.close(keep_processes=True)
+            if old._processes.ours:
+                return old._processes
+    return Processes()

@@ -1,0 +1,70 @@
+"""The processes that a lab runs on: a cluster that was given, or one of its own that starts while something else is
+seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ..engines.dask import DaskCluster
+
+__all__ = ["Processes"]
+
+
+class Processes:
+    """`cluster` is there from the beginning; its processes are when `ready`. `ours`: it ends with the lab."""
+
+    def __init__(self, given: DaskCluster | None = None):
+        self.ours = given is None
+        self._cluster = given
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self.problem: Exception | None = None
+        self.wanted = 0
+
+    @property
+    def cluster(self) -> DaskCluster:
+        """The cluster, started or not."""
+        with self._lock:
+            if self._cluster is None:
+                self._cluster = DaskCluster()
+            return self._cluster
+
+    @property
+    def ready(self) -> bool:
+        """Whether a run can start on it without a wait for processes."""
+        return self._cluster is not None and self._cluster.is_open and not self.starting
+
+    @property
+    def starting(self) -> bool:
+        """Whether processes are being started just now."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def progress(self) -> tuple[int, int] | None:
+        """(processes that are up, processes wanted) while they start; else None."""
+        if not self.starting or self._cluster is None:
+            return None
+        return min(self._cluster.progress()[0], self.wanted), self.wanted
+
+    def start(self, nodes: int, then: Callable[[], None]) -> None:
+        """Start `nodes` processes on a thread of its own; `then()` is called there when they are up, or cannot be."""
+        if self.starting:
+            return
+        cluster, self.problem, self.wanted = self.cluster, None, nodes
+
+        def work() -> None:
+            try:
+                cluster.open(nodes)
+            except Exception as error:
+                self.problem = error
+            self._thread = None
+            then()
+
+        self._thread = threading.Thread(target=work, name="labkit-lab-cluster", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the processes if they are ours."""
+        if self.ours and self._cluster is not None:
+            self._cluster.close()

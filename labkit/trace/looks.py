@@ -1,0 +1,86 @@
+"""What the model said: at evaluations, the class of a few held-out samples, and of every cell of a grid over the plane.
+
+One look is two numbers and two strings of bytes, one byte a class. Memory is bounded: when more than `MOST` looks are
+kept, every second one goes, so that the whole run stays in view, only less finely. Which ones stay follows from the
+looks alone, never from the batches in which they came: equal runs keep equal looks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["MOST", "NO_ANSWER", "Look", "Looks"]
+
+MOST = 400
+NO_ANSWER = 255  # instead of a class: the model has no finite output
+MEMBERS = ("looks.when", "looks.samples", "looks.grid")
+
+
+class Look(NamedTuple):
+    """What the model of `update` said at `time` (ns): a byte a sample; a byte a cell, rows from the lowest y up."""
+
+    time: int
+    update: int
+    samples: bytes
+    grid: bytes
+
+
+class Looks:
+    """The looks of a run, in order of time. `thinned`: how many have been left out to bound memory."""
+
+    def __init__(self, most: int = MOST):
+        self.most = most
+        self.thinned = 0
+        self._kept: list[Look] = []
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[Look]:
+        return iter(self._kept)
+
+    def add(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
+        """One more. Of `most` + 1 every second one stays, the newest among them if `most` is even."""
+        self._kept.append(Look(time, update, samples, grid))
+        if len(self._kept) > self.most:
+            before = len(self._kept)
+            self._kept = self._kept[::2]  # a new list: who is reading the old one is not disturbed
+            self.thinned += before - len(self._kept)
+
+    def at(self, t: int) -> Look | None:
+        """The newest look that is not later than `t` (ns); None before the first."""
+        kept = self._kept
+        found = bisect_right(kept, t, key=lambda look: look.time)
+        return kept[found - 1] if found else None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as arrays for a file: int64 (looks, 2) of time and update; uint8 (looks, samples) and (looks, cells).
+        {} if there are none.
+        """
+        if not self._kept:
+            return {}
+        when = np.array([(look.time, look.update) for look in self._kept], dtype=np.int64)
+        samples, grid = (
+            np.frombuffer(b"".join(rows), np.uint8).reshape(len(self._kept), -1)
+            for rows in ([look.samples for look in self._kept], [look.grid for look in self._kept])
+        )
+        return dict(zip(MEMBERS, (when, samples, grid)))
+
+    @classmethod
+    def of(cls, members: Mapping[str, Any], thinned: int = 0) -> Looks:
+        """The inverse of `arrays`; no looks where there are no such members. `ValueError` if they do not fit together."""
+        made = cls()
+        made.thinned = thinned
+        if MEMBERS[0] not in members:
+            return made
+        when, samples, grid = (members[name] for name in MEMBERS)
+        kinds = [when.dtype == np.int64, samples.dtype == np.uint8, grid.dtype == np.uint8]
+        if not all(kinds) or when.shape != (len(samples), 2) or len(grid) != len(samples) or len(samples) > made.most:
+            raise ValueError(f"its looks have shapes {when.shape}, {samples.shape} and {grid.shape}")
+        rows = zip(when.tolist(), samples, grid)
+        made._kept = [Look(time, update, said.tobytes(), cells.tobytes()) for (time, update), said, cells in rows]
+        return made

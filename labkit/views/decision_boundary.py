@@ -1,0 +1,142 @@
+"""The decision boundary: of data in a plane, which class the model gives to every place, training points upon it.
+
+Each class has a tint of its own. The held-out samples that were asked about stand out by a white rim; the ones that the
+model has wrong are red.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.transforms import offset_copy
+
+from ..trace.trace import Trace
+from . import style
+from .looks import answers, lines_of, missing, named
+from .panel import Panel, moment
+
+__all__ = ["DecisionBoundary", "draw"]
+
+# (a region, a point in it) of each class; from the seventh on they come again
+TINTS = (
+    ("#dbe5fe", style.BLUE), ("#e6e8ed", style.GREY), ("#aec3fa", "#1b3c9c"), ("#c6ccd6", style.INK),
+    ("#f1f5ff", "#8ba7f9"), ("#f5f6f8", style.FAINT),
+)  # fmt: skip
+MOST_NAMED = 6
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> DecisionBoundary:
+    """The regions as they were at `t` (ns), on empty axes."""
+    return DecisionBoundary().draw(trace, t, axes)
+
+
+class DecisionBoundary(Panel):
+    """See the module."""
+
+    name: ClassVar[str] = "decision_boundary"
+    title: ClassVar[str] = "Decision boundary"
+    size: ClassVar[tuple[int, int]] = (462, 250)
+    margins: ClassVar[tuple[int, int, int, int]] = (40, 104, 26, 8)
+
+    def setup(self, axes: Axes) -> Self:
+        """An image and four sets of points, filled at every update."""
+        super().setup(axes)
+        style.calm(axes, grid=None, y_ticks=4)
+        self.image = axes.imshow(
+            np.ones((1, 1, 3)), extent=(0, 1, 0, 1), origin="lower", aspect="equal", interpolation="bilinear", zorder=1
+        )
+        axes.set_aspect("equal", adjustable="box", anchor="C")
+        self.points: Any = axes.scatter([], [], s=9, linewidths=0, zorder=3)
+        self.held: Any = axes.scatter([], [], s=34, linewidths=1.3, edgecolors=style.PAPER, zorder=4)
+        self.wrong: Any = axes.scatter([], [], s=52, linewidths=1.3, edgecolors=style.PAPER, color=style.RED, zorder=5)
+        figure: Any = axes.get_figure()
+        self.words = [
+            style.write(
+                axes, 1.0, 1.0, "", ha="left", va="top",
+                transform=offset_copy(axes.transAxes, figure, 7, -12.5 * k, units="points"),
+            )
+            for k in range(MOST_NAMED + 2)
+        ]  # fmt: skip
+        on_left, on_right = self.margins[:2]
+        self.note.set_x((self.size[0] / 2 - on_left) / (self.size[0] - on_left - on_right))  # between the panel's edges
+        return self
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """What the colours are, and of which update."""
+        if self._plane(trace) is None:
+            return ""
+        look = trace.look(moment(trace, t))
+        return "training points; not asked yet" if look is None else "the model's answers"
+
+    def key(self, trace: Trace, t: int) -> Any:
+        """The look that is shown."""
+        look = trace.look(t)
+        return None if look is None else look.time
+
+    def axes_key(self) -> Any:
+        """Limits and aspect are set once."""
+        return self.axes.get_visible(), bool(self.note.get_text())
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Colour the plane by what the model said last."""
+        t, plane = moment(trace, t), self._plane(trace)
+        self.note.set_text("" if plane is not None else self._why_not(trace))
+        for part in (self.axes.xaxis, self.axes.yaxis, self.image, *self.axes.spines.values()):
+            part.set_visible(plane is not None)
+        self.axes.set_aspect("equal" if plane is not None else "auto")
+        if plane is None:
+            return
+        samples = trace.header["samples"]
+        self._regions(trace, t, plane)
+        training = np.array(plane["labels"])
+        self.points.set_offsets(np.array(plane["points"]))
+        self.points.set_facecolors([_point(label) for label in training])
+        said, labels = answers(trace, t), samples["labels"]
+        where = np.array(samples["features"])
+        wrong = np.array([said is not None and a != b for a, b in zip(labels, said or labels)])
+        self.held.set_offsets(where[~wrong])
+        self.held.set_facecolors([_point(label) for label, bad in zip(labels, wrong) if not bad])
+        self.wrong.set_offsets(where[wrong].reshape(-1, 2))
+        self._legend(samples, said is not None, int(wrong.sum()))
+
+    def _plane(self, trace: Trace) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = trace.header.get("samples", {}).get("plane")
+        return found
+
+    def _why_not(self, trace: Trace) -> str:
+        data = trace.header["problem"].get("data", "these data")
+        words = f"{data}: this needs two numbers a sample, as moons, circles and spirals have"
+        return missing(trace, self.size[0]) or lines_of(words, self.size[0])
+
+    def _regions(self, trace: Trace, t: int, plane: dict[str, Any]) -> None:
+        low, high, side = plane["low"], plane["high"], plane["side"]
+        look = trace.look(t)
+        colours = np.ones((1, 1, 3))
+        if look is not None and side and len(look.grid) == side * side:
+            tints = np.array([to_rgb(region) for region, _ in TINTS])
+            cells = np.frombuffer(look.grid, np.uint8).reshape(side, side)
+            colours = np.where((cells < trace.header["samples"]["classes"])[..., None], tints[cells % len(TINTS)], 1.0)
+        self.image.set_data(colours)
+        self.image.set_extent((low[0], high[0], low[1], high[1]))
+        self.axes.set_xlim(low[0], high[0])
+        self.axes.set_ylim(low[1], high[1])
+
+    def _legend(self, samples: dict[str, Any], asked: bool, wrong: int) -> None:
+        classes = samples["classes"]
+        lines = [(f"● class {named(samples, k)}", _point(k)) for k in range(min(classes, MOST_NAMED))]
+        if classes > MOST_NAMED:
+            lines[-1] = (f"and {classes - MOST_NAMED + 1} more", style.GREY)
+        if asked:
+            count = len(samples["labels"])
+            lines.append((f"{count} held out", style.GREY))
+            lines.append((f"● {wrong} wrong" if wrong else "", style.RED))
+        for k, words in enumerate(self.words):
+            text, colour = lines[k] if k < len(lines) else ("", style.GREY)
+            words.set(text=text, color=colour)
+
+
+def _point(label: int) -> str:
+    return TINTS[label % len(TINTS)][1]

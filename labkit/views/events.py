@@ -1,0 +1,91 @@
+"""What was done to a run, on every axis of time: a dotted orange line each, with a few words beside it.
+
+Words never lie on each other, are never cut, and avoid what is drawn. The newest event has the first choice; where
+there is no room for words the line stays, and the log has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from . import style
+from .room import CELL, HIGH, HINT, WORDS, Room, pixels_of
+
+__all__ = ["Events"]
+
+MOST_LABELS = 6
+TOGETHER = 3.0  # pixels: events nearer than this are one line, named after the last of them
+
+
+class Events:
+    """The lines and words of one axes. `above`: the words stand in the margin above the axes, in one row."""
+
+    def __init__(self, axes: Axes, above: bool = False):
+        self.axes, self.above = axes, above
+        (self.lines,) = axes.plot(
+            [], [], color=style.ORANGE, linestyle=(0, (1.2, 1.8)), linewidth=1.4, zorder=1.6 if above else 1.1,
+            transform=axes.get_xaxis_transform(), clip_on=not above,
+        )  # fmt: skip
+        self.words = [
+            style.write(axes, 0, 0, "", style.ORANGE, va="center", transform=axes.transAxes, zorder=6)
+            for _ in range(MOST_LABELS)
+        ]
+        for words in self.words:
+            words.set_path_effects(style.halo())
+
+    def show(self, marks: Sequence[tuple[float, str]], room: Room | None = None) -> None:
+        """Draw those of `marks` (x in units of the data, words) that lie in the limits of the axes."""
+        low, high = self.axes.get_xlim()
+        wide = pixels_of(self.axes)[0]
+        seen = [((x - low) / (high - low) * wide, label) for x, label in marks if low <= x <= high]
+        kept = [
+            (x, label)
+            for k, (x, label) in enumerate(seen)
+            if k + 1 == len(seen) or seen[k + 1][0] - x >= TOGETHER
+        ]  # fmt: skip
+        at = np.repeat([low + x / wide * (high - low) for x, _ in kept], 3)
+        top = 1 + 5 / pixels_of(self.axes)[1] if self.above else 1.0
+        self.lines.set_data(at, np.tile([0, top, np.nan], len(kept)))
+        for words in self.words:
+            words.set_text("")
+        newest = kept[::-1][:MOST_LABELS]
+        if self.above:
+            self._in_a_row(newest, wide)
+        elif room is not None:
+            self._inside(newest, room)
+
+    def _inside(self, newest: list[tuple[float, str]], room: Room) -> None:
+        for x, _ in newest:
+            room.box(x - 1, 0, x + 1, room.high, HINT)
+        for words, (x, label) in zip(self.words, newest):
+            for said in dict.fromkeys((label, _shorter(label))):
+                wide = style.width(said)
+                sides = [x + 5] if x + 5 + wide <= room.wide else []
+                sides += [x - 5 - wide] if x - 5 - wide >= 0 else []
+                left, bottom, cost = room.near(wide, x, room.high, sides or [min(x + 5, room.wide - wide)])
+                free = cost < HINT * HIGH / CELL  # not even over another event's line
+                if free or (cost < WORDS and said != label):
+                    words.set_text(said)
+                    room.put(words, left, bottom, wide)
+                    break
+
+    def _in_a_row(self, newest: list[tuple[float, str]], wide: float) -> None:
+        taken: list[tuple[float, float]] = []
+        high = pixels_of(self.axes)[1]
+        for words, (x, label) in zip(self.words, newest):
+            long = style.width(label)
+            for left in (x - 3, x + 3 - long):
+                right = left + long
+                if -8 <= left and right <= wide + 4 and all(right + 8 < a or b + 8 < left for a, b in taken):
+                    words.set_text(label)
+                    words.set_position((left / wide, 1 + 12 / high))
+                    taken.append((left, right))
+                    break
+
+
+def _shorter(label: str) -> str:
+    """`w2 5x` for "w2 5x slower", `w2 1x` for "w2 as before": where there is little room."""
+    return label.replace(" slower", "").replace(" as before", " 1x")

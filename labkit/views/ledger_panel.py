@@ -1,0 +1,127 @@
+"""The ledger as a picture: every gradient that was computed, and where it went.
+
+Each bar begins where the one above it ends, so the last one ends where `computed` does: then the books close. What is
+missing is a red gap.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+
+from ..trace.ledger import ledger
+from ..trace.trace import Trace
+from ..trace.vocabulary import NANO
+from . import style
+from .panel import Panel, moment
+
+__all__ = ["Ledger", "draw", "lines"]
+
+MOST = 12  # bars
+LABEL, NUMBER, BAR = 118, 172, 186  # pixels from the left: end of the name, end of the number, start of the bar
+ROW = 34.0  # pixels, at most
+DROPPED = "#c3c9d3"
+COLOURS = {
+    "computed": style.BLUE, "applied": style.GREEN, "partly applied": "#a9d3bd", "rolled back": style.FAINT,
+    "lost": style.ORANGE, "in flight": style.BLUE_FILL, "missing": style.RED,
+}  # fmt: skip
+
+Line = tuple[str, int | None]
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> Ledger:
+    """The books as they were at `t` (ns), on empty axes."""
+    return Ledger().draw(trace, t, axes)
+
+
+def lines(book: dict[str, Any]) -> list[Line]:
+    """(name, gradients) of everything in the books but empty places: computed first, then where it went."""
+    found: list[Line] = [("computed", book["computed"]), ("applied", book["applied"])]
+    found += [("partly applied", book["partly_applied"])] if book["partly_applied"] else []
+    found += [(f"dropped: {why}", count) for why, count in book["dropped"].items()] or [("dropped", 0)]
+    found += [(name.replace("_", " "), book[name]) for name in ("rolled_back", "lost") if book[name]]
+    found.append(("in flight", book["in_flight"]))
+    return found + ([("missing", _missing(book))] if _missing(book) else [])
+
+
+def _missing(book: dict[str, Any]) -> int:
+    """Gradients without a place."""
+    return int(book["missing"]) if book["closes"] is False else 0
+
+
+class Ledger(Panel):
+    """See the module."""
+
+    name: ClassVar[str] = "ledger"
+    title: ClassVar[str] = "Ledger"
+    margins: ClassVar[tuple[int, int, int, int]] = (8, 14, 6, 6)
+    tables: ClassVar[tuple[str, ...]] = ("applies", "progress", "drops")
+
+    def setup(self, axes: Axes) -> Self:
+        """Axes without axes; a unit of length is a pixel, down from the top."""
+        super().setup(axes)
+        axes.set_axis_off()
+        box, page = axes.get_position(), axes.get_figure().get_size_inches() * style.DPI  # type: ignore[union-attr]
+        self._wide, self._high = float(box.width * page[0]), float(box.height * page[1])
+        axes.set_xlim(0, self._wide)
+        axes.set_ylim(self._high, 0)
+        self.bars: Any = PolyCollection([], edgecolors="none", zorder=2)
+        axes.add_collection(self.bars, autolim=False)
+        (self.end,) = axes.plot([], [], color=style.GREY, linewidth=1.2, linestyle=(0, (4, 2.5)), zorder=1)
+        self.names = [style.write(axes, LABEL, 0, "", ha="right", va="center") for _ in range(MOST)]
+        self.counts = [
+            style.write(axes, NUMBER, 0, "", style.INK, style.NORMAL, ha="right", va="center", fontweight="bold")
+            for _ in range(MOST)
+        ]
+        self.verdict = style.write(axes, self._wide, 0, "", style.INK, style.NORMAL, ha="right", va="center")
+        return self
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """What it is."""
+        return "every gradient has one place"
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Draw the books of `t`."""
+        t = moment(trace, t)
+        book = ledger(trace, t)
+        shown = lines(book)[:MOST]
+        step = min(ROW, self._high / (len(shown) + 1.1))
+        counts = np.array([count or 0 for _, count in shown], dtype=float)
+        longest = max(counts[0], counts[1:].sum(), 1.0)
+        before = np.r_[0.0, 0.0, np.cumsum(counts[1:-1])]
+        scale = (self._wide - BAR) / longest
+        y = (np.arange(len(shown)) + 0.5) * step
+        left, right = BAR + before * scale, BAR + (before + counts) * scale
+        right = np.where(counts > 0, np.maximum(right, left + 2), left)  # one of a million is still a line
+        top, bottom = y - min(0.33 * step, 9), y + min(0.33 * step, 9)
+        self.bars.set_verts(np.stack([left, top, left, bottom, right, bottom, right, top], axis=-1).reshape(-1, 4, 2))
+        self.bars.set_facecolors([COLOURS.get(name, DROPPED) for name, _ in shown])
+        end = BAR + counts[0] * scale
+        self.end.set_data([end, end] if counts[0] else [], [bottom[0], bottom[-1] + 0.2 * step] if counts[0] else [])
+        for k, (name, number) in enumerate(zip(self.names, self.counts)):
+            what, count = shown[k] if k < len(shown) else ("", 0)
+            wrong = what == "missing"
+            at = (k + 0.5) * step
+            name.set(text=what, y=at, color=style.RED if wrong else style.GREY)
+            number.set(text="" if not what else "?" if count is None else f"{count:,}", y=at)
+            number.set_color(style.RED if wrong else style.INK)
+        self._say(book, t, trace, (len(shown) + 0.55) * step)
+
+    def _say(self, book: dict[str, Any], t: int, trace: Trace, y: float) -> None:
+        text, colour = _verdict(book, t, trace)
+        self.verdict.set(text=text, color=colour, y=y, fontweight="normal" if book["closes"] is None else "bold")
+
+
+def _verdict(book: dict[str, Any], t: int, trace: Trace) -> tuple[str, str]:
+    if book["closes"]:
+        return "the books close ✓", style.INK
+    if book["closes"] is False:
+        return f"the books do not close: {_missing(book):,} missing", style.RED
+    if book["in_flight"] is None:
+        return "not all of it was recorded for this time", style.GREY
+    if t < trace.watermark():
+        return f"at {t / NANO:.2f} s; in flight is the rest", style.GREY
+    return "still open; in flight is the rest", style.GREY

@@ -1,0 +1,185 @@
+"""Links: how many bytes a second each node gets and sends, lately, against what its wire can carry.
+
+Two bars a node: the upper, full one is what comes in, the pale one below is what goes out. The red line is the wire. Of
+servers and workers the busiest have a row of their own, and those that were slowed; the rest share one, which shows
+their mean.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+
+from ..trace.trace import Trace
+from . import style
+from .marks import short, slowed
+from .panel import Panel, moment
+from .room import pixels_of
+from .traffic import Traffic, bandwidth, bytes_text, traffic
+
+__all__ = ["Links", "Row", "draw", "percent", "rates_by_node", "rows", "said"]
+
+MOST = {"server": 2, "worker": 3}  # rows of their own, of each kind; one more if nobody is left for "others"
+HEADROOM = 17  # pixels above the bars, for the name of the wire
+COLOURS = {
+    "server": (style.GREEN, style.GREEN_FILL), "worker": (style.BLUE, style.BLUE_FILL),
+    "slowed": (style.ORANGE, style.ORANGE_FILL), "others": (style.BLUE, style.BLUE_FILL),
+}  # fmt: skip
+UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s"))
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> Links:
+    """Bytes a second of each node just before `t` (ns) on empty axes."""
+    return Links().draw(trace, t, axes)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the picture: its name, whose colours it has, bytes a second in and out."""
+
+    name: str
+    colour: str
+    into: float
+    out: float
+
+
+def rates_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, float]]:
+    """{role: (bytes a second in, out)} of every node that works, named by the first of its roles that is no chief."""
+    number = {node: i for i, node in enumerate(dict.fromkeys(trace.nodes))}
+    place = np.array([number[node] for node in trace.nodes])
+    into = np.bincount(place[moved.receiver], moved.into, len(number)) / moved.seconds
+    out = np.bincount(place[moved.sender], moved.out, len(number)) / moved.seconds
+    named: dict[int, int] = {}
+    for role, kind in enumerate(trace.kinds):
+        if kind != "chief":
+            named.setdefault(int(place[role]), role)
+    return {role: (float(into[node]), float(out[node])) for node, role in named.items()}
+
+
+def rows(trace: Trace, t: int) -> list[Row]:
+    """The lines from top to bottom: servers, workers, the mean of all others. Nodes keep the order of the layout."""
+    rates, slow = rates_by_node(trace, traffic(trace, t)), slowed(trace, t)
+    one = len(trace.role_ids("server")) == 1
+    found: list[Row] = []
+    for kind, most in MOST.items():
+        mine = [role for role in rates if (trace.kinds[role] == "server") == (kind == "server")]
+        ranked = sorted(mine, key=lambda role: (role not in slow, -_magnitude(max(rates[role])), role))
+        own = mine if len(mine) <= most + 1 else sorted(ranked[:most])
+        for role in own:
+            name = "server" if one and kind == "server" else short(trace.roles[role])
+            found.append(Row(name, "slowed" if role in slow else kind, *rates[role]))
+        rest = [rates[role] for role in mine if role not in own]
+        if rest:
+            into, out = np.mean(rest, axis=0)
+            found.append(Row(f"{len(rest):,} others", kind, float(into), float(out)))
+    return found
+
+
+def _magnitude(rate: float) -> int:
+    """Rates within a factor of 1.4 are as good as equal, so that rows do not change places all the time."""
+    return round(2 * math.log2(rate)) if rate > 0 else -99
+
+
+class Links(Panel):
+    """See the module."""
+
+    name: ClassVar[str] = "links"
+    title: ClassVar[str] = "Links"
+    margins: ClassVar[tuple[int, int, int, int]] = (74, 14, 36, 8)
+    tables: ClassVar[tuple[str, ...]] = ("messages",)
+
+    def setup(self, axes: Axes) -> Self:
+        """Bars, the wire, and a text for each bar."""
+        super().setup(axes)
+        style.calm(axes, grid="x", x_ticks=5)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(" ", **style.text(labelpad=2))
+        self.bars = PolyCollection([], linewidths=0, zorder=2)
+        axes.add_collection(self.bars, autolim=False)
+        self.wire = axes.plot([], [], color=style.RED, linewidth=1.8, zorder=3)[0]
+        self.wire_text = style.write(
+            axes, 0, 0.99, "", style.RED, ha="right", va="top", transform=axes.get_xaxis_transform(), zorder=6
+        )
+        self.wire_text.set_path_effects(style.halo())
+        room = sum(MOST.values()) + len(MOST)
+        self.words = [style.write(axes, 0, 0, "", style.INK, va="center", zorder=5) for _ in range(room)]
+        for words in self.words:
+            words.set_path_effects(style.halo(2.0))
+        self._labelled: Any = None
+        return self
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """Which bar is which, over how much time."""
+        t = moment(trace, t)
+        moved = traffic(trace, t)
+        some = " · estimated: too fast to report it all" if trace.tables["messages"].skipped else ""
+        lately = f" · last {style.plain(float(f'{moved.seconds:.3g}'))} s" if t > 0 else ""
+        return f"full bar: in, pale: out{lately}{some}"
+
+    def axes_key(self) -> Any:
+        """Names and unit are set by hand."""
+        return self._labelled
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Draw the rates just before `t`."""
+        t = moment(trace, t)
+        found, width = rows(trace, t), bandwidth(trace)
+        highest = max((max(row.into, row.out) for row in found), default=0.0)
+        quiet = not highest
+        self.note.set_text("" if highest or width else "nothing sent yet")
+        full = width if width is not None else style.nice_above(highest)
+        size, unit = next((u for u in UNITS if full >= u[0]), UNITS[-1])
+        self.axes.set_xlim(0, (1.3 if width is None else 1.22) * max(full, highest) / size)
+        _, height = pixels_of(self.axes)
+        above = 0.0 if width is None else HEADROOM / (height - HEADROOM) * len(found)
+        self.axes.set_ylim(len(found) - 0.5, -0.5 - above)
+        self._label(found, unit, width)
+        self._wire(width, size)
+        boxes, colours = [], []
+        for k, row in enumerate(found):
+            for value, top, colour in zip((row.into, row.out), (-0.36, 0.02), COLOURS[row.colour]):
+                right = value / size
+                boxes.append([(0, k + top), (0, k + top + 0.34), (right, k + top + 0.34), (right, k + top)])
+                colours.append(colour)
+        self.bars.set_verts(boxes)
+        self.bars.set_facecolors(colours)
+        self._write(found, size, width, quiet)
+
+    def _label(self, found: list[Row], unit: str, width: float | None) -> None:
+        state = (tuple((row.name, row.colour) for row in found), unit, width is None)
+        if state == self._labelled:
+            return
+        self._labelled = state
+        self.axes.set_yticks(range(len(found)), [row.name for row in found])
+        self.axes.tick_params(axis="y", length=0)
+        for row, label in zip(found, self.axes.get_yticklabels()):
+            label.set_color(style.ORANGE if row.colour == "slowed" else style.GREY)
+        self.axes.set_xlabel(unit)
+
+    def _wire(self, width: float | None, size: float) -> None:
+        self.wire.set_data(*(([], []) if width is None else ([width / size] * 2, self.axes.get_ylim())))
+        self.wire_text.set_text("" if width is None else f"the wire: {bytes_text(width)}/s ")
+        self.wire_text.set_x(0 if width is None else width / size)
+
+    def _write(self, found: list[Row], size: float, width: float | None, quiet: bool) -> None:
+        for k, words in enumerate(self.words):
+            row = found[k] if k < len(found) and not (quiet and width is None) else None
+            words.set_text("" if row is None else said(row.into, row.out, width))
+            if row is not None:
+                words.set_position((max(row.into, row.out) / size + 0.01 * self.axes.get_xlim()[1], k))
+
+
+def said(into: float, out: float, width: float | None) -> str:
+    """What stands beside a row: one number if both are the same in round figures."""
+    one, other = (f"{bytes_text(x)}/s" if width is None else percent(x / width) for x in (into, out))
+    return one if one == other else f"{one} in, {other} out"
+
+
+def percent(share: float) -> str:
+    """`34%`, `0.3%`."""
+    return f"{share:.0%}" if share >= 0.01 or share < 0.0005 else f"{share:.1%}"

@@ -1,0 +1,93 @@
+"""Where words can stand: next to what they name, on nothing else, and never over the edge.
+
+Axes are a grid of small cells. What is drawn takes cells; a text asks for the free place that is nearest to what it
+belongs to. Sizes are reckoned in pixels at `style.DPI` from the lower left corner of the axes, so the same picture
+comes out at every resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.text import Text
+
+from . import style
+
+__all__ = ["CELL", "HIGH", "HINT", "LINE", "WORDS", "Room", "pixels_of"]
+
+CELL = 3  # pixels
+HIGH = 14  # of a line of text
+WORDS, LINE, HINT, WISH = 50.0, 1.0, 0.25, 0.0006  # what covering a cell costs: a text; a curve; an event; one of many
+
+
+def pixels_of(axes: Axes) -> tuple[float, float]:
+    """Width and height of the axes, in pixels at `style.DPI`."""
+    box, dpi = axes.bbox, axes.figure.dpi
+    return box.width * style.DPI / dpi, box.height * style.DPI / dpi
+
+
+class Room:
+    """The room on axes with their limits of now: set them first."""
+
+    def __init__(self, axes: Axes):
+        self.axes = axes
+        self.wide, self.high = pixels_of(axes)
+        (self._left, right), (self._low, top) = axes.get_xlim(), axes.get_ylim()
+        self._by_x, self._by_y = self.wide / (right - self._left), self.high / (top - self._low)
+        self.cells = np.zeros((max(1, int(self.high // CELL)), max(1, int(self.wide // CELL))))
+
+    def pixels(self, x: np.ndarray | float, y: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+        """Where a point of the data is."""
+        return (np.asarray(x) - self._left) * self._by_x, (np.asarray(y) - self._low) * self._by_y
+
+    def curve(self, x: np.ndarray, y: np.ndarray, cost: float = LINE) -> None:
+        """A line through points of the data takes the cells that it passes."""
+        kept = np.isfinite(x) & np.isfinite(y)
+        px, py = self.pixels(x[kept], y[kept])
+        if not len(px):
+            return
+        px, py = np.clip(px, -9999, 9999), np.clip(py, -9999, 9999)
+        way = np.r_[0.0, np.cumsum(np.hypot(np.diff(px), np.diff(py)))]
+        steps = np.linspace(0, way[-1], min(20_000, 2 + int(way[-1] / (CELL / 2))))
+        column, row = np.interp(steps, way, px) // CELL, np.interp(steps, way, py) // CELL
+        inside = (column >= 0) & (row >= 0) & (column < self.cells.shape[1]) & (row < self.cells.shape[0])
+        self.cells[row[inside].astype(int), column[inside].astype(int)] += cost
+
+    def box(self, left: float, bottom: float, right: float, top: float, cost: float = WORDS) -> None:
+        """A box takes all cells that it touches. Pixels."""
+        first, last = (max(0, int(edge // CELL)) for edge in (left, bottom)), (right, top)
+        column, row = first
+        self.cells[row : max(0, int(last[1] // CELL) + 1), column : max(0, int(last[0] // CELL) + 1)] += cost
+
+    def near(
+        self, wide: float, x: float, y: float, lefts: Sequence[float] | None = None, high: float = HIGH
+    ) -> tuple[float, float, float]:
+        """(left, bottom, cost) of the place for a box that is best, seen from (x, y): little covered, and then near.
+
+        `lefts`: the only left edges that are allowed, the preferred first (an edge that does not fit is moved inside).
+        Takes nothing yet. Pixels; a cell that costs 1 is worth a way of 1000.
+        """
+        rows, columns = self.cells.shape
+        tall, long = min(rows, -(-int(high) // CELL)), min(columns, -(-int(wide) // CELL))
+        total = np.zeros((rows + 1, columns + 1))
+        total[1:, 1:] = self.cells.cumsum(0).cumsum(1)
+        cost = total[tall:, long:] - total[:-tall, long:] - total[tall:, :-long] + total[:-tall, :-long]
+        left, bottom = np.arange(cost.shape[1]) * CELL, np.arange(cost.shape[0]) * CELL
+        aside = np.maximum(np.maximum(left - x, x - left - wide), 0.0)
+        away = np.maximum(np.maximum(bottom - y, y - bottom - high), 0.0)
+        if lefts is None:
+            price = np.hypot(aside[None, :], away[:, None])
+        else:
+            price = np.full(cost.shape, np.inf)
+            for k, edge in reversed(list(enumerate(lefts))):
+                price[:, min(max(0, round(edge / CELL)), cost.shape[1] - 1)] = away + 4.0 * k
+        price += 1000 * cost + 0.05 * np.abs(bottom + high / 2 - y)[:, None]
+        row, column = np.unravel_index(int(np.argmin(price)), price.shape)
+        return float(left[column]), float(bottom[row]), float(cost[row, column])
+
+    def put(self, text: Text, left: float, bottom: float, wide: float, high: float = HIGH) -> None:
+        """Move `text` (aligned left and centre, in axes coordinates) there, and take the room."""
+        text.set_position((left / self.wide, (bottom + high / 2) / self.high))
+        self.box(left, bottom, left + wide, bottom + high)

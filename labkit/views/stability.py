@@ -1,0 +1,195 @@
+"""Stable or not: how long a step may be, by how stale the gradients are. And where this run is.
+
+On f = 1/2 lambda w^2 a gradient that is always tau updates old makes w(k+1) = w(k) - a w(k - tau), with a = rate x
+lambda. Its powers z solve z^(tau+1) - z^tau + a = 0, and all of them stay inside the unit circle if and only if
+
+    a < 2 sin(pi / (2 (2 tau + 1)))            the red edge: 2 for tau = 0, 1 for tau = 1, .445 for tau = 3
+
+and they are real, so that nothing swings, only up to a = tau^tau / (tau+1)^(tau+1), dashed. Of several curvatures the
+largest decides. Both lines are for plain SGD at constant staleness; the dot stands at the mean of the gradients applied
+lately.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+
+from ..trace.measures import staleness_rows
+from ..trace.trace import Trace
+from . import style
+from .marks import factors, knob_steps
+from .panel import Panel, moment
+from .room import pixels_of
+
+__all__ = ["Place", "Stability", "draw", "edge", "here", "smooth_edge"]
+
+POINTS = 200
+HERE, AWAY = "you are here", 14  # pixels between the middle of the dot and that of the words
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> Stability:
+    """The edge of stability, and the run at `t` (ns), on empty axes."""
+    return Stability().draw(trace, t, axes)
+
+
+def edge(tau: Any) -> Any:
+    """The largest rate x curvature that is stable at constant staleness `tau`."""
+    return 2 * np.sin(np.pi / (2 * (2 * np.asarray(tau, float) + 1)))
+
+
+def smooth_edge(tau: Any) -> Any:
+    """The largest rate x curvature at which nothing oscillates."""
+    tau = np.asarray(tau, float)
+    return np.exp(np.where(tau > 0, tau * np.log(np.maximum(tau, 1e-300)), 0.0) - (tau + 1) * np.log1p(tau))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is: mean staleness, the rate of one step, and rate x largest curvature (None: nobody knows it)."""
+
+    tau: float
+    rate: float
+    product: float | None
+
+    @property
+    def stable(self) -> bool | None:
+        """Whether that is inside; None if the curvature is unknown."""
+        return None if self.product is None else bool(self.product < edge(self.tau))
+
+
+def here(trace: Trace, t: int) -> Place | None:
+    """Where the run is at `t` ns; None before the first gradient is applied."""
+    knobs = trace.header["strategy"]["knobs"]
+    steps = knob_steps(trace, "learning_rate", t)
+    changed = [time for time, _ in steps] + [time for who in factors(trace, t).values() for time, _ in who]
+    since = max((time for time in changed if time <= t), default=0)
+    _, stale, count = staleness_rows(trace, (since + t) // 2, t)  # the first half may still be what was before
+    if not count.sum():
+        _, stale, count = staleness_rows(trace, 0, t)
+    if not count.sum() or not steps:
+        return None
+    tau, rate = float(np.average(stale, weights=count)), steps[-1][1]
+    if knobs.get("staleness_aware"):
+        rate *= float(np.average(1 / np.maximum(stale, 1), weights=count))
+    if knobs.get("reduce") == "sum":
+        rate *= len(trace.role_ids("worker"))
+    curvature = trace.header["problem"].get("curvature")
+    return Place(tau, rate, None if curvature is None else rate * float(max(curvature)))
+
+
+class Stability(Panel):
+    """See the module."""
+
+    name: ClassVar[str] = "stability"
+    title: ClassVar[str] = "Stable or not"
+    margins: ClassVar[tuple[int, int, int, int]] = (70, 20, 36, 8)
+    tables: ClassVar[tuple[str, ...]] = ("applies",)
+
+    def setup(self, axes: Axes) -> Self:
+        """Two curves, the stable side, and the dot."""
+        super().setup(axes)
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        style.numbers(axes)
+        axes.set_xlabel("staleness, in updates", **style.text(labelpad=2))
+        axes.set_ylabel("rate × curvature", **style.text(labelpad=2))
+        self.side = PolyCollection([], facecolors=style.BLUE_FILL, alpha=0.3, linewidths=0, zorder=1)
+        axes.add_collection(self.side, autolim=False)
+        (self.edge,) = axes.plot([], [], color=style.RED, linewidth=2.2, zorder=3)
+        (self.smooth,) = axes.plot([], [], color=style.GREY, linewidth=1.5, linestyle=(0, (4, 2.5)), zorder=2)
+        (self.way,) = axes.plot([], [], color=style.GREY, linewidth=1.2, linestyle=(0, (2, 2)), zorder=4)
+        (self.was,) = axes.plot([], [], "o", markersize=6, color=style.PAPER, markeredgecolor=style.GREY, zorder=4)
+        (self.guide,) = axes.plot([], [], color=style.BLUE, linewidth=1.3, linestyle=":", zorder=4)
+        (self.dot,) = axes.plot([], [], "o", markersize=10, markeredgecolor=style.PAPER, markeredgewidth=1.5, zorder=6)
+        self.edge_text = style.write(axes, 0, 0, "the edge", style.RED, va="bottom", zorder=5)
+        self.smooth_text = style.write(axes, 0, 0, "below: no oscillation", va="top", ha="right", zorder=5)
+        inside: dict[str, Any] = {"transform": axes.transAxes, "zorder": 5}
+        self.dot_text = style.write(axes, 0, 0, HERE, size=style.NORMAL, fontweight="bold", va="center", **inside)
+        self.stable_text = style.write(axes, 0.02, 0.06, "stable", style.BLUE, va="bottom", **inside)
+        self.aside = style.write(axes, 0.985, 0.95, "", ha="right", va="top", linespacing=1.35, **inside)
+        for words in (self.edge_text, self.smooth_text, self.dot_text, self.aside):
+            words.set_path_effects(style.halo())
+        return self
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """The verdict in words."""
+        place = here(trace, moment(trace, t))
+        knobs = trace.header["strategy"]["knobs"]
+        plain = knobs.get("optimizer") == "SGD()" and not knobs.get("compensation")
+        aside = "" if plain else " · for plain SGD"
+        if place is None:
+            return "how long a step may be" + aside
+        limit = float(edge(place.tau))
+        if place.product is None:
+            return f"at staleness {place.tau:.3g} the edge is {limit:.3g}{aside}"
+        return f"{'inside' if place.stable else 'outside'}, {place.product:.3g} against {limit:.3g}{aside}"
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Draw the edge as far as it matters, and the run at `t`."""
+        t = moment(trace, t)
+        place = here(trace, t)
+        right = style.nice_above(max(8.0, 1.25 * place.tau if place else 0.0))
+        tau = np.linspace(0, right, POINTS)
+        inside = [place.product] if place is not None and place.product else []
+        low = min([0.35 * float(smooth_edge(right)), *(0.5 * p for p in inside)])
+        high = max([3.5, *(2.5 * p for p in inside)])
+        self.axes.set_xlim(-0.03 * right, right)
+        self.axes.set_ylim(low, high)
+        self.axes.yaxis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0) if high / low < 60 else (1.0,), numticks=6))
+        self.edge.set_data(tau, edge(tau))
+        self.smooth.set_data(tau, smooth_edge(tau))
+        self.side.set_verts([np.r_[np.c_[tau, edge(tau)], [[right, low], [0, low]]]])
+        named = (0.2 if inside else 0.5) * right
+        self.edge_text.set_position((named, 1.12 * float(edge(named))))
+        self.smooth_text.set_position((0.985 * right, 0.88 * float(smooth_edge(right))))
+        self._here(place)
+        self._before(trace, t, place)
+
+    def _here(self, place: Place | None) -> None:
+        """The dot, its words, and how far it is from the edge; or why there is no dot."""
+        for line in (self.dot, self.guide):
+            line.set_data([], [])
+        self.dot_text.set_text("")
+        self.aside.set_text("no gradient applied yet" if place is None else "")
+        if place is None:
+            return
+        limit = float(edge(place.tau))
+        if place.product is None:
+            self.guide.set_data([place.tau] * 2, [self.axes.get_ylim()[0], limit])
+            self.guide.set_color(style.BLUE)
+            self.aside.set_text("where you are needs a problem of\nknown curvature: Problem('quadratic')")
+            return
+        colour = style.BLUE if place.stable else style.RED
+        self.dot.set_data([place.tau], [place.product])
+        self.dot.set_markerfacecolor(colour)
+        self.guide.set_data([place.tau] * 2, [place.product, limit])
+        self.guide.set_color(colour)
+        wide, high = pixels_of(self.axes)
+        to_axes = self.axes.transData - self.axes.transAxes
+        half = style.width(HERE, style.NORMAL, bold=True) / wide / 2
+        x, y = to_axes.transform((place.tau, place.product))
+        above = not place.stable
+        if x - half < 0.01:  # where the curves are steep, words have room only above them
+            x, y = x + half, to_axes.transform((place.tau, max(place.product, limit)))[1]
+            above = True
+        self.dot_text.set(text=HERE, color=colour, x=min(x - half, 0.99 - 2 * half))
+        self.dot_text.set_y(y + (AWAY if above else -AWAY) / high)
+
+    def _before(self, trace: Trace, t: int, place: Place | None) -> None:
+        """Where it was before the rate was last changed."""
+        steps = knob_steps(trace, "learning_rate", t)
+        was = here(trace, steps[-1][0] - 1) if len(steps) > 1 and place is not None else None
+        if was is None or place is None or was.product is None or place.product is None:
+            self.was.set_data([], [])
+            self.way.set_data([], [])
+            return
+        self.was.set_data([was.tau], [was.product])
+        self.way.set_data([was.tau, place.tau], [was.product, place.product])
+

@@ -1,0 +1,159 @@
+"""Who has which data: how many training samples of each class every worker has, and how many in all.
+
+The darker a cell, the more samples. Bars on the right are a worker's samples in all; the dashed grey line is an even
+share. It is decided before the run begins and stays so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
+
+from ..trace.trace import Trace
+from . import style
+from .looks import missing, named
+from .marks import short, slowed
+from .panel import Panel, moment
+
+__all__ = ["WhoHasWhat", "draw"]
+
+GAP, BARS = 0.06, 0.22  # of the width: between the cells and the bars, and the longest bar
+DARK = 0.55  # of the darkest: from here on, numbers are white
+LETTER, LINE = 8.0, 15.0  # pixels that a digit takes in a cell, and a line of them
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> WhoHasWhat:
+    """The shares, on empty axes; `t` (ns) says only who is slowed."""
+    return WhoHasWhat().draw(trace, t, axes)
+
+
+class WhoHasWhat(Panel):
+    """See the module."""
+
+    name: ClassVar[str] = "who_has_what"
+    title: ClassVar[str] = "Who has which data"
+    margins: ClassVar[tuple[int, int, int, int]] = (58, 46, 22, 6)
+
+    def setup(self, axes: Axes) -> Self:
+        """Cells, bars, a line."""
+        super().setup(axes)
+        style.calm(axes, grid=None)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.tick_params(length=0)
+        self.image: Any = axes.imshow(np.ones((1, 1, 3)), aspect="auto", interpolation="nearest", zorder=1)
+        self.bars = PolyCollection([], facecolors=style.BLUE_FILL, edgecolors="none", zorder=2)
+        axes.add_collection(self.bars, autolim=False)
+        (self.even,) = axes.plot([], [], color=style.GREY, linewidth=1.2, linestyle=(0, (4, 2.5)), zorder=3)
+        self.words: list[Any] = []
+        self._made: Any = None
+        return self
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """What is counted, and for whom."""
+        shares = trace.header.get("shares", {})
+        if "counts" not in shares:
+            return ""
+        if shares["shared"]:
+            return "everybody has all of them"
+        rows = len(shares["counts"])
+        if rows < shares["shares"]:
+            return f"{shares['shares']:,} workers in {rows} groups"
+        return "training samples" + (" by class" if shares["classes"] else "")
+
+    def key(self, trace: Trace, t: int) -> Any:
+        """Who is slowed: nothing else changes."""
+        return tuple(slowed(trace, t))
+
+    def axes_key(self) -> Any:
+        """Ticks are set by hand, one a worker and one a class."""
+        return self._made
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Draw the table, if it is not there yet."""
+        shares, slow = trace.header.get("shares", {}), tuple(slowed(trace, moment(trace, t)))
+        known = "counts" in shares
+        self.note.set_text(missing(trace, self.size[0], "shares"))
+        for part in (self.axes.xaxis, self.axes.yaxis, self.image, self.bars, self.even):
+            part.set_visible(known)
+        state = (trace.header["seed"], str(shares), slow)
+        if state == self._made:
+            return
+        self._made = state
+        for words in self.words:
+            words.remove()
+        self.words = []
+        if known:
+            self._table(shares)
+            self._names(trace, shares, slow)
+
+    def _table(self, shares: dict[str, Any]) -> None:
+        counts = np.array(shares["counts"], dtype=float)
+        rows, columns = len(counts), shares["classes"]
+        totals, cells = counts.sum(axis=1), columns or 1
+        first = cells * (1 + GAP) if columns else 0.0
+        longest = cells * BARS if columns else 1.0
+        white, blue = np.array(to_rgb(style.PAPER)), np.array(to_rgb(style.BLUE))
+        part = counts / max(counts.max(), 2 * counts.mean(), 1.0)
+        self.image.set_data(white + (blue - white) * (0.04 + 0.9 * part)[..., None] if columns else np.ones((1, 1, 3)))
+        self.image.set_extent((0, cells, rows, 0) if columns else (0, 1e-9, rows, 0))
+        ends, y = first + longest * totals / max(totals.max(), 1.0), np.arange(rows)
+        thick = 0.3 if rows <= 16 else 0.42
+        left, top, bottom = np.full(rows, first), y + 0.5 - thick, y + 0.5 + thick
+        self.bars.set_verts(np.stack([left, top, left, bottom, ends, bottom, ends, top], axis=-1).reshape(-1, 4, 2))  # type: ignore[arg-type]
+        even = first + longest * totals.mean() / max(totals.max(), 1.0)
+        self.even.set_data([even, even] if rows > 1 else [], [0, rows] if rows > 1 else [])
+        self.axes.set_xlim(0, first + longest)
+        self.axes.set_ylim(rows, 0)
+        self._numbers(counts, part, columns)
+
+    def _numbers(self, counts: np.ndarray, part: np.ndarray, columns: int) -> None:
+        rows = len(counts)
+        box, page = self.axes.get_position(), self.axes.get_figure().get_size_inches() * style.DPI  # type: ignore[union-attr]
+        wide, high = box.width * page[0] / self.axes.get_xlim()[1], box.height * page[1] / rows
+        if high < LINE - 2:
+            return
+        end = self.axes.get_xlim()[1] + 5 / wide
+        for y, total in enumerate(counts.sum(axis=1)):
+            self.words.append(style.write(self.axes, end, y + 0.5, f"{total:,.0f}", va="center"))
+        if not columns or wide < LETTER * len(f"{counts.max():.0f}"):
+            return
+        for y, x in np.ndindex(counts.shape):
+            colour = style.PAPER if part[y, x] > DARK else style.INK if counts[y, x] else style.FAINT
+            self.words.append(
+                style.write(
+                    self.axes, x + 0.5, y + 0.5, f"{counts[y, x]:.0f}", colour, style.SMALL, ha="center", va="center",
+                    zorder=3,
+                )
+            )  # fmt: skip
+
+    def _names(self, trace: Trace, shares: dict[str, Any], slow: tuple[int, ...]) -> None:
+        columns, rows = shares["classes"], len(shares["counts"])
+        first = [*shares["first"], shares["shares"]]
+        owners = [[] for _ in range(rows)] if not shares["shared"] else [[]]  # type: ignore[var-annotated]
+        for number, role in enumerate(trace.header["layout"]["roles"]):
+            if role["data"] is not None:
+                row = 0 if shares["shared"] else int(np.searchsorted(first, role["data"], side="right")) - 1
+                owners[row].append(number)
+        every = 1 if rows <= 16 else 4 if rows <= 32 else 8
+        loud = [k for k in range(rows) if any(o in slow for o in owners[k]) and len(owners[k]) == 1]
+        quiet = [k for k in range(0, rows, every) if all(abs(k - other) >= every for other in loud)]
+        ticks = sorted({*loud, *quiet})
+        self.axes.set_yticks([k + 0.5 for k in ticks], [_people(trace, owners[k]) for k in ticks])
+        for k, label in zip(ticks, self.axes.get_yticklabels()):
+            label.set_color(style.ORANGE if k in loud else style.GREY)
+        sparse = max(1, -(-columns // 16))
+        end = self.axes.get_xlim()[1]
+        at = [x + 0.5 for x in range(0, columns, sparse)]
+        bars = columns * (1 + GAP) + columns * BARS / 2 if columns else end / 2
+        names = [named(shares, x, 6) for x in range(0, columns, sparse)]
+        self.axes.set_xticks([*at, bars], [*names, "in all" if columns else "samples"])
+
+
+def _people(trace: Trace, owners: list[int]) -> str:
+    """`w2`; `w16 …` of several neighbours."""
+    return short(trace.roles[owners[0]]) + (" …" if len(owners) > 1 else "") if owners else ""

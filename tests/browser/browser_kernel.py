@@ -1,0 +1,89 @@
+"""Asking a kernel, from outside and while a cell runs, without adding a cell to the notebook.
+
+Where the kernel has subshells (ipykernel 7), code runs in one that exists for this question only. Where it has none,
+the question waits for the cell. Plain sockets are used, because the browser's driver already runs an event loop in this
+thread.
+"""
+
+from __future__ import annotations
+
+import ast
+import uuid
+from typing import Any
+
+import zmq
+from jupyter_client.session import Session
+
+__all__ = ["ask"]
+
+WAITS = 30.0  # seconds, for an answer
+
+
+class _Channels:
+    """The two channels of a kernel on which questions are asked."""
+
+    def __init__(self, connection: dict[str, Any]):
+        self._session = Session(key=connection["key"].encode(), signature_scheme=connection["signature_scheme"])
+        self._context = zmq.Context()
+        self.shell, self.control = (self._connect(connection, name) for name in ("shell", "control"))
+
+    def _connect(self, connection: dict[str, Any], name: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.DEALER)
+        socket.linger = 0
+        socket.identity = uuid.uuid4().bytes
+        socket.connect(f"{connection['transport']}://{connection['ip']}:{connection[f'{name}_port']}")
+        return socket
+
+    def request(
+        self, socket: zmq.Socket[bytes], kind: str, content: dict[str, Any], subshell: str | None = None
+    ) -> dict[str, Any]:
+        """Send a message; the content of the answer."""
+        message = self._session.msg(kind, content)
+        if subshell is not None:
+            message["header"]["subshell_id"] = subshell
+        self._session.send(socket, message)
+        while socket.poll(WAITS * 1000):
+            _, answer = self._session.recv(socket, zmq.NOBLOCK)
+            if answer["parent_header"].get("msg_id") == message["header"]["msg_id"]:
+                return dict(answer["content"])
+        raise TimeoutError(f"the kernel did not answer a {kind} within {WAITS:g} s")
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+
+
+def ask(connection: dict[str, Any], code: str) -> Any:
+    """Run `code` in the kernel of this connection file; the value of its last line, if that is an expression.
+
+    The value must be one that Python reads back from its `repr`. RuntimeError with the kernel's own words if the code
+    raises, TimeoutError if no answer comes.
+    """
+    tree = ast.parse(code)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    content = {
+        "code": ast.unparse(tree),
+        "silent": True,
+        "store_history": False,
+        "user_expressions": {"value": f"repr({ast.unparse(last) if last is not None else None})"},
+        "allow_stdin": False,
+        "stop_on_error": False,
+    }
+    channels = _Channels(connection)
+    try:
+        subshell = channels.request(channels.control, "create_subshell_request", {}).get("subshell_id")
+        try:
+            answer = channels.request(channels.shell, "execute_request", content, subshell)
+        finally:
+            if subshell is not None:
+                channels.request(channels.control, "delete_subshell_request", {"subshell_id": subshell})
+    finally:
+        channels.close()
+    return _value(answer)
+
+
+def _value(answer: dict[str, Any]) -> Any:
+    if answer["status"] == "ok":
+        answer = answer["user_expressions"]["value"]
+    if answer["status"] != "ok":
+        raise RuntimeError(f"{answer['ename']}: {answer['evalue']}")
+    return ast.literal_eval(ast.literal_eval(answer["data"]["text/plain"]))

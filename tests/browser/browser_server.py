@@ -1,0 +1,161 @@
+"""A JupyterLab of our own, in folders of its own, and nothing left of it afterwards.
+
+Everything that it starts (kernels, and what kernels start) inherits one environment variable with a value that is new
+each time. So what is left can be found by asking every process for it, whoever its parent is by then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+__all__ = ["LabServer", "until"]
+
+MARK = "LABKIT_TEST_SERVER"
+STARTS, STOPS, LEAVES = 120.0, 30.0, 20.0  # seconds at most: to start, to stop, for what it started to be gone
+QUIET = {"fetchNews": "false", "checkForUpdates": False}  # no box of news over the page
+
+
+def until(condition: Callable[[], Any], seconds: float, what: str | Callable[[], str], every: float = 0.02) -> Any:
+    """Ask `condition` until it says something true, and return that; AssertionError with `what` after `seconds`."""
+    end = time.monotonic() + seconds
+    while not (answer := condition()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what}")
+        time.sleep(every)
+    return answer
+
+
+class LabServer:
+    """JupyterLab from the Python that runs the tests. `root` is its folder of notebooks, `url` where it listens.
+
+    It asks no news server, knows no settings of the user, and takes only requests with its token.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.root, self.log = folder, folder / "notebooks", folder / "jupyterlab.log"
+        self.token, self._mark = secrets.token_hex(16), secrets.token_hex(16)
+        self.url = ""
+        self.root.mkdir(parents=True)
+        settings = folder / "settings" / "@jupyterlab" / "apputils-extension"
+        settings.mkdir(parents=True)
+        (settings / "notification.jupyterlab-settings").write_text(json.dumps(QUIET))
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                self._command(),
+                cwd=self.root,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            until(self._answers, STARTS, lambda: f"JupyterLab answers; it said {self._said()}", every=0.1)
+        except BaseException:
+            self.close()
+            raise
+
+    def _command(self) -> list[str]:
+        options = ["--no-browser", "--expose-app-in-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
+        options += [f"--ServerApp.root_dir={self.root}", f"--IdentityProvider.token={self.token}"]
+        root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        return [sys.executable, "-m", "jupyterlab", *options, *root]
+
+    def _environment(self) -> dict[str, str]:
+        own = {
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_RUNTIME_DIR": "runtime",
+            "JUPYTERLAB_SETTINGS_DIR": "settings",
+            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+            "IPYTHONDIR": "ipython",
+        }
+        folders = {name: str(self.folder / folder) for name, folder in own.items()}
+        return {**os.environ, **folders, "JUPYTER_PREFER_ENV_PATH": "1", MARK: self._mark}
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, f"JupyterLab ended at once; it said {self._said()}"
+        file = self.folder / "runtime" / f"jpserver-{self._process.pid}.json"
+        with contextlib.suppress(OSError, ValueError, KeyError):  # not there yet, half written, not listening
+            self.url = json.loads(file.read_text())["url"]
+            return bool(self.request("GET", "api/status"))
+        return False
+
+    def _said(self) -> str:
+        return self.log.read_text(errors="replace")[-2000:]
+
+    # what it can be asked ---------------------------------------------------------------------------------------------
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer of the server's REST interface, or None if it has nothing to say. OSError if it refuses."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"token {self.token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=STOPS) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def session_of(self, notebook: str) -> dict[str, Any] | None:
+        """The session of a notebook (path below `root`) that has a kernel, or None."""
+        for session in self.request("GET", "api/sessions"):
+            if session["path"] == notebook and session["kernel"]:
+                return dict(session)
+        return None
+
+    def connection(self, kernel: str) -> dict[str, Any]:
+        """Addresses and key of a kernel, as in its connection file."""
+        return dict(json.loads((self.folder / "runtime" / f"kernel-{kernel}.json").read_text()))
+
+    def shut_down(self, notebook: str) -> None:
+        """End the kernel of this notebook, if it has one."""
+        session = self.session_of(notebook)
+        if session is not None:
+            with contextlib.suppress(urllib.error.HTTPError):  # it went by itself
+                self.request("DELETE", f"api/sessions/{session['id']}")
+
+    # the end ----------------------------------------------------------------------------------------------------------
+
+    def started(self) -> list[psutil.Process]:
+        """The processes that this server has started, and those they started, whoever their parent is now."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):  # gone, or somebody else's
+                mine = process.environ().get(MARK) == self._mark and process.pid != self._process.pid
+                if mine and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def sweep(self) -> list[str]:
+        """Wait for what the server has started to end; the command lines of what did not, and was killed."""
+        with contextlib.suppress(AssertionError):
+            until(lambda: not self.started(), LEAVES, "all are gone", every=0.1)
+        left = []
+        for process in self.started():
+            with contextlib.suppress(psutil.Error):
+                left.append(" ".join(process.cmdline())[:200])
+                process.kill()
+        return left
+
+    def close(self) -> list[str]:
+        """Ask the server to end, and its kernels with it; the command lines of what had to be killed."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOPS)
+            return self.sweep()
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(STOPS)
+            return ["JupyterLab itself", *self.sweep()]

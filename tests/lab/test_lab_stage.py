@@ -1,0 +1,285 @@
+"""What is on, and the moment that is looked at: in virtual time, with a clock that the test turns, and no threads."""
+
+from __future__ import annotations
+
+import pytest
+
+import labkit as lk
+from labkit.lab.processes import Processes
+from labkit.lab.setup import Setup
+from labkit.lab.stage import KEPT, Stage
+from labkit.lab.teller import Teller
+from labkit.lab.view import make_view
+
+NANO = 1_000_000_000
+
+
+class Clock:
+    """Wall time that passes only when told to."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def stage(kind=Stage, **settings):
+    """A stage with three workers at 0.1 s a gradient, for 4 seconds, and its clock."""
+    clock = Clock()
+    setup = Setup().changed(**{"workers": 3, "seconds": 4, **settings})
+    return kind(setup, Processes(), clock), clock
+
+
+def pass_by(on, clock, seconds, step=0.1):
+    """Let wall time pass, with a tick at every step."""
+    pauses = []
+    for _ in range(round(seconds / step)):
+        clock.now += step
+        pauses.append(on.tick())
+    return pauses
+
+
+def to_the_end(on, clock):
+    for _ in range(10_000):
+        clock.now += 0.1
+        if on.tick() is None:
+            return
+    raise AssertionError("it does not end")
+
+
+def test_a_run_is_played_at_its_speed():
+    on, clock = stage(speed=2.0)
+    on.begin()
+    on.tick()
+    pass_by(on, clock, 1.0)
+    assert on.run.engine.seconds == pytest.approx(2.0)
+    to_the_end(on, clock)
+    assert on.run.stopped_by == "seconds"
+    assert not on.going
+    assert [entry.number for entry in on.entries] == [1]
+
+
+def test_a_slow_machine_plays_slower_and_does_not_jump():
+    on, clock = stage()
+    on.begin()
+    on.tick()
+    clock.now += 100.0
+    on.tick()
+    assert on.run.engine.seconds < 0.5
+
+
+def test_pause_step_and_go_on():
+    on, clock = stage()
+    on.begin()
+    on.tick()
+    pass_by(on, clock, 1.0)
+    on.hold()
+    stood = on.run.engine.seconds
+    assert pass_by(on, clock, 1.0)[-1] is None
+    assert on.run.engine.seconds == stood
+    before = sum(c.gradients for c in on.trace.counters.values())
+    on.step()
+    assert sum(c.gradients for c in on.trace.counters.values()) == before + 1
+    on.go_on()
+    on.tick()
+    pass_by(on, clock, 0.5)
+    assert on.run.engine.seconds > stood + 0.4
+
+
+def test_step_begins_a_run_that_stands_at_its_first_update():
+    on, _ = stage()
+    on.step()
+    assert sum(c.gradients for c in on.trace.counters.values()) == 1
+    assert not on.playing
+
+
+def test_looking_back_changes_only_what_is_looked_at():
+    on, clock = stage()
+    on.begin()
+    on.tick()
+    pass_by(on, clock, 2.0)
+    on.seek(NANO)
+    assert on.moment() == NANO
+    known = on.trace.watermark()
+    pass_by(on, clock, 1.0)
+    assert on.trace.watermark() == known  # a simulated run stands meanwhile
+    on.step()
+    times = on.trace.column("applies", "time")
+    assert on.moment() == times[times > NANO].min()
+    on.go_on()
+    on.tick()
+    pass_by(on, clock, 0.2)
+    assert NANO < on.moment() < known
+    pass_by(on, clock, 3.0)  # it reaches now, and the run goes on
+    assert on.head is None
+    assert on.trace.watermark() > known
+
+
+def test_looking_beyond_the_record_or_before_it():
+    on, clock = stage()
+    on.begin()
+    on.tick()
+    pass_by(on, clock, 1.0)
+    on.seek(10**15)
+    assert on.moment() == on.trace.watermark()
+    on.seek(-5)
+    assert on.moment() == 0
+    on.live()
+    assert on.head is None
+
+
+def test_a_step_at_the_end_of_the_record_stays_there():
+    on, clock = stage()
+    on.begin()
+    to_the_end(on, clock)
+    on.seek(10**15)
+    on.step()
+    assert on.moment() == on.trace.watermark()
+
+
+def test_what_if_repeats_the_run_up_to_there_and_pins_what_was():
+    on, clock = stage()
+    on.begin()
+    on.tick()
+    pass_by(on, clock, 2.0)
+    on.slow("worker-1", 5)
+    to_the_end(on, clock)
+    was = on.trace
+    on.seek(3 * NANO)
+    on.what_if()
+    assert on.pinned is was
+    assert on.head is None
+    assert on.run.engine.seconds == 3.0
+    assert [m["factor"] for m in on.trace.marks if m["kind"] == "slow"] == [5.0]
+    on.slow("worker-1", 1)
+    to_the_end(on, clock)
+    done = [sum(c.gradients for c in trace.counters.values()) for trace in (was, on.trace)]
+    assert done[1] > done[0]
+    assert len(on.entries) == 2
+
+
+def test_what_if_needs_a_run_that_can_be_repeated():
+    on, _ = stage()
+    with pytest.raises(lk.BadInput, match="simulated"):
+        on.what_if()
+
+
+def test_a_new_run_ends_the_one_before_and_both_are_in_the_table():
+    on, clock = stage()
+    on.begin()
+    on.tick()
+    pass_by(on, clock, 1.0)
+    first = on.run
+    on.setup = on.setup.changed(strategy="sync-ps")
+    on.begin()
+    assert first.stopped_by == "user"
+    to_the_end(on, clock)
+    assert [entry.row["strategy"] for entry in on.entries] == ["AsyncPS", "SyncPS"]
+
+
+def test_pin_show_and_unpin_by_number():
+    on, clock = stage()
+    for name in ("async-ps", "sync-ps"):
+        on.setup = on.setup.changed(strategy=name)
+        on.begin()
+        to_the_end(on, clock)
+    one, two = (entry.trace for entry in on.entries)
+    on.pin(1)
+    assert on.pinned is one
+    on.show(1)
+    assert on.trace is one
+    assert make_view_of(on).pinned is None  # nothing is compared with itself
+    on.pin(2)
+    assert make_view_of(on).pinned is two
+    on.unpin()
+    assert on.pinned is None
+    with pytest.raises(lk.BadInput, match="Run 9 is not kept; there is 1, 2"):
+        on.pin(9)
+
+
+def make_view_of(on):
+    on.__class__ = Teller
+    on.story, on.act, on.asked, on.said = None, -1, False, None
+    return make_view(on, None, "", "")
+
+
+def test_nothing_to_pin_before_the_first_run():
+    on, _ = stage()
+    with pytest.raises(lk.BadInput, match="nothing to pin"):
+        on.pin()
+    assert on.trace.watermark() == 0  # an empty picture of what would be run
+
+
+def test_reset_is_the_same_run_with_the_same_seed():
+    on, clock = stage(seed=3)
+    on.begin()
+    to_the_end(on, clock)
+    was = on.trace.ending["parameters_sha256"]
+    on.setup = on.setup.changed(seed=4)
+    on.reset()
+    assert on.run is None
+    on.begin()
+    to_the_end(on, clock)
+    assert on.trace.ending["parameters_sha256"] == was
+
+
+def test_live_knobs_act_on_the_run_and_the_others_on_the_next():
+    on, clock = stage(strategy="ssp")
+    on.begin()
+    on.tick()
+    pass_by(on, clock, 1.0)
+    for settings in ({"learning_rate": 0.3}, {"workers": 5}):
+        on.setup = on.setup.changed(**settings)
+        on.act_on_run(settings)
+    assert [m["text"] for m in on.trace.marks if m["kind"] == "set"] == ["learning_rate = 0.3"]
+    assert make_view_of(on).changed == ("workers",)
+
+
+def test_slow_without_a_run_is_for_the_next_one():
+    on, _ = stage()
+    on.slow("worker-2", 4)
+    assert on.setup.shape.slow == {"worker-2": 4.0}
+    on.slow("worker-2", 1)
+    assert on.setup.shape.slow == {}
+    with pytest.raises(lk.BadInput, match="no run goes on"):
+        on.kill("worker-2")
+
+
+def test_of_many_runs_the_numbers_are_kept_and_the_last_traces():
+    on, clock = stage(seconds=0.2)
+    for _ in range(KEPT + 3):
+        on.begin()
+        to_the_end(on, clock)
+    assert len(on.entries) == KEPT + 3
+    assert [entry.trace is None for entry in on.entries] == [True] * 3 + [False] * KEPT
+
+
+class Slow(Processes):
+    """Processes that come up when the test says so."""
+
+    starting = ready = False
+
+    def start(self, nodes, then):
+        self.wanted, self.starting, self.then = nodes, True, then
+
+    def progress(self):
+        return (2, self.wanted) if self.starting else None
+
+
+def test_until_the_cluster_is_there_a_simulated_run_is_played():
+    on, clock = stage(Teller)
+    on.processes = Slow()
+    on.setup = on.setup.changed(engine="dask")
+    on.begin()
+    assert on.simulated
+    assert on.processes.wanted == 5  # three workers, a server, the chief
+    on.tick()
+    pass_by(on, clock, 1.0)
+    view = make_view(on, None, "", "")
+    assert (view.cluster, view.state, view.changed) == ((2, 5), "running", ())
+    on.processes.starting = False
+    on.processes.problem = lk.ClusterError("there are no processes to be had")
+    with pytest.raises(lk.ClusterError, match="no processes"):
+        on.tick()
+    assert not on.going
+    assert on.entries == []  # it was only there to bridge the time
