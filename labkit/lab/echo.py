@@ -40,5 +40,6 @@ class Echo:
 
     def close(self) -> None:
         """Take the fields away."""
-        for widget in (self._link, self._sent, self._seen):
+        fields = (self._sent, self._seen)
+        for widget in (self._link, *fields, *(f.layout for f in fields), *(f.style for f in fields)):
             widget.close()

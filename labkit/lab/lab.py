@@ -7,13 +7,11 @@ one thread). What is shown is a function of the trace and the moment that is loo
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
-from pathlib import Path
 from typing import Any, Self
 
 from ..engines.dask import DaskCluster
@@ -22,19 +20,15 @@ from ..problem import Problem
 from ..roles.judge import Budget
 from ..run import Run
 from ..strategies import Strategy
-from ..trace import Trace
 from ..trace.vocabulary import NANO
-from ..views import LabFigure, overview
-from ..words import log_lines, sentence
-from ..words.log import Log
 from . import codes
-from .cells import forget, remember, stale, this_cell
+from .cells import forget, remember, this_cell
 from .desk import Desk
+from .opening import first_setup, in_kernel, inherited
 from .page import Page
 from .processes import Processes
-from .setup import Setup, Shape
-from .stories import STORIES, story_by_name
-from .tables import Runs
+from .reading import Reading
+from .stories import story_by_name
 from .teller import Teller
 from .view import View, make_view
 
@@ -50,7 +44,7 @@ DOING = {
 }  # fmt: skip
 
 
-class Lab:
+class Lab(Reading):
     """A live laboratory in a notebook: the last expression of a cell shows it.
 
     `lk.Lab()` has everything, ready to run. `problem`, `strategy`, `cluster`, `budget`: begin with these. `run`: look at
@@ -68,7 +62,7 @@ class Lab:
         budget: Budget | None = None, *, run: Run | None = None, story: str | None = None,
         controls: Iterable[str] | None = None, panels: Iterable[str] | str | None = None, speed: float | None = None,
     ):  # fmt: skip
-        setup = _setup(problem, strategy, cluster, budget, run).changed(speed=1.0 if speed is None else speed)
+        setup = first_setup(problem, strategy, cluster, budget, run).changed(speed=1.0 if speed is None else speed)
         self._story = story_by_name(story) if story is not None else None
         self._faults: tuple[codes.Did, ...] = ()
         self._closed = self._shown = False
@@ -77,7 +71,7 @@ class Lab:
         chosen = tuple(controls) if controls is not None else None
         where = this_cell()
         given = cluster if isinstance(cluster, DaskCluster) else getattr(getattr(run, "engine", None), "cluster", None)
-        self._processes = Processes(given) if isinstance(given, DaskCluster) else _inherited(where)
+        self._processes = Processes(given) if isinstance(given, DaskCluster) else inherited(where)
         self.stage = Teller(setup, self._processes)
         self._guest = run  # a run that somebody else has started is left alone
         self._desk = Desk(f"labkit-lab-{next(_numbers)}", self.stage, self._fresh)
@@ -93,27 +87,27 @@ class Lab:
 
     def run(self) -> Self:
         """Start: the story, if there is one, else a run with the present settings. Returns at once; see `wait`."""
-        return self._do("run", self._start)
+        return self._do("run")
 
     def pause(self) -> Self:
         """Hold the run (or the look back)."""
-        return self._do("pause", self.stage.hold)
+        return self._do("pause")
 
     def resume(self) -> Self:
         """Let it go on."""
-        return self._do("resume", self.stage.go_on)
+        return self._do("resume")
 
     def stop(self) -> Self:
         """End the run now, with a last evaluation; a story ends with it."""
-        return self._do("stop", self.stage.stop)
+        return self._do("stop")
 
     def reset(self) -> Self:
         """Back to the beginning: the same settings and the same seed, standing at 0."""
-        return self._do("reset", self.stage.reset)
+        return self._do("reset")
 
     def step(self) -> Self:
         """To the next applied update, and stand there."""
-        return self._do("step", self.stage.step)
+        return self._do("step")
 
     def seek(self, seconds: float) -> Self:
         """Look at an earlier moment of the run; every panel follows."""
@@ -131,7 +125,7 @@ class Lab:
 
     def what_if(self) -> Self:
         """Repeat a simulated run up to the moment that is looked at and go on from there; what was is pinned."""
-        return self._do("what_if", self.stage.what_if)
+        return self._do("what_if")
 
     def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:
         """Until nothing goes on any more (a question that nobody answers is not waited for, nor is a run that a program
@@ -142,9 +136,9 @@ class Lab:
         """
         self._show()
         if self.stage.run is self._guest and self.stage.simulated and not self._desk.held:
-            self._do("resume", self.stage.go_on)
+            self._do("resume")
         try:
-            self._desk.rest(timeout, fast or not _in_kernel())
+            self._desk.rest(timeout, fast or not in_kernel())
         except KeyboardInterrupt:
             self.press("stop")
             raise
@@ -162,92 +156,37 @@ class Lab:
     def set(self, **settings: Any) -> Self:
         """Change settings by name: live knobs act on the run that goes on, everything else on the next one."""
         self._change(settings)
-        return self._do("set", partial(self.stage.act_on_run, settings))
+        return self._do("set", settings)
 
     def slow(self, role: str, factor: float) -> Self:
         """Make a role compute `factor` times slower; 1 undoes it."""
-        return self._do("slow", partial(self.stage.slow, role, factor))
+        return self._do("slow", role, factor)
 
     def kill(self, role: str) -> Self:
         """Kill a role: on a cluster its process, with SIGKILL."""
-        return self._do("kill", partial(self.stage.kill, role))
+        return self._do("kill", role)
 
     def answer(self, answer: int | str) -> Self:
         """Commit to an answer of the story's question, by its number (0 is the first) or its text."""
-        return self._do("answer", partial(self._answer, answer))
+        return self._do("answer", answer)
 
     def tell(self, story: str) -> Self:
         """Play a story by its name (`lk.Lab.stories()`)."""
-        return self._do("tell", partial(self._tell, story))
+        return self._do("tell", story)
 
     def pin(self, number: int | None = None) -> Self:
         """Draw later runs over this one (or over run `number` of the table)."""
-        return self._do("pin", partial(self.stage.pin, number))
+        return self._do("pin", number)
 
     def unpin(self) -> Self:
         """Compare with nothing."""
-        return self._do("unpin", self.stage.unpin)
+        return self._do("unpin")
 
     def look_at(self, number: int) -> Self:
         """Show run `number` of the table again."""
-        return self._do("look_at", partial(self.stage.show, number))
+        return self._do("look_at", number)
 
-    # what there is to know --------------------------------------------------------------------------------------------
-
-    @property
-    def trace(self) -> Trace:
-        """The record of the run that is on."""
-        return self.stage.trace
-
-    @property
-    def latest(self) -> Run | None:
-        """The run that is on; None before the first."""
-        return self.stage.run
-
-    @property
-    def setup(self) -> Setup:
-        """What the next run will be."""
-        return self.stage.setup
-
-    @property
-    def cluster(self) -> DaskCluster:
-        """The cluster of processes of this lab, started or not."""
-        return self._processes.cluster
-
-    @property
-    def runs(self) -> Runs:
-        """The runs so far, as a table."""
-        return Runs({"run": entry.number, **entry.row} for entry in list(self.stage.entries))
-
-    @property
-    def log(self) -> Log:
-        """What happened up to the moment that is looked at, in words."""
-        return Log(log_lines(self.trace, self.stage.moment()))
-
-    @property
-    def sentence(self) -> str:
-        """What the pictures show, in words."""
-        return sentence(self.trace, self.stage.moment(), self.stage.pinned)
-
-    @property
-    def question(self) -> str | None:
-        """The question of the story, with its answers; None if it has none."""
-        story = self.stage.story or self._story
-        asked = story.question if story is not None else None
-        return f"{asked.text} {' / '.join(asked.answers)}" if asked is not None else None
-
-    @staticmethod
-    def stories() -> dict[str, str]:
-        """{name: title} of the stories that `lk.Lab(story=...)` takes."""
-        return {name: story.title for name, story in STORIES.items()}
-
-    def export_csv(self, path: str | Path) -> Path:
-        """Write the table of runs to a file."""
-        return self.runs.to_csv(path)
-
-    def snapshot(self) -> LabFigure:
-        """A static figure of what is looked at: for reports, and for pages where widgets do not live."""
-        return overview(self.trace, self.stage.moment(), self.stage.pinned)
+    # its state as a text -------------------------------------------------------------------------------------------------
 
     def code(self) -> str:
         """The lab as a short text that `Lab.from_code` opens again: settings, story, panels, and what was done to the run
@@ -289,13 +228,7 @@ class Lab:
         except LabkitError as error:
             self._desk.tell(str(error))
             return
-        does: dict[str, Callable[..., Any]] = {
-            "run": self._start, "pause": self.stage.hold, "resume": self.stage.go_on, "stop": self.stage.stop,
-            "reset": self.stage.reset, "step": self.stage.step, "what_if": self.stage.what_if, "slow": self.stage.slow,
-            "kill": self.stage.kill, "answer": self._answer, "tell": self._tell, "pin": self.stage.pin,
-            "unpin": self.stage.unpin, "look_at": self.stage.show, "set": self.stage.act_on_run,
-        }  # fmt: skip
-        self._desk.press(DOING[name], partial(does[name], *arguments))
+        self._desk.press(DOING[name], partial(self._does[name], *arguments))
 
     def view(self) -> View:
         """Everything that the page shows, now."""
@@ -340,10 +273,20 @@ class Lab:
 
     # how --------------------------------------------------------------------------------------------------------------
 
-    def _do(self, name: str, command: Callable[[], Any]) -> Self:
+    @cached_property
+    def _does(self) -> dict[str, Callable[..., Any]]:
+        """What carries out each command."""
+        stage = self.stage
+        return {
+            "run": self._start, "pause": stage.hold, "resume": stage.go_on, "stop": stage.stop, "reset": stage.reset,
+            "step": stage.step, "what_if": stage.what_if, "slow": stage.slow, "kill": stage.kill, "answer": self._answer,
+            "tell": self._tell, "pin": stage.pin, "unpin": stage.unpin, "look_at": stage.show, "set": stage.act_on_run,
+        }  # fmt: skip
+
+    def _do(self, name: str, *arguments: Any) -> Self:
         if self._closed:
             raise BadInput("This lab is closed; make a new one.")
-        self._desk.call(DOING[name], command)
+        self._desk.call(DOING[name], partial(self._does[name], *arguments))
         self._fresh()
         return self
 
@@ -383,7 +326,7 @@ class Lab:
     def _show(self) -> None:
         from IPython.display import display
 
-        if not self._shown and not self._closed and _in_kernel():
+        if not self._shown and not self._closed and in_kernel():
             display(self)
 
     def _settle(self) -> None:
@@ -391,37 +334,3 @@ class Lab:
         if self._page is not None:
             self._page.wake()
             self._page.join(10)
-
-
-def _in_kernel() -> bool:
-    """Whether there may be a browser: IPython runs in a kernel."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
-
-
-def _setup(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, run: Run | None) -> Setup:
-    """What the lab begins with: what was given, else what a run was made of, else the defaults."""
-    if run is not None:
-        plan = run.plan
-        return Setup(plan.problem, plan.strategy, Shape.of(run.engine.cluster), plan.budget)
-    plain = Setup(shape=Shape(engine="dask"))
-    if cluster is not None and (isinstance(cluster, type) or not hasattr(cluster, "start")):
-        raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
-    if problem is not None and not isinstance(problem, Problem):
-        problem = Problem(problem)
-    made = Setup(
-        problem or plain.problem, plain.strategy, Shape.of(cluster) if cluster is not None else plain.shape,
-        budget or plain.budget,
-    )  # fmt: skip
-    return made.changed(strategy=strategy) if strategy is not None else made
-
-
-def _inherited(where: tuple[str, str] | None) -> Processes:
-    """The processes of the lab that this cell made before, which ends here; else new ones, not started yet."""
-    for old in stale(where):
-        if isinstance(old, Lab):
-            old.close(keep_processes=True)
-            if old._processes.ours:
-                return old._processes
-    return Processes()

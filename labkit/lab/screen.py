@@ -16,21 +16,24 @@ import numpy as np
 from PIL import Image
 
 from ..trace import Trace
-from ..views import Panel, bare, style
+from ..views import LabFigure, Panel, bare, style
 
 __all__ = ["Canvas", "Screen", "encode", "heading"]
 
 
 class Canvas:
-    """The figure of one panel, drawn on axes that are kept: the same pixels as if all were drawn anew."""
+    """The figure of one panel, drawn on axes that are kept: the same pixels as if all were drawn anew. `figure`: one on
+    which the panel is set up already; None makes one.
+    """
 
-    def __init__(self, panel: Panel):
-        self.panel, self.figure = panel, bare(panel)
+    def __init__(self, panel: Panel, figure: LabFigure | None = None):
+        self.panel = panel
+        self.figure = bare(panel) if figure is None else figure
         self._canvas: Any = self.figure.canvas
         self._key: Any = None
         self._empty: Any = None  # the pixels of the axes with nothing on them
 
-    def draw(self, scale: int = 1) -> np.ndarray:
+    def draw(self, scale: float = 1) -> np.ndarray:
         """RGBA of the figure, shape (height, width, 4), `scale` times as many pixels as it is wide on the page."""
         axes = self.panel.axes
         content = [a for a in axes.get_children() if a not in (axes.patch, axes.xaxis, axes.yaxis)]

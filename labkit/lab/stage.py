@@ -285,7 +285,7 @@ class Stage:
         if self.playing and (self.head is not None or (self.simulated and self.going)):
             return SLICE
         moves = self.watched or not self.simulated or self.playing
-        return POLL if self.going and moves and not self.paused else None
+        return POLL if self.bridging is not None or (self.going and moves and not self.paused) else None
 
     def over(self) -> None:
         """The run that was on has come to its end by itself; a teller goes on with its story."""

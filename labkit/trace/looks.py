@@ -1,8 +1,9 @@
 """What the model said: at evaluations, the class of a few held-out samples, and of every cell of a grid over the plane.
 
-One look is two numbers and two strings of bytes, one byte a class. Memory is bounded: when more than `MOST` looks are
-kept, every second one goes, so that the whole run stays in view, only less finely. Which ones stay follows from the
-looks alone, never from the batches in which they came: equal runs keep equal looks.
+One look is two numbers and two strings of bytes, one byte a class. Memory is bounded: of the looks that have come, every
+2^k-th is kept, and the newest; when there are more than `MOST`, k grows by one. So the whole run stays in view, only
+less finely. Which ones stay follows from the looks alone, never from the batches in which they came: equal runs keep
+equal looks.
 """
 
 from __future__ import annotations
@@ -35,21 +36,26 @@ class Looks:
     def __init__(self, most: int = MOST):
         self.most = most
         self.thinned = 0
+        self._came, self._stride = 0, 1
         self._kept: list[Look] = []
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def __iter__(self) -> Iterator[Look]:
-        return iter(self._kept)
+        return iter(tuple(self._kept))
 
     def add(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
-        """One more. Of `most` + 1 every second one stays, the newest among them if `most` is even."""
+        """One more, the newest."""
+        if self._came and (self._came - 1) % self._stride:
+            self._kept.pop()  # it was kept for being the newest
         self._kept.append(Look(time, update, samples, grid))
         if len(self._kept) > self.most:
-            before = len(self._kept)
-            self._kept = self._kept[::2]  # a new list: who is reading the old one is not disturbed
-            self.thinned += before - len(self._kept)
+            newest = [] if self._came % (2 * self._stride) == 0 else self._kept[-1:]
+            regular = self._kept if self._came % self._stride == 0 else self._kept[:-1]
+            self._stride, self._kept = 2 * self._stride, regular[::2] + newest
+        self._came += 1
+        self.thinned = self._came - len(self._kept)
 
     def at(self, t: int) -> Look | None:
         """The newest look that is not later than `t` (ns); None before the first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,25 @@ def staleness(trace: Trace) -> dict[str, Any]:
 
 
 def staleness_law(trace: Trace) -> tuple[float, str] | None:
-    """(mean staleness, in words) that the strategy's own law demands, as the header says; None where no law is known."""
-    mean = trace.header["strategy"].get("mean_staleness")
+    """(mean staleness, in words) that the strategy's own law demands, as the header says; None where no law is known.
+
+    The number is the header's. The words name its formula where that gives this number, N being the workers that draw
+    batches of their own.
+    """
+    strategy = trace.header["strategy"]
+    mean = strategy.get("mean_staleness")
     if mean is None:
         return None
-    return mean, "always 0" if mean == 0 else f"mean = N − 1 = {mean:g}"
+    if mean == 0:
+        return mean, "always 0"
+    others = len({role["data"] for role in trace.header["layout"]["roles"] if role["data"] is not None}) - 1
+    together = strategy.get("knobs", {}).get("K")
+    number = f"{mean:,.0f}" if mean == round(mean) else f"{mean:.4g}"
+    if math.isclose(mean, others):
+        return mean, f"mean = N − 1 = {number}"
+    if isinstance(together, int) and math.isclose(mean * together, others):
+        return mean, f"mean = (N − 1) / K = {number}"
+    return mean, f"mean = {number}"
 
 
 def staleness_rows(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from .accuracy import Accuracy
 from .compare import compare
+from .decision_boundary import DecisionBoundary
 from .figures import LabFigure, bare, panel_figure, save, stack
 from .gradient_flow import GradientFlow
+from .ledger_panel import Ledger
 from .loss import Loss
 from .panel import Panel
 from .plots import PANELS, Plots, make_panel, overview
@@ -15,8 +17,10 @@ from .predictions import Predictions
 from .staleness import Staleness
 from .throughput import Throughput
 from .timeline import Timeline
+from .who_has_what import WhoHasWhat
 
 __all__ = [
-    "PANELS", "Accuracy", "GradientFlow", "LabFigure", "Loss", "Panel", "Plots", "Predictions", "Staleness",
-    "Throughput", "Timeline", "bare", "compare", "make_panel", "overview", "panel_figure", "save", "stack",
+    "PANELS", "Accuracy", "DecisionBoundary", "GradientFlow", "LabFigure", "Ledger", "Loss", "Panel", "Plots",
+    "Predictions", "Staleness", "Throughput", "Timeline", "WhoHasWhat", "bare", "compare", "make_panel", "overview",
+    "panel_figure", "save", "stack",
 ]  # fmt: skip

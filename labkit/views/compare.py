@@ -63,7 +63,7 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
         left = k * (SIZE[0] + GUTTER)
         place(figure, panel, left, 0, *SIZE, title=True)
         panel.show(curves, max(end, 1e-6), traces[0])
-        head(figure, left, 0, panel.title, words)
+        head(figure, left, 0, panel.title, words, SIZE[0])
     return figure
 
 

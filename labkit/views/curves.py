@@ -20,7 +20,7 @@ from . import style
 from .events import Events
 from .marks import mark_labels
 from .panel import Panel, moment
-from .room import Room
+from .room import WISH, Room
 
 __all__ = ["Curve", "Curves", "pinned_run", "this_run", "until"]
 
@@ -124,7 +124,8 @@ class Curves(Panel):
         self.axes.set_xlim(-0.015 * end, end)
         self.axes.set_ylim(-0.015 * top, top)
         room = Room(self.axes)
-        self.behind(room)
+        for x, _ in marks:
+            room.curve(np.array([x, x]), np.array([0.0, top]), 5 * WISH)
         for k, line in enumerate(self.lines):
             curve = known[k] if k < len(known) else None
             line.set_data(*((curve.x, curve.y) if curve else ([], [])))
@@ -132,6 +133,7 @@ class Curves(Panel):
             if curve is not None:
                 line.set(color=curve.colour, linestyle=curve.line, linewidth=curve.width)
                 room.curve(curve.x, curve.y)
+        self.behind(room)
         named = [(k, c, _last_inside(c, end)) for k, c in enumerate(known) if c.label and len(inside[k])]
         (self._name_outside if self.outside else self._name_inside)(named, room)
         self.events.show(marks if known else (), room)

@@ -79,7 +79,7 @@ class Events:
             long = style.width(label)
             for left in (x - 3, x + 3 - long):
                 right = left + long
-                if -8 <= left and right <= wide + 4 and all(right + 8 < a or b + 8 < left for a, b in taken):
+                if left >= -8 and right <= wide + 4 and all(right + 8 < a or b + 8 < left for a, b in taken):
                     words.set_text(label)
                     words.set_position((left / wide, 1 + 12 / high))
                     taken.append((left, right))

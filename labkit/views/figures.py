@@ -72,8 +72,10 @@ def bare(panel: Any) -> LabFigure:
     return figure
 
 
-def head(figure: Figure, left: int, top: int, title: str, rest: str) -> None:
-    """The title of a panel, bold, and the rest of the sentence behind it."""
+def head(figure: Figure, left: int, top: int, title: str, rest: str, width: int | None = None) -> None:
+    """The title of a panel, bold, and the rest of the sentence behind it, as much of it as there is room for in `width`
+    pixels.
+    """
     _, high = figure.get_size_inches() * style.DPI
     whole = figure.get_size_inches()[0] * style.DPI
     y = 1 - (top + 13) / high
@@ -82,7 +84,19 @@ def head(figure: Figure, left: int, top: int, title: str, rest: str) -> None:
     )
     canvas: Any = figure.canvas
     wide = bold.get_window_extent(canvas.get_renderer()).width
+    if width is not None:
+        rest = fitting(rest, width - 8 - wide - 7)
     figure.text((left + 8 + wide + 7) / whole, y, rest, **style.text(style.GREY, style.NORMAL, va="center"))
+
+
+def fitting(words: str, room: float) -> str:
+    """As many whole parts of a caption as `room` pixels hold; of a first part that is too long, as many letters."""
+    for mark in (" · ", "; "):
+        while style.width(words, style.NORMAL) > room and mark in words:
+            words = words[: words.rindex(mark)]
+    while style.width(words, style.NORMAL) > room and len(words) > 1:
+        words = words.rstrip("…")[:-1].rstrip() + "…"
+    return words
 
 
 def panel_figure(panel: Panel, trace: Trace, t: int | None = None) -> LabFigure:
@@ -102,7 +116,7 @@ def stack(rows: list[list[Any]], trace: Trace, t: int | None = None) -> LabFigur
         for panel in row:
             place(figure, panel, left, top, panel.size[0], height, title=True)
             panel.update(trace, t)
-            head(figure, left, top, panel.title, panel.caption(trace, t))
+            head(figure, left, top, panel.title, panel.caption(trace, t), panel.size[0])
             left += panel.size[0] + GUTTER
         top += height + GUTTER // 2
     return figure

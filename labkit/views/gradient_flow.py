@@ -2,7 +2,8 @@
 
 Layers stand left to right as data flow forward; gradients flow from right to left. The colour compares a worker with
 the others: its norm over the layer's median, darker orange above it, darker grey-blue below. One pale column is a
-healthy layer.
+healthy layer. Below each layer stands how long a step is against the layer's weights: about a thousandth is usual, much
+more is a jump, much less a standstill. Of more than twelve workers three percentiles are shown, and who was slowed.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ from matplotlib.colors import to_rgb
 from ..trace.trace import Trace
 from . import style
 from .marks import short, slowed
+from .norms import NONE, Norms, medians, newest_norms, relative_steps
 from .panel import Panel, moment
+from .room import pixels_of
 
 __all__ = ["GradientFlow", "draw", "newest_norms"]
 
-MOST_ROWS, MOST_WRITTEN = 40, 10
+MOST_ROWS, MOST_SLOWED = 12, 3
+SHARES = (("95%", 95.0), ("50%", 50.0), ("5%", 5.0))
+TINY = 7.5  # points
 BELOW, MIDDLE, ABOVE = "#b9c0e0", "#f6f6f8", "#fbb669"
+FULL = 2.0  # colours are full at 2^2 times the median, and at its 2^2th part
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
@@ -30,30 +36,16 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
     return GradientFlow().draw(trace, t, axes)
 
 
-def newest_norms(trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
-    """(workers, norms of shape (workers, layers)) of each worker's newest recorded gradient; NaN where none is."""
-    role, time, layer, norm = trace.column("norms", "role", "time", "layer", "gradient")
-    seen = time <= t
-    role, layer, norm = role[seen].astype(int), layer[seen].astype(int), norm[seen]
-    workers = trace.role_ids("worker") or sorted(set(role.tolist()))
-    layers = max(len(trace.header["layers"]), int(layer.max(initial=-1)) + 1)
-    place = np.full(len(trace.roles), -1)
-    place[workers] = np.arange(len(workers))
-    values = np.full((len(workers), layers), np.nan)
-    mine = place[role] >= 0
-    values[place[role[mine]], layer[mine]] = norm[
-        mine
-    ]  # rows come in order of time for each worker: the last one stays
-    return workers, values
-
-
 class GradientFlow(Panel):
     """See the module."""
 
     name: ClassVar[str] = "gradient_flow"
     title: ClassVar[str] = "Gradient flow"
-    margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 36, 24)
+    margins: ClassVar[tuple[int, int, int, int]] = (52, 14, 38, 24)
     tables: ClassVar[tuple[str, ...]] = ("norms",)
+
+    def __init__(self) -> None:
+        self._norms = Norms()
 
     def setup(self, axes: Axes) -> Self:
         """Axes without lines, an arrow that points the way."""
@@ -62,98 +54,132 @@ class GradientFlow(Panel):
         for spine in axes.spines.values():
             spine.set_visible(False)
         axes.tick_params(length=0)
+        above = 1 + 12 / pixels_of(axes)[1]
         self.arrow = axes.annotate(
-            "", xy=(0, 1.075), xytext=(1, 1.075), xycoords="axes fraction", annotation_clip=False,
+            "", xy=(0, above), xytext=(1, above), xycoords="axes fraction", annotation_clip=False,
             arrowprops={"arrowstyle": "->", "color": style.FAINT, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0},
         )  # fmt: skip
         self.way = style.write(
-            axes, 0.5, 1.075, "gradients flow backward", ha="center", va="center", transform=axes.transAxes,
-            bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 2},
+            axes, 0.5, above, "gradients flow backward", ha="center", va="center", transform=axes.transAxes,
+            bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 3},
         )  # fmt: skip
+        self.what = style.write(axes, 0, 0, "", size=TINY, ha="right", va="bottom", transform=axes.transAxes)
+        self.what.set(linespacing=0.95)
         self._shape: Any = None
         self.image: Any = None
         self.cells: list[Any] = []
+        self.steps: list[Any] = []
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """What number and colour are."""
         workers = len(trace.role_ids("worker"))
-        if workers > MOST_ROWS and len(trace.tables["norms"]):
-            return f"against the layer's median · {MOST_ROWS} of {workers:,} workers"
+        if workers > MOST_ROWS:
+            return f"norm over {workers:,} workers · colour: against the median"
         return "norm · colour: against the layer's median"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Write and colour the newest norms."""
         t = moment(trace, t)
-        workers, values = newest_norms(trace, t)
-        known = bool(np.isfinite(values).any())
-        self.arrow.set_visible(known)
-        self.way.set_visible(known)
-        self.axes.xaxis.set_visible(known)
-        self.axes.yaxis.set_visible(known)
-        timing = trace.header["problem"].get("timing_only")
-        self.note.set_text(
-            "" if known else "timing only: there are no gradients to show" if timing else "no gradient yet"
-        )
-        for shown in (self.image, *self.cells) if self.image is not None else ():
+        workers, lengths = self._norms.newest(trace, t)
+        known = bool((lengths[..., 0] != NONE).any())
+        for part in (self.arrow, self.way, self.what, self.axes.xaxis, self.axes.yaxis):
+            part.set_visible(known)
+        self.note.set_text("" if known else self._nothing(trace))
+        for shown in (self.image, *self.cells, *self.steps) if self.image is not None else ():
             shown.set_visible(known)
         if not known:
             return
+        names, values = self._rows(trace, t, workers, lengths[..., 0])
         with np.errstate(all="ignore"):
-            ratio = values / np.nanmedian(np.where(np.isfinite(values).any(0), values, 1.0), axis=0)
-        if len(workers) > MOST_ROWS:
-            chosen = np.unique(np.linspace(0, len(workers) - 1, MOST_ROWS).round().astype(int))
-            workers, values, ratio = [workers[i] for i in chosen], values[chosen], ratio[chosen]
-        self._grid(trace, t, workers, values.shape)
-        self.image.set_data(_colours(ratio))
+            ratio = values / medians(np.where(lengths[..., 0] == NONE, np.nan, lengths[..., 0]))
+        self._grid(trace, names, values.shape)
+        self.image.set_data(_colours(np.where(values == NONE, np.nan, ratio)))
         for cell, value in zip(self.cells, values.ravel().tolist()):
-            cell.set_text(_written(value))
+            cell.set(text=_written(value), color=style.INK if np.isfinite(value) else style.RED)
+        what, steps = relative_steps(trace, t, lengths)
+        self.what.set_text(f"{what}/\nweight" if np.isfinite(steps).any() else "")
+        for text, value in zip(self.steps, steps[:: self._every].tolist()):
+            text.set_text(_short_power(value) if np.isfinite(value) else "")
 
     def axes_key(self) -> Any:
         """Ticks are set by hand, one a worker and one a layer."""
         return self._shape, self.axes.xaxis.get_visible()
 
-    def _grid(self, trace: Trace, t: int, workers: list[int], shape: tuple[int, ...]) -> None:
+    @staticmethod
+    def _nothing(trace: Trace) -> str:
+        if trace.header["problem"].get("timing_only"):
+            return "timing only: there are no gradients to show"
+        computed = any(c.computed for c in trace.counters.values()) and not len(trace.tables["norms"])
+        return "this run keeps no norms" if computed and trace.ending else "no gradient yet"
+
+    @staticmethod
+    def _rows(trace: Trace, t: int, workers: list[int], norms: np.ndarray) -> tuple[list[tuple[str, bool]], np.ndarray]:
+        """((name, whether it is slowed) of each row, its norms): the workers, or what stands for them."""
         slow = slowed(trace, t)
-        state = (tuple(workers), shape, tuple(slow))
+        if len(workers) <= MOST_ROWS:
+            return [(short(trace.roles[role]), role in slow) for role in workers], norms
+        known = np.where(norms == NONE, np.nan, norms)
+        rows = [(name, False, medians(known, share)) for name, share in SHARES]
+        rows += [
+            (short(trace.roles[role]), True, norms[k]) for k, role in enumerate(workers) if role in slow
+        ][:MOST_SLOWED]  # fmt: skip
+        values = np.array([row for _, _, row in rows])
+        return [(name, loud) for name, loud, _ in rows], np.where(np.isnan(values), NONE, values)
+
+    def _grid(self, trace: Trace, names: list[tuple[str, bool]], shape: tuple[int, ...]) -> None:
+        wide, high = pixels_of(self.axes)
+        state = (tuple(names), shape, wide, high)
         if state == self._shape:
             return
         self._shape = state
         rows, columns = shape
-        if self.image is not None:
-            self.image.remove()
-            for cell in self.cells:
-                cell.remove()
+        for old in (self.image, *self.cells, *self.steps) if self.image is not None else ():
+            old.remove()
         self.image = self.axes.imshow(np.ones((rows, columns, 3)), aspect="auto", interpolation="nearest", zorder=1)
-        every = 1 if rows <= 12 else 4
-        ticks = range(0, rows, every)
-        self.axes.set_yticks(list(ticks), [short(trace.roles[workers[k]]) for k in ticks])
-        for k, label in zip(ticks, self.axes.get_yticklabels()):
-            label.set_color(style.ORANGE if workers[k] in slow else style.GREY)
-        names = [*trace.header["layers"], *(f"layer {i}" for i in range(len(trace.header["layers"]), columns))]
-        sparse = max(1, -(-columns // 8))
-        self.axes.set_xticks(range(0, columns, sparse), [_spaced(n) for n in names[::sparse]])
-        write = rows <= MOST_WRITTEN and columns <= 8
+        self.axes.set_yticks(range(rows), [name for name, _ in names])
+        small = TINY if high / rows < 15 else style.SMALL
+        for (_, loud), label in zip(names, self.axes.get_yticklabels()):
+            label.set(color=style.ORANGE if loud else style.GREY, fontsize=small)
+        layers = [*trace.header["layers"], *(f"layer {i}" for i in range(len(trace.header["layers"]), columns))]
+        said = [_spaced(layer) for layer in layers]
+        self._every = max(1, -(-round(max(map(style.width, said)) + 6) // max(1, int(wide / columns))))
+        self.axes.set_xticks(range(0, columns, self._every), said[:: self._every])
+        write = high / rows >= 10.5 and wide / columns >= 36
+        size = style.NORMAL if high / rows >= 15 else TINY
         self.cells = [
-            style.write(self.axes, x, y, "", style.INK, style.NORMAL, ha="center", va="center", zorder=3)
+            style.write(self.axes, x, y, "", style.INK, size, ha="center", va="center", zorder=3)
             for y in range(rows if write else 0)
             for x in range(columns)
         ]
+        below = -32 / high
+        self.what.set_position((-9 / wide, below))
+        self.steps = [
+            style.write(
+                self.axes, x, below, "", ha="center", va="bottom", transform=self.axes.get_xaxis_transform(), zorder=3
+            )
+            for x in range(0, columns, self._every)
+        ]  # fmt: skip
 
 
 def _colours(ratio: np.ndarray) -> np.ndarray:
-    """RGB of each cell: half the median and less is `BELOW`, twice and more is `ABOVE`, nothing known is paper."""
+    """RGB of each cell: far below the median is `BELOW`, far above it is `ABOVE`, nothing known is paper."""
     low, middle, high, paper = (np.array(to_rgb(c)) for c in (BELOW, MIDDLE, ABOVE, style.PAPER))
     with np.errstate(all="ignore"):
-        where = np.clip(np.log2(ratio), -1.0, 1.0)[..., None]
+        where = np.clip(np.log2(ratio) / FULL, -1.0, 1.0)[..., None]
     mixed = np.where(where < 0, middle + (low - middle) * -where, middle + (high - middle) * where)
     return np.where(np.isnan(where), paper, mixed)
 
 
 def _written(value: float) -> str:
-    if np.isnan(value):
-        return ""
-    return f"{value:.2f}" if 0.01 <= value < 100 else f"{value:.0f}" if 100 <= value < 1e5 else f"{value:.1e}"
+    if value in (NONE, 0.0):
+        return "" if value else "0"
+    return f"{value:.2f}" if 0.01 <= value < 100 else f"{value:.0f}" if 100 <= value < 1e4 else _short_power(value)
+
+
+def _short_power(value: float) -> str:
+    """`1.3e−3`."""
+    return re.sub(r"e([+-])0*(\d)", r"e\1\2", f"{value:.1e}").replace("+", "").replace("-", "−")
 
 
 def _spaced(name: str) -> str:

@@ -16,12 +16,13 @@ from ..trace.ledger import ledger
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
+from .looks import without_axes
 from .panel import Panel, moment
 
 __all__ = ["Ledger", "draw", "lines"]
 
 MOST = 12  # bars
-LABEL, NUMBER, BAR = 118, 172, 186  # pixels from the left: end of the name, end of the number, start of the bar
+LABEL, NUMBER, BAR = 126, 190, 204  # pixels from the left: end of the name, end of the number, start of the bar
 ROW = 34.0  # pixels, at most
 DROPPED = "#c3c9d3"
 COLOURS = {
@@ -63,7 +64,7 @@ class Ledger(Panel):
     def setup(self, axes: Axes) -> Self:
         """Axes without axes; a unit of length is a pixel, down from the top."""
         super().setup(axes)
-        axes.set_axis_off()
+        without_axes(axes)
         box, page = axes.get_position(), axes.get_figure().get_size_inches() * style.DPI  # type: ignore[union-attr]
         self._wide, self._high = float(box.width * page[0]), float(box.height * page[1])
         axes.set_xlim(0, self._wide)

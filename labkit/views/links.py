@@ -147,7 +147,7 @@ class Links(Panel):
                 boxes.append([(0, k + top), (0, k + top + 0.34), (right, k + top + 0.34), (right, k + top)])
                 colours.append(colour)
         self.bars.set_verts(boxes)
-        self.bars.set_facecolors(colours)
+        self.bars.set_facecolor(colours)
         self._write(found, size, width, quiet)
 
     def _label(self, found: list[Row], unit: str, width: float | None) -> None:

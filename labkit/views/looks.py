@@ -1,14 +1,16 @@
-"""What the panels on the data share: the answers of the model at a time, names of classes, and why there is nothing."""
+"""What the panels on the data share: the answers of the model at a time, names of classes, why there is nothing."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import Any
 
+from matplotlib.axes import Axes
+
 from ..trace.looks import NO_ANSWER
 from ..trace.trace import Trace
 
-__all__ = ["answers", "lines_of", "missing", "named"]
+__all__ = ["answers", "lines_of", "missing", "named", "without_axes"]
 
 LETTER = 7  # pixels that a letter takes at most, on average
 
@@ -40,3 +42,9 @@ def named(about: dict[str, Any], number: int | None, letters: int = 9) -> Any:
     names = about.get("names")
     name = str(names[number]) if names and number < len(names) else str(number)
     return name if len(name) <= letters else name[: letters - 1] + "…"
+
+
+def without_axes(axes: Axes) -> None:
+    """No ticks and no frame. (`set_axis_off` would hide them only from those who draw the axes as a whole.)"""
+    for part in (axes.xaxis, axes.yaxis, *axes.spines.values()):
+        part.set_visible(False)

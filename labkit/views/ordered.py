@@ -59,3 +59,9 @@ class Ordered:
         data = self.follow(trace)
         low, high = self.times.searchsorted(first, "left"), self.times.searchsorted(last, "right")
         return data[self.rows[low:high]]
+
+    def touching(self, trace: Trace, first: int, last: int) -> np.ndarray:
+        """Of a table that is ordered by `end` and has a `start`: the rows that were going on in [first, last] ns."""
+        data = self.follow(trace)
+        rows = self.rows[self.times.searchsorted(first, "left") :]
+        return data[rows[data[rows, trace.tables[self.table].columns.index("start")] < last]]

@@ -15,12 +15,18 @@ from .figures import LabFigure, panel_figure, save, stack
 from .gradient_flow import GradientFlow
 from .hot_rows import HotRows
 from .ledger_panel import Ledger
+from .links import Links
 from .loss import Loss
+from .loupe import Loupe
 from .panel import Panel
 from .predictions import Predictions
+from .progress import Progress
+from .stability import Stability
 from .staleness import Staleness
+from .staleness_over_time import StalenessOverTime
 from .throughput import Throughput
 from .timeline import Timeline
+from .topology import Topology
 from .who_has_what import WhoHasWhat
 
 __all__ = ["PANELS", "Plots", "make_panel", "overview"]
@@ -29,11 +35,17 @@ PANELS: dict[str, type[Panel]] = {
     p.name: p
     for p in (
         Timeline,
+        Loupe,
         Staleness,
+        StalenessOverTime,
         GradientFlow,
         Throughput,
         Accuracy,
         Loss,
+        Topology,
+        Links,
+        Progress,
+        Stability,
         HotRows,
         Predictions,
         DecisionBoundary,
@@ -44,12 +56,14 @@ PANELS: dict[str, type[Panel]] = {
 _COMPARED = ("staleness", "throughput", "accuracy", "loss")
 
 
-def make_panel(name: str, pinned: Trace | None = None) -> Panel:
-    """The panel of this name; `pinned` is the run that it is compared with, where the panel can."""
+def make_panel(name: str, pinned: Trace | None = None, **options: Any) -> Panel:
+    """The panel of this name; `pinned` is the run that it is compared with, where the panel can. `options`: those of the
+    panel's class, as `against="updates"`.
+    """
     if name not in PANELS:
         raise nearest("panel", name, PANELS)
     made: Any = PANELS[name]
-    return made(pinned) if name in _COMPARED else made()
+    return made(pinned, **options) if name in _COMPARED else made(**options)  # type: ignore[no-any-return]
 
 
 def overview(
@@ -71,8 +85,8 @@ class Plots:
     def __init__(self, get_trace: Callable[[], Trace]):
         self._get_trace = get_trace
 
-    def _one(self, name: str, t: float | None, pinned: Trace | None = None) -> LabFigure:
-        return panel_figure(make_panel(name, pinned), self._get_trace(), _ns(t))
+    def _one(self, name: str, t: float | None, pinned: Trace | None = None, **options: Any) -> LabFigure:
+        return panel_figure(make_panel(name, pinned, **options), self._get_trace(), _ns(t))
 
     def timeline(self, t: float | None = None) -> LabFigure:
         """Who computed and who waited, just before `t`."""
@@ -82,21 +96,45 @@ class Plots:
         """Histogram of staleness, with the strategy's law."""
         return self._one("staleness", t, pinned)
 
+    def loupe(self, t: float | None = None) -> LabFigure:
+        """The last few updates before `t`, with every message."""
+        return self._one("loupe", t)
+
+    def staleness_over_time(self, t: float | None = None) -> LabFigure:
+        """Mean staleness and its spread, over time, with the strategy's law."""
+        return self._one("staleness_over_time", t)
+
     def gradient_flow(self, t: float | None = None) -> LabFigure:
-        """Gradient norm per layer and worker."""
+        """Gradient norm per layer and worker, and how long a step is against the weights."""
         return self._one("gradient_flow", t)
 
-    def throughput(self, t: float | None = None, pinned: Trace | None = None) -> LabFigure:
-        """Gradients applied a second, over time."""
-        return self._one("throughput", t, pinned)
+    def throughput(self, t: float | None = None, pinned: Trace | None = None, of: str = "gradients") -> LabFigure:
+        """Gradients applied a second, over time; or `of` "samples", or "bytes" sent."""
+        return self._one("throughput", t, pinned, of=of)
 
-    def accuracy(self, t: float | None = None, pinned: Trace | None = None) -> LabFigure:
-        """Held-out accuracy over time."""
-        return self._one("accuracy", t, pinned)
+    def accuracy(self, t: float | None = None, pinned: Trace | None = None, against: str = "time") -> LabFigure:
+        """Held-out accuracy against "time", "updates" or "samples"."""
+        return self._one("accuracy", t, pinned, against=against)
 
-    def loss(self, t: float | None = None, pinned: Trace | None = None) -> LabFigure:
-        """Held-out loss over time."""
-        return self._one("loss", t, pinned)
+    def loss(self, t: float | None = None, pinned: Trace | None = None, against: str = "time") -> LabFigure:
+        """Held-out loss against "time", "updates" or "samples"."""
+        return self._one("loss", t, pinned, against=against)
+
+    def topology(self, t: float | None = None) -> LabFigure:
+        """Who talks to whom, and the last update in slow motion."""
+        return self._one("topology", t)
+
+    def links(self, t: float | None = None) -> LabFigure:
+        """Bytes a second of each node just before `t`, against what its wire can carry."""
+        return self._one("links", t)
+
+    def progress(self, t: float | None = None) -> LabFigure:
+        """How many gradients each worker is ahead of the slowest, over time, and the bound if there is one."""
+        return self._one("progress", t)
+
+    def stability(self, t: float | None = None) -> LabFigure:
+        """Rate x curvature against staleness: the edge of stability, and where this run is."""
+        return self._one("stability", t)
 
     def hot_rows(self) -> LabFigure:
         """Of an embedding table: the rows asked for most, and each server's share of the traffic."""

@@ -16,12 +16,12 @@ from matplotlib.collections import PolyCollection
 from ..errors import BadInput
 from ..trace.trace import Trace
 from . import style
-from .looks import answers, missing, named
+from .looks import answers, missing, named, without_axes
 from .panel import Panel, moment
 
 __all__ = ["Predictions", "draw"]
 
-TILE = 42.0, 40.0  # pixels that a tile needs at least, width and height
+TILE, LETTER, LONGEST = 40.0, 6.0, 10  # pixels: of a tile, of a letter in it; letters of a name
 INKED = 0.92  # how dark the darkest dot is
 NEARLY = 0.85  # fewer rows are better than pictures larger by less than that
 NARROW = 420  # pixels: a caption has no room for sentences
@@ -53,7 +53,7 @@ class Predictions(Panel):
 
     name: ClassVar[str] = "predictions"
     title: ClassVar[str] = "Predictions now"
-    size: ClassVar[tuple[int, int]] = (940, 60)
+    size: ClassVar[tuple[int, int]] = (940, 56)
     margins: ClassVar[tuple[int, int, int, int]] = (10, 6, 4, 4)
     most: ClassVar[int] = 18
 
@@ -66,20 +66,21 @@ class Predictions(Panel):
     def setup(self, axes: Axes) -> Self:
         """Axes without axes; a unit of length is a pixel, down from the top."""
         super().setup(axes)
-        axes.set_axis_off()
+        without_axes(axes)
         self.image: Any = None
         self.words: list[Any] = []
         self._made: Any = None
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """How many are wrong, in words, and of which update."""
+        """How many are wrong, in words."""
         shown = self._shown(trace, t)
         if shown is None:
             return ""
         if shown.said is None:
             return "on held-out samples; not asked yet"
-        wrong, what = shown.wrong, "digits" if trace.header["problem"].get("data") == "digits" else "samples"
+        digits = self.given is None and trace.header["problem"].get("data") == "digits"
+        wrong, what = shown.wrong, "digits" if digits else "samples"
         if self.size[0] < NARROW:
             return f"{wrong} of {len(shown.labels)} wrong" + (", boxed" if wrong else "")
         boxed = {0: "none is wrong", 1: "the wrong one is boxed"}.get(wrong, f"the {wrong} wrong ones are boxed")
@@ -89,7 +90,7 @@ class Predictions(Panel):
     def key(self, trace: Trace, t: int) -> Any:
         """The look that is shown."""
         look = None if self.given is not None else trace.look(t)
-        return None if look is None else look.time
+        return (look and look.time,)
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Show what the model said last."""
@@ -97,7 +98,7 @@ class Predictions(Panel):
         self.note.set_text("" if shown is not None else missing(trace, self.size[0]))
         count = len(shown.labels) if shown is not None else 0
         shape = shown.pictures.shape if shown is not None and shown.pictures is not None else None
-        letters = max((len(label) for label in shown.labels), default=1) if shown is not None else 1
+        letters = _letters(trace.header.get("samples", {})) if self.given is None else 1
         if self._made != (count, shape, letters):
             self._made = (count, shape, letters)
             self._make(count, shape, letters)
@@ -110,15 +111,24 @@ class Predictions(Panel):
         samples = trace.header.get("samples", {})
         if "labels" not in samples:
             return None
-        pictures = None
+        pictures, most = None, self.most
         if samples["shape"] is not None:
-            pictures = np.array(samples["features"], dtype=float).reshape(-1, *samples["shape"])[: self.most]
+            pictures = np.array(samples["features"], dtype=float).reshape(-1, *samples["shape"])[:most]
+        else:
+            rows, across = self._tiles(_letters(samples))
+            most = min(most, rows * across)
         said = answers(trace, moment(trace, t))
         return Samples(
             pictures,
-            [named(samples, label) for label in samples["labels"][: self.most]],
-            None if said is None else [named(samples, label) for label in said[: self.most]],
+            [named(samples, label, LONGEST) for label in samples["labels"][:most]],
+            None if said is None else [named(samples, label, LONGEST) for label in said[:most]],
         )
+
+    def _tiles(self, letters: int) -> tuple[int, int]:
+        """(rows, tiles a row) that there is room for."""
+        left, right, below, above = self.margins
+        across = int((self.size[0] - left - right) / max(TILE, LETTER * (letters + 3) + 10))
+        return max(1, int((self.size[1] - below - above) / TILE)), max(1, across)
 
     # placing ----------------------------------------------------------------------------------------------------------
 
@@ -134,7 +144,7 @@ class Predictions(Panel):
         self.axes.set_ylim(high, 0)
         self.image, self.words = None, []
         if shape is None:
-            self._make_tiles(count, wide, high)
+            self._make_tiles(count, wide, high, letters)
         else:
             self._make_pictures(shape, wide, high, letters)
         self.boxes: list[Any] = [
@@ -157,10 +167,11 @@ class Predictions(Panel):
         across, size = -(-count // rows), dot(rows)
         cell_x = max(cell_x, int(wide / size / across))
         cell_y = max(cell_y, min(int(high / size / rows), tall + tall // 2))
-        lower = (high - rows * cell_y * size) / 2
-        extent = (0.0, across * cell_x * size, lower + rows * cell_y * size, lower)
+        below = (rows - 1) * cell_y + tall
+        lower = (high - below * size) / 2
+        extent = (0.0, across * cell_x * size, lower + below * size, lower)
         column, row = np.arange(count) % across * cell_x, np.arange(count) // across * cell_y
-        self._dots = np.ones((rows * cell_y, across * cell_x)), row, column
+        self._dots = np.ones((below, across * cell_x)), row, column
         self._place = column * size, lower + row * size, broad * size, tall * size
         self.image = self.axes.imshow(
             self._dots[0], extent=extent, aspect="auto", interpolation="nearest", cmap="gray", vmin=0, vmax=1, zorder=1
@@ -171,14 +182,16 @@ class Predictions(Panel):
             style.write(self.axes, x + broad_px + 4, y, "", size=points, ha="left", va="top") for x, y in zip(left, top)
         ]
 
-    def _make_tiles(self, count: int, wide: float, high: float) -> None:
-        rows = max(1, min(int(high // TILE[1]), -(-count // max(1, int(wide // TILE[0])))))
+    def _make_tiles(self, count: int, wide: float, high: float, letters: int) -> None:
+        most, across = self._tiles(letters)
+        rows = max(1, min(most, -(-count // across)))
         across = max(1, -(-count // rows))
         step_x, step_y = wide / across, min(high / rows, 64.0)
         left = (np.arange(count) % across) * step_x + 2
         top = (np.arange(count) // across) * step_y + (high - rows * step_y) / 2 + 2
         self._place = left, top, step_x - 5, step_y - 5
-        for part, size in ((0.34, style.TITLE + 1), (0.78, style.SMALL)):
+        large = style.TITLE + 1 if letters <= 3 else style.SMALL
+        for part, size in ((0.34, large), (0.78, style.SMALL if letters <= 3 else 7.0)):
             for x, y in zip(left, top):
                 at = x + (step_x - 5) / 2, y + part * (step_y - 5)
                 self.words.append(style.write(self.axes, *at, "", size=size, ha="center", va="center"))
@@ -212,6 +225,11 @@ class Predictions(Panel):
         for row, column, picture in zip(rows, columns, shade):
             paper[row : row + len(picture), column : column + len(picture[0])] = picture
         self.image.set_data(paper)
+
+
+def _letters(samples: dict[str, Any]) -> int:
+    """How long the longest name of a class is."""
+    return max((len(named(samples, number, LONGEST)) for number in range(samples.get("classes", 0))), default=1)
 
 
 def _checked(images: Any, labels: Any, predicted: Any, most: int) -> Samples:

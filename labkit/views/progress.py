@@ -131,6 +131,7 @@ class Progress(Curves):
         """A band besides the lines."""
         super().setup(axes)
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
+        self._roof, self._even = 0.0, False  # the highest bound in the picture; whether nobody was ever ahead
         self.band = PolyCollection([], facecolors=style.BLUE_FILL, alpha=0.6, linewidths=0, zorder=1.5)
         axes.add_collection(self.band, autolim=False)
         return self
@@ -146,6 +147,7 @@ class Progress(Curves):
         """The bound, the one in front, the slowed ones, and, of a few workers, all others."""
         found = leads(trace, t)
         self.band.set_verts([])
+        self._roof = 0.0
         self._even = found.lead.size > 0 and not found.lead.any()
         if len(found.roles) < 2 or not found.lead.any() or t <= 0:
             return []
@@ -176,17 +178,16 @@ class Progress(Curves):
         if not steps:
             return []
         s = steps[-1][1]
-        self._roof = max(value + more for _, value in steps) if s + more <= 4 * reached + 4 else 0.0
+        if s + more > 4 * reached + 4:
+            return []
+        self._roof = max(value + more for _, value in steps)
         hair = 0.02 * self.ceiling(trace, reached)
         x, y = _stairs(
             np.array([*(time for time, _ in steps), until(trace, t) * NANO]) / NANO,
             np.array([*(value + more + hair for _, value in steps), s + more + hair]),
         )
         words = f"the bound: s + 1 = {s + 1:,g}" if more else f"the bound: s = {s:,g}"
-        return [Curve(x, y, words if self._roof else "", style.RED, "-", 1.8)]
-
-    _roof = 0.0  # the highest bound that is in the picture
-    _even = False
+        return [Curve(x, y, words, style.RED, "-", 1.8)]
 
     def ceiling(self, trace: Trace, highest: float) -> float:
         """Room for the bound, unless nobody comes anywhere near it."""

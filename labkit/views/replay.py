@@ -19,15 +19,15 @@ import numpy as np
 from ..trace.trace import Trace
 from ..trace.vocabulary import COMPUTE, EVALUATION, EVERYONE, NANO
 from .marks import short
-from .traffic import bytes_text, simulated, typical_ns
+from .traffic import simulated, typical_ns
 
-__all__ = ["Replay", "Update", "last_update", "loop_ns", "phase_of", "replay"]
+__all__ = ["Replay", "Update", "duration", "film", "last_update", "loop_ns", "phase_of", "replay", "times"]
 
 LOOP, SHIFT = 4.0, 0.8  # seconds of real time; where in a loop the full seconds are: gradients are on their way then
 BUSY, SLOW = 0.3, 0.7  # slowed evenly if messages travel for this part of the time; else the part of the loop they get
-LEAST, REST = 0.05, 0.06  # of the loop: a message is seen for so long at least; and the end, when it has been applied
+LEAST, REST = 0.03, 0.06  # of the loop: a message is seen for so long at least; and the end, when it has been applied
 MOST = 240  # dots
-CANDIDATES = 40
+CANDIDATES, FIRST = 40, 200  # applications that are looked at: from the last one back, from the first one on
 
 
 def loop_ns(trace: Trace) -> int:
@@ -46,7 +46,9 @@ def phase_of(trace: Trace, t: int) -> tuple[float, int]:
 
 @dataclass(frozen=True)
 class Update:
-    """What is replayed: from `first` to `last` ns; `sender` (role) whose gradient it is, or EVERYONE; how stale."""
+    """What is replayed: from `first` to `last` ns; `sender` (role) whose gradient it is, EVERYONE if it is a step of all;
+    how stale.
+    """
 
     first: int
     last: int
@@ -55,27 +57,34 @@ class Update:
 
 
 def last_update(trace: Trace, t: int) -> Update | None:
-    """The last update that was complete at `t` ns: from the one before by the same sender on."""
-    owner = trace.roles.index(trace.header["layout"]["observed"][0])
-    role, time, sender, step, count, stale = trace.column(
-        "applies", "role", "time", "sender", "step", "count", "staleness"
-    )
-    mine = np.flatnonzero((role == owner) & (time <= t))
-    cut = trace.tables["applies"].skipped > 0
+    """The last update that was complete at `t` ns: from the one before by the same sender on. A step that all make
+    together is complete when the last of them has made it.
+    """
+    layout = trace.header["layout"]
+    owner = trace.roles.index(layout["observed"][0])
+    columns = trace.column("applies", "role", "time", "sender", "step", "count", "staleness", "version")
+    there = columns[1] <= t
+    role, time, sender, step, count, stale, version = (column[there] for column in columns)
+    mine = np.flatnonzero(role == owner)
+    cut = trace.tables["applies"].skipped > 0  # then one that is not the next of its sender spans what was left out
+    together = layout["copies"] == "equal" and not cut
+    makers = sum(spec["shard"] is not None for spec in layout["roles"])
     for i in mine[::-1][:CANDIDATES]:
         before = mine[(sender[mine] == sender[i]) & (time[mine] < time[i])]
-        if len(before) and (not cut or step[before[-1]] == step[i] - count[i]):
-            return Update(int(time[before[-1]]), int(time[i]), int(sender[i]), int(stale[i]))
-        if not len(before) and not cut:
-            return Update(0, int(time[i]), int(sender[i]), int(stale[i]))
+        same = time[version == version[i]] if together else time[[i]]
+        if (cut and not (len(before) and step[before[-1]] == step[i] - count[i])) or (together and len(same) < makers):
+            continue
+        several = np.count_nonzero(version[mine] == version[i]) > 1
+        first = int(time[before[-1]]) if len(before) else 0
+        return Update(first, int(same.max()), EVERYONE if several else int(sender[i]), int(stale[i]))
     return None
 
 
 @dataclass(frozen=True)
 class Replay:
     """An update as a film of length 1. Of message i: `source[i]`, `target[i]` (roles), `kind[i]`, `size[i]` bytes, and
-    when it leaves and arrives, `leaves[i]`, `arrives[i]`. `works`: rows (role, begin, end) of computing; `applied`: rows
-    (role, when). `words`: what the loupe says.
+    when it leaves and arrives. `works`: rows (role, begin, end) of computing; `applied`: rows (role, when). `words`: what
+    the loupe says, the longest first.
     """
 
     update: Update
@@ -87,50 +96,166 @@ class Replay:
     arrives: np.ndarray
     works: np.ndarray
     applied: np.ndarray
-    words: str
+    words: tuple[str, ...]
 
 
 def replay(trace: Trace, t: int) -> tuple[Replay | None, float]:
     """(the film that runs at `t` ns, where in it the picture is, from 0 to 1); None before the first update."""
     phase, began = phase_of(trace, t)
-    update = last_update(trace, began) or _first_update(trace, t)
-    return (None if update is None else _film(trace, update)), phase
+    update = last_update(trace, began)
+    if update is None:  # in the first loop none was complete: the run's first, as soon as there is one
+        done = trace.column("applies", "time")
+        found = (last_update(trace, int(time)) for time in np.unique(done[done <= t])[:FIRST])
+        update = next((update for update in found if update is not None), None)
+    return (None if update is None else film(trace, update)), phase
 
 
-def _first_update(trace: Trace, t: int) -> Update | None:
-    """In the first loop there is none that is complete: the run's first, as soon as there is one."""
-    owner = trace.roles.index(trace.header["layout"]["observed"][0])
-    role, time = trace.column("applies", "role", "time")
-    seen = time[(role == owner) & (time <= t)]
-    return last_update(trace, int(seen.min())) if len(seen) else None
-
-
-def _film(trace: Trace, update: Update) -> Replay:
+def film(trace: Trace, update: Update) -> Replay:
+    """The film of one update."""
     first, last = update.first, update.last
     target, source, kind, category, size, sent, received = trace.column(
         "messages", "role", "sender", "kind", "category", "bytes", "sent", "received"
     )
     there = np.flatnonzero((sent <= last) & (received >= first) & (category != EVALUATION))
+    moving = bool((received[there] > sent[there]).any())
+    if moving:
+        there = there[(sent[there] < last) & (received[there] > first)]
     there = there[np.argsort(sent[there], kind="stable")]
     if len(there) > MOST:
         there = there[np.linspace(0, len(there) - 1, MOST).astype(int)]
     target, source, kind, size, sent, received = (c[there] for c in (target, source, kind, size, sent, received))
-    spoken = np.maximum(received, sent) > first  # what arrived as the update before it was applied is not part of it
-    if (received > sent).any():
-        film = _Moving(first, last, sent, received)
-    else:
-        spoken = np.ones(len(sent), bool)
-        film = _Instant(trace, first, last, source, target, sent)
-        spoken = film.kept
-    leaves, arrives = film.leaves[spoken], film.arrives[spoken]
-    arrives = np.maximum(arrives, leaves + LEAST)
+    served = np.array([role == "server" for role in trace.kinds])
+    clock: Clock = Moving(first, last, sent, received) if moving else Instant(first, last, source, target, sent, served)
     role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
     seen = (phase == COMPUTE) & (start < last) & (end > first)
-    works = np.stack([role[seen], film.after(start[seen]), film.before(end[seen])], axis=-1)
+    works = np.stack([role[seen], clock.after(start[seen]), clock.before(end[seen])], axis=-1)
     role, time = trace.column("applies", "role", "time")
     seen = (time > first) & (time <= last)
-    applied = np.stack([role[seen], film.applied(time[seen])], axis=-1)
-    words = f"{_whose(trace, update)}, {_time_text(last - first)}: {film.words(loop_ns(trace))}"
-    return Replay(
-        update, source[spoken], target[spoken], kind[spoken], size[spoken], leaves, arrives, works, applied, words
-    )
+    applied = np.stack([role[seen], clock.applied(time[seen])], axis=-1)
+    who = "last step" if update.sender == EVERYONE else short(trace.roles[update.sender])
+    whose = f"the {who}" if update.sender == EVERYONE else f"{who}'s last gradient"
+    long, brief = clock.words(loop_ns(trace))
+    spoken = tuple(f"{x}, {duration(last - first)} · {how}" for x, how in ((whose, long), (whose, brief), (who, brief)))
+    k = clock.kept
+    arrives = np.maximum(clock.arrives, clock.leaves + LEAST)[k]
+    return Replay(update, source[k], target[k], kind[k], size[k], clock.leaves[k], arrives, works, applied, spoken)
+
+
+class Clock:
+    """From times of the run to places in the film. `leaves`, `arrives` of each message; `kept`: which belong to it."""
+
+    leaves: np.ndarray
+    arrives: np.ndarray
+    kept: np.ndarray
+
+    def before(self, time: np.ndarray) -> np.ndarray:
+        """Where `time` (ns) is, before what happens in that instant."""
+        raise NotImplementedError
+
+    def after(self, time: np.ndarray) -> np.ndarray:
+        """Where `time` is, after what happens in that instant."""
+        return self.before(time)
+
+    def applied(self, time: np.ndarray) -> np.ndarray:
+        """Where a gradient that was applied at `time` is applied."""
+        return self.before(time)
+
+    def words(self, loop: int) -> tuple[str, str]:
+        """How time runs in a film that takes `loop` ns, at length and in short."""
+        raise NotImplementedError
+
+
+class Moving(Clock):
+    """Messages take time: evenly slowed, or at two speeds."""
+
+    def __init__(self, first: int, last: int, sent: np.ndarray, received: np.ndarray):
+        begin, end = np.maximum(sent, first), np.minimum(received, last)
+        self.knots = np.unique(np.r_[first, begin, end, last])
+        middle, long = (self.knots[1:] + self.knots[:-1]) / 2, np.diff(self.knots)
+        open_then = np.searchsorted(np.sort(begin), middle) - np.searchsorted(np.sort(end), middle)
+        self.travel, self.whole = int(long[open_then > 0].sum()), last - first
+        self.even = self.travel >= BUSY * self.whole or not self.travel
+        if not self.even:
+            quiet = (1 - SLOW) / (self.whole - self.travel)
+            long = np.where(open_then > 0, long * SLOW / self.travel, long * quiet)
+        self.places = np.r_[0.0, np.cumsum(long / long.sum())] * (1 - REST)
+        self.kept = np.ones(len(sent), bool)
+        a, b = self.before(begin), self.before(end)
+        pace = (b - a) / np.maximum(end - begin, 1)  # what began before the film, or ends after it, is cut, not moved
+        self.leaves, self.arrives = a - (begin - sent) * pace, b + (received - end) * pace
+
+    def before(self, time: np.ndarray) -> np.ndarray:
+        return np.interp(time, self.knots, self.places)
+
+    def words(self, loop: int) -> tuple[str, str]:
+        shown = loop * (1 - REST)
+        if self.even:
+            return (f"{times(shown / self.whole)}",) * 2
+        said = f"messages {times(shown * SLOW / self.travel)}"
+        return f"{said}, the rest cut short", said
+
+
+class Instant(Clock):
+    """Messages take no time: what happens in one instant is shown in turns, each as long as any other."""
+
+    def __init__(
+        self, first: int, last: int, source: np.ndarray, target: np.ndarray, sent: np.ndarray, served: np.ndarray
+    ):
+        turn = _turns(source, target, sent, served)
+        asks, answers = served[target], served[source]
+        begun = (sent > first) | ((asks | answers) & (turn > 0))  # the instant before: only what followed the update
+        over = (sent == last) & (asks | answers) & (turn > 0)  # the last instant: not what followed this one
+        self.kept = begun & ~over
+        self.instants, where = np.unique(sent[self.kept], return_inverse=True)
+        low, high = np.full(len(self.instants), 99_999), np.zeros(len(self.instants), int)
+        np.minimum.at(low, where, turn[self.kept])
+        np.maximum.at(high, where, turn[self.kept] + 1)
+        self.turns = np.r_[0, np.cumsum(high - low)]
+        self.unit = SLOW * (1 - REST) / max(1, self.turns[-1])
+        self.first, self.whole = first, last - first
+        self.leaves, self.arrives = np.zeros(len(sent)), np.zeros(len(sent))
+        self.leaves[self.kept] = self.before(sent[self.kept]) + (turn[self.kept] - low[where]) * self.unit
+        self.arrives = self.leaves + self.unit
+
+    def _place(self, time: np.ndarray, side: str) -> np.ndarray:
+        quiet = (time - self.first) / self.whole * (1 - REST - self.unit * self.turns[-1])
+        return quiet + self.unit * self.turns[np.searchsorted(self.instants, time, side=side)]  # type: ignore[call-overload]
+
+    def before(self, time: np.ndarray) -> np.ndarray:
+        return self._place(time, "left")
+
+    def after(self, time: np.ndarray) -> np.ndarray:
+        return self._place(time, "right")
+
+    def applied(self, time: np.ndarray) -> np.ndarray:
+        return np.minimum(self.before(time) + self.unit, self.after(time))
+
+    def words(self, loop: int) -> tuple[str, str]:
+        return "messages take no time here: shown in turn", "no network: in turn"
+
+
+def _turns(source: np.ndarray, target: np.ndarray, sent: np.ndarray, served: np.ndarray) -> np.ndarray:
+    """In an instant, which follows from which: a server answers what it was asked; a peer's second message follows its
+    first.
+    """
+    seen: dict[tuple[int, int, int], int] = {}
+    turn = np.zeros(len(sent), int)
+    for i, key in enumerate(zip(sent.tolist(), source.tolist(), target.tolist())):
+        nth = seen[key] = seen.get(key, -1) + 1
+        turn[i] = 2 * nth + 1 if served[source[i]] else 2 * nth if served[target[i]] else nth
+    return turn
+
+
+def times(factor: float) -> str:
+    """`700x slower`, `2.1x slower`, `3x faster`: two digits."""
+    slower = factor >= 1
+    value = float(f"{factor if slower else 1 / factor:.2g}")
+    return f"{value:,g}x {'slower' if slower else 'faster'}"
+
+
+def duration(ns: float) -> str:
+    """`410 µs`, `2.1 ms`, `1.4 s`."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.2g} {unit}" if ns < 100 * size else f"{ns / size:.0f} {unit}"
+    return f"{ns:.0f} ns"

@@ -192,4 +192,3 @@ class Stability(Panel):
             return
         self.was.set_data([was.tau], [was.product])
         self.way.set_data([was.tau, place.tau], [was.product, place.product])
-

@@ -18,7 +18,9 @@ from ..trace.measures import staleness, staleness_law, staleness_rows
 from ..trace.trace import Trace
 from . import style
 from .marks import factors, short, slowed
+from .ordered import Ordered
 from .panel import Panel, moment
+from .room import HINT, LINE, Room
 
 __all__ = ["Staleness", "draw", "histogram"]
 
@@ -37,8 +39,8 @@ def histogram(trace: Trace, t: int, first: int = 0) -> dict[int, int]:
     if first <= 0 and t >= trace.watermark():
         return {int(k): n for k, n in staleness(trace)["histogram"].items()}
     _, stale, count = staleness_rows(trace, first, t)
-    values, where = np.unique(stale, return_inverse=True)
-    return dict(zip(values.tolist(), np.bincount(where, count, len(values)).astype(int).tolist()))
+    counts = np.bincount(stale, count).astype(int) if len(stale) else np.empty(0, int)
+    return {value: int(counts[value]) for value in np.flatnonzero(counts).tolist()}
 
 
 class Staleness(Panel):
@@ -50,6 +52,12 @@ class Staleness(Panel):
 
     def __init__(self, pinned: Trace | None = None):
         self.pinned = pinned
+        self._applies = Ordered("applies", "time")
+        self._then: tuple[Any, ...] = (
+            None,
+            None,
+            {},
+        )  # the histogram before something was disturbed, and what it is of
 
     def setup(self, axes: Axes) -> Self:
         """Bars, a law, a comparison, pins."""
@@ -62,16 +70,18 @@ class Staleness(Panel):
             [], [], color=style.GREY, linestyle="--", linewidth=1.3, drawstyle="steps-mid", zorder=3
         )
         (self.law,) = axes.plot([], [], color=style.RED, linewidth=1.8, zorder=4)
-        across = axes.get_xaxis_transform()
-        self.law_text = style.write(axes, 0, 0.93, "", style.RED, style.NORMAL, va="center", transform=across)
-        self.law_text.set_path_effects(style.halo())
-        self.pins: list[tuple[Any, Any]] = []
-        for _ in range(3):
-            (line,) = axes.plot([], [], color=style.ORANGE, linewidth=1.8, transform=across, zorder=5)
-            words = style.write(axes, 0, 0.40, "", style.ORANGE, style.NORMAL, ha="center", transform=across)
-            words.set_path_effects(style.halo())
-            self.pins.append((line, words))
+        self.law_text = self._words(style.RED)
+        self.pins = [
+            (axes.plot([], [], color=style.ORANGE, linewidth=1.8, transform=axes.get_xaxis_transform(), zorder=5)[0],
+             self._words(style.ORANGE))
+            for _ in range(3)
+        ]  # fmt: skip
         return self
+
+    def _words(self, colour: str) -> Any:
+        made = style.write(self.axes, 0, 0, "", colour, style.NORMAL, va="center", transform=self.axes.transAxes)
+        made.set(zorder=6, path_effects=style.halo())
+        return made
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Share of gradients; and what the dashed line is, if there is one."""
@@ -82,33 +92,38 @@ class Staleness(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Bars up to `t`, the law, the comparison, the pins."""
         t = moment(trace, t)
-        counts = histogram(trace, t)
-        self.note.set_text("" if counts else "no gradient applied yet")
-        then = self._compared(trace, t)
-        law = staleness_law(trace)
+        counts, then, law = histogram(trace, t), self._compared(trace, t), staleness_law(trace)
+        applied = any(c.gradients for c in trace.counters.values()) and t > 0 and not len(trace.tables["applies"])
+        empty = "this run keeps totals only" if applied else "no gradient applied yet"
+        self.note.set_text("" if counts else empty)
         largest = max([*counts, *(then[0] if then else ()), int(2 * law[0]) if law else 0, 5])
-        wide = max(1, -(-(largest + 1) // MOST_BARS))
+        wide = max(1, round(style.nice_above((largest + 1) / MOST_BARS)))
         left, share = _binned(counts, wide)
         self.bars.set_verts(_bars(left, share, wide))  # type: ignore[arg-type]
         high = max(share, default=0.0)
         if then:
             x, y = _binned(then[0], wide)
-            y = [0.0, *y, 0.0]
-            self.before.set_data([x[0] - wide, *x, x[-1] + wide], y)
-            self.before.set_xdata(np.asarray(self.before.get_xdata()) + (wide - 1) / 2)
+            begin = next(i for i, part in enumerate(y) if part > 0)
+            x, y = x[begin:], [0.0, *y[begin:], 0.0]
+            self.before.set_data(np.array([x[0] - wide, *x, x[-1] + wide]) + (wide - 1) / 2, y)
             high = max(high, *y)
         else:
             self.before.set_data([], [])
         self.axes.set_xlim(-0.5 - 0.03 * largest, largest + 0.6 + 0.02 * largest)
         self.axes.set_ylim(0, style.nice_above(1.12 * high) if counts else 1.0)
-        self._law(law if counts else None, largest)
-        self._pins(trace, t, law)
+        room = Room(self.axes)
+        for x0, top in zip(left, share):
+            edges = room.pixels(np.array([x0 - 0.5, x0 + wide - 0.5]), np.array([0.0, top]))
+            room.box(edges[0][0], 0, edges[0][1], edges[1][1], LINE)
+        room.curve(np.asarray(self.before.get_xdata()), np.asarray(self.before.get_ydata()))
+        self._law(law if counts else None, room)
+        self._pins(trace, t, law, room)
 
     def _compared(self, trace: Trace, t: int) -> tuple[dict[int, int], str] | None:
         disturbed = [(steps[0][0], role) for role, steps in factors(trace, t).items() if steps[0][0] > 0]
         if disturbed:
             time, role = min(disturbed)
-            counts = histogram(trace, time - 1)
+            counts = self._until(trace, time - 1)
             if sum(counts.values()) >= ENOUGH and len(counts) > 1:
                 return counts, f"before {short(trace.roles[role])} slowed"
         elif self.pinned is not None:
@@ -117,19 +132,34 @@ class Staleness(Panel):
                 return counts, f"pinned, {self.pinned.header['strategy']['name']}"
         return None
 
-    def _law(self, law: tuple[float, str] | None, largest: float) -> None:
-        if law is None:
-            self.law.set_data([], [])
-            self.law_text.set_text("")
-            return
-        at, words = law
-        self.law.set_data([at, at], [0, self.axes.get_ylim()[1]])
-        right = at < 0.55 * largest
-        self.law_text.set_text(f"law: {words}")
-        self.law_text.set_x(at + (0.025 if right else -0.025) * largest)
-        self.law_text.set_horizontalalignment("left" if right else "right")
+    def _until(self, trace: Trace, t: int) -> dict[int, int]:
+        """`histogram` up to a time in the past: counted again only if more rows of before have come."""
+        self._applies.follow(trace)
+        rows = int(self._applies.times.searchsorted(t, side="right"))
+        key = t, rows, trace.tables["applies"].spilled
+        if self._then[0] is not trace or self._then[1] != key:
+            self._then = trace, key, histogram(trace, t)
+        return self._then[2]  # type: ignore[no-any-return]
 
-    def _pins(self, trace: Trace, t: int, law: tuple[float, str] | None) -> None:
+    def _law(self, law: tuple[float, str] | None, room: Room) -> None:
+        self.law.set_data([], [])
+        self.law_text.set_text("")
+        if law is None:
+            return
+        self.law.set_data([law[0]] * 2, [0, self.axes.get_ylim()[1]])
+        x = float(room.pixels(law[0], 0)[0])
+        for words in (f"law: {law[1]}", law[1], f"{law[0]:.4g}"):
+            wide = style.width(words, style.NORMAL)
+            sides = [x + 6] if x + 6 + wide <= room.wide else []
+            sides += [x - 6 - wide] if x - 6 - wide >= 0 else []
+            if sides:
+                break
+        left, bottom, _ = room.near(wide, x, room.high - 4, sides or [(room.wide - wide) / 2])
+        self.law_text.set_text(words)
+        room.put(self.law_text, left, bottom, wide)
+        room.box(x - 1, 0, x + 1, room.high, HINT)
+
+    def _pins(self, trace: Trace, t: int, law: tuple[float, str] | None, room: Room) -> None:
         slow, found = slowed(trace, t), []
         if slow:
             since = min(factors(trace, t)[role][-1][0] for role in slow)
@@ -140,9 +170,14 @@ class Staleness(Panel):
                 if mean is not None and (law is None or abs(mean - law[0]) >= 1):
                     found.append((role, mean))
         for (line, words), pin in zip(self.pins, [*found, *[None] * len(self.pins)]):
-            words.set_text(short(trace.roles[pin[0]]) if pin else "")
-            words.set_x(pin[1] if pin else 0)
+            words.set_text("")
             line.set_data([pin[1]] * 2 if pin else [], [0.14, 0.36] if pin else [])
+            if pin is not None:
+                words.set_text(short(trace.roles[pin[0]]))
+                x, wide = float(room.pixels(pin[1], 0)[0]), style.width(words.get_text(), style.NORMAL)
+                room.box(x - 1, 0.14 * room.high, x + 1, 0.36 * room.high, LINE)
+                left, bottom, _ = room.near(wide, x, 0.38 * room.high, [x - wide / 2, x + 5, x - 5 - wide])
+                room.put(words, left, bottom, wide)
 
 
 def _binned(counts: dict[int, int], wide: int) -> tuple[list[int], list[float]]:

@@ -18,9 +18,9 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 __all__ = [
-    "BLUE", "BLUE_FILL", "BLUE_LINE", "BLUE_MIST", "DPI", "FAINT", "FAMILY", "GREEN", "GREEN_FILL", "GREY", "GRID", "INK", "NORMAL",
-    "ORANGE", "ORANGE_DEEP", "ORANGE_FILL", "PAPER", "RED",
-    "SMALL", "TITLE", "calm", "halo", "nice_above", "nice_below", "note", "numbers", "plain", "spread", "text", "width", "write",
+    "BLUE", "BLUE_FILL", "BLUE_LINE", "BLUE_MIST", "DPI", "FAINT", "FAMILY", "GREEN", "GREEN_FILL", "GREY", "GRID",
+    "INK", "NORMAL", "ORANGE", "ORANGE_DEEP", "ORANGE_FILL", "PAPER", "RED", "SMALL", "TITLE",
+    "calm", "halo", "nice_above", "nice_below", "note", "numbers", "plain", "spread", "text", "width", "write",
 ]  # fmt: skip
 
 BLUE, BLUE_LINE, BLUE_FILL, BLUE_MIST = "#3b6cf6", "#8fadf9", "#c3d2fc", "#e3eafe"

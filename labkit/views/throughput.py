@@ -104,6 +104,7 @@ class Throughput(Curves):
             raise nearest("of", of, AMOUNTS)
         self.of, self._tally, self._pinned_tally = of, Tally(of), Tally(of)
         self._seen: tuple[Any, Any, Any] = (None, None, None)
+        self._highest = 0.0
 
     def setup(self, axes: Any) -> Self:
         """Also a band, and thin lines."""
@@ -118,7 +119,7 @@ class Throughput(Curves):
         """The unit, what is pale, and what the dashed line is."""
         pinned, workers = super().caption(trace, t), len(trace.role_ids("worker"))
         each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "pale: each worker"
-        parts = [f"{self.of} a second", each if workers > 1 else "", pinned]
+        parts = [f"{self.of} a second", pinned, each if workers > 1 else ""]
         return " · ".join(part for part in parts if part)
 
     def update(self, trace: Trace, t: int | None = None) -> None:

@@ -1,7 +1,8 @@
 """The timeline: one row a role; blue = a worker computes, a gap = it waits, green = a gradient is applied.
 
-Orange are the spans that a slowed worker began while it was slowed. The paler piece at the right end is work that is
-under way (a span is recorded when it is over). The window is sixteen typical gradients long. Of more than 40 workers,
+Orange are the spans that a slowed worker began while it was slowed; of a pipeline's stage the darker spans are
+backwards. The paler piece at the right end is work that is under way (a span is recorded when it is over). The window
+is sixteen typical gradients long, or as long as a run that was over sooner. Of more workers than there is room for,
 evenly chosen ones are shown.
 """
 
@@ -17,13 +18,24 @@ from matplotlib.colors import to_rgba
 from ..trace.trace import Trace
 from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO
 from . import style
-from .marks import short, slow_spans, slowed
+from .events import Events
+from .marks import mark_labels, short, slow_spans, slowed
+from .ordered import Ordered
 from .panel import Panel, moment
+from .passes import Passes, pipelined
+from .room import pixels_of
 
-__all__ = ["Timeline", "draw", "under_way", "window_ns"]
+__all__ = ["Timeline", "draw", "shown_roles", "under_way", "window_ns"]
 
 MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
+LEAST = 5.5  # pixels of a row
 HALF = 0.34  # half the height of a row's boxes
+BOXES = (
+    ("blue", style.BLUE, style.BLUE_FILL, 1.0), ("blue back", style.BLUE, style.BLUE_LINE, 1.0),
+    ("orange", style.ORANGE, style.ORANGE_FILL, 1.0), ("orange back", style.ORANGE, style.ORANGE_DEEP, 1.0),
+    ("open blue", "none", style.BLUE_FILL, 0.55), ("open orange", "none", style.ORANGE_FILL, 0.55),
+    ("green", "none", style.GREEN, 1.0),
+)  # fmt: skip
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Timeline:
@@ -32,21 +44,24 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Timeline:
 
 
 def window_ns(trace: Trace) -> int:
-    """How much time the timeline shows: sixteen gradients of the typical worker, in round numbers."""
+    """How much time the timeline shows: sixteen gradients of the typical worker, in round numbers; of a pipeline, whose
+    stages cut a gradient into many spans, five.
+    """
     counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
     means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]
     typical = float(np.median(means)) if means else 0.1 * NANO
-    return max(1000, round(style.nice_above(14.5 * typical / NANO) * NANO))
+    return max(1000, round(style.nice_above((4.0 if pipelined(trace) else 14.5) * typical / NANO) * NANO))
 
 
-def shown_roles(trace: Trace, t: int) -> list[int]:
-    """The rows from top to bottom: servers, then workers; of many workers the slowed ones and evenly chosen others."""
+def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
+    """The rows from top to bottom: servers, then workers; of more than `most` the slowed ones and evenly chosen others."""
     servers, workers = trace.role_ids("server")[:MOST_SERVERS], trace.role_ids("worker")
     others = [i for i, kind in enumerate(trace.kinds) if kind not in ("server", "worker", "chief")]
     workers = sorted(workers + others)
-    if len(workers) > MOST_ROWS:
-        keep = {workers[round(k)] for k in np.linspace(0, len(workers) - 1, MOST_ROWS - 8)}
-        workers = sorted(keep | set(sorted(slowed(trace, t))[:8]))
+    if len(workers) > most:
+        loud = sorted(slowed(trace, t))[: most // 5]
+        keep = {workers[round(k)] for k in np.linspace(0, len(workers) - 1, most - most // 5)}
+        workers = sorted(keep | set(loud) & set(workers))
     return servers + workers
 
 
@@ -65,12 +80,17 @@ class Timeline(Panel):
     name: ClassVar[str] = "timeline"
     title: ClassVar[str] = "Timeline"
     size: ClassVar[tuple[int, int]] = (940, 232)
-    margins: ClassVar[tuple[int, int, int, int]] = (58, 16, 36, 6)
+    margins: ClassVar[tuple[int, int, int, int]] = (58, 16, 34, 20)
     period: ClassVar[int] = 1
     tables: ClassVar[tuple[str, ...]] = ("spans", "applies")
 
+    def __init__(self) -> None:
+        self._ends, self._applied = Ordered("spans", "end"), Ordered("applies", "time")
+        self._passes = Passes()
+        self._most = MOST_ROWS
+
     def setup(self, axes: Axes) -> Self:
-        """Five collections, filled at every update."""
+        """A few collections, filled at every update."""
         super().setup(axes)
         style.calm(axes, grid="x", x_ticks=9)
         axes.spines["left"].set_visible(False)
@@ -78,39 +98,48 @@ class Timeline(Panel):
         self.links = LineCollection([], colors=style.GRID, linewidths=1.0, zorder=1)
         axes.add_collection(self.links, autolim=False)
         self.boxes: dict[str, PolyCollection] = {}
-        for kind, edge, face, alpha in (
-            ("blue", style.BLUE, style.BLUE_FILL, 1.0), ("orange", style.ORANGE, style.ORANGE_FILL, 1.0),
-            ("open blue", "none", style.BLUE_FILL, 0.55), ("open orange", "none", style.ORANGE_FILL, 0.55),
-            ("green", "none", style.GREEN, 1.0),
-        ):  # fmt: skip
-            made = PolyCollection(
-                [], edgecolors=edge, facecolors=to_rgba(face, alpha) if face else face, linewidths=1.0, zorder=2
-            )
+        for kind, edge, face, alpha in BOXES:
+            made = PolyCollection([], edgecolors=edge, facecolors=to_rgba(face, alpha), linewidths=1.0, zorder=2)
             axes.add_collection(made, autolim=False)
             self.boxes[kind] = made
+        self.events = Events(axes, above=True)
+        self._most = int(np.clip(pixels_of(axes)[1] / LEAST - 1, 8, MOST_ROWS))
         self._labelled: Any = None
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """What the colours mean, and how much time is shown."""
         green = "green = applied" + (" at the server" if trace.role_ids("server") else "")
-        workers = len(trace.role_ids("worker"))
-        some = f" · {MOST_ROWS - 8} of {workers:,} workers" if workers > MOST_ROWS else ""
+        workers, servers = len(trace.role_ids("worker")), len(trace.role_ids("server")[:MOST_SERVERS])
+        rows = len(shown_roles(trace, moment(trace, t), self._most)) - servers
+        some = f" · {rows} of {workers:,} workers" if rows < workers else ""
         cut = trace.tables["spans"].skipped or trace.tables["applies"].skipped
         gap = "too fast to report it all: a gap can be what was left out" if cut else "a gap is waiting"
-        return f"compute; {gap}; {green} · last {style.plain(window_ns(trace) / NANO)} s{some}"
+        work = "forward, and darker backward" if pipelined(trace) else "compute"
+        shown = style.plain(float(f"{self._window(trace, moment(trace, t))[1] / NANO:.3g}"))
+        return f"{work}; {gap}; {green} · last {shown} s{some}"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Move the window to `t` and fill it."""
         t = moment(trace, t)
-        window = window_ns(trace)
-        first = max(0, t - window)
-        rows = shown_roles(trace, t)
+        first, window = self._window(trace, t)
+        rows = shown_roles(trace, t, self._most)
         place = np.full(len(trace.roles), -1.0)
         place[rows] = np.arange(len(rows))
         self._axis(trace, t, rows, first, window)
-        self._spans(trace, t, place, first, window)
+        self._spans(trace, t, place, first)
         self._applies(trace, t, place, first, window)
+        self.events.show([(time / NANO, label) for time, label in mark_labels(trace, t)])
+        kept = len(trace.tables["spans"]) or not any(sum(c.phases) for c in trace.counters.values())
+        self.note.set_text("" if kept else "this run keeps totals only")
+
+    @staticmethod
+    def _window(trace: Trace, t: int) -> tuple[int, int]:
+        """(begin, length) of the window in ns. A run that is over and was shorter fills it."""
+        window = window_ns(trace)
+        if trace.ending is not None and trace.ending["time"] <= t < window:
+            window = max(1000, t)
+        return max(0, t - window), window
 
     def axes_key(self) -> Any:
         """The rows' names are set by hand."""
@@ -124,50 +153,55 @@ class Timeline(Panel):
             return
         self._labelled = state
         one = len(trace.role_ids("server")) == 1
-        every = 1 if len(rows) <= 16 else 4
+        high = pixels_of(self.axes)[1] / len(rows) if rows else 1.0
+        every = max(1, int(np.ceil(11 / high)))
         loud = [k for k, r in enumerate(rows) if r in slow or trace.kinds[r] == "server"]
-        quiet = [k for k in range(0, len(rows), every) if all(abs(k - other) > every // 4 for other in loud)]
+        quiet = [k for k in range(0, len(rows), every) if all(abs(k - other) >= every for other in loud)]
         ticks = sorted({*loud, *quiet})
         names = ["server" if one and trace.kinds[rows[k]] == "server" else short(trace.roles[rows[k]]) for k in ticks]
         self.axes.set_yticks(ticks, names)
         self.axes.tick_params(axis="y", length=0)
         for k, label in zip(ticks, self.axes.get_yticklabels()):
             label.set_color(style.ORANGE if rows[k] in slow else style.GREY)
-            label.set_fontsize(style.SMALL if len(rows) <= 16 else 7)
+            label.set_fontsize(style.SMALL if high >= 12 else 7)
         self.axes.set_ylim(len(rows) - 0.45, -0.55)
+        for kind, edge, _, _ in BOXES:
+            self.boxes[kind].set_linewidth(1.0 if high >= 9 or edge == "none" else 0.5)
 
-    def _spans(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
-        role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
-        seen = (end >= first) & (start < t) & (place[role] >= 0)
+    def _spans(self, trace: Trace, t: int, place: np.ndarray, first: int) -> None:
+        rows = self._ends.touching(trace, first, t)
+        columns = trace.tables["spans"].columns
+        role, phase, start, end = (rows[:, columns.index(name)] for name in ("role", "phase", "start", "end"))
+        seen = place[role] >= 0
         role, phase, start, end = role[seen], phase[seen], start[seen], end[seen]
-        cut = (end > t) & (phase == COMPUTE)  # a look back: this one was under way at `t`
-        work = (phase == COMPUTE) & ~cut
-        slow = slow_spans(trace, t, role, start)
-        self._fill("blue", place[role[work & ~slow]], start[work & ~slow], end[work & ~slow])
-        self._fill("orange", place[role[work & slow]], start[work & slow], end[work & slow])
+        cut = (end > t) & (phase == COMPUTE)
+        done = (phase == COMPUTE) & ~cut
+        who, begin, over = role[done], start[done], end[done]
+        slow, back = slow_spans(trace, t, who, begin), self._passes.backward(trace, t, who, begin, over)
+        for colour, mine in (("blue", ~slow), ("orange", slow)):
+            for name, which in ((colour, mine & ~back), (f"{colour} back", mine & back)):
+                self._fill(name, place[who[which]], begin[which], over[which])
         now_slow = slowed(trace, t)
         begun = {**under_way(trace, t), **dict(zip(role[cut].tolist(), start[cut].tolist()))}
         for colour, wanted in (("open blue", False), ("open orange", True)):
-            who = [r for r in begun if (r in now_slow) == wanted and place[r] >= 0]
-            began = np.array([begun[r] for r in who], dtype=np.int64)
-            self._fill(colour, place[who], began, np.full(len(who), t))
+            open_ = [r for r in begun if (r in now_slow) == wanted and place[r] >= 0]
+            began = np.array([begun[r] for r in open_], dtype=np.int64)
+            self._fill(colour, place[open_], began, np.full(len(open_), t))
         self._busy = (role[phase == APPLY], start[phase == APPLY], np.minimum(end[phase == APPLY], t))
 
     def _applies(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
-        role, time, sender = trace.column("applies", "role", "time", "sender")
-        seen = (time >= first) & (time <= t) & (place[role] >= 0)
+        rows, columns = self._applied.between(trace, first, t), trace.tables["applies"].columns
+        role, time, sender = (rows[:, columns.index(name)] for name in ("role", "time", "sender"))
+        seen = place[role] >= 0
         role, time, sender = role[seen], time[seen], sender[seen]
         linked = (sender != EVERYONE) & (place[sender] >= 0)
         ends = np.stack([time[linked] / NANO, place[role[linked]], time[linked] / NANO, place[sender[linked]]], axis=-1)
         self.links.set_segments(list(ends.reshape(-1, 2, 2)) if len(ends) <= MOST_TICKS else [])
-        bins = (
-            np.unique((time - first) * MOST_TICKS // window + role * (MOST_TICKS + 1))
-            if len(time) > MOST_TICKS
-            else None
-        )
-        if bins is not None:  # too many for a tick each: where in the window something was applied
+        many = len(time) > MOST_TICKS
+        if many:  # too many for a tick each: where in the window something was applied
+            bins = np.unique((time - first) * MOST_TICKS // window + role * (MOST_TICKS + 1))
             role, time = bins // (MOST_TICKS + 1), first + bins % (MOST_TICKS + 1) * window // MOST_TICKS
-        wide = window // (MOST_TICKS if bins is not None else 210)
+        wide = window // (MOST_TICKS if many else 210)
         busy, start, end = self._busy
         self._fill(
             "green", np.r_[place[role], place[busy]], np.r_[time - wide // 2, start], np.r_[time + wide // 2, end]

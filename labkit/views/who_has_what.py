@@ -22,8 +22,9 @@ from .panel import Panel, moment
 __all__ = ["WhoHasWhat", "draw"]
 
 GAP, BARS = 0.06, 0.22  # of the width: between the cells and the bars, and the longest bar
-DARK = 0.55  # of the darkest: from here on, numbers are white
-LETTER, LINE = 8.0, 15.0  # pixels that a digit takes in a cell, and a line of them
+DARK = 0.7  # of the darkest: from here on, numbers are white
+LETTER, LINE = 8.0, 13.0  # pixels that a digit takes in a cell, and a line of them
+NARROW = 420  # pixels: a caption has no room for more
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> WhoHasWhat:
@@ -63,7 +64,7 @@ class WhoHasWhat(Panel):
         rows = len(shares["counts"])
         if rows < shares["shares"]:
             return f"{shares['shares']:,} workers in {rows} groups"
-        return "training samples" + (" by class" if shares["classes"] else "")
+        return "training samples" + (" · dashed: an even share" if rows > 1 and self.size[0] > NARROW else "")
 
     def key(self, trace: Trace, t: int) -> Any:
         """Who is slowed: nothing else changes."""
@@ -115,7 +116,7 @@ class WhoHasWhat(Panel):
         rows = len(counts)
         box, page = self.axes.get_position(), self.axes.get_figure().get_size_inches() * style.DPI  # type: ignore[union-attr]
         wide, high = box.width * page[0] / self.axes.get_xlim()[1], box.height * page[1] / rows
-        if high < LINE - 2:
+        if high < LINE:
             return
         end = self.axes.get_xlim()[1] + 5 / wide
         for y, total in enumerate(counts.sum(axis=1)):
@@ -139,11 +140,12 @@ class WhoHasWhat(Panel):
             if role["data"] is not None:
                 row = 0 if shares["shared"] else int(np.searchsorted(first, role["data"], side="right")) - 1
                 owners[row].append(number)
-        every = 1 if rows <= 16 else 4 if rows <= 32 else 8
+        tall = self.axes.get_position().height * self.axes.get_figure().get_size_inches()[1] * style.DPI / rows  # type: ignore[union-attr]
+        every = next(step for step in (1, 2, 4, 8, 16, 32, 64) if step * tall >= LINE or step >= rows)
         loud = [k for k in range(rows) if any(o in slow for o in owners[k]) and len(owners[k]) == 1]
         quiet = [k for k in range(0, rows, every) if all(abs(k - other) >= every for other in loud)]
         ticks = sorted({*loud, *quiet})
-        self.axes.set_yticks([k + 0.5 for k in ticks], [_people(trace, owners[k]) for k in ticks])
+        self.axes.set_yticks([k + 0.5 for k in ticks], [_people(trace, owners[k], shares["shared"]) for k in ticks])
         for k, label in zip(ticks, self.axes.get_yticklabels()):
             label.set_color(style.ORANGE if k in loud else style.GREY)
         sparse = max(1, -(-columns // 16))
@@ -154,6 +156,8 @@ class WhoHasWhat(Panel):
         self.axes.set_xticks([*at, bars], [*names, "in all" if columns else "samples"])
 
 
-def _people(trace: Trace, owners: list[int]) -> str:
-    """`w2`; `w16 …` of several neighbours."""
+def _people(trace: Trace, owners: list[int], shared: bool) -> str:
+    """`w2`; `w16 …` of several neighbours; `all`."""
+    if shared and len(owners) > 1:
+        return "all"
     return short(trace.roles[owners[0]]) + (" …" if len(owners) > 1 else "") if owners else ""

@@ -46,11 +46,13 @@ class Durations:
         observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
         shards = layout.get("copies") == "equal" and len(observed) > 1 and set(observed) == {"worker"}
         self.pieces = self.split or shards  # a gradient is computed in pieces, and counted by the update
-        self.clock = trace.roles.index(layout["observed"][0])  # whose updates divide the time, where gradients are made in pieces
+        self.clock = trace.roles.index(
+            layout["observed"][0]
+        )  # whose updates divide the time, where gradients are made in pieces
         self.kinds = self._kinds(layout)
         self._of = {(kind.what, role): i for i, kind in enumerate(self.kinds) for role in kind.gauge.roles}
         self._read = dict.fromkeys(("spans", "messages", "applies"), 0)
-        self._before = {w: NOTHING for w in self.workers}  # each one's newest gradient: end, step
+        self._before = dict.fromkeys(self.workers, NOTHING)  # each one's newest gradient: end, step
         self._open = (np.empty((0, 3), np.int64), np.empty(0, np.int64), 0)
         self._raw = NOTHING
 

@@ -14,7 +14,7 @@ What makes no difference is not said: the surplus must be at least a fifth of th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -26,6 +26,7 @@ TYPICAL = 12  # of the first durations say what is usual for a role with work of
 SLOW, WELL = math.log(2.0), math.log(1.5)
 LUCK = 4.0
 MATTERS = 0.2  # share of the time
+MANY = 16  # roles, of which one more or less does not move the median
 
 
 class Gauge:
@@ -34,7 +35,8 @@ class Gauge:
     """
 
     def __init__(self, roles: Sequence[int], own: bool = False):
-        self.roles, self.own = list(roles), own
+        self.roles, self.own = sorted(roles), own
+        self._sorted = np.array(self.roles)
         self._place = {role: i for i, role in enumerate(self.roles)}
         self._logs = np.full((len(self.roles), WINDOWS[-1]), np.nan)  # newest at the right
         self._ends = np.zeros((len(self.roles), WINDOWS[-1] + 1))
@@ -43,31 +45,36 @@ class Gauge:
 
     def take(self, roles: np.ndarray, ends: np.ndarray, durations: np.ndarray) -> None:
         """Durations (ns) of `roles` that were over at `ends` (ns), all of shape (n,), in order of time."""
-        logs = np.log(np.maximum(durations, 1.0))
-        for role in np.unique(roles).tolist():
-            mine = roles == role
-            self._take(self._place[role], ends[mine], logs[mine])
+        order = np.argsort(roles, kind="stable")
+        rows = np.searchsorted(self._sorted, roles[order])
+        counts = np.bincount(rows, minlength=len(self.roles))
+        logs, number = np.log(np.maximum(durations[order], 1.0)), np.arange(len(rows))
+        if self.own:
+            place = self._seen[rows] + number - np.searchsorted(rows, rows, side="left")
+            early = place < TYPICAL
+            self._first[rows[early], place[early]] = logs[early]
+        newer = np.searchsorted(rows, rows, side="right") - 1 - number  # how many of its role come after it
+        self._seen += counts
+        self._logs = _pushed(self._logs, rows, newer, counts, logs)
+        self._ends = _pushed(self._ends, rows, newer, counts, ends[order])
 
-    def _take(self, i: int, ends: np.ndarray, logs: np.ndarray) -> None:
-        seen = int(self._seen[i])
-        if seen < TYPICAL:
-            self._first[i, seen : seen + len(logs)] = logs[: TYPICAL - seen]
-        self._seen[i] += len(logs)
-        self._logs[i] = np.concatenate([self._logs[i], logs])[-WINDOWS[-1] :]
-        self._ends[i] = np.concatenate([self._ends[i], ends])[-WINDOWS[-1] - 1 :]
-
-    def look(self) -> tuple[dict[int, tuple[float, float]], set[int]]:
-        """({role: (its duration, the usual one) in ns} of those that are clearly slow, those that are clearly not)."""
+    def look(self, suspects: Iterable[int] = ()) -> tuple[dict[int, tuple[float, float]], set[int]]:
+        """({role: (its duration, the usual one) in ns} of those that are clearly slow, those of `suspects` that are
+        clearly not).
+        """
         slow: dict[int, tuple[float, float]] = {}
         fine: set[int] = set()
-        last, level = self._logs[:, -FEWEST:], self._level()
+        asked = {self._place[role] for role in suspects if role in self._place}
+        doubtful = (self._logs[:, -FEWEST:] > self._level() + SLOW / 2).all(axis=1)
+        if not asked and not doubtful.any():
+            return slow, fine
         sigma, luck = self._noise()
-        for i in np.flatnonzero((last > level + SLOW / 2).all(axis=1) | (last < level + WELL).all(axis=1)).tolist():
+        for i in sorted({*np.flatnonzero(doubtful).tolist(), *asked}):
             for n in WINDOWS[: np.searchsorted(WINDOWS, min(self._seen[i], WINDOWS[-1]), side="right")]:
                 usual, behind = self._usual(i, n)
                 ratios = self._logs[i, -n:] - usual
                 margin = luck * sigma * math.sqrt(1 / n + 1 / behind)
-                if (ratios[-FEWEST:] < WELL).all() and SLOW - ratios.mean() > margin:
+                if i in asked and (ratios[-FEWEST:] < WELL).all() and SLOW - ratios.mean() > margin:
                     fine.add(self.roles[i])
                 elif (ratios[-FEWEST:] > SLOW).all() and ratios.mean() - SLOW > margin and self._matters(i, n, usual):
                     slow[self.roles[i]] = math.exp(np.median(self._logs[i, -n:])), math.exp(usual)
@@ -78,16 +85,19 @@ class Gauge:
 
     def _level(self) -> float:
         """What is usual for most: a first look at who may be slow, or well. Of roles with work of their own, nothing."""
-        known = np.minimum(self._seen, FEWEST)
-        if self.own or not (known == FEWEST).any():
-            return 0.0
-        return float(np.median(np.median(self._logs[known == FEWEST, -FEWEST:], axis=1)))
+        known = self._seen >= FEWEST
+        if self.own or not known.any():
+            return -math.inf
+        middle = np.sort(self._logs[known, -FEWEST:], axis=1)[:, FEWEST // 2]
+        return float(np.sort(middle)[len(middle) // 2 - (len(middle) % 2 == 0)])
 
     def _usual(self, i: int, n: int) -> tuple[float, int]:
         """(log of the duration that is usual, how many are behind it) while the last n of role number `i` went on."""
         if self.own:
             known = min(int(self._seen[i]), TYPICAL)
             return (float(np.median(self._first[i])), known) if known == TYPICAL else (math.nan, 1)
+        if len(self.roles) > MANY:
+            return self._level(), FEWEST * len(self.roles)
         others = (self._seen > 0) & (np.arange(len(self._seen)) != i)
         if not others.any():
             return math.nan, 1
@@ -109,3 +119,14 @@ class Gauge:
     def _matters(self, i: int, n: int, usual: float) -> bool:
         surplus = float(np.exp(self._logs[i, -n:]).sum()) - n * math.exp(usual)
         return surplus >= MATTERS * (self._ends[i, -1] - self._ends[i, -n - 1])
+
+
+def _pushed(
+    rows: np.ndarray, which: np.ndarray, newer: np.ndarray, counts: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """`rows`, each moved to the left by `counts` to make room for its new values: `newer` follow behind each of them."""
+    width = rows.shape[1]
+    moved = np.take_along_axis(rows, np.minimum(np.arange(width) + counts[:, None], width - 1), axis=1)
+    fits = newer < width
+    moved[which[fits], width - 1 - newer[fits]] = values[fits]
+    return moved

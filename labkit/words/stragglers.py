@@ -20,7 +20,7 @@ from .text import duration
 
 __all__ = ["Stragglers", "stragglers"]
 
-AS_OFTEN = 256  # looks, before twice as many gradients pass between two of them
+AS_OFTEN = 128  # looks, before twice as many gradients pass between two of them
 ORDER = ("computing", "applying", "messages", "waiting")  # who waits because it computes long does not wait for others
 
 
@@ -34,6 +34,7 @@ class Stragglers:
 
     def __init__(self) -> None:
         self._trace: Trace | None = None
+        self._read = -1
 
     def until(self, trace: Trace, t: int) -> list[tuple[int, str]]:
         """See `stragglers`. What has been read once is not read again."""
@@ -82,7 +83,8 @@ class Stragglers:
                 kind.gauge.take(mine[:, 2], mine[:, 0], mine[:, 3])
 
     def _look(self, time: int) -> None:
-        seen = [(kind, *kind.gauge.look()) for kind in sorted(self._kinds, key=lambda kind: ORDER.index(kind.what))]
+        kinds = sorted(self._kinds, key=lambda kind: ORDER.index(kind.what))
+        seen = [(kind, *kind.gauge.look(self._slow)) for kind in kinds]
         slow: dict[int, tuple[str, str]] = {}
         for kind, found, _ in seen:
             for role, (own, usual) in found.items():

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 from ..trace.vocabulary import NANO
 
-__all__ = ["decimals", "duration", "listed", "percent", "times"]
+__all__ = ["decimals", "duration", "listed", "percent", "rate", "times"]
 
 
 def duration(ns: float, *more: float) -> tuple[str, ...]:
     """`0.50 s`, `12 s`, `5.0 ms`, `80 us`: in the unit that fits the first; all with as many digits as the smallest needs."""
-    unit, size = next((u, s) for u, s in (("s", NANO), ("ms", NANO / 1e3), ("us", 1e3)) if ns >= 0.0995 * s or u == "us")
+    unit, size = next(
+        (u, s) for u, s in (("s", NANO), ("ms", NANO / 1e3), ("us", 1e3)) if ns >= 0.0995 * s or u == "us"
+    )
     smallest = min([value / size for value in (ns, *more) if value > 0], default=1.0)
     digits = max(0, min(4, 1 - math.floor(math.log10(smallest * 1.005))))
     return tuple(f"{value / size:.{digits}f} {unit}" for value in (ns, *more))
@@ -26,6 +28,11 @@ def percent(share: float) -> str:
 def times(factor: float) -> str:
     """How much slower: `5x slower`, `2x faster`."""
     return f"{factor:g}x slower" if factor >= 1 else f"{1 / factor:.3g}x faster"
+
+
+def rate(value: float) -> str:
+    """`31`, `2.1`, `12,000`: gradients a second."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"
 
 
 def decimals(value: float) -> str:

@@ -16,7 +16,7 @@ from jupyter_client.session import Session
 
 __all__ = ["ask"]
 
-WAITS = 30.0  # seconds, for an answer
+WAITS = 30_000  # milliseconds, for an answer
 
 
 class _Channels:
@@ -42,11 +42,11 @@ class _Channels:
         if subshell is not None:
             message["header"]["subshell_id"] = subshell
         self._session.send(socket, message)
-        while socket.poll(WAITS * 1000):
+        while socket.poll(WAITS):
             _, answer = self._session.recv(socket, zmq.NOBLOCK)
-            if answer["parent_header"].get("msg_id") == message["header"]["msg_id"]:
+            if answer is not None and answer["parent_header"].get("msg_id") == message["header"]["msg_id"]:
                 return dict(answer["content"])
-        raise TimeoutError(f"the kernel did not answer a {kind} within {WAITS:g} s")
+        raise TimeoutError(f"the kernel did not answer a {kind} within {WAITS} ms")
 
     def close(self) -> None:
         self._context.destroy(linger=0)

@@ -23,6 +23,7 @@ __all__ = ["Frames", "Notebook", "write"]
 OPENS, RUNS = 60.0, 60.0  # seconds at most: to open a notebook, to run a cell
 HEIGHT = 1300  # pixels of the window
 HARMLESS: tuple[str, ...] = ()  # errors of JupyterLab's own, as regular expressions: none is known
+IMAGES = "img.widget-image"  # the pictures of ipywidgets
 THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
 
 READY = """() => {
@@ -30,9 +31,13 @@ READY = """() => {
     return session?.isReady && session.session?.kernel?.connectionStatus === "connected"
         && document.querySelectorAll(".jp-Notebook .jp-Cell").length > 0;
 }"""
-CELLS = "() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.type)"
-OUTPUTS = "i => window.jupyterapp.shell.currentWidget.content.widgets[i].model.outputs.toJSON()"
+CONTENT = "window.jupyterapp.shell.currentWidget.content"
+CELLS = f"() => {CONTENT}.widgets.map(cell => cell.model.type)"
+SELECTED = f"() => {CONTENT}.activeCellIndex"
+OUTPUTS = f"i => {CONTENT}.widgets[i].model.outputs.toJSON()"
 COMMAND = "async ([name, what]) => { await window.jupyterapp.commands.execute(name, what); }"
+DECODED = """([css, least]) => { const images = [...document.querySelectorAll(css)];
+    return images.length >= least && images.every(image => image.naturalWidth > 0); }"""
 FOCUSED = """() => { const it = document.activeElement;
     return it.getAttribute("aria-label") || it.innerText?.trim() || it.className || it.tagName; }"""
 THREADS = """
@@ -142,6 +147,11 @@ class Notebook:
         """The kinds of the cells that the notebook has now: code, markdown or raw."""
         return list(self.page.evaluate(CELLS))
 
+    @property
+    def selected(self) -> int:
+        """The cell that JupyterLab has selected."""
+        return int(self.page.evaluate(SELECTED))
+
     def cell(self, index: int) -> Locator:
         """Cell `index`."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
@@ -205,6 +215,10 @@ class Notebook:
         """The kernel's threads whose names begin so, and the processor time (seconds) that each has taken."""
         return {name: spent for name, spent in self.kernel(THREADS).items() if name.startswith(prefix)}
 
+    def await_kernel(self, condition: str, seconds: float = 30.0) -> None:
+        """Until this expression is true in the kernel, also while a cell runs."""
+        until(lambda: self.kernel(f"bool({condition})"), seconds, f"{condition} in the kernel", every=0.1)
+
     def interrupt(self) -> None:
         """Interrupt the kernel."""
         self.server.request("POST", f"api/kernels/{self.kernel_id}/interrupt")
@@ -217,10 +231,18 @@ class Notebook:
 
     @property
     def errors(self) -> list[str]:
-        """What the browser has complained about since the notebook was opened first."""
+        """What the browser has complained about since the notebook was opened first, or since `forgive()`."""
         return [said for said in self._said if not any(re.search(harmless, said) for harmless in HARMLESS)]
 
-    def frames(self, selector: str = "img.widget-image", seconds: float = 2.0) -> Frames:
+    def forgive(self) -> None:
+        """Forget the errors so far: the test has made them on purpose."""
+        self._said.clear()
+
+    def await_images(self, selector: str = IMAGES, least: int = 1) -> None:
+        """Until so many images match `selector`, and each of them shows a picture."""
+        self.page.wait_for_function(DECODED, arg=[selector, least], timeout=1000 * RUNS)
+
+    def frames(self, selector: str = IMAGES, seconds: float = 2.0) -> Frames:
         """Watch the images that match `selector` for so long."""
         got = self.page.evaluate("([css, s]) => window.labkitMeasure.frames(css, s)", [selector, seconds])
         return Frames(got["seconds"], tuple(got["given"]), tuple(got["shown"]))

@@ -138,10 +138,10 @@ class LabServer:
                     found.append(process)
         return found
 
-    def sweep(self) -> list[str]:
+    def sweep(self, patience: float = LEAVES) -> list[str]:
         """Wait for what the server has started to end; the command lines of what did not, and was killed."""
         with contextlib.suppress(AssertionError):
-            until(lambda: not self.started(), LEAVES, "all are gone", every=0.1)
+            until(lambda: not self.started(), patience, "all are gone", every=0.1)
         left = []
         for process in self.started():
             with contextlib.suppress(psutil.Error):

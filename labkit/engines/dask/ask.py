@@ -4,7 +4,7 @@ for ever for whoever accepts a connection and then says nothing."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,16 +12,19 @@ from distributed import Client
 from distributed.core import rpc
 from distributed.security import Security
 
-__all__ = ["ask", "who_is"]
+__all__ = ["ask", "ask_scheduler", "who_is", "who_is_there"]
+
+LOOK_S = 0.1  # seconds between two looks whether waiting has become pointless
 
 
 def ask(
-    client: Client, addresses: Iterable[str], limit: float, fn: Any, arguments: Callable[[str], tuple[Any, ...]]
+    client: Client, addresses: Iterable[str], limit: float, fn: Any, arguments: Callable[[str], tuple[Any, ...]],
+    pointless: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:  # fmt: skip
     """{address: what `fn(*arguments(address))` returned there}, asked at the same time.
 
-    An exception stands for its answer where it failed: `TimeoutError` if nobody answered within `limit` seconds. Never
-    raises.
+    An exception stands for its answer where it failed: `TimeoutError` if nobody answered within `limit` seconds, or
+    before it became `pointless()` to wait. Never raises.
     """
     asked = list(addresses)
 
@@ -33,7 +36,13 @@ def ask(
             return error
 
     async def everyone() -> list[Any]:
-        return list(await asyncio.gather(*map(one, asked)))
+        calls = [asyncio.ensure_future(one(address)) for address in asked]
+        waiting = set(calls)
+        while waiting and not pointless():
+            _, waiting = await asyncio.wait(waiting, timeout=LOOK_S)
+        for call in waiting:
+            call.cancel()
+        return [TimeoutError("nobody waits any more") if call in waiting else call.result() for call in calls]
 
     try:
         if client.status != "running":
@@ -41,6 +50,29 @@ def ask(
         return dict(zip(asked, client.sync(everyone, callback_timeout=limit + 2)))
     except Exception as error:  # the client is being closed under us
         return dict.fromkeys(asked, error)
+
+
+def ask_scheduler(client: Client, limit: float, fn: Any, *arguments: Any) -> Any:
+    """What `fn(*arguments)` returned in the scheduler's process. Raises what went wrong within `limit` seconds."""
+    return _in_time(client, limit, lambda: client._run_on_scheduler(fn, *arguments))
+
+
+def who_is_there(client: Client, limit: float) -> list[str]:
+    """The addresses of all Dask workers, by the scheduler. Raises what went wrong within `limit` seconds."""
+    scheduler: Any = client.scheduler
+    found = _in_time(client, limit, lambda: scheduler.identity(n_workers=-1))
+    return sorted(found["workers"])
+
+
+def _in_time(client: Client, limit: float, call: Callable[[], Awaitable[Any]]) -> Any:
+    """`Client.sync` and `Client.scheduler_info` would wait for a scheduler that is gone."""
+    if client.status != "running":
+        raise OSError(f"the client is {client.status}")
+
+    async def one() -> Any:
+        return await asyncio.wait_for(call(), limit)
+
+    return client.sync(one, callback_timeout=limit + 1)
 
 
 def who_is(address: str, limit: float) -> str:

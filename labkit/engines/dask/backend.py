@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import ast
 import atexit
-import contextlib
-import multiprocessing
-import os
-import signal
+import importlib.metadata
+import importlib.util
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from multiprocessing import resource_tracker
-from pathlib import Path
 from typing import Any
 
-import dask
 from distributed import Client, LocalCluster
-from distributed.utils import get_mp_context, in_async_call
+from distributed.utils import in_async_call
 
 from ...errors import BadInput, ClusterError
-from .ask import ask, who_is
+from .ask import ask, ask_scheduler, who_is, who_is_there
+from .local import Arrivals, check_script, deaf_to_interrupts, new_cluster, settings
 from .task import DISTRIBUTION, version
 
-__all__ = ["Backend", "guard_line"]
+__all__ = ["Backend"]
 
 REACH_S = 7.0
 START_S = 60.0
 LOOK_S = 5.0  # seconds between two looks whether processes that are waited for have been given up
 ANSWER_S = 5.0
+LINK_S = 2.0
 MOST_PROCESSES = 64  # that one machine is asked to start
-PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
-# Under Dask's own setting glibc gives memory back after every large free, and large arrays fault in anew each time.
-MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
 
 class Backend:
@@ -43,15 +35,24 @@ class Backend:
     `usage`: how many roles are on each address now. `runs`: those that are going on. `ours`: it starts the processes.
     """
 
-    def __init__(self, target: Any):
+    def __init__(self, target: Any, dashboard: bool = False):
         if not (target is None or isinstance(target, str | Client)):
             raise BadInput(
                 f"DaskCluster({target!r}): give nothing, a scheduler's address as 'tcp://host:8786', or a Client."
             )
-        self._target, self.ours = target, target is None
+        if dashboard and target is not None:
+            raise BadInput(
+                "dashboard=True is for processes that labkit starts; a scheduler that runs has its own, or none."
+            )
+        if dashboard and importlib.util.find_spec("bokeh") is None:
+            raise BadInput("dashboard=True needs bokeh, which is not installed: pip install bokeh.")
+        self._target, self.ours, self._dashboard = target, target is None, dashboard
         self._client: Client | None = target if isinstance(target, Client) else None
         self._cluster: LocalCluster | None = None
         self._lock = threading.RLock()
+        self._arrivals = Arrivals()
+        self._reached = False  # there have been processes, and they have answered
+        self._link: tuple[Client, str | None] | None = None  # the dashboard's, of this client
         self._silent: set[str] = set()  # Dask workers that did not answer when last asked
         self._closed = False
         self.usage: Counter[str] = Counter()
@@ -62,6 +63,33 @@ class Backend:
         if self._target is None:
             return "on this machine"
         return self._target if isinstance(self._target, str) else "on a given client"
+
+    # to look at, from any thread, also while another one opens the cluster: none of these waits for it -----------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the processes have been reached, and nobody has closed them since."""
+        client, cluster = self._client, self._cluster
+        if not self._reached or client is None or client.status != "running":
+            return False
+        return not self.ours or (cluster is not None and cluster.status.name == "running")
+
+    def up(self, wanted: int) -> int:
+        """How many of the processes that are wanted are there. Those of others are there once they have been reached."""
+        if not self.ours:
+            return wanted if self.is_open else 0
+        return min(wanted, self._arrivals.count)
+
+    def dashboard_link(self) -> str | None:
+        """Where Dask's dashboard can be seen; None if there is none."""
+        client = self._client
+        if client is None or not self.is_open or (self.ours and not self._dashboard):
+            return None
+        if self._link is None or self._link[0] is not client:
+            self._link = client, _dashboard_of(client, ask_first=not self.ours)
+        return self._link[1]
+
+    # reaching ---------------------------------------------------------------------------------------------------------
 
     def client(self) -> Client:
         """The client, connected."""
@@ -108,11 +136,12 @@ class Backend:
                     silent = f"{len(self._silent)} more do not answer (frozen, or cut off)"
                     raise ClusterError(f"{needs} that answer; {silent}.")
                 raise BadInput(f"{needs}; start more, or ask for fewer workers or servers.")
+            self._reached = True
             return awake
 
     def _awake(self, client: Client, nodes: int) -> list[str]:
         """Up to `nodes` Dask workers, each asked: a frozen one would hold up the run."""
-        there = list(client.scheduler_info(n_workers=-1)["workers"])
+        there = self._there(client)
         if not there and self._target is not None:
             there = self._await_workers(client)
         self._silent &= set(there)
@@ -132,26 +161,13 @@ class Backend:
     # our own ----------------------------------------------------------------------------------------------------------
 
     def _start(self, nodes: int) -> None:
-        if getattr(sys.modules.get("__main__"), "__file__", "") == "<stdin>":
-            raise BadInput(
-                "A script that comes through a pipe cannot start processes, which read it again: save it to a file."
-            )
-        line = guard_line()
-        if line is not None:
-            raise BadInput(
-                f'{line}: a script that starts processes must do so under `if __name__ == "__main__":`, because '
-                "every process reads the script again."
-            )
+        check_script()
         self._end_processes()  # of a cluster that others have closed
         atexit.register(self.close)  # runs before Dask's own handlers: they were registered earlier
-        for name in MALLOC:
-            os.environ.pop(name, None)  # what an earlier cluster left there would win over the configuration
+        self._arrivals = Arrivals()
         try:
-            with dask.config.set(_settings() | _quick_start()), _deaf_to_interrupts():
-                self._cluster = LocalCluster(
-                    n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
-                    memory_limit=0, silence_logs=50, host="127.0.0.1",
-                )  # fmt: skip
+            with settings(), deaf_to_interrupts():
+                self._cluster = new_cluster(nodes, self._arrivals, self._dashboard)
                 self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
                 self._client.wait_for_workers(nodes, timeout=START_S)
         except Exception as error:
@@ -169,11 +185,11 @@ class Backend:
         assert self._client is not None
         until = time.monotonic() + START_S
         while True:
-            if len(self._cluster.workers) < nodes:
-                with dask.config.set(_settings()):
-                    self._cluster.scale(max(nodes, len(self._cluster.worker_spec)))
             try:
-                return self._client.wait_for_workers(nodes, timeout=LOOK_S)
+                with settings():
+                    if len(self._cluster.workers) < nodes:
+                        self._cluster.scale(max(nodes, len(self._cluster.worker_spec)))
+                    return self._client.wait_for_workers(nodes, timeout=LOOK_S)
             except Exception as error:
                 if time.monotonic() > until:
                     why = f"The local cluster did not grow to {nodes} processes within {START_S:g} s."
@@ -200,7 +216,15 @@ class Backend:
             client.wait_for_workers(1, timeout=REACH_S)
         except Exception:
             return []
-        return sorted(client.scheduler_info(n_workers=-1)["workers"])
+        return self._there(client)
+
+    def _there(self, client: Client) -> list[str]:
+        """The addresses of all Dask workers."""
+        try:
+            return who_is_there(client, REACH_S)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ClusterError(f"The Dask scheduler does not say within {REACH_S:g} s who is there ({why}).") from error
 
     # the end ----------------------------------------------------------------------------------------------------------
 
@@ -221,12 +245,26 @@ class Backend:
     def _end_processes(self) -> None:
         client, cluster = self._client, self._cluster
         self._client = self._cluster = None
+        self._reached = False
         for thing in (client, cluster):
             if thing is not None:
                 try:
                     thing.close(timeout=5)
                 except Exception as error:  # closing must go on: the rest may still hold processes
                     print(f"labkit: {type(thing).__name__} did not close cleanly: {error}", file=sys.stderr)
+
+
+def _dashboard_of(client: Client, ask_first: bool) -> str | None:
+    """What the client says, which follows Dask's setting `distributed.dashboard.link` (a proxy's address, for example).
+
+    The client names an address even where the scheduler has no bokeh, without which there is nothing to see.
+    """
+    try:
+        if ask_first:
+            ask_scheduler(client, LINK_S, importlib.metadata.version, "bokeh")
+        return client.dashboard_link or None
+    except Exception:  # no bokeh, no answer, or a setting that names what is not there
+        return None
 
 
 def _check(address: str, answer: Any) -> None:
@@ -240,82 +278,3 @@ def _check(address: str, answer: Any) -> None:
         raise ClusterError(
             f"The Dask worker at {address} has labkit {answer} and this process has {mine}; they must be equal."
         )
-
-
-def _settings() -> dict[str, Any]:
-    """Dask's settings for a cluster of our own.
-
-    Its servers (the scheduler, and a nanny and a worker for each process) look at the clock fifty times a second and at
-    the machine twice, each of them: with six processes that alone took a tenth of a core.
-    """
-    return {
-        PRE_SPAWN: {**dask.config.get(PRE_SPAWN, {}), **MALLOC},
-        "distributed.worker.profile.enabled": False,
-        "distributed.admin.tick.interval": "500ms",
-        "distributed.admin.system-monitor.interval": "5s",
-        "distributed.admin.system-monitor.gil.enabled": False,
-        "distributed.comm.timeouts.connect": "3s",
-        "distributed.logging.distributed": "error",
-    }
-
-
-def _quick_start() -> dict[str, str]:
-    """On Linux, processes are forked from one that has already imported everything: 6 of them in 1.7 s instead of 3.0
-    s.
-
-    (`python -m benchmarks --only startup`.) Elsewhere forking is not safe, and each process imports for itself.
-    """
-    if not sys.platform.startswith("linux"):
-        return {}
-    method = {"distributed.worker.multiprocessing-method": "forkserver"}
-    with dask.config.set(method):
-        get_mp_context()  # Dask names its modules once; ours come in addition
-    preload = ["distributed", "numpy", "labkit.engines.dask.task"]
-    multiprocessing.get_context("forkserver").set_forkserver_preload(preload)
-    return method
-
-
-@contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Threads that are started here, and all processes that they start, never get SIGINT.
-
-    Ctrl-C, and a notebook's interrupt, go to the whole process group, and the workers must be there to end the run in
-    order. This process hears of it when the start is over.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # whichever thread starts that one hears signals again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def guard_line() -> str | None:
-    """`file:line` of the main script's statement that is running now, if it is not under an `if __name__ ==
-    "__main__"`.
-
-    Processes are spawned: each imports the main script again, and would start processes itself. None for notebooks,
-    modules, the interactive prompt, and guarded scripts.
-    """
-    path = getattr(sys.modules.get("__main__"), "__file__", None)
-    if path is None or not os.path.exists(path):
-        return None
-    frame = sys._getframe()
-    while frame is not None and not (
-        frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") in ("__main__", "__mp_main__")
-    ):
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None or os.path.abspath(frame.f_code.co_filename) != os.path.abspath(path):
-        return None
-    try:
-        tree = ast.parse(Path(path).read_text())
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return None
-    for node in tree.body:
-        guards = isinstance(node, ast.If) and "__name__" in ast.dump(node.test)
-        if guards and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-            return None
-    return f"{path}:{frame.f_lineno}"

@@ -42,7 +42,9 @@ class DaskCluster:
     `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a
     `distributed.Client`. `pace`: a law of time for gradients (or seconds): work is really done, then slept until the
     drawn duration has passed; None: full speed. `server_time`: the same for server work. `slow`: {role: factor}.
-    `servers=None`: what the strategy needs. `record=False`: counters only.
+    `servers=None`: what the strategy needs. `record=False`: counters only. `dashboard=True`: processes of labkit's own
+    come with Dask's dashboard (needs bokeh; half a second and 20 MB more). `may_kill=True`: `run.kill` may end
+    processes that labkit did not start.
     """
 
     engine = "dask"
@@ -50,7 +52,7 @@ class DaskCluster:
     def __init__(
         self, target: Any = None, *, workers: int = 4, servers: int | None = None, pace: Any = None,
         server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = True,
-        _backend: Backend | None = None,
+        dashboard: bool = False, may_kill: bool = False, _backend: Backend | None = None,
     ):  # fmt: skip
         if isinstance(target, int):
             raise BadInput(
@@ -60,7 +62,9 @@ class DaskCluster:
         self.workers, self.servers, self.record = shape.workers, shape.servers, shape.record
         self.pace, self.server_time = as_law("pace", pace), as_law("server_time", server_time)
         self.slow = check_slow(slow or {})
-        self._backend = _backend or Backend(target)
+        self._backend = _backend or Backend(target, bool(dashboard))
+        self.may_kill = self._backend.ours or bool(may_kill)
+        self._wanted = shape.workers + (1 if shape.servers is None else shape.servers) + 1
         if _backend is None:
             self._finalizer = weakref.finalize(self, self._backend.close)
 
@@ -78,7 +82,7 @@ class DaskCluster:
         """The same processes, seen with another shape or pace: `cluster.resized(workers=2, pace=0.1)`."""
         now = {
             "workers": self.workers, "servers": self.servers, "pace": self.pace, "server_time": self.server_time,
-            "slow": self.slow, "record": self.record,
+            "slow": self.slow, "record": self.record, "may_kill": self.may_kill,
         }  # fmt: skip
         unknown = sorted(set(changes) - set(now))
         if unknown:
@@ -100,8 +104,23 @@ class DaskCluster:
 
         `nodes`: how many; None is workers, servers and a chief.
         """
-        self._backend.addresses(nodes or self.workers + (1 if self.servers is None else self.servers) + 1)
+        self._wanted = nodes or self._wanted
+        self._backend.addresses(self._wanted)
         return self
+
+    def progress(self) -> tuple[int, int]:
+        """(processes that are up, processes wanted), at any time and from any thread: how far `open` has come."""
+        return self._backend.up(self._wanted), self._wanted
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the processes are there: started or reached, and not closed since, by whomever."""
+        return self._backend.is_open
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """The address of Dask's dashboard, as Dask's own settings have it; None if there is no dashboard."""
+        return self._backend.dashboard_link()
 
     @property
     def runs(self) -> set[Any]:

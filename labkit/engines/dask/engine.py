@@ -9,19 +9,15 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from pathlib import Path
 from queue import Empty
 from typing import Any
 
-import numpy as np
-
 from ...errors import ClusterError, Deadlock, LabkitError
 from ...trace.trace import Trace
-from ...trace.vocabulary import seconds
-from ..checkpoints import fingerprint, read_state
-from ..drive import deadlock_text, render_failure
-from ..parts import Plan, check_factor, find_role
-from .stepping import Stepping
+from ..checkpoints import fingerprint
+from ..drive import deadlock_text, loss_text, render_failure
+from ..parts import Plan
+from .controls import Controls
 from .stillness import Stillness
 from .supervisor import Supervisor
 
@@ -33,25 +29,17 @@ KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory 
 ABSENT_S = 2.0  # this process itself was not running for so long (suspended, starved): nobody's silence counts
 
 
-class DaskRun:
-    """The engine behind `Run` on a Dask cluster. `wait`, `stop`, `pause`, `resume`, `step`, `set`, `slow`."""
+class DaskRun(Controls):
+    """The engine behind `Run` on a Dask cluster. `error`: what ended the run, if that was one."""
 
     def __init__(self, plan: Plan, cluster: Any, supervisor: Supervisor, commands: Any, checkpoint: Any, began: float):
-        self.plan, self.cluster, self.supervisor, self._began = plan, cluster, supervisor, began
+        super().__init__(plan, supervisor)
+        self.cluster, self._began = cluster, began
         self.trace = Trace(plan.header(cluster), keep=KEEP_ROWS)
-        self.stopped_by: str | None = None
         self.error: LabkitError | None = None
-        self._evaluated: np.ndarray | None = None
-        self._over = threading.Event()
-        self._lock = threading.RLock()
-        self._paused_at: int | None = None
-        self._stop_reason: str | None = None
-        self._stop_deadline = 0.0
-        self._stepping = Stepping(plan.layout.roles, plan.layout.copies)
         self._still = Stillness(plan.role_ids)
         self._returned: set[str] = set()
         self._lost_roles: set[str] = set()
-        self._knobs = plan.strategy
         self._due = deque(commands)
         self.folder = self._folder(checkpoint)
         self._start()
@@ -120,7 +108,8 @@ class DaskRun:
             return "error", str(self.error)
         if what == "worker lost" and event["worker"] in self.supervisor.where.values():
             names = self.supervisor.roles_on(event["worker"])
-            return self._lost(names.split(", "), f"the process of {names} ended unexpectedly")
+            how = "was killed" if event["worker"] in self._killed else "ended unexpectedly"
+            return self._lost(names.split(", "), f"the process of {names} {how}")
         if what == "task failed" and event["status"] == "cancelled":
             return self._lost(self.plan.role_ids, self._why_cancelled())
         if what == "task failed":
@@ -172,7 +161,7 @@ class DaskRun:
 
     def _lost(self, roles: Iterable[str], what: str) -> tuple[str, str]:
         self._lost_roles.update(roles)
-        self.error = ClusterError(f"The run ended after {seconds(self.now):.2f} s because {what}. Its trace is kept.")
+        self.error = ClusterError(loss_text(self.now, what))
         return "error", str(self.error)
 
     def _check_deadlock(self, event: dict[str, Any]) -> tuple[str, str] | None:
@@ -227,98 +216,6 @@ class DaskRun:
         """What the chief had measured when it was last heard of."""
         rows = list(zip(*(c.tolist() for c in self.trace.column("evaluations", "update", "loss", "accuracy"))))
         return dict(zip(("update", "loss", "accuracy"), (int(rows[-1][0]), *rows[-1][1:]))) if rows else {}
-
-    # what `Run` calls -------------------------------------------------------------------------------------------------
-
-    @property
-    def now(self) -> int:
-        """Engine time, ns."""
-        if self._paused_at is not None:
-            return self._paused_at - self.supervisor.zero
-        return self.supervisor.now()
-
-    @property
-    def parameters(self) -> np.ndarray | None:
-        """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
-        if self._evaluated is not None or self.folder is None:
-            return self._evaluated
-        saved = Path(self.folder) / "chief.npz"
-        return read_state(saved).get("parameters") if saved.exists() else None
-
-    @property
-    def seconds(self) -> float:
-        """Engine time, s."""
-        return seconds(self.now)
-
-    def flush(self) -> None:
-        """Nothing to do: reports come by themselves."""
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Until the run is over, or `TimeoutError`."""
-        if not self._over.wait(timeout):
-            raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
-        self._thread.join(5)  # it has nothing left to do
-
-    def stop(self, reason: str = "user") -> None:
-        """End the run, with a last evaluation; returns when nothing of it is left."""
-        with self._lock:
-            if self.stopped_by is None and self._stop_reason is None:
-                self._stop_reason, self._stop_deadline = reason, time.monotonic() + 5
-                self.resume()
-                self._hurry(reason)
-        if threading.current_thread() is not self._thread and self._over.wait(30):
-            self._thread.join(5)
-
-    def _hurry(self, reason: str) -> None:
-        self.supervisor.command({"do": "hurry", "reason": reason}, "chief")
-
-    def pause(self) -> None:
-        """Hold every role between two effects. Engine time stands still."""
-        with self._lock:
-            if self._paused_at is None and self.stopped_by is None:
-                self.supervisor.command({"do": "pause"})
-                self._paused_at = time.monotonic_ns()  # by now they have heard
-                self.trace.mark(self.now, "pause", "paused")
-
-    def resume(self, goals: dict[str, int] | None = None) -> None:
-        """Go on (roles with a goal until their shard comes to that version); the pause is taken out of engine time."""
-        with self._lock:
-            if self._paused_at is not None:
-                self.supervisor.zero += time.monotonic_ns() - self._paused_at
-                self._paused_at = None
-                self.supervisor.command({"do": "resume", "zero": self.supervisor.zero, "goals": goals or {}})
-
-    def step(self) -> bool:
-        """Go on to one more update of every shard, then pause; False once the run is over."""
-        if self.stopped_by is not None:
-            return False
-        self.pause()
-        self.resume(self._stepping.goals(lambda: self.supervisor.command({"do": "version"})))
-        self._stepping.wait()
-        self.pause()
-        return self.stopped_by is None
-
-    def set(self, **knobs: Any) -> None:
-        """Change live knobs of the strategy in every role."""
-        changed = self._knobs.changed(**knobs)
-        with self._lock:
-            self._knobs = changed
-            self._tell({"do": "set", "knobs": {name: getattr(changed, name) for name in knobs}})
-            self.trace.mark(self.now, "set", ", ".join(f"{k} = {v}" for k, v in knobs.items()))
-
-    def slow(self, role: str, factor: float) -> None:
-        """From now on `role` computes `factor` times slower than it would."""
-        find_role(role, self.plan.role_ids)
-        factor = check_factor(factor)
-        with self._lock:
-            self._tell({"do": "slow", "factor": factor}, role)
-            self.trace.mark(self.now, "slow", f"{role} computes {factor:g}x slower", name=role, factor=factor)
-
-    def _tell(self, command: dict[str, Any], role: str | None = None) -> None:
-        """Send a command; who did not hear it stands in the trace."""
-        for address in self.supervisor.command(command, role):
-            names = self.supervisor.roles_on(address)
-            self.trace.mark(self.now, "warning", f"{names} did not hear of {command['do']!r}")
 
 
 def _measured(by: dict[str, Any]) -> dict[str, Any]:

@@ -48,9 +48,14 @@ class Stepping:
         if self._ended:
             event.set()
 
-    def wait(self) -> None:
-        """Until all have come to their versions, or the run is over."""
-        self._all_there.wait(STEP_S)
+    def wait(self, timeout: float | None = None) -> None:
+        """Until all have come to their versions, or the run is over, or somebody does not want to wait any more."""
+        self._all_there.wait(STEP_S if timeout is None else min(timeout, STEP_S))
+
+    def let_go(self) -> None:
+        """Whoever waits goes on: the run was paused, resumed or stopped meanwhile."""
+        self._all_said.set()
+        self._all_there.set()
 
     def version(self, role: str, version: int) -> None:
         """A role with a shard has said its version."""
@@ -67,5 +72,4 @@ class Stepping:
     def over(self) -> None:
         """The run is over: nobody waits any more."""
         self._ended = True
-        self._all_said.set()
-        self._all_there.set()
+        self.let_go()

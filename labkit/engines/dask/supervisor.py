@@ -20,14 +20,15 @@ from ...errors import BadInput, ClusterError
 from ..parts import Plan, split
 from .ask import ask
 from .dispatch import dispatcher_of
+from .homecoming import Homecoming
 from .mailbox import deliver
+from .processes import boot_id, end_process, end_this_process, this_process
 from .station import Ticket
-from .task import boot_id, clock, play
+from .task import clock, play
 
 __all__ = ["Supervisor"]
 
-START_S, COMMAND_S = 30.0, 5.0
-HOME_S, HASTE_S = 12.0, 4.0  # for the way home; and after a loss, where nobody shall wait longer than 15 s in all
+START_S, COMMAND_S, KILL_S = 30.0, 5.0, 2.0
 
 
 class Supervisor:
@@ -45,6 +46,8 @@ class Supervisor:
         self.zero = 0
         self.peers: dict[str, Any] = {}  # role -> (host, port, incarnation)
         self._offsets: dict[str, int | None] = {}  # None: another machine's clock, not yet measured
+        self._closed = False
+        self._processes: dict[str, tuple[Any, ...]] = {}  # address -> the process there
         self.queue = dispatcher_of(client).open(self.run)
         usage.update(self.where.values())
 
@@ -98,8 +101,8 @@ class Supervisor:
 
     def _task_done(self, role: str) -> Any:
         def done(future: Future) -> None:
-            if future.status != "finished":
-                self.queue.put({"what": "task failed", "role": role, "status": future.status})
+            what = "task finished" if future.status == "finished" else "task failed"
+            self.queue.put({"what": what, "role": role, "status": future.status})
 
         return done
 
@@ -115,7 +118,9 @@ class Supervisor:
                 continue
             if event["what"] == "up":
                 peers[event["role"]] = (*event["address"], event["incarnation"])
-                self._offsets.setdefault(self.where[event["role"]], 0 if event["boot"] == boot_id() else None)
+                home = self.where[event["role"]]
+                self._processes[home] = tuple(event["process"])
+                self._offsets.setdefault(home, 0 if event["process"][0] == boot_id() else None)
             elif event["what"] == "task failed":
                 raise ClusterError(f"{event['role']} could not start: {self.why_failed(event['role'])}")
             elif event["what"] == "worker lost" and event["worker"] in self.where.values():
@@ -162,7 +167,9 @@ class Supervisor:
         """Engine time, ns."""
         return time.monotonic_ns() - self.zero
 
-    def command(self, command: dict[str, Any], role: str | None = None, but: Collection[str] = ()) -> list[str]:
+    def command(
+        self, command: dict[str, Any], role: str | None = None, but: Collection[str] = (), limit: float = COMMAND_S
+    ) -> list[str]:  # fmt: skip
         """Send a command to `role`, or to all `but` some, at the same time. Returns who did not answer."""
         homes = self.where if role is None else {role: self.where[role]}
 
@@ -171,8 +178,23 @@ class Supervisor:
             return self.run, role, {**command, **zero}
 
         addresses = sorted({home for name, home in homes.items() if name not in but})
-        answers = ask(self.client, addresses, COMMAND_S, deliver, arguments)
+        answers = ask(self.client, addresses, limit, deliver, arguments, lambda: self._closed)
         return [address for address, answer in answers.items() if answer is not True]
+
+    def check_kill(self, role: str) -> None:
+        """`BadInput` if the end of the process of `role` were the end of this one."""
+        if self._processes[self.where[role]] == this_process():
+            raise BadInput(f"{role} plays in this very process, which would be killed; start workers in processes.")
+
+    def kill(self, role: str, ours: bool) -> bool:
+        """End the process of `role`: ours at once, whatever it does; another one when it hears of it. False: it did not."""
+        address = self.where[role]
+        if ours:
+            end_process(self._processes[address])
+            return True
+        nothing, over = (lambda address: ()), (lambda: self._closed)
+        answer = ask(self.client, [address], KILL_S, end_this_process, nothing, over)[address]
+        return not isinstance(answer, TimeoutError)  # an error of the connection is what we want to see
 
     def roles_on(self, address: str) -> str:
         """The names of the roles on a Dask worker."""
@@ -198,45 +220,9 @@ class Supervisor:
     ) -> dict[str, dict[str, Any]]:
         """End every role but the `lost`, and collect their last reports. `hear`: what they say until then.
 
-        In two phases, because only when all have said goodbye can each find on its links whatever was under way to it.
         Roles that do not answer in time are missing from the result.
         """
-        until = time.monotonic() + (HASTE_S if lost else HOME_S)
-        missing = set(lost)
-        self.command({"do": "end", "why": why, "lost": sorted(missing)}, but=missing)
-        self._await_goodbyes(missing, time.monotonic() + (until - time.monotonic()) / 2, hear)
-        self.command({"do": "drain"}, but=missing)
-        reports: dict[str, dict[str, Any]] = {}
-        for name, future in self.futures.items():
-            if name in missing or self.client.status != "running":
-                continue
-            try:
-                report = future.result(timeout=max(0.1, until - time.monotonic()))
-            except Exception:  # whatever it was: this role's report is missing
-                continue
-            if not report.get("abandoned"):
-                reports[name] = report
-        return reports
-
-    def _await_goodbyes(self, missing: set[str], until: float, hear: Callable[[dict[str, Any]], None]) -> None:
-        """Until all roles have said goodbye; those that are lost meanwhile are added to `missing`."""
-        awaited = set(self.where) - missing
-        while awaited and self.client.status == "running":
-            try:
-                event = self.queue.get(timeout=max(0.0, min(0.25, until - time.monotonic())))
-            except Empty:
-                if time.monotonic() >= until:
-                    return
-                continue
-            if event["what"] == "ended":
-                awaited.discard(event["role"])
-            elif event["what"] == "worker lost":
-                missing |= {name for name, home in self.where.items() if home == event["worker"]}
-            elif event["what"] == "task failed":
-                missing.add(event["role"])
-            else:
-                hear(event)
-            awaited -= missing
+        return Homecoming(self, lost, hear).bring(why)
 
     def abandon(self) -> None:
         """Give up a run that could not start."""
@@ -245,6 +231,7 @@ class Supervisor:
 
     def close(self) -> None:
         """Let go of everything that the run had on the cluster."""
+        self._closed = True
         self.usage.subtract(self.where.values())
         dispatcher_of(self.client).shut(self.run)
         if self.client.status != "running":

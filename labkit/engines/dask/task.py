@@ -17,11 +17,12 @@ from threadpoolctl import threadpool_limits
 
 from .frames import Codec
 from .mailbox import check_in, check_out
+from .processes import this_process
 from .role import RealRole
 from .station import Ticket
 from .wire import Wire
 
-__all__ = ["DISTRIBUTION", "boot_id", "clock", "play", "version"]
+__all__ = ["DISTRIBUTION", "clock", "play", "version"]
 
 DISTRIBUTION = "labkit-distributed"
 PATIENCE = 120.0  # seconds that a role waits for the others to be there; without a client it leaves at once
@@ -40,7 +41,7 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
             role = RealRole(ticket, share, test, wire, slot)
             wire.clock = role.clock
             slot.wake = wire.wake
-            slot.report("up", address=list(wire.address), boot=boot_id())
+            slot.report("up", address=list(wire.address), process=list(this_process()))
             begun = _wait_for_begin(slot)
             if begun is None:
                 role.coroutine.close()  # it was never begun, and would complain
@@ -105,17 +106,6 @@ def version() -> str:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return "of a source tree"
-
-
-def boot_id() -> str:
-    """The same in all processes that share a monotonic clock."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
-    except OSError:
-        import platform
-
-        return platform.node()
 
 
 def clock() -> int:

@@ -1,7 +1,8 @@
 """A run in virtual time is one machine: one thread at a time may turn it, and nobody waits long for a turn.
 
 Whoever moves a run, commands it or reads its books does so inside `with hand:`. A long move is made in slices, and
-between two of them `offer` lets in whoever has asked meanwhile: a lock that is taken again at once would keep them out.
+between two of them `offer` lets in whoever has asked meanwhile: a lock that is taken again at once keeps them out, for
+up to 2 s where it was tried.
 """
 
 from __future__ import annotations

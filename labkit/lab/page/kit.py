@@ -92,6 +92,10 @@ class Kit:
                 setattr(widget, name, value)
         listen(widget)
 
+    def say(self, widget: Any, text: str) -> None:
+        """Give a piece of text its text."""
+        self.put(widget, value=text)
+
     def mark(self, widget: Any, **classes: bool) -> None:
         """Give it these classes, or take them away; `lk_off=True` is the class lk-off."""
         kept = [name for name in widget._dom_classes if name.replace("-", "_") not in classes]
@@ -120,18 +124,21 @@ class Dial:
     """A widget with a value that a person turns and the lab sets. What the lab sets never comes back as a command.
 
     `turned(value)` is called when a person has chosen something. For `patience` seconds after that the widget is left
-    alone, so that it does not jump back while the lab still says the old value.
+    alone, so that it does not jump back while the lab still says the old value. `trait`: which of the widget's it is.
     """
 
-    def __init__(self, kit: Kit, widget: Any, turned: Callable[[Any], Any], patience: float = 0.3):
-        self.kit, self.widget, self._turned, self.patience = kit, widget, turned, patience
-        self._shown = widget.value
+    def __init__(
+        self, kit: Kit, widget: Any, turned: Callable[[Any], Any], patience: float = 0.3, trait: str = "value"
+    ):
+        self.kit, self.widget, self._turned, self.patience, self._trait = kit, widget, turned, patience, trait
+        self._shown = getattr(widget, trait)
         self._since: float | None = None
-        widget.observe(self._moved, "value")
+        self._showing = False
+        widget.observe(self._moved, trait)
 
     def _moved(self, change: Any) -> None:
         with self.kit.lock:
-            if self.kit.closed or change["new"] == self._shown:
+            if self.kit.closed or self._showing or change["new"] == self._shown:
                 return
             self._shown, self._since = change["new"], self.kit.clock()
         self._turned(change["new"])
@@ -144,5 +151,8 @@ class Dial:
         """Show what the lab says, with the lock held."""
         if self._since is not None and value != self._shown and self.kit.clock() - self._since < self.patience:
             return
-        self._since, self._shown = None, value
-        self.kit.put(self.widget, value=value, **traits)
+        self._since, self._shown, self._showing = None, value, True
+        try:
+            self.kit.put(self.widget, **traits, **{self._trait: value})
+        finally:
+            self._showing = False

@@ -47,6 +47,7 @@ class Painter:
         self._urgent = self._gone = self._closed = False
         self._purse, self._filled, self._spent = share * SAVED, time.monotonic(), 0.0
         self._heard = 0.0
+        self._woken = 0.0
         atexit.register(self.close)
 
     # from any thread --------------------------------------------------------------------------------------------------
@@ -61,10 +62,15 @@ class Painter:
         """Whether a newer frame is wanted than the one that is being drawn."""
         return self._urgent
 
+    @property
+    def quiet(self) -> float:
+        """Seconds since somebody woke this thread."""
+        return time.monotonic() - self._woken
+
     def wake(self) -> None:
         """Something has changed: draw now; begin again if the thread has ended."""
         with self._lock:
-            self._urgent = True
+            self._urgent, self._woken = True, time.monotonic()
             self._go()
         self._bell.set()
 
@@ -125,7 +131,11 @@ class Painter:
             with self._lock:
                 self._urgent = False
             began = time.monotonic()
-            rest = self._paint()
+            try:
+                rest = self._paint()
+            except BaseException:
+                self.thread = None
+                raise
             with self._lock:
                 if self._closed or (rest is None and not self._urgent):
                     self.thread = None

@@ -1,8 +1,10 @@
 """Stories about staleness: how much there is, when it is too much, and what bounds it.
 
-mean staleness = N - 1, whoever is slow                             (each of the others moves the weights on once)
-with constant staleness tau, f = curvature w^2/2 converges iff      rate x curvature < 2 sin(pi/(2 (2 tau + 1)))
-bounded: nobody begins an iteration more than s ahead of the slowest
+    mean staleness             N - 1, whoever is slow: each of the others moves the weights on once
+    constant staleness k       on curvature w^2 / 2 converges iff rate x curvature < 2 sin(pi / (2 (2 k + 1)))
+    bounded staleness          nobody begins an iteration more than s ahead of the slowest
+
+(Mitliagkas et al. on the mean, Ho et al. on the bound: `AsyncPS`, `SSP`.)
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ STALENESS = Story(
         Act({"workers": 4}, says="Four workers, equally fast on average: a gradient is 3 updates old, more or less."),
         Act(
             {"workers": 4}, (Slow("worker-2", 5, at=2),),
-            says="w2 becomes 5 times slower: its gradients are older, the others' fresher, and the mean stays 3.",
+            says="At 2 s w2 becomes 5 times slower: its gradients are older, the others' fresher, and the mean stays 3.",
         ),
         Act({"workers": 8}, says="Eight workers: now it is 7."),
     ),
@@ -35,30 +37,25 @@ STALE_AND_FAST = Story(
     title="Stale and fast explodes",
     shows="The staler the gradients, the shorter the steps must be: beyond the edge the loss grows without end.",
     settings={
-        "strategy": "async-ps",
-        "data": "quadratic",
-        "servers": 1,
-        "law": "deterministic",
-        "pace": 0.1,
-        "seconds": 7,
+        "strategy": "async-ps", "data": "quadratic", "servers": 1, "law": "deterministic", "pace": 0.1, "seconds": 7,
         "eval_every": 4,
     },
     acts=(
         Act(
             {"workers": 8, "learning_rate": 0.15},
-            says="Eight workers, rate 0.15: inside the edge. It swings, and calms down.",
+            says="Eight workers, rate 0.15: inside the edge. The loss swings, and calms down.",
         ),
         Act(
             {"workers": 8, "learning_rate": 0.25},
-            says="Eight workers, rate 0.25: beyond the edge. Every swing is larger.",
+            says="Eight workers, rate 0.25: beyond the edge. Every swing is larger than the last.",
         ),
         Act(
             {"workers": 4, "learning_rate": 0.25},
-            says="The same rate and four workers: fresher gradients, inside again.",
+            says="The same rate and four workers: fresher gradients, and inside again.",
         ),
     ),
     panels=("stability", "loss", "staleness"),
-)
+)  # fmt: skip
 
 # Lead of a worker that is F times faster after T seconds: (F - 1) T/c without a bound, s with one.
 RUNAWAY = Story(

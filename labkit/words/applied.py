@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .trace import Trace
-from .vocabulary import EVERYONE
+from ..trace.trace import Trace
+from ..trace.vocabulary import EVERYONE
 
 __all__ = ["applied"]
 

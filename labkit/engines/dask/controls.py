@@ -1,0 +1,197 @@
+"""What a person at the controls, or a fault, does to a run on processes: pause, step, set, slow, kill, stop.
+
+Law: any thread may call any of these at any time, and none waits for another's run: commands have limits of their own,
+and what waits (a step, a stop) waits outside the lock and is let go by whatever makes it pointless. Once a run is being
+stopped, nothing holds it up any more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import BadInput
+from ...trace.trace import Trace
+from ...trace.vocabulary import seconds
+from ..checkpoints import read_state
+from ..parts import Plan, check_factor, find_role
+from .stepping import Stepping
+from .supervisor import Supervisor
+
+__all__ = ["Controls"]
+
+STOP_S = 5.0  # seconds for the chief to evaluate once more when it is told to end
+
+
+class Controls:
+    """The part of a run that `Run` calls. Its subclass listens, and decides when the run is over (`_over`)."""
+
+    cluster: Any
+    trace: Trace
+    folder: str | None
+    _thread: threading.Thread
+
+    def __init__(self, plan: Plan, supervisor: Supervisor):
+        self.plan, self.supervisor = plan, supervisor
+        self.stopped_by: str | None = None
+        self._evaluated: np.ndarray | None = None
+        self._over = threading.Event()
+        self._lock, self._one_step = threading.RLock(), threading.Lock()
+        self._paused_at: int | None = None
+        self._bound = False  # roles go on to a goal, and stand still there
+        self._stop_reason: str | None = None
+        self._stop_deadline = 0.0
+        self._stepping = Stepping(plan.layout.roles, plan.layout.copies)
+        self._knobs = plan.strategy
+        self._killed: set[str] = set()  # addresses
+
+    # time -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """Engine time, ns."""
+        paused_at = self._paused_at
+        return self.supervisor.now() if paused_at is None else paused_at - self.supervisor.zero
+
+    @property
+    def seconds(self) -> float:
+        """Engine time, s."""
+        return seconds(self.now)
+
+    def pause(self) -> None:
+        """Hold every role between two effects. Engine time stands still."""
+        with self._lock:
+            if self._paused_at is None and self._goes_on():
+                self.supervisor.command({"do": "pause"})
+                self._paused_at = time.monotonic_ns()  # by now they have heard
+                self._mark("pause", "paused")
+                self._unbind()
+
+    def resume(self) -> None:
+        """Go on; the pause is taken out of engine time."""
+        with self._lock:
+            if self._paused_at is not None or self._bound:
+                self._let_run({})
+                self._unbind()
+
+    def _let_run(self, goals: dict[str, int]) -> None:
+        if self._paused_at is not None:
+            self.supervisor.zero += time.monotonic_ns() - self._paused_at
+            self._paused_at = None
+        self.supervisor.command({"do": "resume", "zero": self.supervisor.zero, "goals": goals})
+
+    def _unbind(self) -> None:
+        """There is no goal any more, and nothing to wait for."""
+        self._bound = False
+        self._stepping.let_go()
+
+    def step(self, timeout: float | None = None) -> bool:
+        """Go on to one more update of every shard, then pause; False once the run is over.
+
+        Two clicks are two steps. `timeout` (seconds): after about so long it pauses wherever the shards are.
+        """
+        with self._one_step:
+            self.pause()
+            goals = self._stepping.goals(lambda: self.supervisor.command({"do": "version"})) if self._goes_on() else {}
+            with self._lock:
+                self._bound = self._paused_at is not None and self._goes_on()  # nobody has resumed or stopped meanwhile
+                if self._bound:
+                    self._let_run(goals)
+            if self._bound:
+                self._stepping.wait(timeout)
+            with self._lock:
+                if self._bound:
+                    self.pause()
+        return self.stopped_by is None
+
+    def _goes_on(self) -> bool:
+        return self.stopped_by is None and self._stop_reason is None
+
+    # the end ----------------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until the run is over, or `TimeoutError`."""
+        if not self._over.wait(timeout):
+            raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
+        self._thread.join(5)  # it has nothing left to do
+
+    def stop(self, reason: str = "user") -> None:
+        """End the run, with a last evaluation; returns when nothing of it is left."""
+        with self._lock:
+            if self._goes_on():
+                self._stop_reason, self._stop_deadline = reason, time.monotonic() + STOP_S
+                self.resume()
+                self._hurry(reason)
+        if threading.current_thread() is not self._thread and self._over.wait(30):
+            self._thread.join(5)
+
+    def _hurry(self, reason: str) -> None:
+        self.supervisor.command({"do": "hurry", "reason": reason}, "chief")
+
+    # what is done to roles --------------------------------------------------------------------------------------------
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """What can be done to a role."""
+        return ("slow", "kill") if self.cluster.may_kill else ("slow",)
+
+    def set(self, **knobs: Any) -> None:
+        """Change live knobs of the strategy in every role."""
+        with self._lock:
+            self._knobs = changed = self._knobs.changed(**knobs)
+            self._tell({"do": "set", "knobs": {name: getattr(changed, name) for name in knobs}})
+            self._mark("set", ", ".join(f"{k} = {v}" for k, v in knobs.items()))
+
+    def slow(self, role: str, factor: float) -> None:
+        """From now on `role` computes `factor` times slower than it would."""
+        find_role(role, self.plan.role_ids)
+        factor = check_factor(factor)
+        with self._lock:
+            self._tell({"do": "slow", "factor": factor}, role)
+            self._mark("slow", f"{role} computes {factor:g}x slower", name=role, factor=factor)
+
+    def kill(self, role: str) -> None:
+        """End the process that plays `role`, with SIGKILL. What that means for the run is seen by whoever listens.
+
+        Processes that labkit did not start may hold other people's work: `BadInput` unless the cluster allows it.
+        """
+        find_role(role, self.plan.role_ids)
+        if not self.cluster.may_kill:
+            raise BadInput(
+                f"kill({role!r}): labkit did not start these processes, and others may need them; "
+                "lk.DaskCluster(..., may_kill=True) allows it."
+            )
+        self.supervisor.check_kill(role)
+        with self._lock:
+            self._killed.add(self.supervisor.where[role])
+            self._mark("kill", f"killed {role}", name=role)
+        if not self.supervisor.kill(role, self.cluster.ours):
+            self._mark("warning", f"{role} did not hear of 'kill'")
+
+    def _tell(self, command: dict[str, Any], role: str | None = None) -> None:
+        """Send a command; who did not hear it stands in the trace."""
+        for address in self.supervisor.command(command, role):
+            self._mark("warning", f"{self.supervisor.roles_on(address)} did not hear of {command['do']!r}")
+
+    def _mark(self, kind: str, text: str, **more: Any) -> None:
+        """A mark at this instant, unless the run has ended meanwhile."""
+        with self.trace.lock:
+            if self.trace.ending is None:
+                self.trace.mark(self.now, kind, text, **more)
+
+    # the record -------------------------------------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> np.ndarray | None:
+        """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
+        if self._evaluated is not None or self.folder is None:
+            return self._evaluated
+        saved = Path(self.folder) / "chief.npz"
+        return read_state(saved).get("parameters") if saved.exists() else None
+
+    def flush(self) -> None:
+        """Nothing to do: reports come by themselves."""

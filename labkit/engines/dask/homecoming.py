@@ -1,0 +1,84 @@
+"""The way home: every role is told to end, says goodbye, and hands in its last report.
+
+In two phases, because only when all have said goodbye can each find on its links whatever was under way to it. Who is
+lost on the way is not waited for, and after a loss nobody is waited for long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from queue import Empty
+from typing import Any
+
+__all__ = ["Homecoming"]
+
+HOME_S, ANSWER_S = 12.0, 5.0
+HASTE_S, SOON_S = 4.0, 1.0  # the same after a loss: whoever is told to end does so whether we wait for an answer or not
+
+
+class Homecoming:
+    """Of the roles of one `supervisor`, but the `lost`. `hear`: what they say until then."""
+
+    def __init__(self, supervisor: Any, lost: Collection[str], hear: Callable[[dict[str, Any]], None]):
+        self._supervisor, self._hear, self._missing = supervisor, hear, set(lost)
+        self._until = time.monotonic() + (HASTE_S if lost else HOME_S)
+        self._answer_s = SOON_S if lost else ANSWER_S
+
+    def bring(self, why: str) -> dict[str, dict[str, Any]]:
+        """{role: last report}. Roles that do not answer in time are missing."""
+        self._say({"do": "end", "why": why, "lost": sorted(self._missing)})
+        self._await_goodbyes(time.monotonic() + self._left() / 2)
+        self._say({"do": "drain"})
+        return self._collect()
+
+    def _say(self, command: dict[str, Any]) -> None:
+        self._supervisor.command(command, but=self._missing, limit=self._answer_s)
+
+    def _left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    @property
+    def _connected(self) -> bool:
+        return bool(self._supervisor.client.status == "running")
+
+    def _await_goodbyes(self, until: float) -> None:
+        awaited = set(self._supervisor.where) - self._missing
+        while awaited and self._connected and time.monotonic() < until:
+            awaited.discard(self._next(until))
+            awaited -= self._missing
+
+    def _collect(self) -> dict[str, dict[str, Any]]:
+        reports: dict[str, dict[str, Any]] = {}
+        futures = dict(self._supervisor.futures)
+        while self._connected:
+            for name in [name for name, future in futures.items() if name in self._missing or future.done()]:
+                report = self._report(futures.pop(name)) if name not in self._missing else None
+                if report is not None:
+                    reports[name] = report
+            if not futures or not self._left():
+                break
+            self._next(self._until)
+        return reports
+
+    def _report(self, future: Any) -> dict[str, Any] | None:
+        try:
+            report: dict[str, Any] = future.result(timeout=max(0.1, self._left()))
+        except Exception:  # whatever it was: this role's report is missing
+            return None
+        return None if report.get("abandoned") else report
+
+    def _next(self, until: float) -> str:
+        """Take in one event, if one comes in time. The name of the role that has just said goodbye, or ""."""
+        try:
+            event = self._supervisor.queue.get(timeout=max(0.0, min(0.25, until - time.monotonic())))
+        except Empty:
+            return ""
+        role, what = str(event.get("role", "")), event["what"]
+        if what == "worker lost":
+            self._missing |= {name for name, home in self._supervisor.where.items() if home == event["worker"]}
+        elif what == "task failed":
+            self._missing.add(role)
+        elif what not in ("ended", "task finished"):
+            self._hear(event)
+        return role if what == "ended" else ""

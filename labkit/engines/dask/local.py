@@ -1,0 +1,154 @@
+"""Processes of labkit's own on this machine: how they are started, and how many are there."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import LocalCluster, SchedulerPlugin
+from distributed.utils import get_mp_context
+
+from ...errors import BadInput
+
+__all__ = ["Arrivals", "check_script", "deaf_to_interrupts", "guard_line", "new_cluster", "settings"]
+
+PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
+# Under Dask's own setting glibc gives memory back after every large free, and large arrays fault in anew each time.
+MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
+
+
+class Arrivals(SchedulerPlugin):
+    """Counts the processes that are there. Any thread may look, also while they start."""
+
+    name = "labkit-arrivals"
+
+    def __init__(self) -> None:
+        self._there: set[str] = set()
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._there)
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """Dask: a worker has come."""
+        self._there.add(worker)
+
+    def remove_worker(self, scheduler: Any, worker: str, **more: Any) -> None:
+        """Dask: a worker has gone."""
+        self._there.discard(worker)
+
+
+def new_cluster(nodes: int, arrivals: Arrivals, dashboard: bool) -> LocalCluster:
+    """`nodes` processes with one thread each; returns when all are up. To be called inside `settings()`."""
+    for name in MALLOC:
+        os.environ.pop(name, None)  # what an earlier cluster left there would win over the configuration
+    return LocalCluster(
+        n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", memory_limit=0,
+        silence_logs=50, host="127.0.0.1", scheduler_kwargs={"plugins": [arrivals], "dashboard": dashboard},
+    )  # fmt: skip
+
+
+def settings() -> Any:
+    """A block with Dask's settings, in which processes of our own are started.
+
+    Dask's servers (the scheduler, and a nanny and a worker for each process) look at the clock fifty times a second and
+    at the machine twice, each of them: with six processes that alone took a tenth of a core.
+    """
+    return dask.config.set(
+        {
+            PRE_SPAWN: {**dask.config.get(PRE_SPAWN, {}), **MALLOC},
+            "distributed.worker.profile.enabled": False,
+            "distributed.admin.tick.interval": "500ms",
+            "distributed.admin.system-monitor.interval": "5s",
+            "distributed.admin.system-monitor.gil.enabled": False,
+            "distributed.comm.timeouts.connect": "3s",
+            "distributed.logging.distributed": "error",
+        }
+        | _quick_start()
+    )
+
+
+def _quick_start() -> dict[str, str]:
+    """On Linux, processes are forked from one that has already imported everything: 6 of them in 1.7 s instead of 3.0
+    s.
+
+    (`python -m benchmarks --only startup`.) Elsewhere forking is not safe, and each process imports for itself.
+    """
+    if not sys.platform.startswith("linux"):
+        return {}
+    method = {"distributed.worker.multiprocessing-method": "forkserver"}
+    with dask.config.set(method):
+        get_mp_context()  # Dask names its modules once; ours come in addition
+    preload = ["distributed", "numpy", "labkit.engines.dask.task"]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(preload)
+    return method
+
+
+@contextlib.contextmanager
+def deaf_to_interrupts() -> Iterator[None]:
+    """Threads that are started here, and all processes that they start, never get SIGINT.
+
+    Ctrl-C, and a notebook's interrupt, go to the whole process group, and the workers must be there to end the run in
+    order. This process hears of it when the start is over.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # whichever thread starts that one hears signals again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def check_script() -> None:
+    """`BadInput` if the main script cannot start processes, because each of them reads it again."""
+    if getattr(sys.modules.get("__main__"), "__file__", "") == "<stdin>":
+        raise BadInput(
+            "A script that comes through a pipe cannot start processes, which read it again: save it to a file."
+        )
+    line = guard_line()
+    if line is not None:
+        raise BadInput(
+            f'{line}: a script that starts processes must do so under `if __name__ == "__main__":`, because '
+            "every process reads the script again."
+        )
+
+
+def guard_line() -> str | None:
+    """`file:line` of the main script's statement that is running now, if it is not under an `if __name__ ==
+    "__main__"`.
+
+    Processes are spawned: each imports the main script again, and would start processes itself. None for notebooks,
+    modules, the interactive prompt, and guarded scripts.
+    """
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    if path is None or not os.path.exists(path):
+        return None
+    frame = sys._getframe()
+    while frame is not None and not (
+        frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") in ("__main__", "__mp_main__")
+    ):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None or os.path.abspath(frame.f_code.co_filename) != os.path.abspath(path):
+        return None
+    try:
+        tree = ast.parse(Path(path).read_text())
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
+    for node in tree.body:
+        guards = isinstance(node, ast.If) and "__name__" in ast.dump(node.test)
+        if guards and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+            return None
+    return f"{path}:{frame.f_lineno}"

@@ -1,0 +1,50 @@
+"""How a lab opens: with what was given, else with the defaults; and with the processes of the lab that stood here before."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..errors import BadInput
+from ..problem import Problem
+from ..roles.judge import Budget
+from ..run import Run
+from .cells import stale
+from .processes import Processes
+from .setup import Setup, Shape
+
+__all__ = ["first_setup", "in_kernel", "inherited"]
+
+
+def in_kernel() -> bool:
+    """Whether there may be a browser: IPython runs in a kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def first_setup(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, run: Run | None) -> Setup:
+    """What the lab begins with: what was given, else what a run was made of, else the defaults."""
+    if run is not None:
+        plan = run.plan
+        return Setup(plan.problem, plan.strategy, Shape.of(run.engine.cluster), plan.budget)
+    plain = Setup(shape=Shape(engine="dask"))
+    if cluster is not None and (isinstance(cluster, type) or not hasattr(cluster, "start")):
+        raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
+    if problem is not None and not isinstance(problem, Problem):
+        problem = Problem(problem)
+    made = Setup(
+        problem or plain.problem, plain.strategy, Shape.of(cluster) if cluster is not None else plain.shape,
+        budget or plain.budget,
+    )  # fmt: skip
+    return made.changed(strategy=strategy) if strategy is not None else made
+
+
+def inherited(where: tuple[str, str] | None) -> Processes:
+    """The processes of the lab that this cell made before, which ends here; else new ones, not started yet."""
+    for old in stale(where):
+        old.close(keep_processes=True)
+        if old.stage.processes.ours:
+            kept: Processes = old.stage.processes
+            return kept
+    return Processes()

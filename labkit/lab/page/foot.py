@@ -1,0 +1,41 @@
+"""Under the pictures: exact numbers, and what happened, in words. It is what a screen reader reads."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from ...words import Stragglers, log_lines, numbers
+from .kit import Kit
+
+if TYPE_CHECKING:
+    from ..view import View
+
+__all__ = ["Foot"]
+
+MOST = 60  # lines of the log on the page; the newest are in sight
+
+
+class Foot:
+    """`box` is what is shown."""
+
+    def __init__(self, kit: Kit):
+        self.kit = kit
+        self._numbers, self._log = kit.html("lk-numbers"), kit.html("lk-logs", _log([]))
+        self._memory = Stragglers()
+        self.box = kit.box([self._numbers, self._log], "lk-foot")
+
+    def show(self, view: View) -> None:
+        """Numbers and log at the moment that is looked at."""
+        found = [f"<span>{html.escape(n)} <b>{html.escape(v)}</b></span>" for n, v in numbers(view.trace, view.t)]
+        if view.dashboard:
+            link = html.escape(view.dashboard, quote=True)
+            found.append(f'<a href="{link}" target="_blank" rel="noopener">Dask dashboard</a>')
+        self.kit.say(self._numbers, " ".join(found))
+        self.kit.say(self._log, _log(log_lines(view.trace, view.t, self._memory)[-MOST:]))
+
+
+def _log(lines: list[str]) -> str:
+    """Newest first, so that it is in sight without a scroll."""
+    inner = "".join(f"<div>{html.escape(line)}</div>" for line in reversed(lines))
+    return f'<div class="lk-log" role="log" aria-live="polite" aria-label="what happened" tabindex="0">{inner or "<div>&nbsp;</div>"}</div>'

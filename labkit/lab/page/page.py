@@ -1,0 +1,225 @@
+"""`Page`: everything a browser shows of a lab, drawn from one `View` after another and from nothing else.
+
+One thread draws. Whoever presses something calls the lab, which returns at once, and then writes the answer on the page
+himself: an answer never waits for a picture.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BadInput, nearest
+from ...views import PANELS
+from ..controls import controls as check
+from ..echo import Echo
+from .css import ROOT, aspects, head
+from .foot import Foot
+from .headline import Headline, Question
+from .kit import Kit
+from .painter import BUSY, SHARE, Painter
+from .panels import FIRST_VIEW, Slot, Wall, shape_of
+from .side import Side
+from .top import Top
+from .trouble import Trouble
+
+if TYPE_CHECKING:
+    from ..view import View
+
+__all__ = ["Page"]
+
+FASTEST = 0.12  # seconds between two frames
+WORDS_EVERY = 0.5  # seconds between two looks at sentence, numbers and log
+SETTLES = 0.3  # seconds after which something at rest is looked at once more
+FOR_FAST = 0.6  # of the budget for panels that move with every moment; the rest is for the others
+LIVELY = 5.5  # frames a second that are wanted, before pictures are drawn finer than they are shown
+FINE, COARSE = 1.5, 1.0  # of a panel that moves with every moment
+SHARP = 2.0  # of all others, and of everything at rest
+_numbers = count(1)
+
+
+class Page:
+    """The page of `lab`. `panels`: names, in order (None: the first view). `controls`: names of the settings that can be
+    turned (None: all; empty: none). `BadInput` names what there is not.
+    """
+
+    def __init__(self, lab: Any, panels: tuple[str, ...] | None = None, controls: tuple[str, ...] | None = None):
+        self.lab = lab
+        self.chosen = panels  # None: the first view
+        view = lab.view()
+        names = _known(panels)
+        check(view.setup, controls)
+        self.kit = kit = Kit()
+        self._beside = controls is None or bool(controls)
+        self._style = kit.html("lk-css", head(aspects({f"lk-p-{n}": shape_of(n, self._beside) for n in PANELS})))
+        self.top = Top(kit, self.press, lab.stories())
+        self.headline, self.foot = Headline(kit), Foot(kit)
+        self.question = Question(kit, lambda number: self.press("answer", number))
+        self.wall = Wall(kit, names, self._beside)
+        self.trouble = Trouble(kit, self.press)
+        self.side = None
+        body = [self.trouble.box, self.wall.box]
+        if self._beside:
+            self.side = Side(kit, controls, self.trouble, self.press, tuple(PANELS), self._pick, lab.code)
+            body = [kit.box([self.side.box, kit.box([self.wall.box, self.side.shelf], "lk-main-column")], "lk-body")]
+        parts = [self._style, self.top.box, self.headline.box, self.question.box, *body, self.foot.box]
+        self.box = kit.box(parts, f"{ROOT} lk-{'beside' if self._beside else 'full'}")
+        self._said_at = -WORDS_EVERY
+        self._cost: dict[tuple[str, float], float] = {}
+        self._fine = True
+        self.painter = Painter(f"labkit-page-{next(_numbers)}", self._paint)
+        self._echo = Echo(self.painter.answer)
+        self.wake()
+
+    # what the lab asks ------------------------------------------------------------------------------------------------
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """The panels that are shown."""
+        return self.wall.names
+
+    def choose(self, panels: tuple[str, ...] | None) -> None:
+        """Show these panels, in this order; None: the first view."""
+        names = _known(panels)
+        self.chosen = panels
+        self.wall.choose(names)
+        self.wake()
+
+    def wake(self) -> None:
+        """Something has changed: draw now."""
+        self.painter.wake()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until the last frame of a lab at rest is drawn; whether it is."""
+        return self.painter.join(timeout)
+
+    def close(self) -> None:
+        """End the thread and take all widgets away. Twice is as good as once."""
+        self.painter.close()
+        with self.kit.lock:
+            if not self.kit.closed:
+                self._echo.close()
+        self.kit.close()
+
+    # what a person does -----------------------------------------------------------------------------------------------
+
+    def press(self, name: str, *arguments: Any) -> None:
+        """Hand it to the lab and show at once that it was heard."""
+        if name:
+            self.lab.press(name, *arguments)
+        view = self.lab.view()
+        with self.kit.lock:
+            if self.kit.closed:
+                return
+            if name == "set":
+                self.top.settle()
+                if self.side is not None:
+                    self.side.settle()
+            self._show(view)
+            if view.problem:
+                self.headline.show(view)
+        self.painter.wake()
+
+    def _pick(self, panel: str, wanted: bool) -> None:
+        names = [name for name in self.panels if name != panel]
+        order = list(PANELS)
+        if wanted:
+            after = [i for i, name in enumerate(names) if order.index(name) < order.index(panel)]
+            names.insert(after[-1] + 1 if after else 0, panel)
+        self.choose(tuple(names))
+
+    # the drawing thread -----------------------------------------------------------------------------------------------
+
+    def _show(self, view: View) -> None:
+        """Everything that a person turns or presses, with the lock held."""
+        self.top.show(view)
+        self.question.show(view)
+        self.trouble.show(view)
+        if self.side is not None:
+            self.side.show(view, self.panels, always=bool(view.problem))
+
+    def _paint(self) -> float | None:
+        """One frame. Seconds to the next one; None: nothing moves."""
+        kit, before = self.kit, self.kit.writes
+        try:
+            with kit.lock:
+                view = self.lab.view()
+                self._show(view)
+            still = _still(view)
+            self.painter.share = BUSY if _crowded(view) else SHARE
+            self._speak(view, still)
+            rest = self._pictures(view, still)
+        except Exception as error:
+            still, rest = True, SETTLES
+            with kit.lock:
+                text = f"The page could not be drawn. {type(error).__name__}: {error}"
+                kit.say(self.headline.box, f'<span class="lk-red">{text}</span>')
+        if kit.writes != before:
+            self._echo.send(self.painter.stamp())
+        elif still and not self.painter.urgent:
+            return None
+        return rest
+
+    def _speak(self, view: View, still: bool) -> None:
+        """Sentence, numbers and log, now and then."""
+        now = self.kit.clock()
+        if not still and now - self._said_at < WORDS_EVERY and view.live and not view.problem:
+            return
+        self._said_at = now
+        with self.kit.lock:
+            self.headline.show(view)
+            self.foot.show(view)
+            if self.side is not None:
+                self.side.say_code()
+
+    def _pictures(self, view: View, still: bool) -> float:
+        """Those that move with every moment; and of the others as many as the budget allows, in turn. Returns the
+        seconds until the next frame.
+        """
+        painter = self.painter
+        calm = still and painter.quiet > SETTLES  # nobody is scrubbing
+        rich = painter.share > BUSY
+        fast_scale = SHARP if calm else FINE if rich and self._fine else COARSE
+        scale = SHARP if calm or (rich and not still) else COARSE
+        shown = self.wall.shown
+        spent = sum(self._draw(s, view, fast_scale) for s in shown if s.fast and s.behind(view, fast_scale))
+        if not still:
+            self._fine = spent * LIVELY <= FOR_FAST * painter.share
+        waiting = sorted((s for s in shown if not s.fast and s.behind(view, scale)), key=lambda s: -s.waits)
+        for drawn, slot in enumerate(waiting):
+            if (drawn or spent) and (painter.urgent if calm else painter.left() < self._cost.get((slot.name, scale), 0.0)):
+                slot.waits += 1
+            else:
+                self._draw(slot, view, scale)
+        return SETTLES if still else max(FASTEST, spent / (FOR_FAST * painter.share))
+
+    def _draw(self, slot: Slot, view: View, scale: float) -> float:
+        """Draw one; the seconds of processor time that it took."""
+        before = time.thread_time()
+        slot.draw(view, scale)
+        cost = self._cost[slot.name, scale] = time.thread_time() - before
+        return cost
+
+
+def _known(panels: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The names of panels, checked."""
+    if panels is None:
+        return tuple(name for name in FIRST_VIEW if name in PANELS)
+    for name in panels:
+        if name not in PANELS:
+            raise nearest("panel", name, PANELS)
+    if not panels:
+        raise BadInput("panels=(): name at least one, or leave it out for the first view.")
+    return tuple(dict.fromkeys(panels))
+
+
+def _still(view: View) -> bool:
+    """Whether nothing moves any more by itself."""
+    moving = (view.state == "running" and view.live) or view.replaying or bool(view.busy) or view.cluster is not None
+    return not moving
+
+
+def _crowded(view: View) -> bool:
+    """Whether real roles train without a pause and need every core."""
+    return view.shown.shape.engine == "dask" and view.shown.shape.compute is None and view.state == "running"

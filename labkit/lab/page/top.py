@@ -1,0 +1,192 @@
+"""The top of the page: which story, the buttons that run it, and the player: where we are, in time.
+
+What a press does is seen at once: whoever presses calls the lab and then `show`, without a wait for the drawing thread.
+Nothing here is ever disabled, because a browser takes the focus from what is disabled; what makes no sense now is pale,
+and a press says so.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets as widgets
+
+from ...trace.vocabulary import NANO
+from ...views.style import nice_above
+from .kit import Dial, Kit
+
+if TYPE_CHECKING:
+    from ..view import View
+
+__all__ = ["Top"]
+
+SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+OWN = "no story: my own"
+TICKS = 300  # of the slider: whole numbers, because a browser rounds others and reports that as a person's doing
+REFUSED = 1.5  # seconds for which the page says that something makes no sense now
+LONG = 60.0  # seconds: a run that ends later than this has a slider that grows with it
+
+
+class Top:
+    """`box` is what is shown. `press(name, *arguments)` is told what a person wants. `stories`: {name: title}."""
+
+    def __init__(self, kit: Kit, press: Callable[..., None], stories: dict[str, str]):
+        self.kit, self._press = kit, press
+        self._can: frozenset[str] = frozenset()
+        self._refused, self._refused_at = "", -REFUSED
+        self._paused = self._pinned = False
+        menu = kit.make(
+            widgets.Dropdown, "lk-story", options=[(OWN, ""), *((f"Story: {t}", n) for n, t in stories.items())], value="",
+            tooltip="a prepared experiment, played at once",
+        )  # fmt: skip
+        self._story = Dial(kit, menu, lambda name: press("tell", name or None))
+        make = self._button
+        self._run = make("Run", lambda: "run", "lk-main", "play", "start a run with these settings")
+        self._pause = make("Pause", lambda: "resume" if self._paused else "pause", "", "pause")
+        self._stop = make("Stop", lambda: "stop", "", "stop", "end the run, with a last evaluation")
+        self._reset = make("Reset, same seed", lambda: "reset", "", "undo", "back to 0 with the same settings")
+        self._pin = make("Pin", lambda: "unpin" if self._pinned else "pin", "", "thumb-tack", "draw the next runs over this one")
+        self._step = make("Step", lambda: "step", "lk-quiet", "step-forward", "to the next applied update", again=True)
+        self._what_if = make("What if from here", lambda: "what_if", "", "code-fork", "repeat the run up to this moment and go on from there")  # fmt: skip
+        self._live = make("Back to live", lambda: "live", "lk-quiet lk-gone", "", "look at now again")
+        self._now, self._ends = kit.html("lk-now"), kit.html("lk-ends")
+        slider = kit.make(
+            widgets.IntSlider, "lk-scrub", min=0, max=TICKS, value=0, readout=False, tooltip="look back over the run"
+        )
+        self._scrub = Dial(kit, slider, self._seek)
+        self._recorded, self._length = 0.0, 1.0
+        speeds = kit.make(widgets.Dropdown, "lk-speed", options=_speeds(1.0), value=1.0, tooltip="seconds a second")
+        self._speed = Dial(kit, speeds, lambda speed: press("set", {"speed": speed}))
+        rows = [self._run, self._pause, self._stop, self._reset, self._pin]
+        state, ends = kit.box([self._now], "lk-state"), kit.box([self._ends, self._live], "lk-slot")
+        self.box = kit.box(
+            [
+                kit.box([menu, *rows, self._what_if], "lk-top"),
+                kit.box([state, slider, ends, self._step, speeds], "lk-player"),
+            ],
+            "lk-col",
+        )
+
+    def _button(self, label: str, name: Callable[[], str], *more: Any, **flags: Any) -> Any:
+        """A button that presses what `name()` says at that moment, if it makes sense at that moment."""
+
+        def does() -> None:
+            wanted = name()
+            if wanted in self._can or not self._can:
+                self._press(wanted)
+            else:
+                self._refused, self._refused_at = f"{wanted.replace('_', ' ')}: not now", self.kit.clock()
+                self._press("")
+
+        return self.kit.button(label, does, *more, **flags)
+
+    def _seek(self, tick: int) -> None:
+        seconds = tick * self._length / TICKS
+        if seconds >= self._recorded:
+            self._press("live")
+        else:
+            self._press("seek", seconds)
+
+    # drawing ----------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """What was just asked for has been done or refused."""
+        self._speed.settle()
+
+    def show(self, view: View) -> None:
+        """Everything as the view says."""
+        kit, self._can = self.kit, view.can
+        dask = view.setup.shape.engine == "dask"
+        on = view.state in ("running", "paused")
+        again = " again" if on and view.changed else " for real" if dask else ""
+        kit.put(self._run, description=f"Run{again}")
+        self._paused = "pause" not in view.can and "resume" in view.can
+        label, icon = ("Resume", "play") if self._paused else ("Pause", "pause")
+        kit.put(self._pause, description=label, icon=icon, tooltip="go on" if self._paused else "hold everything")
+        self._pinned = view.pinned is not None
+        kit.put(self._pin, description="Unpin" if self._pinned else "Pin")
+        kit.put(self._reset, description=f"Reset, same seed {view.setup.problem.seed}")
+        looking = not view.live
+        kit.mark(self._live, lk_gone=not looking)
+        kit.mark(self._ends, lk_gone=looking)
+        kit.mark(self._what_if, lk_gone=not (looking and "what_if" in view.can))
+        for widget, names in (
+            (self._run, ("run",)), (self._pause, ("pause", "resume")), (self._stop, ("stop",)), (self._reset, ("reset",)),
+            (self._pin, ("pin", "unpin")), (self._step, ("step",)),
+        ):  # fmt: skip
+            kit.mark(widget, lk_off=not any(name in view.can for name in names))
+        self._player(view, looking)
+        kit.say(self._now, self._state(view))
+        story = view.story.name if view.story is not None else ""
+        if story in {value for _, value in self._story.widget.options}:
+            self._story.show(story)
+
+    def _player(self, view: View, looking: bool) -> None:
+        t, self._recorded = view.t / NANO, view.recorded / NANO
+        self._length = _length(self._recorded, None if view.ends is None else view.ends / NANO)
+        self._scrub.show(round(min(t / self._length, 1.0) * TICKS))
+        self.kit.mark(self._speed.widget, lk_hidden=not (view.simulated or looking or view.setup.shape.engine == "simulated"))
+        options = _speeds(view.setup.speed)
+        if tuple(self._speed.widget.options) != options:
+            self._speed.show(view.setup.speed, options=options)
+        self._speed.show(view.setup.speed)
+        self.kit.say(self._ends, _ends(view, t))
+
+    def _state(self, view: View) -> str:
+        refused = self._refused if self.kit.clock() - self._refused_at < REFUSED else ""
+        at = f"{view.t / NANO:.2f} s" if not view.live else f"{view.t / NANO:.1f} s"
+        below = view.busy + "…" if view.busy else refused
+        if view.cluster is not None:
+            up, wanted = view.cluster
+            below = below or f"cluster starting, {up} of {wanted}"
+        if not view.live:
+            below = below or ("playing" if view.replaying else "looking back")
+            above = f"<b>replaying {at}</b>" if view.replaying else f"<b>{at}</b>"
+        elif view.state == "running":
+            below = below or ("simulated" if view.simulated else "real processes")
+            above = f'<span class="lk-live">● {"simulated" if view.cluster is not None else "LIVE"}</span> {at}'
+        else:
+            words = {"ready": "ready", "paused": "paused", "over": "over", "failed": "failed"}[view.state]
+            red = ' class="lk-red"' if view.state == "failed" else ""
+            above = f"<b{red}>{words}</b> {at}" if view.state != "ready" else f"<b>{words}</b>"
+            below = below or _why(view)
+        return f"<div>{above}<small>{html.escape(below) or '&nbsp;'}</small></div>"
+
+
+def _why(view: View) -> str:
+    """What there is to say about a run that does not move."""
+    ending = view.trace.ending
+    if view.state == "over" and ending is not None:
+        return f"ended by {ending['stopped_by']}" if ending["stopped_by"] != "user" else "stopped by you"
+    return {"ready": "press Run", "paused": "the run stands still"}.get(view.state, "")
+
+
+def _length(recorded: float, ends: float | None) -> float:
+    """Where the slider ends, in seconds: where the run ends, if that can be waited for."""
+    if ends is not None and (ends <= LONG or recorded >= ends / 4):
+        return max(ends, recorded)
+    return nice_above(max(recorded, 10.0))
+
+
+def _ends(view: View, t: float) -> str:
+    """When the run will stop by itself."""
+    rules = []
+    if view.ends is not None:
+        rules.append(f"stops at {view.ends / NANO:g} s")
+    goal = view.shown.budget.accuracy
+    if goal is not None:
+        rules.append(f"{'or at' if rules else 'stops at'} {100 * goal:g}%")
+    going = view.state in ("running", "paused") and view.live and view.ends is not None and view.cluster is None
+    left = f"<small>{max(0.0, view.ends / NANO - t):.0f} s left</small>" if going and view.ends is not None else ""
+    if left and len(rules) > 1:
+        left = f"<small>{rules[1]} · {max(0.0, (view.ends or 0) / NANO - t):.0f} s left</small>"
+    elif len(rules) > 1:
+        left = f"<small>{rules[1]}</small>"
+    return f"<div>{rules[0] if rules else ''}{left or '<small>&nbsp;</small>'}</div>"
+
+
+def _speeds(now: float) -> tuple[tuple[str, float], ...]:
+    """The speeds that are offered, the present one among them."""
+    return tuple((f"{speed:g}x", speed) for speed in sorted({*SPEEDS, now}))

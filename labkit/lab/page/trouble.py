@@ -1,0 +1,126 @@
+"""Making trouble: choose a role, then make it slower or kill it. Servers are green, what was disturbed is orange.
+
+There is a chip for every role and none is ever taken away, only hidden: the chip that has the focus keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets as widgets
+
+from ...trace.trace import Trace
+from ...views.marks import short
+from .kit import Dial, Kit
+
+if TYPE_CHECKING:
+    from ..view import View
+
+__all__ = ["Trouble"]
+
+MOST_CHIPS = 16  # of one kind; beyond, a menu
+FACTORS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
+VERBS = {
+    "kill": "Kill", "restart": "Restart", "freeze": "Freeze", "thaw": "Thaw", "cut_off": "Cut off", "cut": "Cut off",
+    "reconnect": "Reconnect",
+}  # fmt: skip
+
+
+class Trouble:
+    """`box` is what is shown. `press(verb, role, ...)` is told what a person wants."""
+
+    def __init__(self, kit: Kit, press: Callable[..., None]):
+        self.kit, self._press = kit, press
+        self.role = ""  # the one that is chosen
+        self._view: View | None = None
+        self._roles: tuple[str, ...] = ()
+        self._chips: list[Dial] = []
+        self._verbs: dict[str, Any] = {}
+        self._chip_box, self._verb_box = kit.box([], "lk-chips"), kit.box([], "lk-verbs")
+        menu = kit.make(widgets.Dropdown, "lk-knob lk-gone", description="who", options=[("", "")], value="")
+        self._menu = Dial(kit, menu, self._choose)
+        slider = kit.make(
+            widgets.SelectionSlider, "lk-knob lk-trouble", description="slower", options=_factors(1.0), value=1.0,
+            continuous_update=False, tooltip="make the chosen one compute so many times slower; 1x undoes it",
+        )  # fmt: skip
+        self._slower = Dial(kit, slider, self._slow, patience=1.5)
+        self.box = kit.box([kit.html("lk-h", "make trouble"), self._chip_box, menu, slider, self._verb_box], "lk-sec")
+
+    # what a person does -----------------------------------------------------------------------------------------------
+
+    def _choose(self, role: str) -> None:
+        with self.kit.lock:
+            self.role = role
+            self._slower.settle()
+            if self._view is not None:
+                self.show(self._view)
+
+    def _toggled(self, place: int) -> None:
+        if place < len(self._roles):
+            self._choose(self._roles[place])
+
+    def _slow(self, factor: float) -> None:
+        if self.role:
+            self._press("slow", self.role, factor)
+
+    def _do(self, verb: str) -> None:
+        if self.role:
+            self._press(verb, self.role)
+
+    # drawing ----------------------------------------------------------------------------------------------------------
+
+    def show(self, view: View) -> None:
+        """Who is there, who is chosen, what is wrong with whom."""
+        self._view = view
+        trace = view.trace
+        servers, workers = (tuple(trace.roles[i] for i in trace.role_ids(kind)) for kind in ("server", "worker"))
+        many = len(workers) > MOST_CHIPS or len(servers) > MOST_CHIPS
+        roles = (*workers, *servers)
+        self._roles = () if many else roles
+        if self.role not in roles:
+            self.role = next((role for role in view.slow if role in roles), roles[0] if roles else "")
+        self._show_chips(view, trace)
+        self.kit.mark(self._menu.widget, lk_gone=not many)
+        if many:
+            options = tuple((_named(role, view), role) for role in roles)
+            self._menu.show(self.role, **({"options": options} if self._menu.widget.options != options else {}))
+        factor = view.slow.get(self.role, 1.0)
+        options = _factors(factor)
+        self._slower.show(factor, **({"options": options} if self._slower.widget.options != options else {}))
+        self._show_verbs(view)
+
+    def _show_chips(self, view: View, trace: Trace) -> None:
+        kit = self.kit
+        while len(self._chips) < len(self._roles):
+            place = len(self._chips)
+            chip = kit.make(widgets.ToggleButton, "", description="")
+            self._chips.append(Dial(kit, chip, lambda _, place=place: self._toggled(place), patience=0.0))
+            kit.put(self._chip_box, children=(*self._chip_box.children, chip))
+        for place, chip in enumerate(self._chips):
+            there = place < len(self._roles)
+            kit.mark(chip.widget, lk_gone=not there)
+            if there:
+                role = self._roles[place]
+                server = trace.kinds[trace.roles.index(role)] == "server"
+                chip.show(role == self.role, description=_named(role, view), tooltip=role)
+                kit.mark(chip.widget, lk_server=server, lk_slow=view.slow.get(role, 1) != 1)
+
+    def _show_verbs(self, view: View) -> None:
+        kit = self.kit
+        for verb in view.verbs:
+            if verb != "slow" and verb not in self._verbs:
+                name = VERBS.get(verb, verb.replace("_", " ").capitalize())
+                self._verbs[verb] = kit.button(name, lambda verb=verb: self._do(verb), "lk-quiet", tip=f"{name}: the chosen one")
+                kit.put(self._verb_box, children=tuple(self._verbs.values()))
+        for verb, button in self._verbs.items():
+            kit.mark(button, lk_off=verb not in view.verbs)
+
+
+def _named(role: str, view: View) -> str:
+    factor = view.slow.get(role, 1)
+    return f"{short(role)} ×{factor:g}" if factor != 1 else short(role)
+
+
+def _factors(now: float) -> tuple[tuple[str, float], ...]:
+    return tuple((f"{factor:g}x", factor) for factor in sorted({*FACTORS, now}))

@@ -1,0 +1,234 @@
+"""The loupe: the last few updates in slow motion. Messages last some 100 us and a frame of a picture 150 ms, so what
+happens between two frames can only be seen afterwards.
+
+Blue = computing, green = applying, a thin grey line = waiting. A slanted line is a message, from who sent it to who got
+it: blue from a worker, green from a server. What the replay has not come to yet is pale; the dots are on their way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_rgba
+
+from ..trace.trace import Trace
+from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT
+from . import style
+from .events import Events
+from .marks import mark_labels, short, slow_spans, slowed
+from .ordered import Ordered
+from .panel import Panel, moment
+from .passes import Passes
+from .room import pixels_of
+from .slow_motion import Shot, shot
+from .timeline import shown_roles, under_way
+
+__all__ = ["Loupe", "draw"]
+
+LEAST = 15  # pixels of a row
+HALF = 0.3  # half the height of a row's boxes
+PALE = 0.28
+UNITS = ((1.0, "seconds"), (1e-3, "milliseconds"), (1e-6, "microseconds"))
+TICK = 0.004  # of the stretch: how wide an update is drawn that takes no time
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> Loupe:
+    """The last updates before `t` (ns) on empty axes."""
+    return Loupe().draw(trace, t, axes)
+
+
+def span_text(ns: float) -> str:
+    """`1.8 ms`, `250 µs`, `4 s`."""
+    for unit, name in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if ns >= unit:
+            return f"{ns / unit:.3g} {name}"
+    return f"{ns:.0f} ns"
+
+
+class Loupe(Panel):
+    """See the module."""
+
+    name: ClassVar[str] = "loupe"
+    title: ClassVar[str] = "Loupe"
+    margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 34, 20)
+    period: ClassVar[int] = 1
+    tables: ClassVar[tuple[str, ...]] = ("spans", "applies", "messages")
+
+    def __init__(self) -> None:
+        self._spans, self._applies = Ordered("spans", "end"), Ordered("applies", "time")
+        self._messages = Ordered("messages", "received")
+        self._passes = Passes()
+
+    def setup(self, axes: Axes) -> Self:
+        """Each thing twice: pale, and as far as the replay is."""
+        super().setup(axes)
+        style.calm(axes, grid=None, x_ticks=6)
+        axes.spines["left"].set_visible(False)
+        self.parts: dict[tuple[str, bool], Any] = {}
+        for name, face, edge in (
+            ("blue", style.BLUE_FILL, style.BLUE), ("blue back", style.BLUE_LINE, style.BLUE),
+            ("orange", style.ORANGE_FILL, style.ORANGE), ("orange back", style.ORANGE_DEEP, style.ORANGE),
+            ("green", style.GREEN, "none"),
+        ):  # fmt: skip
+            for now in (False, True):
+                strong = 1.0 if now else PALE
+                edges = to_rgba(edge, strong) if edge != "none" else "none"
+                made = PolyCollection([], facecolors=to_rgba(face, strong), edgecolors=edges, linewidths=1.0)
+                self._add(name, now, made, 2.0)
+        for name, colour, wide, z in (
+            ("wait", style.FAINT, 1.0, 1.5), ("sent", style.BLUE, 1.1, 3.0), ("answered", style.GREEN, 1.1, 3.1)
+        ):  # fmt: skip
+            for now in (False, True):
+                self._add(
+                    name, now, LineCollection([], colors=to_rgba(colour, 1.0 if now else PALE), linewidths=wide), z
+                )
+        (self.hand,) = axes.plot([], [], color=style.GREY, linewidth=1.0, zorder=1.8)
+        self.dots = {
+            name: axes.plot([], [], "o", color=colour, markersize=4.5, markeredgecolor=style.PAPER, zorder=5)[0]
+            for name, colour in (("sent", style.BLUE), ("answered", style.GREEN))
+        }
+        self.events = Events(axes, above=True)
+        self._labelled: Any = None
+        return self
+
+    def _add(self, name: str, now: bool, made: Any, z: float) -> None:
+        made.set_zorder(z + 0.5 * now)
+        self.axes.add_collection(made, autolim=False)
+        self.parts[name, now] = made
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """How much time it is, and how much slower."""
+        found = shot(trace, moment(trace, t), self._spans)
+        if found is None:
+            return "the last updates in slow motion"
+        slower = f", {found.slower:,.0f}x slower" if found.slower > 1 else ""
+        which = "first" if found.first else "last"
+        return f"the {which} {span_text(found.length)}{slower}; lines are messages"
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Put the stretch of `t` under the loupe, as far as its replay is."""
+        t = moment(trace, t)
+        found = shot(trace, t, self._spans)
+        computed = any(c.computed for c in trace.counters.values())
+        empty = "this run keeps totals only" if computed and not len(trace.tables["spans"]) else "nothing computed yet"
+        self.note.set_text("" if found else empty)
+        for axis in (self.axes.xaxis, self.axes.yaxis):
+            axis.set_visible(found is not None)
+        unit, name = next(((u, n) for u, n in UNITS if found and found.length >= 0.99 * u * NANO), UNITS[-1])
+        self._shot, self._unit = found or Shot(0, 1000, 0), unit
+        rows = self._rows(trace, t)
+        place = np.full(len(trace.roles), -1.0)
+        place[rows] = np.arange(len(rows))
+        self._axis(trace, t, rows, f"{name} from {self._shot.begin / NANO:,.3f} s on")
+        self._boxes(trace, t, place if found else place * 0 - 1)
+        self._lines(trace, t, place if found else place * 0 - 1)
+        marks = [(self._x(np.array([time]))[0], label) for time, label in mark_labels(trace, t)]
+        self.events.show(marks if found else ())
+
+    def axes_key(self) -> Any:
+        """The rows' names are set by hand."""
+        return self._labelled
+
+    def _rows(self, trace: Trace, t: int) -> list[int]:
+        """Who is shown: all, if there is room, else those whose gradients were applied last."""
+        most = max(4, int(pixels_of(self.axes)[1] / LEAST))
+        rows = shown_roles(trace, t, 10**9)
+        if len(rows) <= most:
+            return rows
+        senders = self._column(trace, self._applies, self._shot.begin, min(self._shot.end, t), "sender")[0]
+        servers = [role for role in rows if trace.kinds[role] == "server"][:2]
+        recent = [role for role in dict.fromkeys(senders[::-1].tolist()) if role in rows and role not in servers]
+        loud = [role for role in sorted(slowed(trace, t)) if role in rows][:2]
+        chosen = list(dict.fromkeys([*loud, *recent, *(r for r in rows if r not in servers)]))[: most - len(servers)]
+        return servers + sorted(chosen)
+
+    def _column(self, trace: Trace, table: Ordered, first: int, last: int, *names: str) -> list[np.ndarray]:
+        rows, columns = table.between(trace, first, last), trace.tables[table.table].columns
+        return [rows[:, columns.index(name)] for name in names]
+
+    def _x(self, ns: np.ndarray) -> np.ndarray:
+        """Times as they stand on the axis: since the stretch began, in its unit."""
+        return (ns - self._shot.begin) / (self._unit * NANO)
+
+    def _axis(self, trace: Trace, t: int, rows: list[int], unit: str) -> None:
+        self.axes.set_xlim(0, self._x(np.array([self._shot.end]))[0])
+        slow = slowed(trace, t)
+        state = (tuple(rows), tuple(slow), unit, self.axes.xaxis.get_visible())
+        if state == self._labelled:
+            return
+        self._labelled = state
+        self.axes.set_xlabel(unit, **style.text(size=style.SMALL, labelpad=2))
+        one = len(trace.role_ids("server")) == 1
+        names = ["server" if one and trace.kinds[r] == "server" else short(trace.roles[r]) for r in rows]
+        self.axes.set_yticks(range(len(rows)), names)
+        self.axes.tick_params(axis="y", length=0)
+        for role, label in zip(rows, self.axes.get_yticklabels()):
+            label.set_color(style.ORANGE if role in slow else style.GREY)
+        self.axes.set_ylim(len(rows) - 0.45, -0.55)
+
+    def _boxes(self, trace: Trace, t: int, place: np.ndarray) -> None:
+        """Spans of the stretch that had ended by `t`, and what was under way."""
+        begin, end = self._shot.begin, self._shot.end
+        rows, columns = self._spans.touching(trace, begin, end), trace.tables["spans"].columns
+        role, phase, start, over = (rows[:, columns.index(name)] for name in ("role", "phase", "start", "end"))
+        seen = place[role] >= 0
+        role, phase, start, over = role[seen], phase[seen], start[seen], over[seen]
+        open_ = {r: since for r, since in under_way(trace, t).items() if since < end and place[r] >= 0}
+        role, start = np.r_[role, np.array(list(open_), int)], np.r_[start, np.array(list(open_.values()), int)]
+        phase, over = np.r_[phase, np.full(len(open_), COMPUTE)], np.r_[over, np.full(len(open_), end)]
+        slow, work = slow_spans(trace, t, role, start), phase == COMPUTE
+        back = np.zeros(len(role), bool)
+        back[work] = self._passes.backward(trace, t, role[work], start[work], over[work])
+        for name, colour in (("blue", work & ~slow), ("orange", work & slow)):
+            for kind, mine in ((name, colour & ~back), (f"{name} back", colour & back)):
+                self._fill(kind, place[role[mine]], start[mine], over[mine])
+        waiting = phase == WAIT
+        self._stroke("wait", place[role[waiting]], start[waiting], place[role[waiting]], over[waiting])
+        who, time, sender = self._column(trace, self._applies, begin, min(end, t), "role", "time", "sender")
+        kept = (place[who] >= 0) & ((sender == EVERYONE) | (place[sender] >= 0))
+        half = max(1, round(TICK * self._shot.length / 2))
+        busy = phase == APPLY
+        self._fill(
+            "green", np.r_[place[role[busy]], place[who[kept]]], np.r_[start[busy], time[kept] - half],
+            np.r_[over[busy], time[kept] + half],
+        )  # fmt: skip
+
+    def _lines(self, trace: Trace, t: int, place: np.ndarray) -> None:
+        """Messages that were on their way during the stretch, as far as they were there by `t`."""
+        begin, end = self._shot.begin, self._shot.end
+        names = ("role", "sender", "category", "sent", "received")
+        to, sender, category, sent, there = self._column(trace, self._messages, begin, t, *names)
+        seen = (sent < end) & (place[to] >= 0) & (place[sender] >= 0) & (category == TRAINING) & (to != sender)
+        to, sender, sent, there = to[seen], sender[seen], sent[seen], there[seen]
+        served = np.array([kind == "server" for kind in trace.kinds])[sender]
+        side = np.where(place[to] > place[sender], HALF, -HALF)
+        for name, mine in (("sent", ~served), ("answered", served)):
+            low, high = place[sender[mine]] + side[mine], place[to[mine]] - side[mine]
+            self._stroke(name, low, sent[mine], high, there[mine])
+            flying = (sent[mine] <= self._shot.sweep) & (self._shot.sweep < there[mine]) & (self._shot.slower > 1)
+            way = (self._shot.sweep - sent[mine][flying]) / np.maximum(there[mine] - sent[mine], 1)[flying]
+            x = np.full(len(way), self._x(np.array([self._shot.sweep]))[0])
+            self.dots[name].set_data(x, low[flying] + way * (high - low)[flying])
+        replayed = self._shot.begin < self._shot.sweep < self._shot.end and self._shot.slower > 1
+        hand: Any = self._x(np.array([self._shot.sweep] * 2)) if replayed else []
+        self.hand.set_data(hand, [-0.5, len(self.axes.get_yticks()) - 0.5] if replayed else [])
+
+    def _fill(self, name: str, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+        for now in (False, True):
+            until = np.minimum(end, self._shot.sweep) if now else end
+            kept = (start < self._shot.sweep) if now else np.full(len(start), self._shot.slower > 1)
+            left, right, y = self._x(start[kept]), self._x(until[kept]), rows[kept]
+            corners = np.stack([left, y + HALF, left, y - HALF, right, y - HALF, right, y + HALF], axis=-1)
+            self.parts[name, now].set_verts(corners.reshape(-1, 4, 2))
+
+    def _stroke(self, name: str, low: np.ndarray, start: np.ndarray, high: np.ndarray, end: np.ndarray) -> None:
+        for now in (False, True):
+            until = np.minimum(end, self._shot.sweep) if now else end
+            kept = (start < self._shot.sweep) if now else np.full(len(start), self._shot.slower > 1)
+            way = (until - start) / np.maximum(end - start, 1)
+            way = np.where(end > start, way, 1.0)
+            points = np.stack([self._x(start), low, self._x(until), low + way * (high - low)], axis=-1)[kept]
+            self.parts[name, now].set_segments(list(points.reshape(-1, 2, 2)))

@@ -1,0 +1,110 @@
+"""Where the roles of a run stand in a picture of them: servers above, workers below; without servers a ring; the stages
+of a pipeline, and the parts of each replica, in rows.
+
+Of more than 24 workers neighbours stand together as one node; those that are slowed keep a node of their own, as long as
+they are few. Coordinates are pixels from the lower left corner.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..trace.trace import Trace
+from .marks import short, slowed
+
+__all__ = ["Node", "nodes_of", "placed"]
+
+MOST, TOGETHER = {"server": 8, "worker": 24}, {"server": 6, "worker": 8}  # nodes; groups, where there are more roles
+MOST_SLOWED = 4
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of the picture: its roles, for how many machines it stands, its name, and how it is drawn."""
+
+    roles: tuple[int, ...]
+    count: int
+    name: str
+    server: bool
+    slow: bool
+
+    @property
+    def many(self) -> bool:
+        """Whether it stands for several machines."""
+        return self.count > 1
+
+
+def nodes_of(trace: Trace, t: int) -> tuple[list[Node], list[list[Node]]]:
+    """(servers, rows of workers) at `t` ns. Roles on one machine are one node. The chief is left out: it only looks."""
+    slow = set(slowed(trace, t))
+    servers = _grouped(trace, _machines(trace, True), slow, "server")
+    if len(servers) == 1 and not servers[0].many:
+        servers = [replace(servers[0], name="server")]
+    workers = _machines(trace, False)
+    if len(workers) > MOST["worker"]:
+        return servers, [_grouped(trace, workers, slow, "worker")]
+    return servers, [[_node(trace, [machine], slow, False) for machine in row] for row in _rows(trace, workers)]
+
+
+def _machines(trace: Trace, servers: bool) -> list[tuple[int, ...]]:
+    """The roles on each machine, workers first, without the chief; of servers or of all others."""
+    found: dict[str, list[int]] = {}
+    for role, kind in enumerate(trace.kinds):
+        if kind != "chief" and (kind == "server") == servers:
+            found.setdefault(trace.nodes[role], []).append(role)
+    return [tuple(sorted(roles, key=lambda r: (trace.kinds[r] != "worker", r))) for roles in found.values()]
+
+
+def _rows(trace: Trace, workers: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
+    """One row for each replica of a split model; else one."""
+    of = {trace.roles[role]: machine for machine in workers for role in machine}
+    groups = trace.header["layout"]["groups"].items()
+    rows = [[of[name] for name in members] for group, members in groups if group.startswith("replica-")]
+    return rows if sorted(machine for row in rows for machine in row) == sorted(workers) else [workers]
+
+
+def _node(trace: Trace, machines: list[tuple[int, ...]], slow: set[int], server: bool) -> Node:
+    roles = tuple(role for machine in machines for role in machine)
+    first, last = short(trace.roles[machines[0][0]]), short(trace.roles[machines[-1][0]])
+    name = first if len(machines) == 1 else f"{first}–{last.lstrip('abcdefghijklmnopqrstuvwxyz-')}"
+    return Node(roles, len(machines), name, server, any(role in slow for role in roles))
+
+
+def _grouped(trace: Trace, machines: list[tuple[int, ...]], slow: set[int], kind: str) -> list[Node]:
+    if len(machines) <= MOST[kind]:
+        return [_node(trace, [machine], slow, kind == "server") for machine in machines]
+    alone = [machine for machine in machines if any(role in slow for role in machine)][:MOST_SLOWED]
+    rest = [machine for machine in machines if machine not in alone]
+    edges = np.linspace(0, len(rest), TOGETHER[kind] + 1).astype(int)
+    groups = [rest[a:b] for a, b in zip(edges, edges[1:])] + [[machine] for machine in alone]
+    return [_node(trace, group, slow, kind == "server") for group in groups if group]
+
+
+def placed(
+    trace: Trace, servers: list[Node], rows: list[list[Node]], wide: float, high: float
+) -> dict[Node, tuple[float, float]]:
+    """Where each node is on `wide` x `high` pixels."""
+    if not servers and len(rows) == 1 and len(rows[0]) > 2 and "Activation" not in trace.header["messages"]:
+        return _ring(rows[0], wide, high)
+    levels = ([servers] if servers else []) + rows
+    found: dict[Node, tuple[float, float]] = {}
+    for k, level in enumerate(levels):
+        y = high * (1 - (k + 0.5) / len(levels)) if len(levels) > 2 else high * (0.5, 0.77 - 0.53 * k)[len(levels) - 1]
+        step = min(wide / len(level), 130.0)
+        for i, node in enumerate(level):
+            found[node] = (wide / 2 + (i - (len(level) - 1) / 2) * step, y)
+    return found
+
+
+def _ring(row: list[Node], wide: float, high: float) -> dict[Node, tuple[float, float]]:
+    """On an ellipse, clockwise from the top, so that neighbours are equally far apart along it."""
+    tall = high / 2 - (30 if any(node.many for node in row) else 16)  # room for names below
+    broad = min(wide / 2 - 30, 2.6 * tall)
+    angle = np.linspace(0, 2 * math.pi, 721)
+    x, y = broad * np.sin(angle), tall * np.cos(angle)
+    way = np.r_[0.0, np.cumsum(np.hypot(np.diff(x), np.diff(y)))]
+    at = np.interp(np.arange(len(row)) / len(row) * way[-1], way, angle)
+    return {node: (wide / 2 + broad * math.sin(a), high / 2 + tall * math.cos(a)) for node, a in zip(row, at.tolist())}

@@ -1,0 +1,257 @@
+"""Who talks to whom: the roles, the lines between them, and one update under a loupe.
+
+A line's width is how many bytes went that way lately. Dots are messages: blue to a server or between workers, green
+from a server, small and grey without content; a ring (a hollow dot) is the way back through a pipeline. A worker is
+filled while it computes, a server when it applies. What the dots replay, and how much slower, the loupe says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection
+
+from ..trace.trace import Trace
+from . import style
+from .panel import Panel, moment
+from .places import Node, nodes_of, placed
+from .replay import REST, Replay, replay
+from .room import pixels_of
+from .traffic import traffic
+
+__all__ = ["Topology", "draw", "way"]
+
+FOOT = 22  # pixels for the words of the loupe
+ASIDE = 5.0  # pixels: the two directions between two nodes are so far apart, twice
+MOST_NAMES = 40
+STEPS = np.linspace(0, 1, 13)
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> Topology:
+    """The roles of a run and their messages at `t` (ns) on empty axes."""
+    return Topology().draw(trace, t, axes)
+
+
+def way(start: tuple[float, float], end: tuple[float, float], bend: float, at: np.ndarray) -> np.ndarray:
+    """Points, shape (len(at), 2), of the line from `start` to `end` that swings out `bend` pixels to its right."""
+    a, b = np.array(start, float), np.array(end, float)
+    along = b - a
+    right = np.array([along[1], -along[0]]) / max(float(np.hypot(*along)), 1e-9)
+    at = np.asarray(at, float)[:, None]
+    return a + along * at + right * bend * 4 * at * (1 - at)
+
+
+@dataclass
+class _Scene:
+    """Nodes and their places; `at`: which node a role is in."""
+
+    nodes: list[Node]
+    places: list[tuple[float, float]]
+    at: dict[int, int]
+    bends: dict[tuple[int, int], float]
+
+    def bend(self, a: int, b: int) -> float:
+        """How far the line between two nodes swings out: more, where it would run through a third."""
+        if (a, b) not in self.bends:
+            (xa, ya), (xb, yb) = self.places[a], self.places[b]
+            straight = abs(ya - yb) < 1 or abs(xa - xb) < 1  # in a row or a column: others may stand in between
+            others = (place for k, place in enumerate(self.places) if k not in (a, b))
+            through = straight and any(_near(place, (xa, ya), (xb, yb)) < 9 for place in others)
+            self.bends[a, b] = min(0.16 * math.hypot(xb - xa, yb - ya), 30.0) if through else ASIDE
+        return self.bends[a, b]
+
+    def point(self, a: int, b: int, s: float) -> np.ndarray:
+        """Where a dot is that has gone the part `s` of its way, from the rim of one node to that of the other."""
+        length = math.dist(self.places[a], self.places[b])
+        out, into = (min(_diameter(self, k) * style.DPI / 144 / max(length, 1.0), 0.4) for k in (a, b))
+        return way(self.places[a], self.places[b], self.bend(a, b), np.array([out + s * (1 - out - into)]))[0]
+
+
+def _near(point: tuple[float, float], a: tuple[float, float], b: tuple[float, float]) -> float:
+    """Pixels from a point to the straight line from a to b."""
+    p, start, along = np.array(point), np.array(a), np.array(b) - np.array(a)
+    s = min(1.0, max(0.0, float((p - start) @ along) / max(float(along @ along), 1e-9)))
+    return float(np.hypot(*(p - start - s * along)))
+
+
+class Topology(Panel):
+    """See the module."""
+
+    name: ClassVar[str] = "topology"
+    title: ClassVar[str] = "Topology"
+    size: ClassVar[tuple[int, int]] = (462, 230)
+    margins: ClassVar[tuple[int, int, int, int]] = (8, 8, 4, 4)
+    period: ClassVar[int] = 1
+    tables: ClassVar[tuple[str, ...]] = ("messages", "applies")
+
+    def setup(self, axes: Axes) -> Self:
+        """Lines, nodes, dots, names; no axes: pixels are the coordinates."""
+        super().setup(axes)
+        axes.set_axis_off()
+        self.lines = LineCollection([], capstyle="round", zorder=1)
+        self.track = LineCollection([], zorder=2)
+        for lines in (self.lines, self.track):
+            axes.add_collection(lines, autolim=False)
+        self.nodes: dict[bool, PathCollection] = {
+            server: axes.scatter([], [], marker="s" if server else "o", linewidths=1.6, zorder=3)
+            for server in (False, True)
+        }
+        self.dots = axes.scatter([], [], linewidths=1.1, zorder=5)
+        self.names = [style.write(axes, 0, 0, "", ha="center", va="center", zorder=4) for _ in range(MOST_NAMES)]
+        self.loupe = style.write(axes, 0, 8, "", style.INK, va="center", zorder=6)
+        return self
+
+    def caption(self, trace: Trace, t: int | None = None) -> str:
+        """What the colours mean, and what is really on its way now."""
+        t = moment(trace, t)
+        sent, received, category = trace.column("messages", "sent", "received", "category")
+        flying = int(np.count_nonzero((sent <= t) & (received > t) & (category == 0)))
+        what = "blue: gradients, green: weights" if trace.role_ids("server") else "messages between workers"
+        return what + (f" · {flying:,} in flight" if flying else "")
+
+    def update(self, trace: Trace, t: int | None = None) -> None:
+        """Roles and lines as they are at `t`, and the film where it is."""
+        t = moment(trace, t)
+        wide, high = pixels_of(self.axes)
+        self.axes.set_xlim(0, wide)
+        self.axes.set_ylim(0, high)
+        scene = self._scene(trace, t, wide, high - FOOT)
+        self._lines(trace, t, scene)
+        film, phase = replay(trace, t)
+        self._nodes(scene, film, phase, wide)
+        self._dots(trace, scene, film, phase)
+        self._loupe(film, phase, wide)
+
+    def _scene(self, trace: Trace, t: int, wide: float, high: float) -> _Scene:
+        servers, rows = nodes_of(trace, t)
+        places = {n: (x, y + FOOT) for n, (x, y) in placed(trace, servers, rows, wide, high).items()}
+        nodes = list(places)
+        return _Scene(nodes, list(places.values()), {r: k for k, n in enumerate(nodes) for r in n.roles}, {})
+
+    def _lines(self, trace: Trace, t: int, scene: _Scene) -> None:
+        """A line for each pair of nodes that spoke lately."""
+        moved = traffic(trace, t)
+        size = len(scene.nodes)
+        at = np.array([scene.at.get(role, -1) for role in range(len(trace.roles))])
+        a, b = at[moved.sender], at[moved.receiver]
+        known = (a >= 0) & (b >= 0) & (a != b)
+        total = np.bincount(a[known] * size + b[known], moved.into[known] + 1e-3, size * size)
+        pairs = np.flatnonzero(total)
+        most = float(total.max()) if len(pairs) else 1.0
+        self.rates = {divmod(int(p), size): float(total[p]) / moved.seconds for p in pairs}
+        self.lines.set_segments([way(scene.places[i], scene.places[j], scene.bend(i, j), STEPS) for i, j in self.rates])
+        widest = min(4.5, max(1.0, 60 / max(len(pairs), 1)))
+        self.lines.set_linewidth(np.maximum(0.5, widest * np.sqrt(total[pairs] / most)).tolist())
+        self.lines.set_color([style.GREEN_FILL if scene.nodes[i].server else style.BLUE_FILL for i, _ in self.rates])
+
+    def _nodes(self, scene: _Scene, film: Replay | None, phase: float, wide: float) -> None:
+        busy: set[int] = set()
+        if film is not None:
+            works = film.works[(film.works[:, 1] <= phase) & (phase < film.works[:, 2]), 0]
+            done = film.applied[(film.applied[:, 1] <= phase) & (phase < film.applied[:, 1] + REST), 0]
+            busy = {scene.at[int(r)] for r in (*works, *done) if int(r) in scene.at}
+        focus = scene.at.get(film.update.sender, -1) if film is not None else -1
+        for server, marks in self.nodes.items():
+            mine = [k for k, node in enumerate(scene.nodes) if node.server == server]
+            looks = [_look(scene.nodes[k], k in busy, k == focus) for k in mine]
+            marks.set_offsets(np.array([scene.places[k] for k in mine]).reshape(-1, 2))
+            marks.set_sizes(np.array([_diameter(scene, k) for k in mine]) ** 2)
+            marks.set_facecolor([face for face, _, _ in looks])
+            marks.set_edgecolor([edge for _, edge, _ in looks])
+            marks.set_linewidth([line for _, _, line in looks])
+        self._names(scene, busy)
+
+    def _names(self, scene: _Scene, busy: set[int]) -> None:
+        """In the nodes where there is room, else beside them; of a long row those that fit."""
+        texts = iter(self.names)
+        step = _step(scene)
+        last: dict[float, float] = {}  # where the last name of a row ends
+        for k, (node, (x, y)) in enumerate(zip(scene.nodes, scene.places)):
+            half = _diameter(scene, k) * style.DPI / 72 / 2
+            said = [(f"{node.count:,}", 0.0)] if node.many else []
+            if not node.many and style.width(node.name) < 2 * half - 3:
+                said = [(node.name, 0.0)]
+            else:
+                name = node.name if style.width(node.name) < step or node.server else node.name.split("–")[0]
+                long, level = style.width(name), y + (half + 8 if node.server else -half - 8)
+                if x - long / 2 > last.get(level, -99.0) + 3 or node.slow:
+                    last[level] = x + long / 2
+                    said.append((name, level - y))
+            for words, dy in said:
+                text = next(texts, None)
+                if text is not None:
+                    text.set(text=words, x=x, y=y + dy)
+                    text.set_color(style.PAPER if node.server and k in busy and not dy else _ink(node))
+        for text in texts:
+            text.set_text("")
+
+    def _dots(self, trace: Trace, scene: _Scene, film: Replay | None, phase: float) -> None:
+        points, faces, edges, sizes = [], [], [], []
+        seen = np.empty(0, int) if film is None else np.flatnonzero((film.leaves <= phase) & (phase < film.arrives))
+        for i in seen:
+            assert film is not None
+            a, b = (scene.at.get(int(r), -1) for r in (film.source[i], film.target[i]))
+            if a < 0 or b < 0 or a == b:
+                continue
+            s = (phase - film.leaves[i]) / (film.arrives[i] - film.leaves[i])
+            points.append(scene.point(a, b, s * s * (3 - 2 * s)))
+            colour = style.GREEN if scene.nodes[a].server else style.BLUE
+            colour = style.FAINT if not film.size[i] else colour
+            back = trace.header["messages"][film.kind[i]] == "Delta"
+            faces.append(style.PAPER if back else colour)
+            edges.append(colour if back else style.PAPER)
+            own = film.update.sender in (film.source[i], film.target[i]) or film.update.sender < 0
+            sizes.append(4.0 if not film.size[i] else 9.5 if own else 7.0)
+        self.dots.set_offsets(np.array(points).reshape(-1, 2))
+        self.dots.set_facecolor(faces)
+        self.dots.set_edgecolor(edges)
+        self.dots.set_sizes(np.array(sizes) ** 2)
+
+    def _loupe(self, film: Replay | None, phase: float, wide: float) -> None:
+        """What is replayed, and how far it is."""
+        self.note.set_text("" if film is not None or self.rates else "no update yet")
+        self.track.set_segments([])
+        self.loupe.set_text("")
+        if film is None:
+            return
+        said = [f"loupe: {words}" for words in film.words]
+        self.loupe.set_text(next((words for words in said if style.width(words) < wide), said[-1]))
+        y, edge = FOOT - 5.0, wide
+        self.track.set_segments([[(0, y), (edge, y)], [(0, y), (edge * phase, y)]])
+        self.track.set_linewidth([1.0, 2.0])
+        self.track.set_color([style.GRID, style.FAINT])
+
+
+def _look(node: Node, busy: bool, focus: bool) -> tuple[str, str, float]:
+    """(face, edge, width of the edge) of a node."""
+    strong, pale = (
+        (style.ORANGE, style.ORANGE_FILL) if node.slow
+        else (style.GREEN, style.GREEN) if node.server
+        else (style.BLUE, style.BLUE_FILL)
+    )  # fmt: skip
+    return pale if busy else style.PAPER, strong, 2.6 if focus else 1.5
+
+
+def _ink(node: Node) -> str:
+    return style.ORANGE if node.slow else style.GREEN if node.server else style.INK
+
+
+def _diameter(scene: _Scene, k: int) -> float:
+    """Points across."""
+    node = scene.nodes[k]
+    if node.many:
+        return 23.0
+    if node.server:
+        return 20.0
+    crowd = any(n.many for n in scene.nodes) or sum(not n.server for n in scene.nodes) > 10
+    return min(10.0, 0.55 * _step(scene)) if crowd else 19.0
+
+
+def _step(scene: _Scene) -> float:
+    """Pixels between two neighbours among the workers, at least."""
+    mine = [place for node, place in zip(scene.nodes, scene.places) if not node.server]
+    return min((math.dist(a, b) for a, b in zip(mine, mine[1:])), default=99.0)

@@ -1,0 +1,60 @@
+"""The exact numbers under the pictures, as they were at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..summary import bytes_text
+from ..trace.ledger import ledger
+from ..trace.trace import Trace
+from ..trace.vocabulary import NANO
+from .then import sampled, sent_then, staleness_then
+
+__all__ = ["numbers", "state"]
+
+
+def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
+    """(name, value) of each number at `t` (ns; None is now). Now they come from counters and are exact even where rows
+    were left out; earlier ones come from rows, and what these cannot tell is left out ("~": from a sample).
+    """
+    known = trace.watermark()
+    now = t is None or t >= known
+    t = known if t is None or now else t
+    book, stale, sent = ledger(trace, None if now else t), staleness_then(trace, t), sent_then(trace, t)
+    found = [(name.replace("_", " "), book[name]) for name in ("applied", "in_flight")]
+    found.append(("dropped", sum(book["dropped"].values())))
+    found += [(name.replace("_", " "), book[name]) for name in ("partly_applied", "lost", "rolled_back") if book[name]]
+    said = [(name, f"{count:,}") for name, count in found if count is not None]
+    said.append(("ledger", _closes(book)))
+    if stale["mean"] is not None:
+        about = "~" if not now and sampled(trace, "applies") else ""
+        said.append(("staleness mean", f"{about}{stale['mean']:.2f}"))
+        said += [(name, f"{about}{stale[name]}") for name in ("p95", "max")]
+    if sent is not None:
+        said.append(("sent", bytes_text(sent)))
+    return [*said, _time(trace.header["cluster"])]
+
+
+def _closes(book: dict[str, Any]) -> str:
+    """Whether everything computed has a place in the books; they are closed at the end of a run."""
+    if book["closes"] is None:
+        return "open"
+    return "closes ✓" if book["closes"] else f"DOES NOT CLOSE, {book['missing']:,} missing"
+
+
+def _time(cluster: dict[str, Any]) -> tuple[str, str]:
+    """Where a gradient's duration comes from: always said."""
+    name, law = (
+        ("simulated", cluster.get("compute")) if cluster["engine"] == "simulated" else ("paced", cluster.get("pace"))
+    )
+    if not law:
+        return "pace", "none, full speed"
+    kind, _, seconds = str(law).partition(":")
+    return name, f"{seconds} s" if kind == "deterministic" else str(law)
+
+
+def state(trace: Trace, t: int | None = None) -> str:
+    """`9.6 s` of a run that goes on; `12.0 s, ended: seconds` of one that is over."""
+    known = trace.watermark()
+    at = f"{(known if t is None else min(t, known)) / NANO:.1f} s"
+    return at if trace.ending is None or (t is not None and t < known) else f"{at}, ended: {trace.ending['stopped_by']}"

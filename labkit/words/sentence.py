@@ -1,0 +1,218 @@
+"""The sentence on top of the pictures: who is how, what follows from it, and how the pinned run fared.
+
+    w2 computes 5x slower than the others. Asynchronous: the others do not wait; throughput fell to 80%. Synchronous
+    (pinned): everyone waits for w2; it fell to 20%.
+
+Everything in it is measured in the trace, so it holds for every strategy, also for one of a user's own. What cannot be
+told yet is not said.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ..summary import number_text
+from ..trace.measures import staleness_law
+from ..trace.trace import Trace
+from . import text
+from .effects import Effect, effect, rate_in
+from .periods import Period, periods
+from .then import last_evaluation, staleness_then, time_to
+from .who import how, label, names, who
+
+__all__ = ["goal_of", "sentence"]
+
+SAME = 0.03  # of the throughput: less is no change
+CALM = 0.95  # of the time computing: who does that does not wait
+ABNORMAL = ("diverged", "error", "deadlock")
+
+
+def sentence(trace: Trace, t: int | None = None, pinned: Trace | None = None) -> str:
+    """What the pictures show at `t` (ns; None is now), next to the run that is `pinned`."""
+    known = trace.watermark()
+    t = known if t is None else min(t, known)
+    now = periods(trace, t)[-1]
+    parts = [_trouble(trace, t)]
+    if now.calm:
+        parts += [_healed(trace, t), *_calm(trace, t)]
+    else:
+        seen = effect(trace, now, t)
+        parts += [f"{who(trace, now)}.", _fared(trace, seen, label(trace), "throughput")]
+    if pinned is not None:
+        told = not now.calm and seen.left is not None
+        parts += [_pinned(trace, now, pinned, "it" if told else "throughput"), _compared(trace, t, pinned)]
+    elif not now.calm:
+        parts.append(_whose(trace, seen, t))
+    else:
+        parts.append(_learned(trace, t))
+    return " ".join(part for part in parts if part)
+
+
+def _trouble(trace: Trace, t: int) -> str:
+    """Why it ended, if it should not have."""
+    ending = trace.ending
+    if ending is None or t < ending["time"] or ending["stopped_by"] not in ABNORMAL:
+        return ""
+    why = (ending.get("why") or "").split("\n", 1)[0].rstrip(".")
+    if ending["stopped_by"] == "diverged":
+        name = trace.header["strategy"]["name"]
+        return f"{name} diverged: {re.sub(r'the loss is (inf|nan)', 'the loss is no longer a finite number', why)}."
+    return f"{why[:1].upper()}{why[1:]}." if why else "The run ended with an error."
+
+
+def _calm(trace: Trace, t: int) -> list[str]:
+    """A run in which nobody is disturbed."""
+    workers, found = trace.kinds.count("worker"), periods(trace, t)
+    rate = rate_in(trace, t) if len(found) == 1 else effect(trace, found[-1], t).rate
+    count = f"{workers:,} worker" + ("" if workers == 1 else "s")
+    parts = [f"{count}, {text.rate(rate)} gradients a second." if rate is not None else f"{count}.", how(trace)]
+    stale, law = staleness_then(trace, t)["mean"], staleness_law(trace)
+    if stale is None and rate_in(trace, t) is None:
+        parts.append("No gradient has been applied yet.")
+    elif stale == 0:
+        replicas = trace.header["layout"].get("copies") == "own"  # then that is all that is counted
+        parts.append("No gradient is stale on its own replica." if replicas else "No gradient is stale.")
+    elif stale is not None:
+        parts.append(f"Mean staleness {stale:.2f}" + (f" (the law: {law[1]})." if law else "."))
+    return parts
+
+
+def _healed(trace: Trace, t: int) -> str:
+    """What is over now, and how much of the throughput came back."""
+    found = periods(trace, t)
+    if len(found) < 2:
+        return ""
+    was, back = found[-2], effect(trace, found[-1], t).left
+    one = len(was.who) == 1
+    said = f"{'is' if one else 'are'} back" if was.away else f"{'has its' if one else 'have their'} own speed back"
+    more = f"; throughput is back to {text.percent(back)}" if back is not None else ""
+    return f"{names(trace, was.who)} {said}{more}."
+
+
+def _fared(trace: Trace, seen: Effect, name: str, subject: str) -> str:
+    """`Asynchronous: the others do not wait; throughput fell to 80%.`"""
+    said = [_waiting(trace, seen), _left(seen, subject)]
+    told = "; ".join(part for part in said if part)
+    return f"{name}: {told}." if told else how(trace) if name == label(trace) else ""
+
+
+def _waiting(trace: Trace, seen: Effect) -> str:
+    """Whether the others wait, and whether it is for those that are disturbed: then they compute about as much less as
+    those are slower.
+    """
+    if seen.busy is None:
+        return ""
+    if seen.busy >= CALM:
+        return "the others do not wait"
+    kept = seen.busy / (seen.busy_before or 1.0)
+    if kept >= CALM:
+        return "the others wait no more than before"
+    slowest = max(seen.period.slow.values(), default=math.inf) if not seen.period.away else math.inf
+    if kept <= (1 + 1 / slowest) / 2:
+        one = len(seen.period.who) == 1
+        return f"everyone waits for {names(trace, seen.period.who) if one else 'the slow ones'}"
+    return "the others wait more than before" if seen.busy_before else "the others wait now and then"
+
+
+def _left(seen: Effect, subject: str) -> str:
+    """What is left of the throughput; of a run that was never calm, what it is."""
+    if seen.left is None:
+        return f"{text.rate(seen.rate)} gradients a second" if seen.rate is not None else ""
+    if seen.left == 0:
+        return "nothing is applied any more"
+    if abs(seen.left - 1) < SAME:
+        return f"{subject} stayed as it was"
+    return f"{subject} {'fell' if seen.left < 1 else 'rose'} to {text.percent(seen.left)}"
+
+
+def _whose(trace: Trace, seen: Effect, t: int) -> str:
+    """How old the gradients of the slow ones are, and those of the others."""
+    mean, law = staleness_then(trace, t)["mean"], staleness_law(trace)
+    if seen.stale is None or not mean:
+        return ""
+    of_whom = names(trace, seen.period.who) if len(seen.period.who) == 1 else "the slow ones"
+    theirs, others = seen.stale
+    said = (
+        f"Gradients of {of_whom} are {theirs:.1f} updates old, those of the others {others:.1f}; the mean is {mean:.2f}"
+    )
+    return said + (f" (the law: {law[1]})." if law else ".")
+
+
+# next to a pinned run -------------------------------------------------------------------------------------------------
+
+
+def _pinned(trace: Trace, now: Period, pinned: Trace, subject: str) -> str:
+    """How the pinned run fared with the last thing that was done to it. `subject`: what fell, "it" if that is clear."""
+    end = pinned.watermark()
+    last = next((p for p in reversed(periods(pinned, end)) if not p.calm), None)
+    name = _pinned_label(trace, pinned)
+    if last is None:
+        rate = rate_in(pinned, end)
+        undisturbed = "" if now.calm else ", undisturbed"
+        return f"{name}: {text.rate(rate)} gradients a second{undisturbed}." if rate is not None else ""
+    same = _by_name(pinned, last) == _by_name(trace, now)
+    told = _fared(pinned, effect(pinned, last, end), name, subject if same else "throughput")
+    if same or not told:
+        return told
+    return f"{name}: {who(pinned, last)}; {told.removeprefix(f'{name}: ')}"
+
+
+def _by_name(trace: Trace, period: Period) -> dict[str, object]:
+    """What was done to whom: the same role has another number in another layout."""
+    return {trace.roles[role]: what for role, what in (period.slow | period.away).items()}
+
+
+def _pinned_label(trace: Trace, pinned: Trace) -> str:
+    """`Synchronous (pinned)`; of a run of the same strategy what differs."""
+    if label(trace) != label(pinned):
+        return f"{label(pinned)} (pinned)"
+    mine, other = (
+        {"workers": t.kinds.count("worker"), "servers": t.kinds.count("server"), **t.header["strategy"]["knobs"]}
+        for t in (trace, pinned)
+    )
+    differs = next(
+        (f" with {name.replace('_', ' ')} {value}" for name, value in other.items() if mine.get(name) != value), ""
+    )
+    return f"The pinned run{differs}"
+
+
+def _compared(trace: Trace, t: int, pinned: Trace) -> str:
+    """`95% accuracy took 5.92 s, pinned 11.20 s; mean staleness 3.00, pinned 0.`"""
+    end = pinned.watermark()
+    said = [_reached(trace, t, pinned, end)]
+    mine, other = (staleness_then(run, when)["mean"] for run, when in ((trace, t), (pinned, end)))
+    if mine is not None and other is not None and (mine or other):
+        said.append(f"mean staleness {text.decimals(mine)}, pinned {text.decimals(other)}")
+    told = "; ".join(part for part in said if part)
+    return f"{told[:1].upper()}{told[1:]}." if told else ""
+
+
+def _reached(trace: Trace, t: int, pinned: Trace, end: int) -> str:
+    goal = goal_of(trace)
+    here, there = time_to(trace, goal, t), time_to(pinned, goal, end)
+    if here is not None and there is not None:
+        return f"{100 * goal:g}% accuracy took {here:.2f} s, pinned {there:.2f} s"
+    same = min(t, end) if here is None else end
+    seen, known = last_evaluation(trace, t), last_evaluation(pinned, same)
+    if seen is None or known is None or math.isnan(seen[2]) or math.isnan(known[2]):
+        return ""
+    if here is not None:
+        return f"{100 * goal:g}% accuracy took {here:.2f} s; the pinned run came to {known[2]:.0%}"
+    later = f" and {100 * goal:g}% after {there:.2f} s" if there is not None else ""
+    return f"accuracy is {seen[2]:.0%}; the pinned run had {known[2]:.0%} by then{later}"
+
+
+def goal_of(trace: Trace) -> float:
+    """The accuracy that counts as learned: the budget's, or 95%."""
+    return float(trace.header["budget"].get("accuracy") or 0.95)
+
+
+def _learned(trace: Trace, t: int) -> str:
+    """How good the model is."""
+    seen, reached = last_evaluation(trace, t), time_to(trace, goal_of(trace), t)
+    if seen is None or not math.isfinite(seen[1]):
+        return ""
+    if reached is not None:
+        return f"{100 * goal_of(trace):g}% accuracy took {reached:.2f} s."
+    return f"Accuracy {seen[2]:.0%}." if math.isfinite(seen[2]) else f"Loss {number_text(seen[1])}."

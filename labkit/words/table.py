@@ -1,0 +1,107 @@
+"""One run as one line of a table, and many lines as a file for a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..trace.marks import marks_until, short
+from ..trace.measures import summary
+from ..trace.trace import Trace
+from ..trace.vocabulary import seconds
+from .sentence import goal_of
+
+__all__ = ["COLUMNS", "run_row", "runs_csv"]
+
+# What a row holds, and its heading with the unit. The order is that of the file.
+COLUMNS: dict[str, str] = {
+    "run": "run", "strategy": "strategy", "engine": "engine", "workers": "workers", "servers": "servers",
+    "rate": "learning rate", "batch": "batch (samples)", "data": "data", "settings": "other settings",
+    "pace": "time of a gradient (law, s)", "disturbed": "disturbed", "seed": "seed", "loss": "final loss",
+    "accuracy": "accuracy (share)", "goal": "goal (accuracy, share)", "time_to_accuracy": "time to goal (s)",
+    "gradients": "gradients applied", "gradients_per_second": "gradients per second (1/s)",
+    "staleness_mean": "mean staleness (updates)", "staleness_p95": "95% of staleness within (updates)",
+    "bytes_sent": "sent (bytes)", "seconds": "duration (s)", "stopped_by": "stopped by",
+}  # fmt: skip
+
+ALWAYS = ("K", "s", "b", "H", "tau", "graph", "shape", "order", "dense")  # knobs that say which variant it is
+USUAL = {
+    "optimizer": "SGD()", "schedule": "Constant()", "weight_decay": 0.0, "clip_norm": None, "codec": None,
+    "compensation": None, "staleness_aware": False, "fused": True, "n_push": 1, "n_fetch": 1, "reduce": "mean",
+    "algorithm": "ring", "synchronous": True, "give_up": True,
+}  # fmt: skip
+
+
+def run_row(trace: Trace) -> dict[str, Any]:
+    """The run in plain values, as far as it went: the keys of `COLUMNS` but "run". Times in seconds, sizes in bytes;
+    None of what there is not (an accuracy that was not reached, of a run that goes on the reason of its end).
+    """
+    seen, header = summary(trace), trace.header
+    knobs, problem, cluster = header["strategy"]["knobs"], header["problem"], header["cluster"]
+    law = cluster.get("compute") if cluster["engine"] == "simulated" else cluster.get("pace")
+    return {
+        "strategy": seen["strategy"], "engine": seen["engine"], "workers": seen["workers"], "servers": seen["servers"],
+        "rate": knobs.get("learning_rate"), "batch": problem["batch_size"], "data": _data(problem),
+        "settings": _settings(knobs, problem, cluster), "pace": _law(law), "disturbed": _disturbed(trace),
+        "seed": seen["seed"], "loss": seen["loss"], "accuracy": seen["accuracy"], "goal": goal_of(trace),
+        "time_to_accuracy": seen["time_to_accuracy"], "gradients": seen["gradients"],
+        "gradients_per_second": seen["gradients_per_second"], "staleness_mean": seen["staleness"]["mean"],
+        "staleness_p95": seen["staleness"]["p95"],
+        "bytes_sent": sum(count for kinds in seen["bytes_sent"].values() for count in kinds.values()),
+        "seconds": seen["seconds"], "stopped_by": seen["stopped_by"],
+    }  # fmt: skip
+
+
+def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows of `run_row` (each may have a "run" as well: its number) as comma-separated text, headings with units first.
+
+    Always the same columns, in one order; what is missing is empty. Lines end with CR LF, as in RFC 4180.
+    """
+    made = io.StringIO()
+    writer = csv.writer(made, lineterminator="\r\n")
+    writer.writerow(COLUMNS.values())
+    for row in rows:
+        writer.writerow(["" if row.get(name) is None else row[name] for name in COLUMNS])
+    return made.getvalue()
+
+
+def _data(problem: dict[str, Any]) -> str:
+    """`digits`, `digits, by-label`: the name, and what is not usual about it."""
+    options = [f"{name}={value}" for name, value in problem.get("options", {}).items()]
+    share = problem.get("partition", "Even()")
+    return ", ".join([problem["data"], *options, *([share] if share != "Even()" else [])])
+
+
+def _settings(knobs: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
+    """`K=2, Momentum(momentum=0.9), latency 0.01 s`: which variant it is, and what is not as usual."""
+    said = [f"{name}={knobs[name]}" for name in ALWAYS if name in knobs]
+    said += [f"{name}={knobs[name]}" for name, usual in USUAL.items() if name in knobs and knobs[name] != usual]
+    said.append(f"hidden={'x'.join(map(str, problem['hidden']))}")
+    for name, unit in (("latency", "s"), ("bandwidth", "bytes/s")):
+        value = cluster.get(name)
+        if value and math.isfinite(value):
+            said.append(f"{name}={value:g} {unit}")
+    return ", ".join(said)
+
+
+def _law(law: str | None) -> str:
+    if not law:
+        return "full speed"
+    return law.removeprefix("deterministic:")
+
+
+def _disturbed(trace: Trace) -> str:
+    """`w2 x5 at 5 s; learning_rate = 0.05 at 8 s`: what was done to the run, and when."""
+    said = []
+    for mark in marks_until(trace, trace.now):
+        at = f" at {seconds(mark['time']):.3g} s" if mark["time"] > 0 else ""
+        if mark["kind"] == "slow" and "factor" in mark:
+            said.append(f"{short(mark['name'])} x{mark['factor']:g}{at}")
+        elif mark["kind"] == "set":
+            said.append(f"{mark['text']}{at}")
+        elif "name" in mark:
+            said.append(f"{mark['kind']} {short(mark['name'])}{at}")
+    return "; ".join(said)

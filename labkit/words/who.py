@@ -1,0 +1,82 @@
+"""Who is how, and how a strategy is called, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..trace.marks import short
+from ..trace.trace import Trace
+from . import text
+from .periods import AWAY, Period
+
+__all__ = ["how", "label", "names", "who"]
+
+FEW = 3  # roles that are named one by one
+
+
+def names(trace: Trace, roles: Sequence[int]) -> str:
+    """`w1 and w2`; of more than three `5 workers`, or `all 4 workers`."""
+    if len(roles) <= FEW:
+        return text.listed([short(trace.roles[role]) for role in roles])
+    kinds = {trace.kinds[role] for role in roles}
+    kind = kinds.pop() if len(kinds) == 1 else "role"
+    return f"{'all ' if len(roles) == trace.kinds.count(kind) else ''}{len(roles):,} {kind}s"
+
+
+def who(trace: Trace, period: Period) -> str:
+    """`w2 computes 5x slower than the others`, `w1 is dead`: everybody who is disturbed."""
+    said = []
+    slow = {role: factor for role, factor in sorted(period.slow.items()) if role not in period.away}
+    if slow:
+        said.append(_slow(trace, slow, period.since))
+    for kind, words in AWAY.items():
+        roles = sorted(role for role, what in period.away.items() if what == kind)
+        if roles:
+            plural = words.replace("is ", "are ").replace("stands", "stand")
+            said.append(f"{names(trace, roles)} {words if len(roles) == 1 else plural}")
+    return _capital(text.listed(said, "and"))
+
+
+def _slow(trace: Trace, slow: dict[int, float], since: int) -> str:
+    kinds = {trace.kinds[role] for role in slow}
+    verb = "compute" if kinds == {"worker"} else "work"
+    one = f"{verb}s"
+    factors, than = list(slow.values()), _than(trace, slow, since)
+    if len(set(factors)) == 1:
+        return f"{names(trace, list(slow))} {one if len(slow) == 1 else verb} {text.times(factors[0])} {than}"
+    if len(slow) > FEW:
+        return f"{names(trace, list(slow))} {verb} {text.times(min(factors))} to {text.times(max(factors))} {than}"
+    first, *others = [(short(trace.roles[role]), text.times(factor)) for role, factor in slow.items()]
+    return text.listed([f"{first[0]} {one} {first[1]}", *(f"{name} {times}" for name, times in others)]) + f" {than}"
+
+
+def _than(trace: Trace, slow: dict[int, float], since: int) -> str:
+    """Compared with whom: with others that do the same work, else with themselves."""
+    alike = {i for i, kind in enumerate(trace.kinds) if kind in {trace.kinds[role] for role in slow}}
+    shares = [role["data"] for role in trace.header["layout"]["roles"] if role["kind"] == "worker"]
+    if alike > set(slow) and len(set(shares)) == len(shares):
+        return "than the others"
+    if since:
+        return "than before"
+    return "than it would" if len(slow) == 1 else "than they would"
+
+
+def label(trace: Trace) -> str:
+    """What stands before a colon: `Asynchronous`, `Bounded staleness`; of others the name, as `KSync`."""
+    strategy = trace.header["strategy"]
+    head, colon, _ = strategy.get("in_words", "").partition(":")
+    return _capital(head) if colon and len(head.split()) <= 2 else str(strategy["name"])
+
+
+def how(trace: Trace) -> str:
+    """What is to be seen in the strategy, as a sentence, if it says so: `Asynchronous: nobody waits.`"""
+    strategy = trace.header["strategy"]
+    words = strategy.get("in_words") or f"{strategy['name']}."
+    knobs = strategy.get("knobs", {})
+    return _capital(re.sub(r"\b[A-Z]\b", lambda found: f"{knobs.get(found[0], found[0])}", words))
+
+
+def _capital(words: str) -> str:
+    """A name of a role stays as it is: it is no word."""
+    return words if re.match(r"[a-z]{1,2}\d+\b", words) else words[:1].upper() + words[1:]

@@ -1,0 +1,160 @@
+"""One JupyterLab for all tests of this folder, and a browser for each file of them.
+
+Where Playwright or Chromium is missing, these tests are skipped, by name and with how to get them. Environment:
+
+- `LABKIT_BROWSER=required`: then it is an error if one is skipped, or if fewer than `LABKIT_BROWSER_LEAST` (1) ran.
+- `LABKIT_CHROMIUM`: the browser's executable; else what is on the path; else the one Playwright has downloaded.
+- `LABKIT_SCREENSHOTS`: a folder for the pictures that tests make; else a temporary one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser_server import LabServer
+
+HERE = Path(__file__).parent
+INSTALL = "pip install -e '.[browser]' and apt-get install chromium (or: playwright install chromium)"
+ON_PATH = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+ARGUMENTS += ["--disable-component-update", "--disable-sync"]
+REQUIRED = os.environ.get("LABKIT_BROWSER") == "required"
+
+ran = pytest.StashKey[set[str]]()
+failed = pytest.StashKey[bool]()
+
+
+def chromium() -> str | None:
+    """The browser's executable, or None."""
+    named = os.environ.get("LABKIT_CHROMIUM")
+    found = [named] if named else [path for name in ON_PATH if (path := shutil.which(name))]
+    if found:
+        return found[0]
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        own = playwright.chromium.executable_path
+    return own if Path(own).is_file() else None
+
+
+def missing() -> str:
+    """What these tests lack, in words; "" if nothing."""
+    if importlib.util.find_spec("playwright") is None:
+        return f"Playwright is not installed: {INSTALL}"
+    path = chromium()
+    return "" if path and Path(path).is_file() else f"there is no Chromium{f' at {path}' if path else ''}: {INSTALL}"
+
+
+# skipped by name, or not at all -----------------------------------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mine = [item for item in items if HERE in item.path.parents]
+    why = missing() if mine and not REQUIRED else ""
+    for item in mine if why else ():
+        item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if HERE in item.path.parents and report.when == "call" and not report.skipped:
+        item.config.stash.setdefault(ran, set()).add(item.nodeid)
+        item.stash[failed] = report.failed
+    return report
+
+
+def too_few(config: pytest.Config) -> str:
+    """Why a session that had to run browser tests has not, or ""."""
+    count, least = len(config.stash.get(ran, ())), int(os.environ.get("LABKIT_BROWSER_LEAST", "1"))
+    if REQUIRED and count < least and not config.option.collectonly:
+        return f"LABKIT_BROWSER=required, and {count} browser tests ran; at least {least} have to"
+    return ""
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if too_few(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    skipped = [report for report in terminalreporter.stats.get("skipped", ()) if "/browser/" in report.nodeid]
+    if skipped:
+        names = ", ".join(report.nodeid.rpartition("::")[2] for report in skipped)
+        terminalreporter.write_line(
+            f"Browser tests skipped: {names}: {skipped[0].longrepr[2].removeprefix('Skipped: ')}", yellow=True
+        )
+    if too_few(config):
+        terminalreporter.write_line(too_few(config), red=True)
+
+
+# what tests use ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+    """JupyterLab. When it has ended, no kernel and no Dask process may be left."""
+    if missing():
+        pytest.fail(missing())
+    lab = LabServer(tmp_path_factory.mktemp("jupyterlab") / "home")
+    yield lab
+    left = lab.close()
+    assert not left, f"JupyterLab has ended, and these had to be killed: {left}"
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of screenshots."""
+    named = os.environ.get("LABKIT_SCREENSHOTS")
+    folder = Path(named).resolve() if named else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def context(server: LabServer) -> Iterator[Any]:
+    """A browser with a clean profile. For one file only: its driver keeps an event loop in this thread, which other
+    tests must not meet.
+    """
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        context = browser.new_context()
+        context.add_init_script(path=HERE / "measure.js")
+        yield context
+        browser.close()
+
+
+@pytest.fixture
+def notebook(request: pytest.FixtureRequest, server: LabServer, context: Any, pictures: Path) -> Iterator[Callable]:
+    """`notebook(cells)` opens a new notebook of these sources, or a copy of the notebook at this path.
+
+    After the test its kernel is ended; there must be no error in the browser's console, and no process may be left. A
+    test that fails leaves a picture of each of its notebooks.
+    """
+    from browser_page import Notebook, write
+
+    opened: list[Notebook] = []
+
+    def open_one(cells: list[str] | Path, width: int = 1280) -> Notebook:
+        name = f"{request.node.originalname}-{len(opened)}.ipynb"
+        write(server.root / name, cells)
+        opened.append(Notebook(server, context, name, pictures, width))
+        return opened[-1]
+
+    yield open_one
+    for page in opened:
+        if request.node.stash.get(failed, False) and not page.page.is_closed():
+            page.screenshot(f"failed-{Path(page.name).stem}")
+        page.close()
+    left = server.sweep()
+    assert not left, f"the kernels have ended, and these had to be killed: {left}"
+    errors = [error for page in opened for error in page.errors]
+    assert not errors, f"the browser complained: {errors}"

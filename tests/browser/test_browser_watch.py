@@ -1,0 +1,110 @@
+"""`run.watch()` in a real JupyterLab: the figure moves, buttons act, a tab can be closed and opened again."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+IMAGES = "img.widget-image"
+SIMULATED = """
+import labkit as lk
+slow = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1))
+run = lk.train(lk.Problem("digits", hidden=(16,)), lk.AsyncPS(), slow, lk.Budget(seconds=600)).advance(0)
+watch = run.watch(speed=1.0)
+watch
+"""
+DASK = """
+import labkit as lk
+cluster = lk.DaskCluster(workers=2, pace=0.1).open()
+run = lk.train(lk.Problem("digits", hidden=(16,)), lk.AsyncPS(), cluster, lk.Budget(seconds=600))
+watch = run.watch()
+watch
+"""
+LABELS = "[...document.querySelectorAll('.jp-OutputArea button')].map(button => button.innerText)"
+
+
+def labelled(word):
+    """JavaScript: a button with this word is there."""
+    return f"{LABELS}.some(label => label.includes('{word}'))"
+
+
+def button(page, name):
+    """The button of this name below the first cell."""
+    return page.output(0).get_by_role("button", name=name).first
+
+
+@pytest.fixture
+def simulated(notebook):
+    """A run in virtual time, watched at the speed of the clock."""
+    page = notebook([SIMULATED, "import time\ntime.sleep(600)"])
+    page.run_and_wait(0)
+    page.await_images(least=5)
+    return page
+
+
+def test_a_simulated_run_moves(simulated):
+    frames = simulated.frames(seconds=2)
+    assert len(frames.shown) >= 5
+    assert max(frames.shown) >= 3, frames
+    assert sum(count > 0 for count in frames.shown) >= 3, frames
+    simulated.screenshot("watch-simulated")
+
+
+def test_a_run_on_dask_moves_stops_and_leaves_no_process(notebook):
+    page = notebook([DASK])
+    page.run_and_wait(0)
+    page.await_images(least=5)
+    page.await_kernel("run.trace.watermark() > 0")
+    assert max(page.frames(seconds=3).shown) >= 3
+    page.screenshot("watch-dask")
+    button(page, "Stop").click()
+    page.await_kernel("run.stopped_by == 'user'")
+
+
+def test_pause_is_acknowledged_and_the_figure_stands_still(simulated):
+    for before, after in [("Pause", "Resume"), ("Resume", "Pause"), ("Pause", "Resume")]:
+        simulated.acknowledged(button(simulated, before).click, labelled(after))
+    simulated.frames(seconds=1)  # what was on its way arrives
+    at = simulated.kernel("run.trace.watermark()")
+    assert sum(simulated.frames(seconds=1).given) == 0
+    assert simulated.kernel("run.trace.watermark()") == at
+
+
+def test_stop_acts_while_a_cell_runs(simulated):
+    simulated.run(1)
+    button(simulated, "Stop").click()
+    simulated.await_kernel("run.stopped_by == 'user'")
+    assert simulated.prompt(1) == "*"
+    simulated.interrupt()
+    with pytest.raises(AssertionError, match="KeyboardInterrupt"):
+        simulated.wait_idle(1)
+
+
+def test_running_the_cell_again_leaves_one_watch_and_no_thread_more(simulated):
+    images, threads = simulated.output(0).locator(IMAGES).count(), len(simulated.threads())
+    for _ in range(2):
+        simulated.run_and_wait(0)
+        simulated.await_images(least=5)
+    assert simulated.output(0).locator(IMAGES).count() == images
+    assert len(simulated.threads()) == threads
+
+
+def test_a_saved_notebook_comes_back_alive_in_a_new_tab(simulated):
+    simulated.save()
+    simulated.close_tab()
+    simulated.reopen()
+    simulated.await_images(least=5)
+    assert max(simulated.frames(seconds=2).shown) >= 2
+    simulated.acknowledged(button(simulated, "Pause").click, labelled("Resume"))
+
+
+def test_it_fits_the_page_narrow_and_wide_light_and_dark(simulated):
+    area = simulated.output(0).locator(".jp-OutputArea-output")
+    for width in (940, 1280, 1600):
+        simulated.resize(width)
+        inside, room = area.evaluate("it => [it.scrollWidth, it.clientWidth]")
+        assert inside <= room, width
+        for shade in ("light", "dark"):
+            simulated.theme(shade)
+            simulated.screenshot(f"watch-{width}-{shade}")

@@ -1,0 +1,416 @@
+"""Every story, played on a stage in virtual time: it ends by itself, and the effect is as large as its law says.
+
+The laws are written out here, from the rows of the traces; no panel and no measure of labkit is asked.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.errors import BadInput
+from labkit.lab.processes import Processes
+from labkit.lab.setup import Setup
+from labkit.lab.stories import STORIES, story_by_name
+from labkit.lab.story import Act, Story
+from labkit.lab.teller import Teller
+from labkit.views import PANELS
+
+NAMES = tuple(STORIES)
+S = 1_000_000_000
+COMPUTE = 0  # the first of the phases
+TICK = 0.25
+
+
+@dataclass
+class Played:
+    """What was seen of one act: `pinned` is the trace it was drawn over."""
+
+    setup: Setup
+    trace: object
+    pinned: object
+
+
+def play(story, answer=0):
+    """[Played, ...], one for each act, and the teller when it has come to rest. The clock is made up: nobody waits."""
+    now, acts = 0.0, {}
+    teller = Teller(Setup(), Processes(), lambda: now)
+    teller.tell(story)
+    while True:
+        acts.setdefault(teller.act, Played(teller.setup, teller.trace, teller.pinned))
+        pause = teller.tick()
+        if teller.asked and teller.said is None:
+            acts["asked"] = teller.run.engine.seconds
+            teller.answer(answer)
+        elif pause is None:
+            return acts, teller
+        now += TICK
+        assert now < 300, "the story does not end"
+
+
+@cache
+def told(name):
+    """A story of labkit's that was played to its end, once for all tests; a question was answered by its second answer."""
+    return play(STORIES[name], answer=1)
+
+
+def acts_of(name):
+    acts, _ = told(name)
+    return [acts[k] for k in range(len(STORIES[name].acts))]
+
+
+def traces(name):
+    return [act.trace for act in acts_of(name)]
+
+
+def applied(trace, first, last, sender=None):
+    """Gradients applied in (first, last] seconds, each counted once."""
+    role, time, who, count = trace.column("applies", "role", "time", "sender", "count")
+    layout = trace.header["layout"]
+    seen = (time > first * S) & (time <= last * S) & (role == trace.roles.index(layout["observed"][0]))
+    return int(count[seen & (True if sender is None else who == trace.roles.index(sender))].sum())
+
+
+def spans(trace, worker):
+    """(start, end) in ns of the gradients of one worker, in order."""
+    role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
+    mine = (role == trace.roles.index(worker)) & (phase == COMPUTE)
+    order = np.argsort(start[mine], kind="stable")
+    return start[mine][order], end[mine][order]
+
+
+def training_bytes(trace, sender=None, before=math.inf):
+    who, size, category, sent = trace.column("messages", "sender", "bytes", "category", "sent")
+    seen = (category == 0) & (sent < before)
+    return int(size[seen & (True if sender is None else who == trace.roles.index(sender))].sum())
+
+
+# what a story is ------------------------------------------------------------------------------------------------------
+
+
+def test_stories_cannot_be_changed_and_have_the_names_they_are_listed_under():
+    with pytest.raises(TypeError):
+        STORIES["mine"] = STORIES["bubble"]
+    assert NAMES[0] == "first-minute"
+    assert all(name == story.name for name, story in STORIES.items())
+    assert len({story.title for story in STORIES.values()}) == len(STORIES)
+
+
+def test_a_story_by_its_name():
+    assert story_by_name("bubble") is STORIES["bubble"]
+    with pytest.raises(BadInput, match=r"no story 'bubbel'. Did you mean 'bubble'\? Allowed: .*first-minute"):
+        story_by_name("bubbel")
+    with pytest.raises(BadInput, match="no story 3"):
+        story_by_name(3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_story_says_what_it_shows(name):
+    story = STORIES[name]
+    assert name == name.lower()
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyz-")
+    assert len(story.title) <= 40  # it stands in a menu
+    for words in (story.shows, *(act.says for act in story.acts)):
+        assert 20 <= len(words) <= 130
+        assert words[-1] in ".?"
+        assert not words[0].islower()
+    assert len(story.acts) >= 2  # there is something to compare
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_story_names_panels_that_there_are(name):
+    assert not set(STORIES[name].panels or ()) - set(PANELS)
+
+
+@pytest.mark.parametrize("engine", ["simulated", "dask"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_act_is_valid_on_both_engines_and_fits_a_laptop(name, engine):
+    story = STORIES[name]
+    paper = Setup().changed(engine=engine)
+    teller = Teller(paper, Processes())
+    for number, act in enumerate(story.acts):
+        setup = teller.settings_of(story, number)
+        on_paper = replace(setup.shape, engine="simulated").cluster(None)
+        lk.train(setup.problem, setup.strategy, on_paper, setup.budget, faults=act.faults).advance(0.0)
+        thin = math.isfinite(setup.shape.bandwidth) or setup.shape.latency > 0
+        assert setup.shape.engine == ("simulated" if thin else engine)
+        assert thin or len(setup.strategy.layout(setup.problem, on_paper).nodes) <= 10
+        assert setup.budget.accuracy is None  # what is compared is equally long, or as long as it says
+        assert 4 <= setup.budget.seconds <= 12 or (story.question is not None and number == 0)
+        if not thin:  # on a cluster, no piece of work is so short that its messages take as long
+            assert setup.value("pace") / getattr(setup.strategy, "micro_batches", 1) >= 0.05
+
+
+# how it is played -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_story_ends_by_itself_and_pins_what_it_says(name):
+    story = STORIES[name]
+    played, (_, teller) = acts_of(name), told(name)
+    assert not teller.going
+    assert teller.act == len(story.acts) - 1
+    pinned = None
+    for number, (act, seen) in enumerate(zip(story.acts, played)):
+        assert seen.pinned is pinned
+        waits = story.question is not None and number == 0
+        assert seen.trace.ending["stopped_by"] == ("user" if waits else "seconds")
+        if act.pin and not waits:
+            pinned = seen.trace
+    assert [entry.trace for entry in teller.entries] == [seen.trace for seen in played]
+    shown = sum(seen.trace.ending["time"] for seen in played[1 if story.question else 0 :]) / S
+    assert 14 <= shown <= 25
+
+
+def test_the_question_is_asked_at_15_s_and_its_answer_is_the_measured_one():
+    story = STORIES["first-minute"]
+    acts, teller = told("first-minute")
+    assert story.asks_at == 15.0
+    assert 15.0 <= acts["asked"] <= 15.0 + TICK
+    assert (teller.said, story.question.answers[teller.said]) == (1, "50%")
+    slow = acts[1].trace
+    left = (applied(slow, 4.7, 9.7) / 5) / (applied(slow, 1, 3) / 2)
+    assert story.question.answers[story.question.right] == f"{left:.0%}" == "20%"
+    verdict = story.question.verdict.format(said="50%", right="20%")
+    assert verdict.startswith("You said 50%")
+    assert "20%" in verdict
+    assert "{" not in verdict
+    with pytest.raises(BadInput, match="You have said 50% already"):
+        teller.answer(2)
+
+
+def test_a_question_that_nobody_answers_holds_the_story():
+    now = 0.0
+    short = replace(STORIES["first-minute"], acts=(Act({"seconds": 1}), *STORIES["first-minute"].acts[1:]), asks_at=9.0)
+    teller = Teller(Setup(), Processes(), lambda: now)
+    teller.tell(short)
+    while teller.tick() is not None:
+        now += TICK
+    assert teller.asked
+    assert teller.act == 0
+    assert teller.said is None
+
+
+# waiting --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "synchronous", "at"), [("first-minute", 1, 3), ("slow-worker", 0, 4)])
+def test_a_slow_worker_leaves_a_fifth_or_four_fifths(name, synchronous, at):
+    """1/F = .2 where all wait; (N - 1 + 1/F)/N = .8 where nobody does. Exactly, in whole gradients."""
+    sync, asynchronous = traces(name)[synchronous : synchronous + 2]
+    for trace, left in ((sync, 0.2), (asynchronous, 0.8)):
+        assert applied(trace, 0, at) / at == pytest.approx(40, abs=1)
+        assert applied(trace, 4.7, 9.7) / 5 == pytest.approx(40 * left, abs=1e-12)
+    assert applied(asynchronous, 4.7, 9.7, "worker-2") == 10
+
+
+def test_backup_workers_do_not_notice():
+    sync, backup = traces("backup-workers")
+    assert applied(sync, 5, 10) / 5 == 8
+    assert applied(backup, 1, 4) / 3 == applied(backup, 5, 10) / 5 == 30  # N - b = 3 gradients a step of .1 s
+
+
+def test_chance_alone_costs_what_the_harmonic_number_says():
+    """A step is the largest of 8 exponential times: H_8 = 2.718 times their mean."""
+    sync, asynchronous = traces("chance")
+    ends = np.array([spans(sync, f"worker-{i}")[1][:20] for i in range(8)])
+    starts = np.array([spans(sync, f"worker-{i}")[0][:20] for i in range(8)])
+    assert np.array_equal(
+        starts[:, 1:], np.tile(ends.max(axis=0)[:-1], (8, 1))
+    )  # the next begins when the last has done
+    harmonic = sum(1 / k for k in range(1, 9))
+    steps = applied(sync, 0, 10) / 8
+    deviation = math.sqrt(sum(1 / k**2 for k in range(1, 9))) / harmonic / math.sqrt(steps)
+    assert 1 / steps == pytest.approx(0.1 * harmonic / 10, rel=3 * deviation)
+    assert applied(asynchronous, 0, 10) == pytest.approx(800, rel=3 / math.sqrt(800))
+    assert applied(asynchronous, 0, 10) > 2 * applied(sync, 0, 10)
+
+
+# staleness ------------------------------------------------------------------------------------------------------------
+
+
+def replay(trace):
+    """(staleness of each gradient, its sender), counted anew: updates since the sender's own last one; and what is
+    outstanding at the end.
+    """
+    time, who, stale = trace.column("applies", "time", "sender", "staleness")
+    order = np.argsort(time, kind="stable")
+    read, found = dict.fromkeys(trace.role_ids("worker"), 0), []
+    for version, sender in enumerate(who[order].tolist()):
+        found.append(version - read[sender])
+        read[sender] = version + 1
+    assert found == stale[order].tolist()
+    return np.array(found), who[order], sum(len(found) - version for version in read.values())
+
+
+def test_mean_staleness_is_n_minus_1_whoever_is_slow():
+    """sum(staleness) = (N - 1) T - what is outstanding at the end: an identity in whole numbers."""
+    for trace, workers in zip(traces("staleness"), (4, 4, 8)):
+        found, _, residual = replay(trace)
+        assert found.sum() == (workers - 1) * len(found) - residual
+        assert found.mean() == pytest.approx(workers - 1, abs=0.12)
+    found, who, _ = replay(traces("staleness")[1])
+    slow = who == traces("staleness")[1].roles.index("worker-2")
+    late = np.arange(len(found)) > len(found) / 2
+    assert found[late & slow].mean() > 10
+    assert found[late & ~slow].mean() < 3
+
+
+def edge(staleness):
+    return 2 * math.sin(math.pi / (2 * (2 * staleness + 1)))
+
+
+def test_stale_and_fast_explodes_and_the_same_rate_with_fewer_workers_does_not():
+    """The loss of w(k + 1) = w(k) - a w(k - tau) in the first weight, at every evaluation."""
+    inside, outside, again = traces("stale-and-fast")
+    assert edge(7) == pytest.approx(0.209057, abs=1e-6)
+    assert edge(3) == pytest.approx(0.445042, abs=1e-6)
+    for trace, workers, rate in ((inside, 8, 0.15), (outside, 8, 0.25), (again, 4, 0.25)):
+        assert set(trace.column("applies", "staleness").tolist()) == set(range(workers))  # the first round, then N - 1
+        w = [1.0]
+        for k in range(700):
+            w.append(w[-1] - rate * w[max(0, k - workers + 1)])
+        update, loss = trace.column("evaluations", "update", "loss")
+        assert len(update) > 50
+        assert loss == pytest.approx(0.5 * np.array(w)[update.astype(int)] ** 2, rel=1e-6, abs=1e-30)
+        swings = np.abs(w)
+        grows = swings[400:].max() > swings[:100].max()
+        assert grows == (rate > edge(workers - 1))
+    assert outside.column("evaluations", "loss")[-1] > 1e6 > 1e-6 > inside.column("evaluations", "loss")[-1]
+
+
+def leads(trace):
+    """At each begin of a gradient: gradients its worker has finished, less the fewest that any has."""
+    workers = trace.kinds.count("worker")
+    both = [spans(trace, f"worker-{i}") for i in range(workers)]
+    found = []
+    for start, end in both:
+        begun = np.append(start, end[-1:])  # the one that goes on is begun when the last is done, if nothing holds it
+        slowest = np.min([np.searchsorted(other, begun, "right") for _, other in both], axis=0)
+        own = np.arange(len(begun))
+        found.append((own - slowest)[: len(start)])
+    return found
+
+
+def test_a_bound_catches_a_runaway():
+    """5 times faster from 2 s to 8 s: (5 - 1) 6/.1 = 240 ahead without a bound, 3 with it. And 80/s against 40/s."""
+    free, bounded = traces("runaway")
+    assert max(leads(free)[2]) == pytest.approx(240, abs=2)
+    assert max(map(max, leads(bounded))) == 3
+    assert all(max(lead) == 0 for k, lead in enumerate(leads(bounded)) if k != 2)
+    assert applied(free, 3, 8) / 5 == pytest.approx(80, abs=1)
+    assert applied(bounded, 3, 8) / 5 == pytest.approx(40, abs=1)
+
+
+# wires ----------------------------------------------------------------------------------------------------------------
+
+M = 4 * (64 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10)  # bytes of digits, hidden (64, 32)
+
+
+def step_of(trace, worker="worker-0"):
+    """Seconds from one step to the next, once it runs evenly."""
+    start, _ = spans(trace, worker)
+    return float(np.median(np.diff(start)[3:])) / S
+
+
+def test_one_wire_fills_up_and_many_do_not():
+    """c + (N + 1) M b, or c + 2 (N - 1)/N M b; the busiest wire is busy for N M b, N M b / 4, 2 (N - 1)/N M b of it."""
+    workers, c, b = 16, 0.1, 1 / 8e5
+    one, four, ring = traces("full-wire")
+    assert M == 26_280
+    assert step_of(one) == pytest.approx(c + (workers + 1) * M * b, rel=1e-6)
+    around = 2 * (workers - 1) * math.ceil(M / 4 / workers) * 4 * b  # the longest chunk sets the pace
+    assert step_of(ring) == pytest.approx(c + around, rel=0.005)
+    assert c + (workers / 4 + 1) * M * b <= step_of(four) <= c + (workers / 4 + 2) * M * b
+    busy = [workers * M * b / step_of(one), workers * M / 4 * b / step_of(four), around / step_of(ring)]
+    assert busy[0] > 0.75
+    assert max(busy[1:]) < 0.55
+    for trace, node, share in ((one, "server-0", busy[0]), (four, "server-3", busy[1]), (ring, "worker-5", busy[2])):
+        sent = training_bytes(trace, node, before=5 * S) * b / 5
+        assert sent == pytest.approx(share, rel=0.15)
+
+
+def test_local_steps_talk_an_eighth():
+    workers, c, b, steps = 8, 0.1, 1 / 5e5, 8
+    ring, local = traces("local-steps")
+    around = 2 * (workers - 1) * math.ceil(M / 4 / workers) * 4 * b
+    assert step_of(ring) == pytest.approx(c + around, rel=0.005)
+    start, _ = spans(local, "worker-0")
+    begun = start[::steps]  # of every round
+    assert np.diff(begun) / S == pytest.approx(steps * c + around, rel=0.005)
+    rounds, ring_steps = len(begun) - 1, len(spans(ring, "worker-0")[0]) - 1
+    last = [float(spans(trace, "worker-0")[0][k]) for trace, k in ((ring, ring_steps), (local, rounds * steps))]
+    bytes_a_gradient = [
+        training_bytes(trace, "worker-0", before=time) / gradients
+        for trace, time, gradients in ((ring, last[0], ring_steps), (local, last[1], rounds * steps))
+    ]
+    assert bytes_a_gradient[0] / bytes_a_gradient[1] == pytest.approx(8, rel=0.01)
+
+
+def test_fewer_bytes_for_the_same_gradient():
+    """float16: half. Rank 2: 2 (n + m) values for every n x m matrix of weights, biases as they are."""
+    workers, c, b = 8, 0.1, 1 / 2e5
+    full = M / 4
+    thin = sum(2 * (n + m) + m for n, m in ((64, 64), (64, 32), (32, 10)))
+    for trace, values, size in zip(traces("fewer-bytes"), (full, full, thin), (4, 2, 4)):
+        assert step_of(trace) == pytest.approx(c + 2 * (workers - 1) / workers * values * size * b, rel=0.02)
+        steps = len(spans(trace, "worker-0")[0]) - 1
+        sent = training_bytes(trace, before=float(spans(trace, "worker-0")[0][steps]))
+        assert sent / steps == pytest.approx(2 * (workers - 1) * values * size, rel=0.01)
+    final = [trace.ending["accuracy"] for trace in traces("fewer-bytes")]
+    assert final == sorted(final)
+    assert final[2] > final[0] + 0.1
+
+
+def test_rows_instead_of_tables_are_the_same_steps_in_fewer_bytes():
+    dense, sparse = traces("sparse")
+    dense_bytes, sparse_bytes = (training_bytes(trace) / applied(trace, 0, 8) for trace in (dense, sparse))
+    assert dense_bytes == pytest.approx(2 * 4 * (10_000 * 8 + 178), rel=0.1)  # some are under way at the end
+    other_layers = 2 * 3 * 178 * 4 / 4  # a ring of four
+    ids = (sparse_bytes - other_layers) / (2 * (8 + 4 * 8))
+    batches = sparse.header["problem"]["batch_size"] * 8
+    assert 150 < ids < 200 < batches == 256
+    assert dense_bytes / sparse_bytes > 40
+    assert applied(sparse, 1, 8) > 3.5 * applied(dense, 1, 8)
+    one, other = (
+        dict(zip(*(c.tolist() for c in trace.column("evaluations", "update", "loss")))) for trace in (dense, sparse)
+    )
+    shared = sorted(set(one) & set(other))
+    assert len(shared) >= 2
+    assert [one[k] for k in shared] == pytest.approx([other[k] for k in shared], rel=1e-3)
+
+
+# models and data ------------------------------------------------------------------------------------------------------
+
+
+def test_the_bubble_is_what_the_law_says():
+    """(P - 1)/(M + P - 1) of the time nobody works at a stage; a mini-batch takes (M + P - 1)/(M P) of a gradient."""
+    for trace, micro in zip(traces("bubble"), (1, 4, 16)):
+        took = 2.0 * (micro + 3) / (4 * micro)
+        role, time = trace.column("applies", "role", "time")
+        first = time[role == trace.roles.index("worker-0")] / S
+        assert first == pytest.approx(took * np.arange(1, len(first) + 1), rel=1e-6)
+        whole = len(first) * took
+        for stage in range(4):
+            start, end = spans(trace, f"worker-{stage}")
+            work = (np.minimum(end / S, whole) - np.minimum(start / S, whole)).sum()
+            assert 1 - work / whole == pytest.approx(3 / (micro + 3), rel=1e-4)
+
+
+def test_different_data_hurts_workers_that_are_alone_for_long():
+    even, skewed = traces("skewed-data")
+    assert even.ending["accuracy"] > skewed.ending["accuracy"] + 0.05
+    labels = acts_of("skewed-data")[1].setup.problem.dataset.y_train
+    partition = acts_of("skewed-data")[1].setup.problem.partition
+    shares = [np.bincount(labels[mine], minlength=10) / len(mine) for mine in partition.split(labels, 4, 7)]
+    assert all(np.sort(share)[-4:].sum() > 0.8 for share in shares)  # four digits are most of what a worker has
+
+
+def test_a_story_of_ones_own_is_played_as_well():
+    mine = Story("mine", "Mine", "Shows nothing.", (Act({"seconds": 1}, pin=False), Act({"seconds": 1})))
+    acts, teller = play(mine)
+    assert teller.act == 1
+    assert acts[1].pinned is None

@@ -1,0 +1,222 @@
+"""Predictions, decision boundary, who has which data, ledger: right, legible at every size, and calm where there is
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.trace import ledger
+from labkit.views import Plots, bare, make_panel, overview, panel_figure
+from labkit.views.style import RED
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+NAMES = ("predictions", "decision_boundary", "who_has_what", "ledger")
+SIZES = (None, (354, 180), (724, 200))
+
+
+def finished(problem, strategy=None, seconds=1.0, **cluster):
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(0.1, 0.25), **cluster})
+    return lk.train(problem, strategy or lk.AsyncPS(), cluster, lk.Budget(seconds=seconds)).wait().trace
+
+
+DIGITS = lk.Problem("digits", hidden=(8,))
+RUNS = {
+    "digits": lambda: finished(DIGITS, seconds=3.0, slow={"worker-2": 5}),
+    "moons": lambda: finished(lk.Problem("moons", hidden=(8,), partition="by-label:0.3"), workers=64),
+    "arms": lambda: finished(lk.Problem("spirals", hidden=(8,), options={"arms": 9}), lk.BackupWorkers()),
+    "large": lambda: finished(lk.Problem("moons", hidden=(512, 512)), seconds=0.2),
+    "many": lambda: finished(DIGITS, lk.RingAllReduce(), seconds=0.2, workers=200),
+    "regression": lambda: finished(
+        lk.Problem("linear-regression", partition="by-size"), lk.AsyncPS(learning_rate=0.001)
+    ),
+    "timing": lambda: finished(lk.Problem("digits", timing_only=True)),
+    "totals": lambda: finished(DIGITS, record=False),
+    "mixed": lambda: finished(DIGITS, lk.DPSGD()),
+    "diverged": lambda: finished(DIGITS, lk.AsyncPS(learning_rate=10.0), seconds=5.0),
+}
+
+
+@pytest.fixture(scope="module")
+def traces():
+    """Made when they are asked for."""
+
+    class Made(dict):
+        def __missing__(self, name):
+            self[name] = RUNS[name]()
+            return self[name]
+
+    return Made()
+
+
+def drawn(name, trace, t=None, size=None):
+    """The panel, drawn on a figure of its own."""
+    panel = make_panel(name)
+    if size is not None:
+        panel.size = size
+    figure = bare(panel)
+    panel.update(trace, t)
+    figure.canvas.draw()
+    return panel, figure
+
+
+def texts(panel):
+    return [text for text in panel.axes.texts if text.get_visible() and text.get_text()]
+
+
+def words(panel):
+    return [text.get_text() for text in texts(panel)]
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_text_is_inside_and_none_lies_on_another(traces, name, run):
+    for size in SIZES:
+        panel, figure = drawn(name, traces[run], None if size is None else traces[run].now // 3, size)
+        wide, high = figure.canvas.get_width_height()
+        labels = [*panel.axes.get_xticklabels(), *panel.axes.get_yticklabels()] if name == "who_has_what" else []
+        boxes = [text.get_window_extent() for text in texts(panel)]
+        for box in boxes + [label.get_window_extent() for label in labels if panel.axes.xaxis.get_visible()]:
+            assert min(box.x0, box.y0, wide - box.x1, high - box.y1) >= -1.5
+        edges = np.array([(b.x0 + 1, b.x1 - 1, b.y0 + 2, b.y1 - 2) for b in boxes]).reshape(-1, 4)
+        x = (edges[:, None, 0] < edges[None, :, 1]) & (edges[None, :, 0] < edges[:, None, 1])
+        y = (edges[:, None, 2] < edges[None, :, 3]) & (edges[None, :, 2] < edges[:, None, 3])
+        assert not np.any(x & y & ~np.eye(len(edges), dtype=bool))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_titles_fit_above_their_panels(traces, name):
+    for trace in (traces["digits"], traces["many"]):
+        for size in SIZES:
+            panel = make_panel(name)
+            panel.size = size or panel.size
+            figure = panel_figure(panel, trace)
+            figure.canvas.draw()
+            assert max(text.get_window_extent().x1 for text in figure.texts) <= panel.size[0] + 1
+
+
+# predictions ------------------------------------------------------------------------------------------------------------
+
+
+def test_predictions_of_the_trace_are_those_of_the_arrays(traces):
+    trace = traces["digits"]
+    samples, look = trace.header["samples"], trace.look(trace.now)
+    panel, _ = drawn("predictions", trace)
+    assert words(panel) == [str(c) for c in look.samples]
+    wrong = [str(c) for c, label in zip(look.samples, samples["labels"]) if c != label]
+    assert [text.get_text() for text in texts(panel) if text.get_color() == RED] == wrong
+    assert len(panel.boxes[1].get_paths()) == len(wrong)
+    given = Plots(lambda: trace).predictions(samples["features"], samples["labels"], list(look.samples))
+    assert [text.get_text() for text in given.axes[0].texts if text.get_text()] == words(panel)
+
+
+def test_predictions_follow_the_time(traces):
+    trace = traces["digits"]
+    early, late = trace.look(trace.now // 4), trace.look(trace.now)
+    assert early.samples != late.samples
+    panel, _ = drawn("predictions", trace)
+    assert panel.key(trace, trace.now) != panel.key(trace, trace.now // 4)
+    panel.update(trace, trace.now // 4)
+    assert words(panel) == [str(c) for c in early.samples]
+    panel.update(trace, -1)  # before the first look: pictures without answers
+    assert words(panel) == []
+    assert "not asked" in panel.caption(trace, -1)
+
+
+def test_points_and_diverged_models_have_predictions_too(traces):
+    panel, _ = drawn("predictions", traces["moons"])
+    labels = traces["moons"].header["samples"]["labels"]
+    assert [word for word in words(panel) if word.startswith("is ")] == [f"is {label}" for label in labels]
+    panel, _ = drawn("predictions", traces["diverged"])
+    assert words(panel) == ["?"] * 18
+    assert "18 wrong" in panel.caption(traces["diverged"])
+
+
+def test_the_overview_ends_with_predictions_if_there_are_any(traces):
+    def figures(trace):
+        return [text.get_text() for text in overview(trace).texts]
+
+    assert "Predictions now" in figures(traces["digits"])
+    assert not any(text.startswith("Predictions") for text in figures(traces["timing"]))
+
+
+def test_predictions_want_all_three_arrays_or_none(traces):
+    plots = Plots(lambda: traces["digits"])
+    with pytest.raises(lk.BadInput, match="all three"):
+        plots.predictions(np.zeros((2, 64)))
+    assert plots.predictions(t=0.5).axes
+
+
+# the others -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_plane_is_coloured_as_the_model_says(traces):
+    trace = traces["moons"]
+    panel, _ = drawn("decision_boundary", trace)
+    cells = np.frombuffer(trace.look(trace.now).grid, np.uint8).reshape(40, 40)
+    shown = panel.image.get_array()
+    middles = shown[shown.shape[0] // 80 :: shown.shape[0] // 40, shown.shape[1] // 80 :: shown.shape[1] // 40]
+    tints = {tuple(middles[y, x]): cells[y, x] for y, x in ((0, 0), (39, 39))}
+    assert all(tints.get(tuple(middles[y, x]), cells[y, x]) == cells[y, x] for y, x in np.ndindex(40, 40))
+    wrong = sum(a != b for a, b in zip(trace.look(trace.now).samples, trace.header["samples"]["labels"]))
+    assert len(panel.wrong.get_offsets()) == wrong
+    panel.update(trace, -1)
+    assert len(panel.wrong.get_offsets()) == 0
+    assert np.all(panel.image.get_array() == 1)
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [("digits", "two numbers"), ("regression", "no classes"), ("timing", "timing"), ("totals", "totals")],
+)
+def test_without_a_plane_a_sentence_says_why(traces, run, why):
+    panel, _ = drawn("decision_boundary", traces[run])
+    assert why in panel.note.get_text()
+
+
+def test_who_has_what_writes_the_counts_of_the_header(traces):
+    trace = traces["digits"]
+    panel, _ = drawn("who_has_what", trace)
+    counts = np.array(trace.header["shares"]["counts"])
+    assert sorted(words(panel)) == sorted([str(n) for n in counts.ravel()] + [str(n) for n in counts.sum(axis=1)])
+    colours = {label.get_text(): label.get_color() for label in panel.axes.get_yticklabels()}
+    assert list(colours) == ["w0", "w1", "w2", "w3"]
+    assert [name for name, colour in colours.items() if colour == "#ef7a17"] == ["w2"]
+    assert "200 workers in 64 groups" in make_panel("who_has_what").caption(traces["many"])
+
+
+@pytest.mark.parametrize("run", ["digits", "arms", "mixed"])
+def test_the_bars_of_the_ledger_add_up_to_what_was_computed(traces, run):
+    trace = traces[run]
+    panel, _ = drawn("ledger", trace)
+    book = ledger(trace)
+    shown = {name.get_text(): number.get_text() for name, number in zip(panel.names, panel.counts) if name.get_text()}
+    numbers = {name: int(number.replace(",", "")) for name, number in shown.items()}
+    assert numbers.pop("computed") == sum(numbers.values()) == book["computed"]
+    assert numbers["applied"] == book["applied"]
+    assert panel.verdict.get_text() == "the books close ✓"
+    ends = [path.vertices[:, 0].max() for path in panel.bars.get_paths()]
+    assert max(ends[1:]) == pytest.approx(ends[0], abs=2.1)
+
+
+def test_a_ledger_that_does_not_close_is_red():
+    trace = finished(lk.Problem("moons", hidden=(4,)), lk.SyncPS())
+    shard, worker = trace.counters[0], trace.role_ids("worker")[0]
+    shard.applied[worker][1] -= 2
+    shard.taken[worker] -= 2
+    panel, _ = drawn("ledger", trace)
+    assert panel.verdict.get_text() == "the books do not close: 2 missing"
+    assert panel.verdict.get_color() == RED
+    assert "missing" in words(panel)
+
+
+def test_the_ledger_of_an_earlier_time_says_that_it_is_open(traces):
+    panel, _ = drawn("ledger", traces["digits"], 1_500_000_000)
+    assert re.match(r"at 1\.50 s", panel.verdict.get_text())
+    panel, _ = drawn("ledger", traces["mixed"], 500_000_000)
+    assert words(panel).count("?") == 2

@@ -1,0 +1,176 @@
+"""Clocks: leads against a count made by hand, the bound of bounded staleness, and what is drawn of few and of many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.trace import Trace
+from labkit.trace.recorder import Recorder
+from labkit.trace.vocabulary import COMPUTE, EVERYONE, NANO
+from labkit.views import bare, make_panel
+from labkit.views.progress import clocked, highest, leads
+from labkit.views.style import BLUE, ORANGE, RED
+
+pytestmark = pytest.mark.filterwarnings("error")
+TIMING = lk.Problem("digits", timing_only=True)
+RANDOM = lk.LogNormal(0.1, 0.3)
+
+
+def run(strategy, seconds=6.0, problem=TIMING, faults=(), **cluster):
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": RANDOM, **cluster})
+    return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds), faults=faults)
+
+
+def lead_by_hand(trace, role, t):
+    """Gradients finished when the newest one was begun, less the fewest finished by anybody at `t`."""
+    spans = [row for row in trace.tables["spans"].rows().tolist() if row[1] == COMPUTE]
+    finished = {who: sum(r == who and end <= t for r, _, _, end, _ in spans) for who in trace.role_ids("worker")}
+    begun = [start for r, _, start, _, _ in spans if r == role and start <= t]
+    at_begin = sum(r == role and end <= max(begun, default=0) for r, _, _, end, _ in spans)
+    return max(0, at_begin - min(finished.values()))
+
+
+def test_leads_are_those_that_one_counts_by_hand():
+    trace = run(lk.AsyncPS(), seconds=3.0, slow={"worker-1": 2.5}, latency=0.01).wait().trace
+    found = leads(trace, trace.now)
+    rng = np.random.default_rng(0)
+    for k in rng.integers(0, np.searchsorted(found.time, 2 * NANO), 40).tolist():  # what is under way later has no row
+        by_hand = [lead_by_hand(trace, role, int(found.time[k])) for role in found.roles]
+        assert found.lead[:, k].tolist() == by_hand
+
+
+@pytest.mark.parametrize("s", [0, 1, 3])
+@pytest.mark.parametrize("latency", [0.0, 0.02])
+def test_nobody_is_ever_further_ahead_than_the_bound_and_the_runaway_stands_at_it(s, latency):
+    trace = run(lk.SSP(s=s), faults=[lk.Slow("worker-2", 6, at=1.0)], latency=latency).wait().trace
+    found = leads(trace, trace.now)
+    assert found.lead.max() == s
+    late = found.time > 4 * NANO
+    assert (np.median(found.lead[:, late], axis=1) == [s, s, 0, s]).all()
+
+
+def test_without_a_bound_it_runs_away_by_the_difference_of_speeds():
+    trace = run(lk.AsyncPS(), seconds=10.0, compute=lk.Deterministic(0.1), slow={"worker-1": 5}).wait().trace
+    found = leads(trace, 9_950_000_000)
+    assert found.lead[:, -1].tolist() == [99 - 19, 0, 99 - 19, 99 - 19]
+
+
+@pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.RingAllReduce()])
+def test_in_step_nobody_is_ahead(strategy):
+    trace = run(strategy, seconds=2.0, slow={"worker-2": 3}).wait().trace
+    assert not leads(trace, trace.now).lead.any()
+    panel = make_panel("progress")
+    bare(panel)
+    panel.update(trace, None)
+    assert panel.note.get_text().startswith("nobody is ahead")
+
+
+def test_stages_of_a_pipeline_have_one_clock():
+    deep = lk.Problem("digits", hidden=(32, 32, 32))
+    trace = run(lk.Pipeline(), seconds=1.0, problem=deep).wait().trace
+    assert [trace.roles[role] for role in clocked(trace)] == ["worker-0"]
+    panel = make_panel("progress")
+    bare(panel)
+    panel.update(trace, None)
+    assert panel.note.get_text().startswith("one clock")
+    replicas = run(lk.Hybrid(shape="2x2"), seconds=1.0, problem=deep).wait().trace
+    assert [replicas.roles[role] for role in clocked(replicas)] == ["worker-0", "worker-2"]
+
+
+def handmade(engine):
+    """Two workers, as each engine numbers its spans: before it counts the gradient, or after."""
+    kinds = [("server-0", "server"), ("worker-0", "worker"), ("worker-1", "worker")]
+    roles = [{"name": n, "kind": k, "node": n, "data": None if k == "server" else i} for i, (n, k) in enumerate(kinds)]
+    layout = {"roles": roles, "observed": ["server-0"], "groups": {}}
+    trace = Trace({"layout": layout, "cluster": {"engine": engine}, "strategy": {"name": "By hand", "knobs": {}}})
+    for role, long in ((1, 10), (2, 40)):
+        recorder = Recorder(role)
+        for k in range(120 // long):
+            recorder.span(COMPUTE, k * long, (k + 1) * long, k if engine == "simulated" else k + 1)
+        trace.append(recorder.take(120))
+    return trace
+
+
+@pytest.mark.parametrize("engine", ["simulated", "dask"])
+def test_both_engines_number_of_a_span_means_the_same_clock(engine):
+    found = leads(handmade(engine), 119)
+    assert found.lead[:, -1].tolist() == [11 - 2, 0]
+    assert found.lead[0, found.time == 40] == 4 - 1
+
+
+def test_where_spans_were_left_out_the_server_says_what_it_has_applied():
+    trace = handmade("dask")
+    server = Recorder(0)
+    for row in ((50, 1, 5), (50, 2, 1), (50, EVERYONE, 6), (100, 1, 10), (100, 2, 3), (100, EVERYONE, 13)):
+        server.progress.extend(row)
+    trace.append(server.take(120) | {"skipped": {"spans": 7}})
+    found = leads(trace, 120)
+    assert found.applied
+    assert found.time.tolist() == [50, 100]
+    assert found.lead.tolist() == [[4, 7], [0, 0]]
+    assert "applied" in make_panel("progress").caption(trace)
+
+
+def test_the_largest_of_a_stretch_counts_what_held_on_from_before():
+    found = leads(handmade("simulated"), 119)
+    edges, most = highest(found, 0, 120, 6)
+    assert edges.tolist() == [0, 20, 40, 60, 80, 100, 120]
+    for k in range(6):  # by hand, nanosecond for nanosecond
+        inside = [found.lead[0, np.flatnonzero(found.time <= t)[-1]] for t in range(20 * k, 20 * k + 20)]
+        assert most[0, k] == max(inside)
+
+
+def drawn(trace, t=None):
+    """{colour: heights} of the lines that are drawn, and the words beside them."""
+    panel = make_panel("progress")
+    bare(panel)
+    panel.update(trace, t)
+    lines = {}
+    for line in panel.lines:
+        if len(line.get_xdata()):
+            lines.setdefault(line.get_color(), []).append(np.asarray(line.get_ydata()))
+    return panel, lines, [name.get_text() for name in panel.names if name.get_text()]
+
+
+def test_the_picture_of_a_runaway_that_is_caught():
+    going = run(lk.SSP(s=3), faults=[lk.Slow("worker-2", 6, at=1.0)]).advance(3.0)
+    going.set(s=5)
+    trace = going.wait().trace
+    _, lines, words = drawn(trace)
+    assert "the bound: s = 5" in words
+    assert "w2, last" in words
+    (bound,) = lines[RED]
+    step = np.unique(np.round(bound, 1))
+    assert step == pytest.approx([3, 5], abs=0.25)
+    assert (step > [3, 5]).all()  # a hair above: who stands at it stays in sight
+    assert lines[ORANGE][0][-1] == 0
+    assert lines[BLUE][0].max() == 5
+    _, early, words = drawn(trace, 2_500_000_000)
+    assert "the bound: s = 3" in words
+    assert early[BLUE][0].max() == 3
+
+
+def test_a_bound_that_nobody_comes_near_does_not_flatten_the_rest():
+    trace = run(lk.SSP(s=1000), seconds=2.0, slow={"worker-2": 5}).wait().trace
+    panel, _, words = drawn(trace)
+    assert panel.axes.get_ylim()[1] < 30
+    assert not any("bound" in said for said in words)
+
+
+def test_of_many_workers_there_is_a_band_and_the_extremes():
+    trace = run(lk.AsyncPS(), seconds=1.0, workers=200, slow={"worker-33": 8}).wait().trace
+    panel, lines, _ = drawn(trace)
+    assert len(lines[BLUE]) == len(lines[ORANGE]) == 1
+    assert len(panel.band.get_paths()) == 1
+    band = panel.band.get_paths()[0].vertices[:, 1]
+    assert 0 <= band.min() <= band.max() <= lines[BLUE][0].max()
+
+
+def test_what_comes_later_does_not_change_what_was():
+    early, late = (run(lk.AsyncPS(), slow={"worker-1": 2}).advance(s).trace for s in (1.0, 2.0))
+    for t in (10**9, 6 * 10**8):
+        one, other = leads(early, t), leads(late, t)
+        assert one.time.tolist() == other.time.tolist()
+        assert one.lead.tolist() == other.lead.tolist()
