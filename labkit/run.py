@@ -21,6 +21,9 @@ from .roles.judge import Budget
 from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
+from .trace.vocabulary import nanoseconds
+from .words.log import Log, log_lines
+from .words.sentence import sentence
 
 __all__ = ["Run", "train"]
 
@@ -191,6 +194,16 @@ class Run:
     def summary(self) -> Summary:
         """The run in numbers. Printed, it is a table; `to_dict()` is the object of `--json`."""
         return Summary.of(self.trace)
+
+    @property
+    def log(self) -> Log:
+        """What happened so far, a line an event: what you did, what was reached, who was slow, how it ended."""
+        return Log(log_lines(self.trace))
+
+    def sentence(self, t: float | None = None, pinned: Run | Trace | None = None) -> str:
+        """What the pictures show, in words. `t`: at this engine time (s; None is now). `pinned`: next to that run."""
+        other = pinned.trace if isinstance(pinned, Run) else pinned
+        return sentence(self.trace, None if t is None else nanoseconds(t), other)
 
     def result(self) -> Predictor:
         """The trained model: the evaluated parameters that met the budget (or, of a run that goes on, the newest)."""

@@ -24,8 +24,9 @@ BELOW = {
     "strategies": {"nn", "data", "trace", "problem", "roles"},
     "engines": {"nn", "data", "trace", "problem", "roles"},
     "views": {"trace"},
+    "words": {"trace", "summary"},
 }  # fmt: skip
-BELOW["run"] = {"nn", "data", "trace", "problem", "roles", "strategies", "engines", "predictor", "summary"}
+BELOW["run"] = {"nn", "data", "trace", "problem", "roles", "strategies", "engines", "predictor", "summary", "words"}
 BELOW["advice"] = BELOW["run"] | {"views"}
 UP = BELOW["run"] | {"run", "advice", "views"}
 BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}

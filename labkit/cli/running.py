@@ -27,9 +27,9 @@ from ..strategies import Strategy
 from ..summary import Summary
 from ..trace import Trace, updates
 from ..trace.exports import save_npz, to_perfetto
-from ..trace.log import log_lines
 from ..trace.measures import samples_applied
 from ..trace.vocabulary import seconds
+from ..words.log import log_lines
 from .options import Files
 from .setup import check_shape, goals
 

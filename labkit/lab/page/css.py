@@ -101,6 +101,7 @@ ROOT .lk-red{color:var(--lk-red)}ROOT .lk-blue{color:var(--lk-blue)}ROOT .lk-gre
 
 ROOT .lk-say{background:var(--lk-tint);border-top:1px solid var(--lk-line);border-bottom:1px solid var(--lk-line);padding:8px 14px;
  min-height:59px;font-size:14.5px}
+ROOT .lk-say.lk-told{min-height:80px}
 ROOT .lk-say .widget-html-content{line-height:1.45}
 ROOT .lk-asked{flex-direction:column;align-items:stretch;gap:8px;margin:10px 12px 0;padding:12px 14px;border:1px solid var(--lk-blue);border-radius:8px;
  background:var(--lk-tint)}
@@ -142,11 +143,12 @@ ROOT .lk-trouble .noUi-connect{background:var(--lk-orange)}
 ROOT .lk-verbs{flex-wrap:wrap;gap:5px;margin-top:2px;min-height:24px}
 ROOT .lk-runs{gap:0}
 ROOT .lk-run{display:grid;grid-template-columns:minmax(0,1fr) auto 18px;align-items:center;height:22px}
+ROOT .lk-row-head .lk-row{font-size:10.5px}
 ROOT .lk-run.lk-on{background:var(--lk-tint)}
 ROOT .lk-run button{border:0;background:none;height:22px;line-height:22px;padding:0;font-size:12px;text-align:left;overflow:hidden;text-overflow:ellipsis}
 ROOT .lk-run button.lk-pin{color:var(--lk-faint);text-align:center}
 ROOT .lk-run button.lk-pin.lk-pinned{color:var(--lk-ink)}
-ROOT .lk-row{display:grid;grid-template-columns:34px 30px 34px;gap:0 3px;text-align:right;font-size:11.5px;font-variant-numeric:tabular-nums;color:var(--lk-grey)}
+ROOT .lk-row{display:grid;grid-template-columns:31px 27px 29px;gap:0 3px;text-align:right;font-size:11.5px;font-variant-numeric:tabular-nums;color:var(--lk-grey)}
 ROOT .lk-flow{flex-wrap:wrap;gap:0 10px}
 ROOT a{color:var(--lk-blue);text-decoration:none;font-size:12px}
 ROOT a:hover{text-decoration:underline}

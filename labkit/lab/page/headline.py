@@ -37,6 +37,7 @@ class Headline:
             first, stop, rest = (view.says, " ", computed) if view.says else computed.partition(". ")
             text = f"<b>{html.escape(first + stop)}</b>{html.escape(rest)}"
         self.kit.say(self.box, text)
+        self.kit.mark(self.box, lk_told=bool(view.says))
 
 
 class Question:

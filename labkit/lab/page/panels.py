@@ -100,7 +100,8 @@ class Slot:
 
 
 def _heading(title: str, rest: str, classes: str = "") -> str:
-    return f'<b>{html.escape(title)}</b><span class="{classes}">{html.escape(rest)}</span>'
+    said = html.escape(rest)
+    return f'<b>{html.escape(title)}</b><span class="{classes}" title="{said}">{said}</span>'
 
 
 class Wall:

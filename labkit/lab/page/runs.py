@@ -75,7 +75,7 @@ class Runs:
 
 _HEAD = (
     '<div class="lk-run"><span></span><div class="lk-row"><span title="gradients applied a second">grad/s</span>'
-    '<span title="mean staleness">stale</span><span title="seconds to 95% accuracy">95%</span></div><span></span></div>'
+    '<span title="mean staleness">stale</span><span title="seconds to the accuracy that is the goal, 95% by default">to 95%</span></div><span></span></div>'
 )
 
 
@@ -88,8 +88,8 @@ def _numbers(entry: Entry) -> str:
     rate, stale, passed = (row.get(name) for name in ("gradients_per_second", "staleness_mean", "time_to_accuracy"))
     cells = (
         "–" if rate is None else f"{rate:,.0f}" if rate < 10_000 else f"{rate / 1000:,.0f}k",
-        "–" if stale is None else f"{stale:.1f}" if stale else "0",
-        "–" if passed is None else f"{passed:.1f} s",
+        "–" if stale is None else f"{stale:.1f}" if 0 < stale < 100 else f"{stale:.0f}",
+        "–" if passed is None else f"{passed:.1f}" if passed < 100 else f"{passed:.0f}",
     )
     return f'<div class="lk-row">{"".join(f"<span>{html.escape(cell)}</span>" for cell in cells)}</div>'
 

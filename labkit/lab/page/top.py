@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Top"]
 
 SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+ENDED = {
+    "seconds": "its time is up", "accuracy": "accuracy reached", "updates": "updates done", "samples": "samples done",
+    "epochs": "epochs done", "user": "stopped by you", "interrupted": "interrupted", "error": "by an error",
+}  # fmt: skip
 OWN = "no story: my own"
 TICKS = 300  # of the slider: whole numbers, because a browser rounds others and reports that as a person's doing
 REFUSED = 1.5  # seconds for which the page says that something makes no sense now
@@ -159,7 +163,7 @@ def _why(view: View) -> str:
     """What there is to say about a run that does not move."""
     ending = view.trace.ending
     if view.state == "over" and ending is not None:
-        return f"ended by {ending['stopped_by']}" if ending["stopped_by"] != "user" else "stopped by you"
+        return ENDED.get(ending["stopped_by"], ending["stopped_by"])
     return {"ready": "press Run", "paused": "the run stands still"}.get(view.state, "")
 
 

@@ -33,6 +33,7 @@ class Trouble:
     def __init__(self, kit: Kit, press: Callable[..., None]):
         self.kit, self._press = kit, press
         self.role = ""  # the one that is chosen
+        self._own = False  # whether a person has chosen it
         self._view: View | None = None
         self._roles: tuple[str, ...] = ()
         self._chips: list[Dial] = []
@@ -51,7 +52,7 @@ class Trouble:
 
     def _choose(self, role: str) -> None:
         with self.kit.lock:
-            self.role = role
+            self.role, self._own = role, True
             self._slower.settle()
             if self._view is not None:
                 self.show(self._view)
@@ -78,8 +79,8 @@ class Trouble:
         many = len(workers) > MOST_CHIPS or len(servers) > MOST_CHIPS
         roles = (*workers, *servers)
         self._roles = () if many else roles
-        if self.role not in roles:
-            self.role = next((role for role in view.slow if role in roles), roles[0] if roles else "")
+        if self.role not in roles or not self._own:
+            self.role, self._own = next((role for role in view.slow if role in roles), roles[0] if roles else ""), False
         self._show_chips(view, trace)
         self.kit.mark(self._menu.widget, lk_gone=not many)
         if many:
@@ -103,7 +104,7 @@ class Trouble:
             if there:
                 role = self._roles[place]
                 server = trace.kinds[trace.roles.index(role)] == "server"
-                chip.show(role == self.role, description=_named(role, view), tooltip=role)
+                chip.show(role == self.role, description=short(role), tooltip=_named(role, view))
                 kit.mark(chip.widget, lk_server=server, lk_slow=view.slow.get(role, 1) != 1)
 
     def _show_verbs(self, view: View) -> None:
