@@ -7,6 +7,7 @@ limits: a value outside is refused, never clipped. `live=True` means that the kn
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -51,7 +52,11 @@ def knob(
 
 def knobs_of(cls: Any) -> dict[str, Knob]:
     """The knobs of a dataclass (or of an instance), by name, in the order of declaration."""
-    cls = cls if isinstance(cls, type) else type(cls)
+    return dict(_knobs(cls if isinstance(cls, type) else type(cls)))
+
+
+@functools.lru_cache(maxsize=256)  # type hints are text that has to be read; a lab asks many times a second
+def _knobs(cls: Any) -> dict[str, Knob]:
     hints = typing.get_type_hints(cls)
     found = {}
     for field in dataclasses.fields(cls):

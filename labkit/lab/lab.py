@@ -168,7 +168,8 @@ class Lab(Reading):
 
     def answer(self, answer: int | str) -> Self:
         """Commit to an answer of the story's question, by its number (0 is the first) or its text."""
-        return self._do("answer", answer)
+        self._commit(answer)
+        return self._do("answer")
 
     def tell(self, story: str) -> Self:
         """Play a story by its name (`lk.Lab.stories()`)."""
@@ -225,6 +226,9 @@ class Lab(Reading):
                 return
             if name == "set":
                 self._change(arguments[0])
+            elif name == "answer":
+                self._commit(*arguments)
+                arguments = ()
         except LabkitError as error:
             self._desk.tell(str(error))
             return
@@ -279,7 +283,7 @@ class Lab(Reading):
         stage = self.stage
         return {
             "run": self._start, "pause": stage.hold, "resume": stage.go_on, "stop": stage.stop, "reset": stage.reset,
-            "step": stage.step, "what_if": stage.what_if, "slow": stage.slow, "kill": stage.kill, "answer": self._answer,
+            "step": stage.step, "what_if": stage.what_if, "slow": stage.slow, "kill": stage.kill, "answer": stage.show_truth,
             "tell": self._tell, "pin": stage.pin, "unpin": stage.unpin, "look_at": stage.show, "set": stage.act_on_run,
         }  # fmt: skip
 
@@ -305,16 +309,15 @@ class Lab(Reading):
             self._page.choose(self._story.panels)
         self.stage.tell(self._story)
 
-    def _answer(self, answer: int | str) -> None:
+    def _commit(self, answer: int | str) -> None:
         story = self.stage.story or self._story
         answers = story.question.answers if story is not None and story.question is not None else ()
         if isinstance(answer, str) and answer not in answers:
-            raise BadInput(
-                f"answer {answer!r}: {'the answers are ' + ', '.join(answers) if answers else 'nothing is asked'}."
-            )
+            there = "the answers are " + ", ".join(answers) if answers else "nothing is asked"
+            raise BadInput(f"answer {answer!r}: {there}.")
         if self.stage.story is None and story is not None:
             self.stage.story = story
-        self.stage.answer(answers.index(answer) if isinstance(answer, str) else answer)
+        self.stage.commit(answers.index(answer) if isinstance(answer, str) else answer)
 
     def _change(self, settings: dict[str, Any]) -> None:
         with self._lock:

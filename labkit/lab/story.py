@@ -1,6 +1,6 @@
 """What a story is: a few acts, each a run that shows one thing, and sometimes a question before the answer is seen.
 
-A story is a value. It drives nothing: the `Stage` plays it. The stories themselves are in `stories.py`.
+A story is a value. It drives nothing: the `Teller` plays it. The stories themselves are in `stories/`.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class Teller(Stage):
         """Leave the story; what is on stays on."""
         self.story, self.act, self.asked, self.said = None, -1, False, None
 
-    def answer(self, number: int) -> None:
-        """Commit to an answer. The first one counts; the acts that show what is true follow."""
+    def commit(self, number: int) -> None:
+        """Commit to an answer; the first one counts. It only sets a value, so it is seen at once."""
         question = self.story.question if self.story is not None else None
         if question is None:
             raise BadInput("No question has been asked.")
@@ -44,8 +44,12 @@ class Teller(Stage):
             raise BadInput(f"answer {number!r}: the answers are 0 to {len(question.answers) - 1}.")
         if self.said is not None:
             raise BadInput(f"You have said {question.answers[self.said]} already.")
-        self.said, self.asked, self.act = number, True, 0
+        self.said, self.asked = number, True
+
+    def show_truth(self) -> None:
+        """The acts that show what is true, after the answer."""
         self.end()
+        self.act = 0
         self._next_act()
 
     def settings_of(self, story: Story, act: int) -> Setup:
@@ -91,6 +95,7 @@ class Teller(Stage):
 
     def _next_act(self) -> None:
         assert self.story is not None
-        self.act += 1
-        self.setup = self.settings_of(self.story, self.act)
-        self.begin(self.setup, self.story.acts[self.act].faults)
+        act = self.act + 1
+        self.setup = self.settings_of(self.story, act)
+        self.begin(self.setup, self.story.acts[act].faults)
+        self.act = act  # not before: what is seen until then is the act before

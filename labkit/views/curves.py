@@ -144,7 +144,7 @@ class Curves(Panel):
             wide = style.width(curve.label, style.NORMAL, curve.bold)
             after = [float(x) + 5] if x + 5 + wide <= room.wide else []
             edge = min(float(x), room.wide - 2) - wide
-            left, bottom, _ = room.near(wide, float(x), float(y), [*after, *(edge - 6 * i for i in range(8))])
+            left, bottom, _ = room.near(wide, float(x), float(y), [*after, *(edge - 6 * i for i in range(14))])
             self._name(k, curve)
             room.put(self.names[k], left, bottom, wide)
 

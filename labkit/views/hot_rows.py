@@ -16,6 +16,7 @@ from ..trace.trace import Trace
 from . import style
 from .marks import short
 from .panel import Panel
+from .room import pixels_of
 
 __all__ = ["HotRows", "draw"]
 
@@ -53,7 +54,9 @@ class HotRows(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Set the heights."""
         rows, servers = hot_rows(trace, MOST_ROWS), row_load(trace)[:MOST_SERVERS]
-        self.note.set_text("" if rows else "no rows have been asked for: this model has no embedding table")
+        widest = 5 + max((style.width(str(row)) for row, _, _ in rows), default=0.0)
+        rows = rows[: max(4, int(pixels_of(self.axes)[0] / widest) - len(servers) - 1)]  # as many as have room for a name
+        self.note.set_text("" if rows else "this model has no table of rows")
         batches = max(1, sum(c.computed for c in trace.counters.values()))
         heights = np.zeros(len(self.bars))
         heights[: len(rows)] = [min(100.0, 100 * pulls / batches) for _, pulls, _ in rows]
@@ -65,7 +68,7 @@ class HotRows(Panel):
         names = [str(row) for row, _, _ in rows] + [""] + [short(server) for server, _, _, _ in servers]
         self.axes.set_xticks(range(len(names)), names, fontsize=style.SMALL)
         self.axes.set_xlim(-0.7, max(len(names), 2) - 0.3)
-        self.axes.set_ylim(0, min(110.0, style.nice_above(1.06 * max(heights.max(), 1e-9))))
+        self.axes.set_ylim(0, min(110.0, style.nice_above(1.06 * heights.max())) if rows else 100.0)
         even = 100 / len(servers) if servers else 0.0
         self.even.set_data([first - 0.5, first + len(servers) - 0.5] if servers else [], [even] * 2 if servers else [])
         self.axes.set_xlabel("row of the table   ·   server", **style.text(size=style.SMALL, labelpad=2))

@@ -117,7 +117,7 @@ class Links(Panel):
         """Which bar is which, over how much time."""
         t = moment(trace, t)
         moved = traffic(trace, t)
-        some = " · estimated: too fast to report it all" if trace.tables["messages"].skipped else ""
+        some = " · estimated" if trace.tables["messages"].skipped else ""
         lately = f" · last {style.plain(float(f'{moved.seconds:.3g}'))} s" if t > 0 else ""
         return f"full bar: in, pale: out{lately}{some}"
 
@@ -134,7 +134,7 @@ class Links(Panel):
         self.note.set_text("" if highest or width else "nothing sent yet")
         full = width if width is not None else style.nice_above(highest)
         size, unit = next((u for u in UNITS if full >= u[0]), UNITS[-1])
-        self.axes.set_xlim(0, (1.3 if width is None else 1.22) * max(full, highest) / size)
+        self.axes.set_xlim(0, (1.6 if width is None else 1.22) * max(full, highest) / size)
         _, height = pixels_of(self.axes)
         above = 0.0 if width is None else HEADROOM / (height - HEADROOM) * len(found)
         self.axes.set_ylim(len(found) - 0.5, -0.5 - above)
@@ -176,7 +176,12 @@ class Links(Panel):
 
 def said(into: float, out: float, width: float | None) -> str:
     """What stands beside a row: one number if both are the same in round figures."""
-    one, other = (f"{bytes_text(x)}/s" if width is None else percent(x / width) for x in (into, out))
+    if width is None:
+        most = max(into, out)
+        if abs(into - out) <= 0.03 * most:
+            return f"{bytes_text(most)}/s"
+        return f"{bytes_text(into)}/s in, {bytes_text(out)}/s out"
+    one, other = percent(into / width), percent(out / width)
     return one if one == other else f"{one} in, {other} out"
 
 

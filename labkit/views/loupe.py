@@ -17,9 +17,9 @@ from matplotlib.colors import to_rgba
 from ..trace.trace import Trace
 from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT
 from . import style
+from .blocks import Blocks
 from .events import Events
 from .marks import mark_labels, short, slow_spans, slowed
-from .ordered import Ordered
 from .panel import Panel, moment
 from .passes import Passes
 from .room import pixels_of
@@ -58,9 +58,10 @@ class Loupe(Panel):
     tables: ClassVar[tuple[str, ...]] = ("spans", "applies", "messages")
 
     def __init__(self) -> None:
-        self._spans, self._applies = Ordered("spans", "end"), Ordered("applies", "time")
-        self._messages = Ordered("messages", "received")
+        self._spans, self._applies = Blocks("spans", "end", "start"), Blocks("applies", "time")
+        self._messages = Blocks("messages", "received")
         self._passes = Passes()
+        self._last: tuple[Any, Any, Shot | None] = (None, None, None)
 
     def setup(self, axes: Axes) -> Self:
         """Each thing twice: pale, and as far as the replay is."""
@@ -101,7 +102,7 @@ class Loupe(Panel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """How much time it is, and how much slower."""
-        found = shot(trace, moment(trace, t), self._spans)
+        found = self._taken(trace, moment(trace, t))
         if found is None:
             return "the last updates in slow motion"
         slower = f", {found.slower:,.0f}x slower" if found.slower > 1 else ""
@@ -111,7 +112,7 @@ class Loupe(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Put the stretch of `t` under the loupe, as far as its replay is."""
         t = moment(trace, t)
-        found = shot(trace, t, self._spans)
+        found = self._taken(trace, t)
         computed = any(c.computed for c in trace.counters.values())
         empty = "this run keeps totals only" if computed and not len(trace.tables["spans"]) else "nothing computed yet"
         self.note.set_text("" if found else empty)
@@ -127,6 +128,13 @@ class Loupe(Panel):
         self._lines(trace, t, place if found else place * 0 - 1)
         marks = [(self._x(np.array([time]))[0], label) for time, label in mark_labels(trace, t)]
         self.events.show(marks if found else ())
+
+    def _taken(self, trace: Trace, t: int) -> Shot | None:
+        """The shot of `t`, which picture and caption both ask for."""
+        key = t, len(trace.tables["spans"]), trace.tables["spans"].spilled, trace.ending is None
+        if self._last[0] is not trace or self._last[1] != key:
+            self._last = trace, key, shot(trace, t, self._spans)
+        return self._last[2]
 
     def axes_key(self) -> Any:
         """The rows' names are set by hand."""
@@ -145,7 +153,7 @@ class Loupe(Panel):
         chosen = list(dict.fromkeys([*loud, *recent, *(r for r in rows if r not in servers)]))[: most - len(servers)]
         return servers + sorted(chosen)
 
-    def _column(self, trace: Trace, table: Ordered, first: int, last: int, *names: str) -> list[np.ndarray]:
+    def _column(self, trace: Trace, table: Blocks, first: int, last: int, *names: str) -> list[np.ndarray]:
         rows, columns = table.between(trace, first, last), trace.tables[table.table].columns
         return [rows[:, columns.index(name)] for name in names]
 

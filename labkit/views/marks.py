@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
+from ..trace.marks import factors, marks_until, short, shortened, slowed
 from ..trace.trace import Trace
 
 __all__ = ["factors", "knob_steps", "mark_labels", "short", "slow_spans", "slowed"]
 
 MOST_LETTERS = 30
-_WORDS = {"worker": "w", "server": "s", "stage": "st", "replica": "r"}
-_NAME = re.compile(r"\b(worker|server|stage|replica)-(\d+)\b")
-
-
-def short(name: str) -> str:
-    """`w2` for worker-2, `s0` for server-0; other names as they are."""
-    match = _NAME.fullmatch(name)
-    return _WORDS[match[1]] + match[2] if match else name
-
-
-def _marks(trace: Trace, t: int) -> list[dict[str, Any]]:
-    with trace.lock:
-        marks = list(trace.marks)
-    return sorted((m for m in marks if m["time"] <= t), key=lambda m: m["time"])
-
-
-def factors(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
-    """{role: [(time, how many times slower from then on), ...]} of every role that was ever slowed, in order."""
-    ids = {name: i for i, name in enumerate(trace.roles)}
-    found: dict[int, list[tuple[int, float]]] = {}
-    for mark in _marks(trace, t):
-        if mark["kind"] == "slow" and mark.get("name") in ids:
-            found.setdefault(ids[mark["name"]], []).append((mark["time"], float(mark["factor"])))
-    return found
-
-
-def slowed(trace: Trace, t: int) -> dict[int, float]:
-    """{role: factor} of the roles that are slowed at time `t`."""
-    return {role: steps[-1][1] for role, steps in factors(trace, t).items() if steps[-1][1] != 1.0}
 
 
 def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.ndarray:
@@ -59,10 +30,10 @@ def mark_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
     no event, and what roles and engines remark is for the log.
     """
     found = []
-    for mark in _marks(trace, t):
+    for mark in marks_until(trace, t):
         if mark["role"] >= 0 or mark["time"] <= 0 or mark["kind"] in ("warning", "note"):
             continue
-        label = _NAME.sub(lambda match: short(match[0]), mark["text"])
+        label = shortened(mark["text"])
         if mark["kind"] == "slow" and "factor" in mark:
             factor = mark["factor"]
             label = f"{short(mark['name'])} " + (
@@ -80,7 +51,7 @@ def knob_steps(trace: Trace, name: str, t: int) -> list[tuple[int, float]]:
     if isinstance(begun, bool) or not isinstance(begun, (int, float)):
         return []
     steps = [(0, float(begun))]
-    for mark in _marks(trace, t):
+    for mark in marks_until(trace, t):
         found = re.search(rf"(?:^|, ){re.escape(name)} = ([^,]+)", mark["text"]) if mark["kind"] == "set" else None
         if found:
             steps.append((mark["time"], float(found[1])))

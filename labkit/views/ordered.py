@@ -1,4 +1,4 @@
-"""The rows of a table in order of time, for pictures that look again and again at a trace that grows.
+"""All rows of a table in order of time, for sums up to a moment in a trace that grows.
 
 Roles report one after the other, so rows come almost in order: only the newest have to be sorted again. What is kept
 is a shortcut and no state: the same trace gives the same answers, whatever was asked before.
@@ -22,11 +22,11 @@ class Ordered:
 
     def __init__(self, table: str, by: str):
         self.table, self.by = table, by
-        self.times = self.rows = np.empty(0, np.int64)
+        self.times, self.rows = np.empty(0, np.int64), np.empty(0, np.int32)
         self.sorted_from = 0
         self._trace: Trace | None = None
         self._spilled = self._count = 0
-        self._times = self._rows = np.empty(0, np.int64)
+        self._times, self._rows = self.times, self.rows
 
     def follow(self, trace: Trace) -> np.ndarray:
         """Take in what is new; all rows of the table, shape (rows, columns), in the order in which they came."""
@@ -44,24 +44,12 @@ class Ordered:
     def _take_in(self, new: np.ndarray) -> None:
         old, count = self._count, self._count + len(new)
         if count > len(self._times):
-            room = np.empty((2, max(2 * count, 64)), np.int64)
-            room[0, :old], room[1, :old] = self._times[:old], self._rows[:old]
-            self._times, self._rows = room
+            more = max(count // 2, 64)
+            self._times = np.concatenate([self._times[:old], np.empty(len(new) + more, np.int64)])
+            self._rows = np.concatenate([self._rows[:old], np.empty(len(new) + more, np.int32)])
         first = int(np.searchsorted(self._times[:old], new.min(), side="right"))
         self._times[old:count], self._rows[old:count] = new, np.arange(old, count)
         order = np.argsort(self._times[first:count], kind="stable")
         self._times[first:count] = self._times[first:count][order]
         self._rows[first:count] = self._rows[first:count][order]
         self._count, self.sorted_from = count, first
-
-    def between(self, trace: Trace, first: int, last: int) -> np.ndarray:
-        """The rows with a time in [first, last] ns, in order of time."""
-        data = self.follow(trace)
-        low, high = self.times.searchsorted(first, "left"), self.times.searchsorted(last, "right")
-        return data[self.rows[low:high]]
-
-    def touching(self, trace: Trace, first: int, last: int) -> np.ndarray:
-        """Of a table that is ordered by `end` and has a `start`: the rows that were going on in [first, last] ns."""
-        data = self.follow(trace)
-        rows = self.rows[self.times.searchsorted(first, "left") :]
-        return data[rows[data[rows, trace.tables[self.table].columns.index("start")] < last]]

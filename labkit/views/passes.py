@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..trace.trace import Trace
-from .ordered import Ordered
+from .blocks import Blocks
 
 __all__ = ["Passes", "pipelined"]
 
@@ -29,7 +29,7 @@ class Passes:
     """Follows the trace that it is asked about."""
 
     def __init__(self) -> None:
-        self._messages = Ordered("messages", "sent")
+        self._messages = Blocks("messages", "sent")
 
     def backward(self, trace: Trace, t: int, role: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Of each span of computing, ended by `t` ns: was it a backward? Spans of one role are in order of time."""

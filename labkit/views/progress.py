@@ -152,12 +152,12 @@ class Progress(Curves):
         if len(found.roles) < 2 or not found.lead.any() or t <= 0:
             return []
         edges, most = highest(found, 0, t, int(np.clip(t / (2 * typical_ns(trace)), 1, MOST_BINS)))
-        slow, front = slowed(trace, t), int(np.argmax(found.lead[:, -1]))
+        slow, ahead = slowed(trace, t), most[:, -1]
+        front = int(np.lexsort((-found.lead[:, -1], -ahead))[0])
         few = len(found.roles) <= MOST_LINES
 
         def line(i: int, colour: str, width: float, bold: bool = False) -> Curve:
-            ahead = int(found.lead[i, -1])
-            words = short(trace.roles[found.roles[i]]) + (f", {ahead:,} ahead" if ahead else ", last")
+            words = short(trace.roles[found.roles[i]]) + (f", {ahead[i]:,} ahead" if ahead[i] else ", last")
             label = words if i == front or found.roles[i] in slow else ""
             return Curve(*_stairs(edges / NANO, np.r_[most[i], most[i, -1]]), label, colour, "-", width, bold)
 

@@ -18,7 +18,7 @@ from . import style
 __all__ = ["CELL", "HIGH", "HINT", "LINE", "WORDS", "Room", "pixels_of"]
 
 CELL = 3  # pixels
-HIGH = 14  # of a line of text
+HIGH = 13  # of a line of text
 WORDS, LINE, HINT, WISH = 50.0, 1.0, 0.25, 0.0006  # what covering a cell costs: a text; a curve; an event; one of many
 
 
@@ -90,4 +90,4 @@ class Room:
     def put(self, text: Text, left: float, bottom: float, wide: float, high: float = HIGH) -> None:
         """Move `text` (aligned left and centre, in axes coordinates) there, and take the room."""
         text.set_position((left / self.wide, (bottom + high / 2) / self.high))
-        self.box(left, bottom, left + wide, bottom + high)
+        self.box(left - 2, bottom, left + wide + 2, bottom + high)

@@ -14,13 +14,13 @@ import numpy as np
 from ..trace.trace import Trace
 from ..trace.vocabulary import COMPUTE, NANO
 from . import style
-from .ordered import Ordered
+from .blocks import Blocks
 
 __all__ = ["PERIOD", "Shot", "shot", "turn"]
 
 PERIOD = 4 * NANO  # of engine time, from one replay to the next
 GRADIENTS = 2.0
-RECENT, CANDIDATES, BACK = 4000, 200, NANO  # rows looked at; ends of a stretch tried; how far back
+RECENT, CANDIDATES, BACK = 3000, 200, NANO  # rows looked at; ends of a stretch tried; how far back
 LEAST_SLOWER = 2.0  # what is not even twice as slow is no replay
 
 
@@ -50,11 +50,12 @@ def turn(t: int) -> tuple[int, int]:
     return begin, begin or PERIOD // 8
 
 
-def shot(trace: Trace, t: int, spans: Ordered) -> Shot | None:
-    """What the loupe shows at `t` ns; None if nothing has been computed yet. `spans`: in order of their ends."""
+def shot(trace: Trace, t: int, spans: Blocks) -> Shot | None:
+    """What the loupe shows at `t` ns; None if nothing has been computed yet. `spans`: by their ends."""
     over = trace.ending is not None and t >= trace.ending["time"]
     known, lasts = (t, PERIOD) if over else turn(t)
-    rows = _recent(trace, known or t, spans, first=not known)
+    most = RECENT + 4 * len(trace.roles)
+    rows = spans.newest(trace, known, most) if known else spans.oldest(trace, t, most)
     columns = trace.tables["spans"].columns
     work = rows[rows[:, columns.index("phase")] == COMPUTE]
     gradient = _typical(trace, work)
@@ -70,15 +71,6 @@ def shot(trace: Trace, t: int, spans: Ordered) -> Shot | None:
         return Shot(begin, begin + length, min(begin + round((t - begin) / slower), begin + length), slower, True)
     end = _reported(trace, rows, known, length)
     return Shot(end - length, end, min(end - length + round((t - known) / slower), end), slower)
-
-
-def _recent(trace: Trace, known: int, spans: Ordered, first: bool) -> np.ndarray:
-    """The first, or the newest, spans that had ended by `known`."""
-    data = spans.follow(trace)
-    count = int(spans.times.searchsorted(known, side="right"))
-    most = RECENT + 10 * len(trace.roles)
-    chosen = spans.rows[: min(count, most)] if first else spans.rows[max(0, count - most) : count]
-    return data[chosen]
 
 
 def _typical(trace: Trace, rows: np.ndarray) -> float | None:

@@ -17,8 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from ..trace.measures import staleness, staleness_law, staleness_rows
 from ..trace.trace import Trace
 from . import style
+from .blocks import Blocks
 from .marks import factors, short, slowed
-from .ordered import Ordered
 from .panel import Panel, moment
 from .room import HINT, LINE, Room
 
@@ -52,7 +52,7 @@ class Staleness(Panel):
 
     def __init__(self, pinned: Trace | None = None):
         self.pinned = pinned
-        self._applies = Ordered("applies", "time")
+        self._applies = Blocks("applies", "time")
         self._then: tuple[Any, ...] = (
             None,
             None,
@@ -134,9 +134,7 @@ class Staleness(Panel):
 
     def _until(self, trace: Trace, t: int) -> dict[int, int]:
         """`histogram` up to a time in the past: counted again only if more rows of before have come."""
-        self._applies.follow(trace)
-        rows = int(self._applies.times.searchsorted(t, side="right"))
-        key = t, rows, trace.tables["applies"].spilled
+        key = t, self._applies.until(trace, [t]), trace.tables["applies"].spilled
         if self._then[0] is not trace or self._then[1] != key:
             self._then = trace, key, histogram(trace, t)
         return self._then[2]  # type: ignore[no-any-return]

@@ -16,9 +16,9 @@ from ..trace.measures import staleness_law
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO, UNKNOWN
 from . import style
+from .blocks import Blocks
 from .curves import Curve, Curves, this_run
 from .marks import factors, short, slowed
-from .ordered import Ordered
 from .panel import moment
 from .room import WISH, Room
 
@@ -43,7 +43,7 @@ class StalenessOverTime(Curves):
 
     def __init__(self) -> None:
         super().__init__(None)
-        self._applies = Ordered("applies", "time")
+        self._applies = Blocks("applies", "time")
         self._known: dict[tuple[int, int], Any] = {}  # (first row, row after the last) of a stretch: what it came to
         self._of: tuple[Any, ...] = (None,)
 
@@ -112,20 +112,21 @@ class StalenessOverTime(Curves):
 
     def _stretches(self, trace: Trace, t: int) -> list[np.ndarray]:
         """Seconds, mean, low and high share of the whole stretches up to `t`; then the mean of each slowed worker."""
-        data, columns = self._applies.follow(trace), trace.tables["applies"].columns
+        columns = trace.tables["applies"].columns
         step = max(1, round(style.nice_above(t / NANO / STRETCHES) * NANO))
         key = trace.tables["applies"].spilled, step
         if self._of[0] is not trace or self._of[1:] != key:
             self._of, self._known = (trace, *key), {}
         edges = np.arange(t // step + 1) * step
-        places = self._applies.times.searchsorted(edges, side="left")
+        places = self._applies.until(trace, (edges - 1).tolist())  # how many were applied before each
         wanted = [columns.index(name) for name in ("sender", "staleness", "count")]
         found = []
         first = np.maximum(np.arange(1, len(edges)) - TOGETHER, 0)
-        for end, low, high in zip(edges[1:], places[first].tolist(), places[1:].tolist()):
-            if (low, high) not in self._known:
-                self._known[low, high] = _told(data[self._applies.rows[low:high]][:, wanted])
-            told = self._known[low, high]
+        for k, begin in enumerate(first.tolist(), 1):
+            end, key = int(edges[k]), (places[begin], places[k])
+            if key not in self._known:
+                self._known[key] = _told(self._applies.between(trace, int(edges[begin]), end - 1)[:, wanted])
+            told = self._known[key]
             if told is not None:
                 found.append((end / NANO, *told[0], *(told[1].get(role, np.nan) for role in self._slow)))
         return list(np.array(found).T) if found else [np.empty(0)] * (4 + len(self._slow))

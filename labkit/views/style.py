@@ -39,7 +39,7 @@ _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 # How far the pen moves on, in hundredths of the font's size: rounded up, so that words keep inside what is reserved.
 _ADVANCE = (
     (34, "'ijlIJ ,.·/:;\\|"), (41, "f-()[]t!r"), (52, "\"*_`–sz?"), (60, "cLFkvxyPTYao"), (64, "eESbdghnpqu$0123456789{}"),
-    (70, "KAVBRXZC"), (78, "UHNDG&OQ"), (85, "w#+<=>^~−×≥≤→M"), (100, "%m½W@…"),
+    (70, "KAVBRXZC"), (78, "UHNDG&OQ"), (85, "w#+<=>^~−×≥≤→"), (100, "%m½MW@…"),
 )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def nice_below(value: float) -> float:
 def width(words: str, size: float = SMALL, bold: bool = False) -> float:
     """How wide words will be, in pixels at `DPI`: reckoned without drawing them, the same on every machine."""
     hundredths = sum(next((wide for wide, kind in _ADVANCE if letter in kind), 65) for letter in words)
-    return hundredths / 100 * size * DPI / 72 * (1.1 if bold else 1.0)
+    return hundredths / 100 * size * DPI / 72 * (1.12 if bold else 1.0)
 
 
 def spread(heights: list[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:

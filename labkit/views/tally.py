@@ -58,8 +58,11 @@ class Tally:
         known at the last of them. Work under way counts as far as it is done, if it lasts as long as the last did.
         """
         workers = np.array(trace.role_ids("worker"))
-        if self._left_out(trace) or not len(workers):
+        if not len(workers):
             return None
+        if self._left_out(trace):
+            told = [self._reported(trace, int(edges[-1]), worker) for worker in workers.tolist()]
+            return np.array([grown(*one, edges) if len(one[0]) else np.zeros(len(edges)) for one in told])
         self._follow(trace)
         count = int(self._rows.times.searchsorted(edges[-1], side="right"))
         when, who, amount = self._rows.times[:count], self._sender[:count], self._amount[:count]

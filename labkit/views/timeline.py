@@ -18,9 +18,9 @@ from matplotlib.colors import to_rgba
 from ..trace.trace import Trace
 from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO
 from . import style
+from .blocks import Blocks
 from .events import Events
 from .marks import mark_labels, short, slow_spans, slowed
-from .ordered import Ordered
 from .panel import Panel, moment
 from .passes import Passes, pipelined
 from .room import pixels_of
@@ -85,7 +85,7 @@ class Timeline(Panel):
     tables: ClassVar[tuple[str, ...]] = ("spans", "applies")
 
     def __init__(self) -> None:
-        self._ends, self._applied = Ordered("spans", "end"), Ordered("applies", "time")
+        self._ends, self._applied = Blocks("spans", "end", "start"), Blocks("applies", "time")
         self._passes = Passes()
         self._most = MOST_ROWS
 

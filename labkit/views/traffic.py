@@ -103,8 +103,8 @@ def traffic(trace: Trace, t: int) -> Traffic:
 
 
 def bytes_text(value: float) -> str:
-    """`980 kB`, `9.8 MB`: three digits at most."""
+    """`980 kB`, `9.8 MB`: two digits, or three."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= 0.9995 * size:
-            return f"{value / size:.3g} {unit}"
+            return f"{value / size:.{3 if value >= 99.5 * size else 2}g} {unit}"
     return f"{value:.3g} B"

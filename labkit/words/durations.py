@@ -23,7 +23,8 @@ from .gauge import Gauge
 __all__ = ["Durations", "Kind"]
 
 BUCKET = NANO // 2
-NOTHING = np.empty((0, 4), np.int64)
+SLICE = NANO // 100  # a busy machine keeps a process waiting so long: of less, the network or others are not to blame
+NOTHING = np.empty((0, 5), np.int64)
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,16 @@ class Kind:
 
 
 class Durations:
-    """Reads a trace. `kinds`: the gauges that its durations are for. `rows(t)` has columns time, kind, role, ns."""
+    """Reads a trace. `kinds`: the gauges that its durations are for. `rows(t)` has columns time, kind, role, ns, total.
+
+    `total`: the nanoseconds of all that the duration stands for, as many as were reported.
+    """
 
     def __init__(self, trace: Trace):
         self.trace, header = trace, trace.header
         cluster, layout = header["cluster"], header["layout"]
-        self.paced = cluster["engine"] == "simulated" or bool(cluster.get("pace"))
+        self.real = cluster["engine"] != "simulated"
+        self.paced = not self.real or bool(cluster.get("pace"))
         self.workers = trace.role_ids("worker")
         self.split = len({layout["roles"][w]["data"] for w in self.workers}) < len(self.workers)
         observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
@@ -52,7 +57,7 @@ class Durations:
         self.kinds = self._kinds(layout)
         self._of = {(kind.what, role): i for i, kind in enumerate(self.kinds) for role in kind.gauge.roles}
         self._read = dict.fromkeys(("spans", "messages", "applies"), 0)
-        self._before = dict.fromkeys(self.workers, NOTHING)  # each one's newest gradient: end, step
+        self._before = dict.fromkeys(self.workers, NOTHING[:, :4])  # each one's newest span: end, role, ns, step
         self._open = (np.empty((0, 3), np.int64), np.empty(0, np.int64), 0)
         self._raw = NOTHING
 
@@ -70,7 +75,9 @@ class Durations:
         return made
 
     def rows(self, t: int) -> np.ndarray:
-        """What is new, shape (n, 4), in no order. In a real run without a pace: of the half seconds that are over at `t`."""
+        """What is new, int64 of shape (n, 5), in no order. In a real run without a pace: of the half seconds that are
+        over at `t`.
+        """
         found = [*self._of_spans(t)]
         if not self.pieces and self.trace.role_ids("server"):
             found.append(self._of_messages())
@@ -134,7 +141,9 @@ class Durations:
     def _named(self, what: str, time: np.ndarray, role: np.ndarray, ns: np.ndarray) -> np.ndarray:
         """Rows of one kind of duration; of roles that nobody is compared with, none."""
         kind = np.array([self._of.get((what, r), -1) for r in range(len(self.trace.roles))])[role]
-        rows = np.stack([time, kind, role, ns], axis=1)
+        if self.real and what in ("messages", "waiting"):
+            ns = np.maximum(ns, SLICE)
+        rows = np.stack([time, kind, role, ns, ns], axis=1)
         return rows[kind >= 0]
 
 
@@ -151,4 +160,5 @@ def _medians(rows: np.ndarray) -> np.ndarray:
     fresh = np.any(np.diff(np.stack([rows[:, 1], rows[:, 2], bucket], axis=1), axis=0, prepend=-1) != 0, axis=1)
     first = np.flatnonzero(fresh)
     middle = (first + np.append(first[1:], len(rows)) - 1) // 2 if len(first) else first
-    return np.stack([(bucket[first] + 1) * BUCKET, rows[first, 1], rows[first, 2], rows[middle, 3]], axis=1)
+    total = np.add.reduceat(rows[:, 3], first) if len(first) else first
+    return np.stack([(bucket[first] + 1) * BUCKET, rows[first, 1], rows[first, 2], rows[middle, 3], total], axis=1)

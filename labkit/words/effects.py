@@ -15,6 +15,7 @@ from ..trace.trace import Trace
 from ..trace.vocabulary import COMPUTE, NANO, UNKNOWN, WAIT
 from .applied import applied
 from .periods import Period, periods
+from .then import sampled
 
 __all__ = ["Effect", "effect", "rate_in"]
 
@@ -66,7 +67,7 @@ def _steady(trace: Trace, when: np.ndarray, total: np.ndarray, period: Period) -
     """From which application to which to count in `period`; None while there are too few."""
     slow = [role for role in period.slow if trace.kinds[role] == "worker"]
     slowest = max(slow, key=lambda role: period.slow[role], default=None)
-    if slowest is not None and len(when):
+    if slowest is not None and len(when) and not sampled(trace, "applies"):
         time, count = _own(trace, slowest)
         mine = (time > period.since) & (time <= when[-1])
         turns = _turns(trace, time[mine], count[mine])

@@ -40,11 +40,14 @@ class Gauge:
         self._place = {role: i for i, role in enumerate(self.roles)}
         self._logs = np.full((len(self.roles), WINDOWS[-1]), np.nan)  # newest at the right
         self._ends = np.zeros((len(self.roles), WINDOWS[-1] + 1))
+        self._totals = np.zeros((len(self.roles), WINDOWS[-1]))
         self._first = np.full((len(self.roles), TYPICAL), np.nan)
         self._seen = np.zeros(len(self.roles), np.int64)
 
-    def take(self, roles: np.ndarray, ends: np.ndarray, durations: np.ndarray) -> None:
-        """Durations (ns) of `roles` that were over at `ends` (ns), all of shape (n,), in order of time."""
+    def take(self, roles: np.ndarray, ends: np.ndarray, durations: np.ndarray, totals: np.ndarray) -> None:
+        """Durations (ns) of `roles` that were over at `ends` (ns), all of shape (n,), in order of time. `totals`: of all
+        that each of them stands for.
+        """
         order = np.argsort(roles, kind="stable")
         rows = np.searchsorted(self._sorted, roles[order])
         counts = np.bincount(rows, minlength=len(self.roles))
@@ -57,6 +60,7 @@ class Gauge:
         self._seen += counts
         self._logs = _pushed(self._logs, rows, newer, counts, logs)
         self._ends = _pushed(self._ends, rows, newer, counts, ends[order])
+        self._totals = _pushed(self._totals, rows, newer, counts, totals[order])
 
     def look(self, suspects: Iterable[int] = ()) -> tuple[dict[int, tuple[float, float]], set[int]]:
         """({role: (its duration, the usual one) in ns} of those that are clearly slow, those of `suspects` that are
@@ -117,7 +121,7 @@ class Gauge:
         return math.sqrt(float(np.median(squares))), LUCK * (1 + 8 / float(counts[known].sum()))
 
     def _matters(self, i: int, n: int, usual: float) -> bool:
-        surplus = float(np.exp(self._logs[i, -n:]).sum()) - n * math.exp(usual)
+        surplus = float((self._totals[i, -n:] * (1 - np.exp(usual - self._logs[i, -n:]))).sum())
         return surplus >= MATTERS * (self._ends[i, -1] - self._ends[i, -n - 1])
 
 

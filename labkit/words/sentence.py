@@ -74,7 +74,7 @@ def _calm(trace: Trace, t: int) -> list[str]:
         replicas = trace.header["layout"].get("copies") == "own"  # then that is all that is counted
         parts.append("No gradient is stale on its own replica." if replicas else "No gradient is stale.")
     elif stale is not None:
-        parts.append(f"Mean staleness {stale:.2f}" + (f" (the law: {law[1]})." if law else "."))
+        parts.append(f"Mean staleness {stale:,.2f}" + (f" (the law: {law[1]})." if law else "."))
     return parts
 
 
@@ -109,7 +109,7 @@ def _waiting(trace: Trace, seen: Effect) -> str:
     if kept >= CALM:
         return "the others wait no more than before"
     slowest = max(seen.period.slow.values(), default=math.inf) if not seen.period.away else math.inf
-    if kept <= (1 + 1 / slowest) / 2:
+    if slowest > 1 and kept <= (1 + 1 / slowest) / 2:
         one = len(seen.period.who) == 1
         return f"everyone waits for {names(trace, seen.period.who) if one else 'the slow ones'}"
     return "the others wait more than before" if seen.busy_before else "the others wait now and then"
@@ -131,11 +131,10 @@ def _whose(trace: Trace, seen: Effect, t: int) -> str:
     mean, law = staleness_then(trace, t)["mean"], staleness_law(trace)
     if seen.stale is None or not mean:
         return ""
-    of_whom = names(trace, seen.period.who) if len(seen.period.who) == 1 else "the slow ones"
-    theirs, others = seen.stale
-    said = (
-        f"Gradients of {of_whom} are {theirs:.1f} updates old, those of the others {others:.1f}; the mean is {mean:.2f}"
-    )
+    workers = [role for role in seen.period.who if trace.kinds[role] == "worker"]
+    of_whom = names(trace, workers) if len(workers) == 1 else "the slow ones"
+    theirs, others = (f"{age:,.0f}" if age >= 99.95 else f"{age:.1f}" for age in seen.stale)
+    said = f"Gradients of {of_whom} are {theirs} updates old, those of the others {others}; the mean is {mean:,.2f}"
     return said + (f" (the law: {law[1]})." if law else ".")
 
 

@@ -80,7 +80,7 @@ class Stragglers:
         for number, kind in enumerate(self._kinds):
             mine = rows[rows[:, 1] == number]
             if len(mine):
-                kind.gauge.take(mine[:, 2], mine[:, 0], mine[:, 3])
+                kind.gauge.take(*mine[:, [2, 0, 3, 4]].T)
 
     def _look(self, time: int) -> None:
         kinds = sorted(self._kinds, key=lambda kind: ORDER.index(kind.what))

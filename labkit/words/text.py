@@ -37,7 +37,7 @@ def rate(value: float) -> str:
 
 def decimals(value: float) -> str:
     """`3.00`, and `0` of exactly nothing."""
-    return "0" if value == 0 else f"{value:.2f}"
+    return "0" if value == 0 else f"{value:,.2f}"
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:

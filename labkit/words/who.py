@@ -18,18 +18,24 @@ FEW = 3  # roles that are named one by one
 def names(trace: Trace, roles: Sequence[int]) -> str:
     """`w1 and w2`; of more than three `5 workers`, or `all 4 workers`."""
     if len(roles) <= FEW:
-        return text.listed([short(trace.roles[role]) for role in roles])
+        return text.listed([_name(trace, role) for role in roles])
     kinds = {trace.kinds[role] for role in roles}
     kind = kinds.pop() if len(kinds) == 1 else "role"
     return f"{'all ' if len(roles) == trace.kinds.count(kind) else ''}{len(roles):,} {kind}s"
+
+
+def _name(trace: Trace, role: int) -> str:
+    return "the chief" if trace.roles[role] == "chief" else short(trace.roles[role])
 
 
 def who(trace: Trace, period: Period) -> str:
     """`w2 computes 5x slower than the others`, `w1 is dead`: everybody who is disturbed."""
     said = []
     slow = {role: factor for role, factor in sorted(period.slow.items()) if role not in period.away}
-    if slow:
-        said.append(_slow(trace, slow, period.since))
+    for works in (True, False):  # workers first
+        alike = {role: factor for role, factor in slow.items() if (trace.kinds[role] == "worker") == works}
+        if alike:
+            said.append(_slow(trace, alike, period.since))
     for kind, words in AWAY.items():
         roles = sorted(role for role, what in period.away.items() if what == kind)
         if roles:
@@ -46,9 +52,16 @@ def _slow(trace: Trace, slow: dict[int, float], since: int) -> str:
     if len(set(factors)) == 1:
         return f"{names(trace, list(slow))} {one if len(slow) == 1 else verb} {text.times(factors[0])} {than}"
     if len(slow) > FEW:
-        return f"{names(trace, list(slow))} {verb} {text.times(min(factors))} to {text.times(max(factors))} {than}"
-    first, *others = [(short(trace.roles[role]), text.times(factor)) for role, factor in slow.items()]
+        return f"{names(trace, list(slow))} {verb} {_range(min(factors), max(factors))} {than}"
+    first, *others = [(_name(trace, role), text.times(factor)) for role, factor in slow.items()]
     return text.listed([f"{first[0]} {one} {first[1]}", *(f"{name} {times}" for name, times in others)]) + f" {than}"
+
+
+def _range(least: float, most: float) -> str:
+    """`2x to 5x slower`."""
+    if least >= 1:
+        return f"{least:g}x to {text.times(most)}"
+    return f"{text.times(most)} to {text.times(least)}"
 
 
 def _than(trace: Trace, slow: dict[int, float], since: int) -> str:

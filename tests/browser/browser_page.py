@@ -66,9 +66,10 @@ class Frames:
 
 
 def write(path: Path, cells: Sequence[str] | Path) -> None:
-    """A notebook of these code cells; or a copy of a notebook."""
+    """A notebook of these code cells; or a copy of a notebook and the pictures beside it."""
     if isinstance(cells, Path):
         shutil.copyfile(cells, path)
+        shutil.copytree(cells.parent / "images", path.parent / "images", dirs_exist_ok=True)
         return
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     sources = [nbformat.v4.new_code_cell(cell.strip()) for cell in cells]

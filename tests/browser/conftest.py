@@ -134,7 +134,12 @@ def context(server: LabServer) -> Iterator[Any]:
 
 @pytest.fixture
 def notebook(request: pytest.FixtureRequest, server: LabServer, context: Any, pictures: Path) -> Iterator[Callable]:
-    """`notebook(cells)` opens a new notebook of these sources, or a copy of the notebook at this path.
+    """`notebook(cells)` opens a new notebook of these sources, or a copy of the notebook at this path:
+
+        page = notebook(["import labkit as lk; lk.Lab()"])
+        page.run_and_wait(0)
+        page.await_images()
+        page.output(0).get_by_role("button", name="Run").click()
 
     After the test its kernel is ended; there must be no error in the browser's console, and no process may be left. A
     test that fails leaves a picture of each of its notebooks.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import threading
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.lab import cells, words
+from labkit.lab import cells
 from labkit.lab.echo import listen
 from labkit.lab.live import Watch
 from labkit.lab.painter import Painter
@@ -262,29 +261,6 @@ def test_a_player_moves_time_as_its_clock_does_and_forgets_pauses():
     player.tick()
     assert run.trace.now == 800_000_000
     player.stop()
-
-
-def test_the_sentence_says_what_a_slow_worker_did():
-    faults = [lk.Slow("worker-1", 4, at=3.0)]
-    law = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.05))
-    problem, budget = lk.Problem("digits", hidden=(8,), timing_only=True), lk.Budget(seconds=8)
-    said = {
-        strategy.name: words.sentence(lk.train(problem, strategy, law, budget, faults=faults).wait().trace)
-        for strategy in (lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce())
-    }
-    percent = {name: int(re.search(r"throughput is (\d+)%", text)[1]) for name, text in said.items()}
-    assert "w1 computes 4x slower" in said["AsyncPS"]
-    assert percent["AsyncPS"] == pytest.approx(100 * 3.25 / 4, abs=2)
-    assert percent["SyncPS"] == percent["RingAllReduce"] == 25
-    assert said["RingAllReduce"].startswith("4 workers, a ring")
-
-
-def test_words_of_a_run_that_has_not_begun():
-    trace = start().trace
-    assert words.sentence(trace).endswith("No gradient has been applied yet.")
-    assert words.log_lines(trace) == []
-    assert dict(words.numbers(trace))["applied"] == "0"
-    assert words.state(trace) == "0.0 s"
 
 
 def test_the_lab_is_not_loaded_before_it_is_used():

@@ -44,7 +44,8 @@ def play(story, answer=0):
         pause = teller.tick()
         if teller.asked and teller.said is None:
             acts["asked"] = teller.run.engine.seconds
-            teller.answer(answer)
+            teller.commit(answer)
+            teller.show_truth()
         elif pause is None:
             return acts, teller
         now += TICK
@@ -179,7 +180,8 @@ def test_the_question_is_asked_at_15_s_and_its_answer_is_the_measured_one():
     assert "20%" in verdict
     assert "{" not in verdict
     with pytest.raises(BadInput, match="You have said 50% already"):
-        teller.answer(2)
+        teller.commit(2)
+        teller.show_truth()
 
 
 def test_a_question_that_nobody_answers_holds_the_story():

@@ -12,8 +12,8 @@ import pytest
 import labkit as lk
 from labkit.trace import summary
 from labkit.trace.exports import load_npz, save_npz, to_frames, to_perfetto
-from labkit.trace.log import log_lines
 from labkit.trace.vocabulary import NANO, TABLES
+from labkit.words import log_lines
 
 
 def simulated(strategy=None, *, updates=60, **cluster):
@@ -34,7 +34,7 @@ def test_a_loaded_trace_gives_the_identical_summary(tmp_path, strategy):
     trace = simulated(strategy).wait().trace
     loaded = load_npz(save_npz(trace, tmp_path / "run.npz"))
     assert json.dumps(summary(loaded)) == json.dumps(summary(trace))
-    assert log_lines(loaded) == log_lines(trace)
+    assert log_lines(loaded) == log_lines(trace) != []
     for name in TABLES:
         rows = trace.tables[name].rows()
         np.testing.assert_array_equal(loaded.tables[name].rows(), rows[np.argsort(rows[:, 0], kind="stable")])
@@ -158,20 +158,3 @@ def test_without_pandas_frames_say_what_to_install(trace, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(lk.BadInput, match="pip install pandas"):
         to_frames(trace)
-
-
-def test_the_log_in_words_is_in_order_of_time(trace):
-    lines = log_lines(trace)
-    assert "0.10 s you slowed worker-1 x4" in lines
-    assert "0.20 s you gave worker-1 its own speed back" in lines
-    assert any("accuracy passed" in line for line in lines)
-    assert lines[-1].endswith("s stopped by updates")
-    times = [float(line.split()[0]) for line in lines]
-    assert times == sorted(times)
-
-
-def test_the_log_names_knobs_that_were_turned():
-    run = simulated()
-    run.advance(0.05).set(learning_rate=0.01)
-    run.wait()
-    assert "0.05 s you set learning_rate = 0.01" in log_lines(run.trace)

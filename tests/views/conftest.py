@@ -10,6 +10,7 @@ LAW = lk.LogNormal(0.1, 0.25)
 DIGITS = lk.Problem("digits", hidden=(16,))
 TIMING = lk.Problem("digits", timing_only=True)
 SLOWED = [lk.Slow("worker-2", 5, at=1.5), lk.Slow("worker-2", 1, at=2.5)]
+DONE = [lk.Slow(f"worker-{k % 3}", factor, at=0.5 + 0.24 * k) for k, factor in enumerate((5, 3, 8, 1, 1, 2, 1, 4))]
 
 
 def _run(strategy, seconds=3.0, problem=DIGITS, faults=(), accuracy=None, **cluster):
@@ -39,6 +40,11 @@ MAKERS = {
         lk.AsyncPS(learning_rate=0.001), seconds=1.0, problem=lk.Problem("linear-regression")
     ).wait(),
     "diverged": lambda: _run(lk.AsyncPS(learning_rate=10.0), seconds=5.0).wait(),
+    "pipeline": lambda: _run(
+        lk.Pipeline(micro_batches=4), seconds=0.6, problem=lk.Problem("digits", hidden=(16, 16, 16))
+    ).wait(),
+    "one gradient": lambda: _run(lk.AsyncPS(), seconds=0.1, workers=1, compute=lk.Deterministic(0.1)).wait(),
+    "much done to sixteen": lambda: _run(lk.AsyncPS(), workers=16, faults=DONE).wait(),
     "not begun": lambda: _started(0.0),
     "under way": lambda: _started(1.234),
 }

@@ -138,13 +138,14 @@ def test_the_picture_has_the_wire_in_red_and_the_share_beside_each_bar(one):
 def test_words_of_a_row():
     assert said(340.0, 341.0, 1000.0) == "34%"
     assert said(340.0, 120.0, 1000.0) == "34% in, 12% out"
-    assert said(2e6, 2e6, None) == "2 MB/s"
+    assert said(2e6, 1.98e6, None) == "2 MB/s"
+    assert said(2e6, 4e5, None) == "2 MB/s in, 400 kB/s out"
     assert [percent(x) for x in (0.0, 0.0003, 0.003, 0.0149, 1.0)] == ["0%", "0%", "0.3%", "1%", "100%"]
     assert [bytes_text(x) for x in (0, 999, 999.9, 1234, 5e6, 2.5e9)] == [
         "0 B",
         "999 B",
         "1 kB",
-        "1.23 kB",
+        "1.2 kB",
         "5 MB",
         "2.5 GB",
     ]

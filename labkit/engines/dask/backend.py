@@ -224,7 +224,7 @@ class Backend:
             return who_is_there(client, REACH_S)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            raise ClusterError(f"The Dask scheduler does not say within {REACH_S:g} s who is there ({why}).") from error
+            raise ClusterError(f"The Dask scheduler did not say which Dask workers there are ({why}).") from error
 
     # the end ----------------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ class Controls:
         self._bound = False  # roles go on to a goal, and stand still there
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
+        self._closing = False  # roles are being brought home: what is done to them now has no effect
         self._stepping = Stepping(plan.layout.roles, plan.layout.copies)
         self._knobs = plan.strategy
         self._killed: set[str] = set()  # addresses
@@ -167,6 +168,8 @@ class Controls:
             )
         self.supervisor.check_kill(role)
         with self._lock:
+            if self._closing:
+                return
             self._killed.add(self.supervisor.where[role])
             self._mark("kill", f"killed {role}", name=role)
         if not self.supervisor.kill(role, self.cluster.ours):
@@ -178,9 +181,9 @@ class Controls:
             self._mark("warning", f"{self.supervisor.roles_on(address)} did not hear of {command['do']!r}")
 
     def _mark(self, kind: str, text: str, **more: Any) -> None:
-        """A mark at this instant, unless the run has ended meanwhile."""
+        """A mark at this instant, unless the run is over but for its books."""
         with self.trace.lock:
-            if self.trace.ending is None:
+            if not self._closing:
                 self.trace.mark(self.now, kind, text, **more)
 
     # the record -------------------------------------------------------------------------------------------------------

@@ -177,6 +177,7 @@ class DaskRun(Controls):
 
     def _finish(self, stopped_by: str, why: str) -> None:
         """End all roles, put their last reports into the trace, close the books. Nobody waits for ever."""
+        self._closing = True
         try:
             reports = self.supervisor.bring_home(why or stopped_by, self._lost_roles, self._hear_the_last)
             self._close_books(stopped_by, why, reports)
@@ -204,8 +205,9 @@ class DaskRun(Controls):
             why = f"the loss is {chief['loss']} at update {chief['update']}" + (
                 f", learning_rate {rate:g}" if rate else ""
             )
+        times = [r["time"] for r in reports.values()] or [self.now]
         self.trace.end(
-            stopped_by=stopped_by, why=why, time=max((r["time"] for r in reports.values()), default=self.now),
+            stopped_by=stopped_by, why=why, time=max(*times, *(mark["time"] for mark in self.trace.marks), 0),
             wall_seconds=time.monotonic() - self._began,
             in_flight=[f for r in reports.values() for f in r["in_flight"]],
             **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self._evaluated),

@@ -1,7 +1,7 @@
 """The way home: every role is told to end, says goodbye, and hands in its last report.
 
 In two phases, because only when all have said goodbye can each find on its links whatever was under way to it. Who is
-lost on the way is not waited for, and after a loss nobody is waited for long.
+lost on the way is not waited for.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 __all__ = ["Homecoming"]
 
-HOME_S, ANSWER_S = 12.0, 5.0
-HASTE_S, SOON_S = 4.0, 1.0  # the same after a loss: whoever is told to end does so whether we wait for an answer or not
+HOME_S, HASTE_S = 12.0, 4.0  # the latter after a loss, where nobody shall wait long
+ANSWER_S = 1.0  # whoever is told to end does so whether we wait for an answer or not: the goodbye is the answer
 
 
 class Homecoming:
@@ -23,7 +23,6 @@ class Homecoming:
     def __init__(self, supervisor: Any, lost: Collection[str], hear: Callable[[dict[str, Any]], None]):
         self._supervisor, self._hear, self._missing = supervisor, hear, set(lost)
         self._until = time.monotonic() + (HASTE_S if lost else HOME_S)
-        self._answer_s = SOON_S if lost else ANSWER_S
 
     def bring(self, why: str) -> dict[str, dict[str, Any]]:
         """{role: last report}. Roles that do not answer in time are missing."""
@@ -33,7 +32,7 @@ class Homecoming:
         return self._collect()
 
     def _say(self, command: dict[str, Any]) -> None:
-        self._supervisor.command(command, but=self._missing, limit=self._answer_s)
+        self._supervisor.command(command, but=self._missing, limit=ANSWER_S)
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
@@ -52,8 +51,10 @@ class Homecoming:
         reports: dict[str, dict[str, Any]] = {}
         futures = dict(self._supervisor.futures)
         while self._connected:
-            for name in [name for name, future in futures.items() if name in self._missing or future.done()]:
-                report = self._report(futures.pop(name)) if name not in self._missing else None
+            for name in self._missing & futures.keys():
+                del futures[name]
+            for name in [name for name, future in futures.items() if future.done()]:
+                report = self._report(futures.pop(name))
                 if report is not None:
                     reports[name] = report
             if not futures or not self._left():

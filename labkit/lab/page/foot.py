@@ -37,5 +37,5 @@ class Foot:
 
 def _log(lines: list[str]) -> str:
     """Newest first, so that it is in sight without a scroll."""
-    inner = "".join(f"<div>{html.escape(line)}</div>" for line in reversed(lines))
-    return f'<div class="lk-log" role="log" aria-live="polite" aria-label="what happened" tabindex="0">{inner or "<div>&nbsp;</div>"}</div>'
+    inner = "".join(f"<div>{html.escape(line)}</div>" for line in reversed(lines)) or "<div>&nbsp;</div>"
+    return f'<div class="lk-log" role="log" aria-live="polite" aria-label="what happened" tabindex="0">{inner}</div>'

@@ -14,12 +14,12 @@ from ...errors import BadInput, nearest
 from ...views import PANELS
 from ..controls import controls as check
 from ..echo import Echo
-from .css import ROOT, aspects, head
 from .foot import Foot
-from .headline import Headline, Question
+from .headline import Headline, Question, problem
 from .kit import Kit
 from .painter import BUSY, SHARE, Painter
 from .panels import FIRST_VIEW, Slot, Wall, shape_of
+from .sheet import ROOT, sheet
 from .side import Side
 from .top import Top
 from .trouble import Trouble
@@ -35,7 +35,9 @@ SETTLES = 0.3  # seconds after which something at rest is looked at once more
 FOR_FAST = 0.6  # of the budget for panels that move with every moment; the rest is for the others
 LIVELY = 5.5  # frames a second that are wanted, before pictures are drawn finer than they are shown
 FINE, COARSE = 1.5, 1.0  # of a panel that moves with every moment
+COARSE_FOR = 10.0  # seconds until it is tried again whether they can be fine
 SHARP = 2.0  # of all others, and of everything at rest
+TRIES = 3  # frames in a row that may fail before the page gives up until something changes
 _numbers = count(1)
 
 
@@ -52,8 +54,11 @@ class Page:
         check(view.setup, controls)
         self.kit = kit = Kit()
         self._beside = controls is None or bool(controls)
-        self._style = kit.html("lk-css", head(aspects({f"lk-p-{n}": shape_of(n, self._beside) for n in PANELS})))
-        self.top = Top(kit, self.press, lab.stories())
+        self._kind = "beside" if self._beside else "full"
+        self._style = kit.html(
+            "lk-css", sheet({f"lk-{self._kind} .lk-p-{n}": shape_of(n, self._beside) for n in PANELS})
+        )
+        self.top = Top(kit, self.press, self.show, lab.stories())
         self.headline, self.foot = Headline(kit), Foot(kit)
         self.question = Question(kit, lambda number: self.press("answer", number))
         self.wall = Wall(kit, names, self._beside)
@@ -64,10 +69,11 @@ class Page:
             self.side = Side(kit, controls, self.trouble, self.press, tuple(PANELS), self._pick, lab.code)
             body = [kit.box([self.side.box, kit.box([self.wall.box, self.side.shelf], "lk-main-column")], "lk-body")]
         parts = [self._style, self.top.box, self.headline.box, self.question.box, *body, self.foot.box]
-        self.box = kit.box(parts, f"{ROOT} lk-{'beside' if self._beside else 'full'}")
+        self.box = kit.box(parts, f"{ROOT} lk-{self._kind}")
         self._said_at = -WORDS_EVERY
         self._cost: dict[tuple[str, float], float] = {}
-        self._fine = True
+        self._coarse_until = 0.0
+        self._acts = self._failed = 0
         self.painter = Painter(f"labkit-page-{next(_numbers)}", self._paint)
         self._echo = Echo(self.painter.answer)
         self.wake()
@@ -106,20 +112,26 @@ class Page:
 
     def press(self, name: str, *arguments: Any) -> None:
         """Hand it to the lab and show at once that it was heard."""
-        if name:
-            self.lab.press(name, *arguments)
+        self.lab.press(name, *arguments)
+        if name == "set":  # taken or refused by now
+            with self.kit.lock:
+                self.top.settle()
+                if self.side is not None:
+                    self.side.settle()
+        self.show()
+        self.painter.treat()
+        self.painter.wake()
+
+    def show(self) -> None:
+        """Show what is now, but for pictures, numbers and log; those come when they are drawn."""
         view = self.lab.view()
         with self.kit.lock:
             if self.kit.closed:
                 return
-            if name == "set":
-                self.top.settle()
-                if self.side is not None:
-                    self.side.settle()
+            self._acts += 1
             self._show(view)
             if view.problem:
                 self.headline.show(view)
-        self.painter.wake()
 
     def _pick(self, panel: str, wanted: bool) -> None:
         names = [name for name in self.panels if name != panel]
@@ -137,29 +149,40 @@ class Page:
         self.question.show(view)
         self.trouble.show(view)
         if self.side is not None:
-            self.side.show(view, self.panels, always=bool(view.problem))
+            self.side.show(view, self.panels)
 
     def _paint(self) -> float | None:
         """One frame. Seconds to the next one; None: nothing moves."""
         kit, before = self.kit, self.kit.writes
         try:
+            still, rest = self._frame()
+            self._failed = 0
+        except Exception as error:  # shown; and tried again, but not for ever
+            self._failed += 1
+            still, rest = self._failed > TRIES, 1.0
             with kit.lock:
-                view = self.lab.view()
-                self._show(view)
-            still = _still(view)
-            self.painter.share = BUSY if _crowded(view) else SHARE
-            self._speak(view, still)
-            rest = self._pictures(view, still)
-        except Exception as error:
-            still, rest = True, SETTLES
-            with kit.lock:
-                text = f"The page could not be drawn. {type(error).__name__}: {error}"
-                kit.say(self.headline.box, f'<span class="lk-red">{text}</span>')
+                kit.say(self.headline.box, problem(f"The page could not be drawn. {type(error).__name__}: {error}"))
         if kit.writes != before:
             self._echo.send(self.painter.stamp())
-        elif still and not self.painter.urgent:
+        elif still and self.painter.quiet >= SETTLES:
             return None
         return rest
+
+    def _frame(self) -> tuple[bool, float]:
+        """Draw everything as it is now: (nothing moves by itself, seconds to the next frame)."""
+        acts = self._acts
+        view = self.lab.view()
+        with self.kit.lock:
+            if acts != self._acts:  # somebody has pressed something meanwhile, and shown what came of it
+                view = self.lab.view()
+            self._show(view)
+        still = _still(view)
+        self.painter.share = BUSY if _crowded(view) else SHARE
+        try:
+            self._speak(view, still)
+        finally:
+            rest = self._pictures(view, still)
+        return still, rest
 
     def _speak(self, view: View, still: bool) -> None:
         """Sentence, numbers and log, now and then."""
@@ -171,24 +194,26 @@ class Page:
             self.headline.show(view)
             self.foot.show(view)
             if self.side is not None:
-                self.side.say_code()
+                self.side.say_code(view, self.panels)
 
     def _pictures(self, view: View, still: bool) -> float:
         """Those that move with every moment; and of the others as many as the budget allows, in turn. Returns the
         seconds until the next frame.
         """
         painter = self.painter
-        calm = still and painter.quiet > SETTLES  # nobody is scrubbing
+        calm = still and painter.quiet >= SETTLES  # nobody is scrubbing
         rich = painter.share > BUSY
-        fast_scale = SHARP if calm else FINE if rich and self._fine else COARSE
+        fine = rich and self.kit.clock() >= self._coarse_until
+        fast_scale = SHARP if calm else FINE if fine else COARSE
         scale = SHARP if calm or (rich and not still) else COARSE
-        shown = self.wall.shown
+        shown, began = self.wall.shown, time.monotonic()
         spent = sum(self._draw(s, view, fast_scale) for s in shown if s.fast and s.behind(view, fast_scale))
-        if not still:
-            self._fine = spent * LIVELY <= FOR_FAST * painter.share
+        if fine and not still and spent * LIVELY > FOR_FAST * painter.share:
+            self._coarse_until = self.kit.clock() + COARSE_FOR
         waiting = sorted((s for s in shown if not s.fast and s.behind(view, scale)), key=lambda s: -s.waits)
         for drawn, slot in enumerate(waiting):
-            if (drawn or spent) and (painter.urgent if calm else painter.left() < self._cost.get((slot.name, scale), 0.0)):
+            late = painter.urgent or (not calm and time.monotonic() - began > FASTEST)
+            if (drawn or spent) and (late or (not calm and painter.left() < self._cost.get((slot.name, scale), 0.0))):
                 slot.waits += 1
             else:
                 self._draw(slot, view, scale)

@@ -22,9 +22,13 @@ from collections.abc import Callable
 
 __all__ = ["BUSY", "SHARE", "Painter"]
 
-SHARE, BUSY = 0.3, 0.12  # of one core: while the cores are idle most of the time; beside roles that never wait
+SHARE, BUSY = 0.28, 0.12  # of one core: while the cores are idle most of the time; beside roles that never wait
 NICE = 5  # lower priority, on Linux, where a thread has its own; more, and a busy machine shows no frames at all
 SAVED = 1.2  # seconds of wall time whose share can be saved up: a click may then redraw everything at once
+TREAT, SELDOM = (
+    0.15,
+    1.0,
+)  # seconds of processor time that are there when somebody acts; wall time between two such gifts
 URGENT = 0.03  # seconds between two frames at least, however much somebody presses
 BLIND, BLINDEST = 0.4, 2.0  # seconds between two frames if no browser has ever answered: at first, and later
 PATIENCE, GONE = 1.0, 15.0  # seconds without an answer: until frames come at the slow rate; until nobody is there
@@ -47,7 +51,7 @@ class Painter:
         self._urgent = self._gone = self._closed = False
         self._purse, self._filled, self._spent = share * SAVED, time.monotonic(), 0.0
         self._heard = 0.0
-        self._woken = 0.0
+        self._woken = self._treated = 0.0
         atexit.register(self.close)
 
     # from any thread --------------------------------------------------------------------------------------------------
@@ -73,6 +77,12 @@ class Painter:
             self._urgent, self._woken = True, time.monotonic()
             self._go()
         self._bell.set()
+
+    def treat(self) -> None:
+        """A person has acted: what follows is drawn at once, whatever was spent before."""
+        now = time.monotonic()
+        if now - self._treated > SELDOM:
+            self._treated, self._purse = now, max(self._purse, TREAT)
 
     def answer(self, frame: int) -> None:
         """The browser has shown this frame."""

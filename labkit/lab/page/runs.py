@@ -36,7 +36,9 @@ class Runs:
 
     def _row(self, place: int) -> tuple[Any, Any, Any, Any]:
         kit = self.kit
-        look = kit.button("", lambda: self._press("look_at", self._numbers[place]), "lk-look", tip="look at this run again")
+        look = kit.button(
+            "", lambda: self._press("look_at", self._numbers[place]), "lk-look", tip="look at this run again"
+        )
         pin = kit.button("", lambda: self._pin(place), "lk-pin", "thumb-tack", "draw the other runs over this one")
         numbers = kit.html()
         return kit.box([look, numbers, pin], "lk-run lk-gone"), look, numbers, pin
@@ -73,10 +75,13 @@ class Runs:
             kit.say(self._file, _link(view.entries))
 
 
-_HEAD = (
-    '<div class="lk-run"><span></span><div class="lk-row"><span title="gradients applied a second">grad/s</span>'
-    '<span title="mean staleness">stale</span><span title="seconds to the accuracy that is the goal, 95% by default">to 95%</span></div><span></span></div>'
-)
+_NAMES = {
+    "grad/s": "gradients applied a second",
+    "stale": "mean staleness",
+    "95%": "seconds to the goal, 95% by default",
+}
+_CELLS = "".join(f'<span title="{help}">{name}</span>' for name, help in _NAMES.items())
+_HEAD = f'<div class="lk-run"><span></span><div class="lk-row">{_CELLS}</div><span></span></div>'
 
 
 def _title(entry: Entry) -> str:

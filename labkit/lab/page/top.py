@@ -34,44 +34,45 @@ LONG = 60.0  # seconds: a run that ends later than this has a slider that grows 
 
 
 class Top:
-    """`box` is what is shown. `press(name, *arguments)` is told what a person wants. `stories`: {name: title}."""
+    """`box` is what is shown. `press(name, *arguments)` is told what a person wants; `refresh()` shows what is now.
+    `stories`: {name: title}.
+    """
 
-    def __init__(self, kit: Kit, press: Callable[..., None], stories: dict[str, str]):
-        self.kit, self._press = kit, press
+    def __init__(self, kit: Kit, press: Callable[..., None], refresh: Callable[[], None], stories: dict[str, str]):
+        self.kit, self._press, self._refresh = kit, press, refresh
         self._can: frozenset[str] = frozenset()
         self._refused, self._refused_at = "", -REFUSED
         self._paused = self._pinned = False
-        menu = kit.make(
-            widgets.Dropdown, "lk-story", options=[(OWN, ""), *((f"Story: {t}", n) for n, t in stories.items())], value="",
-            tooltip="a prepared experiment, played at once",
-        )  # fmt: skip
-        self._story = Dial(kit, menu, lambda name: press("tell", name or None))
+        self._story = self._stories(stories)
         make = self._button
         self._run = make("Run", lambda: "run", "lk-main", "play", "start a run with these settings")
         self._pause = make("Pause", lambda: "resume" if self._paused else "pause", "", "pause")
         self._stop = make("Stop", lambda: "stop", "", "stop", "end the run, with a last evaluation")
         self._reset = make("Reset, same seed", lambda: "reset", "", "undo", "back to 0 with the same settings")
-        self._pin = make("Pin", lambda: "unpin" if self._pinned else "pin", "", "thumb-tack", "draw the next runs over this one")
+        self._pin = make(
+            "Pin", lambda: "unpin" if self._pinned else "pin", "", "thumb-tack", "draw next runs over this one"
+        )
         self._step = make("Step", lambda: "step", "lk-quiet", "step-forward", "to the next applied update", again=True)
-        self._what_if = make("What if from here", lambda: "what_if", "", "code-fork", "repeat the run up to this moment and go on from there")  # fmt: skip
+        fork = "repeat the run up to this moment, and go on from there"
+        self._what_if = make("What if from here", lambda: "what_if", "", "code-fork", fork)
         self._live = make("Back to live", lambda: "live", "lk-quiet lk-gone", "", "look at now again")
         self._now, self._ends = kit.html("lk-now"), kit.html("lk-ends")
-        slider = kit.make(
-            widgets.IntSlider, "lk-scrub", min=0, max=TICKS, value=0, readout=False, tooltip="look back over the run"
-        )
+        back = "look back over the run"
+        slider = kit.make(widgets.IntSlider, "lk-scrub", min=0, max=TICKS, value=0, readout=False, tooltip=back)
         self._scrub = Dial(kit, slider, self._seek)
         self._recorded, self._length = 0.0, 1.0
         speeds = kit.make(widgets.Dropdown, "lk-speed", options=_speeds(1.0), value=1.0, tooltip="seconds a second")
         self._speed = Dial(kit, speeds, lambda speed: press("set", {"speed": speed}))
-        rows = [self._run, self._pause, self._stop, self._reset, self._pin]
-        state, ends = kit.box([self._now], "lk-state"), kit.box([self._ends, self._live], "lk-slot")
-        self.box = kit.box(
-            [
-                kit.box([menu, *rows, self._what_if], "lk-top"),
-                kit.box([state, slider, ends, self._step, speeds], "lk-player"),
-            ],
-            "lk-col",
-        )
+        buttons = [self._story.widget, self._run, self._pause, self._stop, self._reset, self._pin, self._what_if]
+        state, slot = kit.box([self._now], "lk-state"), kit.box([self._ends, self._live], "lk-slot")
+        player = [state, slider, slot, self._step, speeds]
+        self.box = kit.box([kit.box(buttons, "lk-top"), kit.box(player, "lk-player")], "lk-col")
+
+    def _stories(self, stories: dict[str, str]) -> Dial:
+        options = [(OWN, ""), *((f"Story: {title}", name) for name, title in stories.items())]
+        tip = "a prepared experiment, played at once"
+        menu = self.kit.make(widgets.Dropdown, "lk-story", options=options, value="", tooltip=tip)
+        return Dial(self.kit, menu, lambda name: self._press("tell", name or None))
 
     def _button(self, label: str, name: Callable[[], str], *more: Any, **flags: Any) -> Any:
         """A button that presses what `name()` says at that moment, if it makes sense at that moment."""
@@ -82,7 +83,7 @@ class Top:
                 self._press(wanted)
             else:
                 self._refused, self._refused_at = f"{wanted.replace('_', ' ')}: not now", self.kit.clock()
-                self._press("")
+                self._refresh()
 
         return self.kit.button(label, does, *more, **flags)
 
@@ -131,11 +132,10 @@ class Top:
         t, self._recorded = view.t / NANO, view.recorded / NANO
         self._length = _length(self._recorded, None if view.ends is None else view.ends / NANO)
         self._scrub.show(round(min(t / self._length, 1.0) * TICKS))
-        self.kit.mark(self._speed.widget, lk_hidden=not (view.simulated or looking or view.setup.shape.engine == "simulated"))
+        played = looking or view.simulated or view.setup.shape.engine == "simulated"
+        self.kit.mark(self._speed.widget, lk_off=not played)
         options = _speeds(view.setup.speed)
-        if tuple(self._speed.widget.options) != options:
-            self._speed.show(view.setup.speed, options=options)
-        self._speed.show(view.setup.speed)
+        self._speed.show(view.setup.speed, **({"options": options} if self._speed.widget.options != options else {}))
         self.kit.say(self._ends, _ends(view, t))
 
     def _state(self, view: View) -> str:
@@ -176,19 +176,14 @@ def _length(recorded: float, ends: float | None) -> float:
 
 def _ends(view: View, t: float) -> str:
     """When the run will stop by itself."""
-    rules = []
-    if view.ends is not None:
-        rules.append(f"stops at {view.ends / NANO:g} s")
-    goal = view.shown.budget.accuracy
+    goal, going = view.shown.budget.accuracy, view.state in ("running", "paused")
+    rules = [f"stops at {view.ends / NANO:g} s"] if view.ends is not None else []
     if goal is not None:
         rules.append(f"{'or at' if rules else 'stops at'} {100 * goal:g}%")
-    going = view.state in ("running", "paused") and view.live and view.ends is not None and view.cluster is None
-    left = f"<small>{max(0.0, view.ends / NANO - t):.0f} s left</small>" if going and view.ends is not None else ""
-    if left and len(rules) > 1:
-        left = f"<small>{rules[1]} · {max(0.0, (view.ends or 0) / NANO - t):.0f} s left</small>"
-    elif len(rules) > 1:
-        left = f"<small>{rules[1]}</small>"
-    return f"<div>{rules[0] if rules else ''}{left or '<small>&nbsp;</small>'}</div>"
+    if going and view.ends is not None:
+        rules.append(f"{max(0.0, view.ends / NANO - t):.0f} s left")
+    first, *more = rules or [""]
+    return f"<div>{first}<small>{' · '.join(more) or '&nbsp;'}</small></div>"
 
 
 def _speeds(now: float) -> tuple[tuple[str, float], ...]:

@@ -6,6 +6,7 @@ There is a chip for every role and none is ever taken away, only hidden: the chi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
@@ -57,7 +58,7 @@ class Trouble:
             if self._view is not None:
                 self.show(self._view)
 
-    def _toggled(self, place: int) -> None:
+    def _toggled(self, place: int, _: bool) -> None:
         if place < len(self._roles):
             self._choose(self._roles[place])
 
@@ -84,19 +85,22 @@ class Trouble:
         self._show_chips(view, trace)
         self.kit.mark(self._menu.widget, lk_gone=not many)
         if many:
-            options = tuple((_named(role, view), role) for role in roles)
-            self._menu.show(self.role, **({"options": options} if self._menu.widget.options != options else {}))
+            self._offer(self._menu, tuple((_named(role, view), role) for role in roles), self.role)
         factor = view.slow.get(self.role, 1.0)
-        options = _factors(factor)
-        self._slower.show(factor, **({"options": options} if self._slower.widget.options != options else {}))
+        self._offer(self._slower, _factors(factor), factor)
         self._show_verbs(view)
+
+    @staticmethod
+    def _offer(dial: Dial, options: tuple[tuple[str, Any], ...], value: Any) -> None:
+        """Show a value; new options only if they are new, because a browser builds a menu anew for them."""
+        dial.show(value, **({"options": options} if dial.widget.options != options else {}))
 
     def _show_chips(self, view: View, trace: Trace) -> None:
         kit = self.kit
         while len(self._chips) < len(self._roles):
             place = len(self._chips)
             chip = kit.make(widgets.ToggleButton, "", description="")
-            self._chips.append(Dial(kit, chip, lambda _, place=place: self._toggled(place), patience=0.0))
+            self._chips.append(Dial(kit, chip, partial(self._toggled, place), patience=0.0))
             kit.put(self._chip_box, children=(*self._chip_box.children, chip))
         for place, chip in enumerate(self._chips):
             there = place < len(self._roles)
@@ -112,7 +116,7 @@ class Trouble:
         for verb in view.verbs:
             if verb != "slow" and verb not in self._verbs:
                 name = VERBS.get(verb, verb.replace("_", " ").capitalize())
-                self._verbs[verb] = kit.button(name, lambda verb=verb: self._do(verb), "lk-quiet", tip=f"{name}: the chosen one")
+                self._verbs[verb] = kit.button(name, partial(self._do, verb), "lk-quiet", tip=f"{name} the chosen one")
                 kit.put(self._verb_box, children=tuple(self._verbs.values()))
         for verb, button in self._verbs.items():
             kit.mark(button, lk_off=verb not in view.verbs)

@@ -17,14 +17,14 @@ BUBBLE = Story(
     shows="Stages of a pipeline stand idle while it fills and empties: the more micro-batches, the smaller the bubble.",
     settings={
         "strategy": "pipeline", "workers": 4, "law": "deterministic", "pace": 2.0, "seconds": 8, "data": "digits",
-        "hidden": (54, 64, 54, 54),
+        "hidden": (54, 64, 54, 54), "eval_every": 2,
     },
     acts=(
         Act({"micro_batches": 1}, says="One layer a worker, and the whole batch at once: one works, three stand idle."),
         Act({"micro_batches": 4}, pin=False, says="The batch in 4 pieces: behind the first one the next are under way."),
         Act({"micro_batches": 16}, says="In 16 pieces: the bubble is what is left at both ends."),
     ),
-    panels=("timeline", "throughput"),
+    panels=("timeline", "throughput", "accuracy"),
 )  # fmt: skip
 
 # No law says how much. With H = 1 there is hardly a difference: the mean of the gradients is about that of the whole data.

@@ -1,0 +1,109 @@
+"""`run.kill` is a real SIGKILL: whatever the process is doing, and only where it is allowed."""
+
+import os
+import signal
+import threading
+
+import pytest
+from dask_help import closes, eventually, labkit_threads, moving, pid_of, plugins, usable
+from distributed import Client, LocalCluster
+
+import labkit as lk
+from labkit.engines.dask import processes
+
+pytestmark = pytest.mark.dask
+
+
+def gone(pid):
+    """Whether nobody has this number any more."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_the_process_is_gone_and_the_cluster_is_whole_again(cluster, started):
+    run = moving(started(on=cluster.resized(pace=0.005)))
+    pid = pid_of(run, "worker-1")
+    run.kill("worker-1")
+    with pytest.raises(lk.ClusterError, match="the process of worker-1 was killed"):
+        run.wait(15)
+    eventually(lambda: gone(pid))
+    assert labkit_threads() == []
+    usable(cluster)
+    eventually(lambda: not plugins(cluster.client))
+
+
+def test_a_frozen_process_can_be_killed(cluster, started):
+    """No need to ask it: the signal goes to the process."""
+    run = moving(started(on=cluster.resized(pace=0.005)))
+    os.kill(pid_of(run, "worker-0"), signal.SIGSTOP)
+    run.kill("worker-0")
+    with pytest.raises(lk.ClusterError, match="the process of worker-0 was killed"):
+        run.wait(7)  # before its silence would be noticed
+    closes(run)
+
+
+def test_all_roles_of_the_process_are_named(cluster, started):
+    run = moving(started(lk.SyncPS(chief_works=True), on=cluster.resized(pace=0.005)))
+    run.kill("chief")
+    with pytest.raises(lk.ClusterError, match="the process of worker-0, chief was killed"):
+        run.wait(15)
+    assert run.trace.ending["lost"] == ["chief", "worker-0"]
+    closes(run)
+
+
+def test_a_kill_at_its_engine_time(cluster, started):
+    """As a fault would do it: by the thread that listens."""
+    run = started(on=cluster.resized(pace=0.005))
+    run.engine._due.append((0.2, "kill", {"role": "server-0"}))
+    with pytest.raises(lk.ClusterError, match="the process of server-0 was killed"):
+        run.wait(15)
+    assert [m["time"] >= 2e8 for m in run.trace.marks if m["kind"] == "kill"] == [True]
+
+
+# processes of others --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_processes_of_others_are_killed_only_where_it_is_allowed():
+    options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
+        asked = lk.DaskCluster(client, workers=1)
+        run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), asked, lk.Budget(seconds=60)))
+        assert run.engine.verbs == ("slow",)
+        with pytest.raises(lk.BadInput, match=r"labkit did not start these processes.*may_kill=True"):
+            run.kill("worker-0")
+        moving(run).stop()
+        assert not [m for m in run.trace.marks if m["kind"] == "kill"]
+
+        allowed = lk.DaskCluster(client, workers=1, may_kill=True).resized(pace=0.005)
+        run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), allowed, lk.Budget(seconds=60)))
+        assert run.engine.verbs == ("slow", "kill")
+        pid = pid_of(run, "server-0")
+        run.kill("server-0")
+        with pytest.raises(lk.ClusterError, match="the process of server-0 was killed"):
+            run.wait(15)
+        eventually(lambda: gone(pid))
+        closes(run)
+
+
+@pytest.mark.slow
+def test_this_very_process_is_not_killed():
+    options = {"n_workers": 3, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options, protocol="tcp://", silence_logs=50) as local, Client(local) as client:
+        threads = lk.DaskCluster(client, workers=1, may_kill=True)
+        run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), threads, lk.Budget(seconds=60)))
+        with pytest.raises(lk.BadInput, match="worker-0 plays in this very process"):
+            run.kill("worker-0")
+        moving(run).stop()
+        assert run.stopped_by == "user"
+
+
+def test_a_number_that_another_process_has_by_now_is_not_killed():
+    boot, pid, start = processes.this_process()
+    processes.end_process((boot, pid, start - 1.0))
+    processes.end_process((boot, 2**22 + 1, start))
+    assert processes.this_process() == (boot, pid, start)
+    assert threading.main_thread().is_alive()

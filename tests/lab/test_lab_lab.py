@@ -1,0 +1,258 @@
+"""The whole lab without a browser: every command as a method, and as something that is pressed."""
+
+from __future__ import annotations
+
+import csv
+import threading
+
+import ipywidgets
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.lab import cells
+
+QUICK = {"engine": "simulated", "seconds": 3, "workers": 3}
+
+
+def threads():
+    return sorted(t.name for t in threading.enumerate() if t.name.startswith("labkit-"))
+
+
+@pytest.fixture
+def lab():
+    """Labs that are closed at the end, after which no thread is left."""
+    before, made = threads(), []
+
+    def make(*arguments, quick=True, **more):
+        made.append(lk.Lab(*arguments, **more))
+        return made[-1].set(**QUICK) if quick else made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+    assert threads() == before
+
+
+def test_a_lab_runs_to_its_end_and_tells_what_happened(lab):
+    one = lab()
+    assert one.run() is one
+    one.wait()
+    assert one.view().state == "over"
+    assert one.latest.stopped_by == "seconds"
+    assert "N − 1 = 2" in one.sentence or "2" in one.sentence
+    assert "the end" in str(one.log[-1]) or "stopped" in str(one.log[-1])
+    assert [row["strategy"] for row in one.runs] == ["AsyncPS"]
+    assert lk.ledger(one.trace)["closes"]
+    assert one.snapshot()._repr_png_()[0].startswith(b"\x89PNG")
+
+
+def test_what_does_not_fit_together_is_refused_at_once():
+    for wrong in ({"strategy": "foo"}, {"story": "foo"}, {"panels": ["foo"]}, {"controls": ["foo"]}, {"cluster": 3},
+                  {"cluster": lk.DaskCluster}, {"problem": "foo"}, {"speed": -1}):  # fmt: skip
+        with pytest.raises(lk.BadInput):
+            lk.Lab(**wrong)
+    assert threads() == []
+
+
+def test_it_opens_on_what_somebody_has(lab):
+    problem, cluster = lk.Problem("moons", hidden=(16,)), lk.SimulatedCluster(workers=5, compute=lk.Exponential(0.2))
+    one = lab(problem, lk.SSP(s=2), cluster, lk.Budget(updates=40), quick=False)
+    one.run().wait()
+    assert (one.trace.header["problem"]["data"], one.trace.kinds.count("worker")) == ("moons", 5)
+    assert one.runs[0]["strategy"] == "SSP"
+    assert one.trace.ending["update"] == 40
+
+
+def test_it_opens_on_a_run_and_leaves_it_to_whoever_made_it(lab):
+    run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=1)).advance(0.2)
+    one = run.watch(panels="staleness")
+    assert one.trace is run.trace
+    run.advance(0.1)
+    assert run.engine.seconds == pytest.approx(0.3)
+    one.close()
+    assert not run.done
+    two = run.watch()
+    two.wait()
+    assert run.done
+    two.close()
+
+
+def test_a_run_of_one_s_own_strategy_can_be_watched_and_run_again(lab):
+    class Mine(lk.AsyncPS):
+        pass
+
+    run = lk.train("digits", Mine(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=0.5))
+    one = run.watch(speed=5.0)
+    one.wait()
+    one.run().wait()
+    assert [row["strategy"] for row in one.runs] == ["Mine", "Mine"]
+    one.close()
+
+
+def test_pause_step_slow_set_and_stop(lab):
+    one = lab().run().pause()
+    assert one.view().state == "paused"
+    before = one.view().t
+    one.step()
+    assert one.view().t > before
+    one.slow("worker-1", 5).set(learning_rate=0.2)
+    assert one.view().slow == {"worker-1": 5.0}
+    one.resume().stop()
+    assert one.latest.stopped_by == "user"
+    assert [m["kind"] for m in one.trace.marks][:2] == ["slow", "set"]
+    for wrong in (lambda: one.slow("worker-9", 5), lambda: one.set(learning_rate=-1), lambda: one.kill("worker-0")):
+        with pytest.raises(lk.BadInput):
+            wrong()
+
+
+def test_kill_ends_a_run_with_an_error_that_names_the_role(lab):
+    one = lab().run()
+    one.kill("worker-1")
+    with pytest.raises(lk.ClusterError, match="worker-1"):
+        one.wait()
+    assert one.view().state == "failed"
+    assert "worker-1" in one.view().problem
+    assert lk.ledger(one.trace)["closes"]
+
+
+def test_looking_back_and_what_if(lab):
+    one = lab().run().wait()
+    one.seek(1.5)
+    assert one.view().t == 1_500_000_000
+    assert not one.view().live
+    was = one.trace
+    one.what_if().slow("worker-0", 10).wait()
+    assert one.view().pinned is was
+    assert one.trace is not was
+    assert len(one.runs) == 2
+    one.live()
+    for wrong in (-1, "x", None, True, float("nan")):
+        with pytest.raises(lk.BadInput):
+            one.seek(wrong)
+
+
+def test_stories_pins_and_questions(lab):
+    one = lab(story="first-minute", quick=False)
+    one.set(engine="simulated")
+    assert one.said is None
+    assert "20%" in one.question
+    one.run()
+    for wrong in ("30%", 7, -1):
+        with pytest.raises(lk.BadInput):
+            one.answer(wrong)
+    one.answer("50%")
+    one.wait()
+    assert one.said == "50%"
+    assert len(one.traces) >= 2
+    assert one.view().pinned is one.traces[-2]
+    sync, free = (lk.ledger(trace)["applied"] for trace in one.traces[-2:])
+    assert free > 1.5 * sync
+    with pytest.raises(lk.BadInput, match="said 50% already"):
+        one.answer(0)
+
+
+def test_the_code_of_a_lab_opens_the_same_run_again(lab):
+    one = lab(panels=["timeline", "loss"]).set(strategy="ssp", s=1).run().pause()
+    one.slow("worker-1", 3).resume().wait()
+    two = lk.Lab.from_code(one.code())
+    two.run().wait()
+    assert two.trace.ending["parameters_sha256"] == one.trace.ending["parameters_sha256"]
+    assert two.code() == one.code()
+    two.close()
+
+
+def test_the_table_of_runs_can_be_read_by_a_spreadsheet(lab, tmp_path):
+    one = lab()
+    for name in ("async-ps", "sync-ps"):
+        one.set(strategy=name).run().wait()
+    rows = list(csv.DictReader(one.export_csv(tmp_path / "runs.csv").open(encoding="utf-8", newline="")))
+    assert [row["run"] for row in rows] == ["1", "2"]
+    assert "SyncPS" in repr(one.runs)
+    assert "<table>" in one.runs._repr_html_()
+
+
+def test_whatever_is_pressed_is_carried_out_and_nothing_is_raised(lab):
+    one = lab()
+    for _ in range(3):
+        one.press("run")  # three times is as good as once
+    one.wait()
+    assert len(one.runs) == 1
+    presses = [
+        ("pause",), ("step",), ("seek", 1.0), ("what_if",), ("pin",), ("set", {"workers": 2}), ("run",),
+        ("set", {"workers": -2}), ("slow", "worker-7", 3.0), ("kill", "nobody"), ("answer", 3), ("look_at", 99),
+        ("live",), ("reset",), ("unpin",), ("tell", "foo"), ("stop",),
+    ]  # fmt: skip
+    for press in presses:
+        one.press(*press)
+    one.wait()
+    one.press("kill", "nobody")
+    one._desk._conductor.call(lambda: None)
+    assert "no run goes on" in one.view().problem
+
+
+def test_pressed_by_many_hands_at_once(lab):
+    one = lab().set(seconds=30)
+    one.run()
+    moves = [
+        ("pause",), ("resume",), ("slow", "worker-1", 2.0), ("seek", 0.5), ("live",), ("step",), ("run",), ("pin",),
+        ("what_if",),
+    ]  # fmt: skip
+
+    def play(seed):
+        draws = np.random.default_rng(seed)
+        for _ in range(40):
+            one.press(*moves[draws.integers(len(moves))])
+
+    hands = [threading.Thread(target=play, args=(seed,)) for seed in range(4)]
+    for hand in hands:
+        hand.start()
+    for hand in hands:
+        hand.join(60)
+    one.stop()
+    assert one.view().state in ("over", "ready")
+    assert all(lk.ledger(trace)["closes"] for trace in one.traces)
+
+
+def test_wait_gives_up_in_time_and_the_run_goes_on(lab, monkeypatch):
+    monkeypatch.setattr("labkit.lab.lab.in_kernel", lambda: True)
+    monkeypatch.setattr(lk.Lab, "_show", lambda self: None)
+    one = lab().set(seconds=1000)
+    one.run()
+    with pytest.raises(TimeoutError, match="goes on"):
+        one.wait(0.05)
+    assert one.view().state == "running"
+    one.set(seconds=3).stop()
+
+
+def test_close_takes_everything_along_twice_is_as_good_as_once():
+    before, widgets = threads(), len(ipywidgets.Widget._instances if hasattr(ipywidgets.Widget, "_instances") else {})
+    one = lk.Lab().set(**QUICK).run()
+    one.close()
+    one.close()
+    assert threads() == before
+    assert one.latest.done
+    one.press("run")  # nobody is there
+    with pytest.raises(lk.BadInput, match="closed"):
+        one.run()
+    if hasattr(ipywidgets.Widget, "_instances"):
+        assert len(ipywidgets.Widget._instances) == widgets
+
+
+def test_running_a_cell_again_closes_its_lab_and_two_cells_have_two_labs(monkeypatch):
+    where = [("cell-1", "first")]
+    for module in ("labkit.lab.lab", "labkit.lab.opening"):
+        monkeypatch.setattr(f"{module}.this_cell", lambda: where[0], raising=False)
+    one = lk.Lab().set(**QUICK).run()
+    where[0] = ("cell-2", "second")
+    two = lk.Lab()
+    where[0] = ("cell-1", "third")
+    three = lk.Lab()
+    assert one._closed
+    assert one.latest.done
+    assert three.stage.processes is one.stage.processes  # a cluster is not started anew
+    assert set(cells.open_labs()) == {two, three}
+    two.close()
+    three.close()
+    assert cells.open_labs() == []
+    assert threads() == []

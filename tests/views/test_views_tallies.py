@@ -1,0 +1,271 @@
+"""What the pictures count, against numbers worked out another way: by hand, by sorting everything, by the schedule."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labkit as lk
+from labkit.roles.schedules import BACKWARD, SCHEDULES
+from labkit.trace import Trace
+from labkit.trace.measures import staleness, staleness_law
+from labkit.trace.recorder import Recorder
+from labkit.trace.vocabulary import COMPUTE, NANO
+from labkit.views.blocks import Blocks
+from labkit.views.evaluations import course
+from labkit.views.norms import NONE, Norms, medians, newest_norms, relative_steps
+from labkit.views.ordered import Ordered
+from labkit.views.passes import Passes
+from labkit.views.slow_motion import PERIOD, shot, turn
+from labkit.views.staleness_over_time import StalenessOverTime
+from labkit.views.tally import Tally, grown
+from labkit.views.throughput import Throughput, rates
+
+
+def simulate(strategy, seconds=2.0, problem=None, updates=None, faults=(), **cluster):
+    """A run with a gradient every 0.1 s from each worker."""
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.Deterministic(0.1), **cluster})
+    problem = problem or lk.Problem("digits", hidden=(8,), timing_only=True)
+    budget = lk.Budget(seconds=seconds if updates is None else None, updates=updates)
+    return lk.train(problem, strategy, cluster, budget, faults=faults).wait().trace
+
+
+@pytest.fixture(scope="module")
+def header():
+    return simulate(lk.AsyncPS(), seconds=0.01).header
+
+
+# rows in order ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 30), max_size=12), max_size=8))
+def test_rows_that_come_in_any_order_are_kept_in_order_of_time(header, batches):
+    trace, ordered, times = Trace(header), Ordered("spans", "end"), []
+    for k, batch in enumerate(batches):
+        recorder = Recorder(k % 3)
+        for end in batch:
+            recorder.span(COMPUTE, end - 1, end, len(times))
+            times.append(end)
+        trace.append(recorder.take(1))
+        ordered.follow(trace)
+        order = np.argsort(times, kind="stable")
+        assert ordered.rows.tolist() == order.tolist()
+        assert ordered.times.tolist() == np.array(times, int)[order].tolist()
+    assert len(ordered.follow(Trace(header))) == 0 == len(ordered.times)  # another trace, another order
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=9), max_size=7), st.integers(0, 40))
+def test_the_rows_of_a_stretch_are_found_without_looking_at_all(header, batches, first):
+    trace, spans, last = Trace(header), Blocks("spans", "end", "start"), first + 6
+    known: list[tuple[int, int, int]] = []  # (end, place, start)
+    with mock.patch("labkit.views.blocks.SIZE", 4):
+        for batch in batches:
+            recorder = Recorder(1)
+            for start, long in batch:
+                recorder.span(COMPUTE, start, start + long, len(known))
+                known.append((start + long, len(known), start))
+            trace.append(recorder.take(1))
+            places = [place for _, place, _ in sorted(k for k in known if first <= k[0] <= last)]
+            assert spans.between(trace, first, last)[:, 4].tolist() == places
+            places = [place for _, place, _ in sorted(k for k in known if first <= k[0] and k[2] < last)]
+            assert spans.touching(trace, first, last)[:, 4].tolist() == places
+            assert spans.until(trace, [first, last]) == [sum(k[0] <= t for k in known) for t in (first, last)]
+            for asked in (spans.newest, spans.oldest):
+                rows = asked(trace, last, 6)
+                assert len(rows) <= 12
+                assert bool(len(rows)) == any(k[0] <= last for k in known)
+                assert np.all(rows[:, 3] <= last)
+        assert len(spans.between(Trace(header), 0, 99)) == 0  # another trace
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.lists(st.integers(0, 60), min_size=1, max_size=9))
+def test_between_two_moments_the_amount_grows_evenly(when, asked):
+    when = np.sort(np.array(when))
+    total = np.cumsum(np.ones(len(when)))
+    once, last = np.unique(when[::-1], return_index=True)
+    expected = np.interp(asked, np.r_[0, once], np.r_[0, total[::-1][last]])
+    assert grown(when, total, np.array(asked)) == pytest.approx(expected)
+
+
+# throughput ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("updates", [41, 42, 43, 44])
+def test_a_budget_that_cuts_a_group_of_gradients_is_no_loss_of_speed(updates):
+    trace = simulate(lk.AsyncPS(), updates=updates)
+    _, rate = rates(trace, trace.now)
+    assert rate == pytest.approx(np.full(len(rate), 40.0), rel=1e-6)
+
+
+def test_of_many_workers_each_has_its_own_rate():
+    trace = simulate(lk.AsyncPS(), seconds=4.0, workers=16, slow={"worker-3": 4})
+    edges = np.arange(0, 41) * NANO // 10
+    by = Tally().by_worker(trace, edges)
+    expected = np.tile(np.arange(41.0), (16, 1))
+    expected[3] /= 4  # what is under way counts as far as it is done
+    assert by == pytest.approx(expected, abs=1e-6)
+    assert Tally().by_worker(trace, edges[:11]) == pytest.approx(by[:, :11])
+    assert by.sum(0)[-1] == sum(c.gradients for c in trace.counters.values())
+
+
+def test_the_band_holds_nine_in_ten_and_is_scaled_to_the_total():
+    panel, trace = Throughput(), simulate(lk.AsyncPS(), seconds=4.0, workers=20)
+    x, low, middle, high = panel._nine_in_ten(trace, trace.now)
+    assert np.all(x <= 4.0)
+    for edge in (low, middle, high):
+        assert edge == pytest.approx(np.full(len(edge), 200.0), rel=1e-6)
+
+
+def test_samples_and_bytes_are_counted_too():
+    trace = simulate(lk.AsyncPS(), servers=2)
+    per_gradient = trace.header["problem"]["batch_size"]
+    _, samples = rates(trace, trace.now, tally=Tally("samples"))
+    assert samples == pytest.approx(np.full(len(samples), 40.0 * per_gradient), rel=1e-6)
+    _, total = Tally("bytes").course(trace, trace.now)
+    assert total[-1] == sum(c.bytes[0] for c in trace.counters.values())
+    with pytest.raises(lk.BadInput, match="of"):
+        Throughput(of="gradient")
+
+
+def test_everyones_gradient_is_shared_out():
+    trace = simulate(lk.RingAllReduce())
+    edges = np.arange(0, 11) * NANO // 10
+    assert Tally().by_worker(trace, edges) == pytest.approx(np.tile(np.arange(11.0), (4, 1)), abs=1e-6)
+
+
+# staleness ----------------------------------------------------------------------------------------------------------
+
+
+def test_staleness_over_time_adds_up_to_the_staleness_of_the_run(slowed_trace):
+    panel = StalenessOverTime()
+    panel._slow = []
+    x, mean, low, high = panel._stretches(slowed_trace, slowed_trace.now)
+    assert np.all((low <= mean) & (mean <= high))
+    time, stale = slowed_trace.column("applies", "time", "staleness")
+    step = round((x[1] - x[0]) * NANO)
+    last = round(x[-1] * NANO)
+    inside = (time >= last - 4 * step) & (time < last)
+    assert mean[-1] == pytest.approx(stale[inside].mean())
+    assert high[-1] == np.sort(stale[inside])[int(np.ceil(0.95 * inside.sum())) - 1]
+    assert max(high) <= staleness(slowed_trace)["max"]
+
+
+@pytest.mark.parametrize(
+    ("mean", "knobs", "words"),
+    [
+        (None, {}, None), (0.0, {}, "always 0"), (3.0, {}, "mean = N − 1 = 3"), (3.0, {"K": 4}, "mean = N − 1 = 3"),
+        (1.5, {"K": 2}, "mean = (N − 1) / K = 1.5"), (1.0, {"K": 3}, "mean = (N − 1) / K = 1"),
+        (3.5, {}, "mean = 3.5"), (2.0, {"K": 2}, "mean = 2"), (1 / 3, {}, "mean = 0.3333"),
+    ],
+)  # fmt: skip
+def test_a_law_is_put_in_words_only_where_they_are_true(header, mean, knobs, words):
+    strategy = header["strategy"] | {"mean_staleness": mean, "knobs": knobs}
+    law = staleness_law(Trace(header | {"strategy": strategy}))
+    assert law == (None if words is None else (mean, words))
+
+
+# gradient flow ------------------------------------------------------------------------------------------------------
+
+
+def test_norms_are_those_of_then(slowed_trace):
+    role, time, layer, norm = slowed_trace.column("norms", "role", "time", "layer", "gradient")
+    followed = Norms()
+    for t in (0, NANO, 2 * NANO, slowed_trace.now, NANO):
+        workers, values = newest_norms(slowed_trace, t)
+        assert np.array_equal(
+            followed.newest(slowed_trace, t)[1][..., 0], np.where(np.isnan(values), NONE, values), equal_nan=True
+        )
+        for i, worker in enumerate(workers):
+            for k in range(values.shape[1]):
+                mine = np.flatnonzero((role == worker) & (layer == k) & (time <= t))
+                newest = norm[mine[np.argmax(time[mine])]] if len(mine) else np.nan
+                assert values[i, k] == pytest.approx(newest, nan_ok=True)
+
+
+def test_a_step_is_the_rate_times_the_gradient_only_with_plain_descent(slowed_trace):
+    lengths = np.array([[[2.0, 4.0], [1.0, 1.0]], [[6.0, 4.0], [np.inf, 1.0]], [[NONE, NONE], [NONE, NONE]]])
+    what, ratio = relative_steps(slowed_trace, NANO, lengths)
+    assert (what, ratio.tolist()) == ("step", pytest.approx([0.1, 0.1]))  # medians of 0.05 and 0.15; of 0.1
+    other = slowed_trace.header["strategy"] | {"knobs": {"learning_rate": 0.1, "optimizer": "Adam()"}}
+    what, ratio = relative_steps(Trace(slowed_trace.header | {"strategy": other}), NANO, lengths)
+    assert (what, ratio.tolist()) == ("grad.", pytest.approx([1.0, 1.0]))
+    assert np.isnan(medians(np.full((3, 2), np.nan))).all()
+
+
+# forward and backward -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", list(SCHEDULES))
+def test_forwards_and_backwards_are_told_apart_as_the_schedule_has_them(order):
+    problem = lk.Problem("digits", hidden=(16,) * 7)
+    strategy = lk.Pipeline(order=order, micro_batches=4)
+    trace = simulate(strategy, problem=problem, updates=3, latency=0.001)
+    role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
+    work = phase == COMPUTE
+    ordered = np.lexsort((start[work], role[work]))
+    role, start, end = role[work][ordered], start[work][ordered], end[work][ordered]
+    back = Passes().backward(trace, trace.now, role, start, end)
+    chunks = strategy.chunks if order == "interleaved" else 1
+    for stage, worker in enumerate(trace.role_ids("worker")):
+        wanted = [work.kind != "forward" for work in SCHEDULES[order](4, 4, stage, chunks)]
+        assert BACKWARD in {w.kind for w in SCHEDULES[order](4, 4, stage, chunks)}
+        assert back[role == worker][: 2 * len(wanted)].tolist() == 2 * wanted
+
+
+def test_other_runs_have_no_backwards(slowed_trace):
+    role, start, end = slowed_trace.column("spans", "role", "start", "end")
+    assert not Passes().backward(slowed_trace, slowed_trace.now, role, start, end).any()
+
+
+# what was learned ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "each"), [(lk.SyncPS(), 4 * 32), (lk.AsyncPS(), 32), (lk.RingAllReduce(), 4 * 32)]
+)
+def test_accuracy_against_updates_and_samples(strategy, each):
+    trace = simulate(strategy, problem=lk.Problem("digits", hidden=(8,)))
+    _, reached = course(trace, trace.now, "accuracy")
+    updates, same = course(trace, trace.now, "accuracy", "updates")
+    samples, _ = course(trace, trace.now, "accuracy", "samples")
+    assert np.array_equal(reached, same)
+    assert updates.tolist() == trace.column("evaluations", "update").tolist()
+    assert samples == pytest.approx(updates * each, rel=0.1)  # the last batch of an epoch is smaller
+    with pytest.raises(lk.BadInput, match="updates"):
+        lk.views.make_panel("accuracy", against="update")
+
+
+# slow motion --------------------------------------------------------------------------------------------------------
+
+
+def test_a_replay_lasts_until_the_next_one_begins():
+    assert [turn(t)[0] / NANO for t in (0, NANO // 4, NANO, 3 * NANO, 7 * NANO, 9 * NANO)] == [0, 0, 1, 2, 4, 8]
+    for t in range(0, 3 * PERIOD, PERIOD // 64):
+        begin, lasts = turn(t)
+        assert begin <= t < begin + lasts
+        assert turn(begin + lasts)[0] == begin + lasts
+
+
+def test_the_loupe_shows_two_gradients_of_what_was_known_and_sweeps_over_them():
+    cluster = {"compute": lk.LogNormal(0.001, 0.2), "latency": 2e-4}
+    trace = simulate(lk.AsyncPS(), seconds=6.0, **cluster)
+    spans, before = Blocks("spans", "end", "start"), None
+    for t in range(NANO // 100, trace.now, NANO // 16):
+        seen = shot(trace, t, spans)
+        assert seen == shot(trace, t, Blocks("spans", "end", "start"))
+        assert 0 <= seen.begin <= seen.sweep <= seen.end <= t or seen.first
+        assert seen.sweep <= t
+        assert 2 <= seen.length / (1.4e-3 * NANO) <= 3
+        assert seen.length * seen.slower <= PERIOD
+        if before is not None and before.end == seen.end:
+            assert before.sweep < seen.sweep or seen.sweep == seen.end
+        before = seen
+    last = shot(trace, trace.now, spans)
+    assert (last.end, last.sweep, last.slower) == (trace.now, trace.now, 1.0)

@@ -1,0 +1,175 @@
+"""The log: every mark worded as what you did, what was reached, how it ended; in order, and at any time."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import labkit as lk
+from labkit.trace import Recorder, Trace
+from labkit.words import Log, Stragglers, events, log_lines
+
+NANO = 10**9
+ROLES = ("server-0", "worker-0", "worker-1", "worker-2", "chief")
+
+
+def simulated(*faults, strategy=None, budget=None, problem="moons", **cluster):
+    cluster = lk.SimulatedCluster(**{"workers": 3, "compute": lk.Deterministic(0.02)} | cluster)
+    problem = lk.Problem(problem, hidden=(4,), batch_size=8)
+    return lk.train(problem, strategy or lk.AsyncPS(), cluster, budget or lk.Budget(updates=60), faults=faults)
+
+
+def empty(budget=None):
+    """A trace without a run."""
+    kinds = [name.partition("-")[0] for name in ROLES]
+    roles = [
+        {"name": name, "kind": kind, "node": name, "shard": 0 if kind == "server" else None, "part": None,
+         "data": int(name[-1]) if kind == "worker" else None}
+        for name, kind in zip(ROLES, kinds)
+    ]  # fmt: skip
+    layout = {"roles": roles, "observed": ["server-0"], "copies": "", "replicated": False, "groups": {}}
+    strategy, cluster = {"name": "AsyncPS", "knobs": {}}, {"engine": "simulated"}
+    return Trace({"layout": layout, "budget": budget or {}, "strategy": strategy, "cluster": cluster, "messages": []})
+
+
+def marked(kind, text="", **more):
+    trace = empty()
+    trace.mark(5 * NANO, kind, text, **more)
+    trace.now = 6 * NANO
+    return log_lines(trace)
+
+
+@pytest.mark.parametrize(
+    ("mark", "line"),
+    [
+        ({"kind": "slow", "text": "", "name": "worker-2", "factor": 5.0}, "you slowed w2 x5"),
+        ({"kind": "slow", "text": "", "name": "worker-2", "factor": 1.5}, "you slowed w2 x1.5"),
+        ({"kind": "slow", "text": "", "name": "worker-2", "factor": 0.25}, "you sped up w2 x4"),
+        ({"kind": "slow", "text": "", "name": "worker-2", "factor": 1.0}, "you gave w2 its own speed back"),
+        ({"kind": "set", "text": "learning_rate = 0.05"}, "you set learning_rate = 0.05"),
+        ({"kind": "pause", "text": "paused"}, "you paused"),
+        ({"kind": "resume", "text": ""}, "you went on"),
+        ({"kind": "kill", "text": "killed server-0", "name": "server-0"}, "you killed s0"),
+        ({"kind": "restart", "text": "", "name": "server-0"}, "you restarted s0"),
+        ({"kind": "freeze", "text": "", "name": "worker-1"}, "you froze w1"),
+        ({"kind": "thaw", "text": "", "name": "worker-1"}, "you thawed w1"),
+        ({"kind": "cut", "text": "", "name": "worker-1"}, "you cut off w1"),
+        ({"kind": "reconnect", "text": "", "name": "worker-1"}, "you reconnected w1"),
+        ({"kind": "note", "text": "lunch"}, "you noted: lunch"),
+        ({"kind": "warning", "text": "worker-1 did not hear of 'slow'"}, "w1 did not hear of 'slow'"),
+    ],
+)
+def test_marks_are_what_you_did(mark, line):
+    assert marked(**mark) == [f"5.00 s {line}"]
+
+
+def test_what_a_role_noted_is_its_own():
+    trace, recorder = empty(), Recorder(1)
+    recorder.mark(2 * NANO, "note", "a new epoch", numbers={"loss": 0.25})
+    trace.append(recorder.take(3 * NANO))
+    assert log_lines(trace) == ["2.00 s w0 noted: a new epoch (loss = 0.25)"]
+
+
+def test_steps_of_a_person_do_not_fill_the_log():
+    trace = empty()
+    for k in range(9):
+        trace.mark(k * NANO, "pause", "paused")
+    trace.mark(9 * NANO, "set", "s = 1")
+    trace.mark(10 * NANO, "pause", "paused")
+    trace.now = 11 * NANO
+    assert log_lines(trace) == [
+        "0.00 s you paused", "1.00 s you paused", "8.00 s you paused, 7 more times", "9.00 s you set s = 1",
+        "10.00 s you paused",
+    ]  # fmt: skip
+
+
+def evaluated(*rows, **more):
+    trace, recorder = empty(**more), Recorder(4)
+    for time, update, loss, accuracy in rows:
+        recorder.evaluations.extend((time * NANO, update, loss, accuracy))
+    trace.append(recorder.take(20 * NANO))
+    return trace
+
+
+def test_of_milestones_passed_at_once_the_highest_and_each_once():
+    rows = ((1.0, 10, 1.0, 0.4), (2.0, 20, 0.5, 0.8), (3.0, 30, 0.4, 0.7), (4.0, 40, 0.3, 0.8), (5.0, 50, 0.2, 0.96))
+    assert log_lines(evaluated(*rows)) == ["2.00 s accuracy passed 75%", "5.00 s accuracy passed 95%"]
+    assert log_lines(evaluated(*rows, budget={"accuracy": 0.96}))[-1] == "5.00 s accuracy passed 96%"
+
+
+def test_what_an_untrained_model_can_do_is_no_news():
+    rows = ((0.0, 0, 0.7, 0.55), (1.0, 10, 0.5, 0.6), (2.0, 20, 0.4, 0.76))
+    assert log_lines(evaluated(*rows)) == ["2.00 s accuracy passed 75%"]
+
+
+def test_a_loss_that_is_lost_is_said_once():
+    rows = ((1.0, 10, 0.5, 0.6), (2.0, 20, math.inf, 0.1), (3.0, 30, math.nan, 0.1), (4.0, 40, math.nan, 0.99))
+    assert log_lines(evaluated(*rows)) == [
+        "1.00 s accuracy passed 50%", "2.00 s the loss is no longer a finite number",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("budget", "ending", "line"),
+    [
+        ({"accuracy": 0.9}, {"stopped_by": "accuracy"}, "accuracy reached 90%"),
+        ({"updates": 1000}, {"stopped_by": "updates"}, "1,000 updates done"),
+        ({"samples": 64}, {"stopped_by": "samples"}, "64 samples done"),
+        ({"epochs": 1.5}, {"stopped_by": "epochs"}, "1.5 epochs done"),
+        ({"seconds": 12}, {"stopped_by": "seconds"}, "12 s are over"),
+        ({}, {"stopped_by": "user"}, "you stopped it"),
+        ({}, {"stopped_by": "interrupted", "why": ""}, "interrupted"),
+        ({}, {"stopped_by": "finished"}, "every worker has finished"),
+        ({}, {"stopped_by": "diverged", "why": "the loss is inf at update 3"}, "diverged: the loss is inf at update 3"),
+        ({}, {"stopped_by": "error", "why": "worker-0 failed: no\nmore"}, "an error: worker-0 failed: no"),
+        ({}, {"stopped_by": "deadlock", "why": "deadlock after 1.000 s: worker-0 waits"}, "deadlock after 1.000 s: w0 waits"),
+        ({}, {"stopped_by": "the moon"}, "stopped by the moon"),
+    ],
+)  # fmt: skip
+def test_the_end(budget, ending, line):
+    trace = empty(budget)
+    trace.end(time=3 * NANO, **ending)
+    assert log_lines(trace) == [f"3.00 s the end: {line}"]
+    assert log_lines(trace, 3 * NANO - 1) == []
+
+
+def test_a_run_tells_its_story():
+    run = simulated(lk.Slow("worker-1", 4, at=0.1, until=0.4), budget=lk.Budget(updates=90))
+    run.advance(0.05).set(learning_rate=0.01)
+    run.wait()
+    lines = [line for line in run.log if "accuracy" not in line]
+    assert lines[:4] == [
+        "0.05 s you set learning_rate = 0.01", "0.10 s you slowed w1 x4",
+        "0.34 s straggler: w1, computing 80 ms against a median of 20 ms", "0.40 s you gave w1 its own speed back",
+    ]  # fmt: skip
+    assert lines[-1].endswith("s the end: 90 updates done")
+    times = [float(line.split()[0]) for line in run.log]
+    assert times == sorted(times)
+
+
+def test_a_log_prints_as_lines():
+    run = simulated(lk.Slow("worker-1", 4, at=0.1)).wait()
+    assert isinstance(run.log, Log)
+    assert list(run.log) == log_lines(run.trace)
+    assert str(run.log) == repr(run.log) == "\n".join(log_lines(run.trace))
+    assert run.log._repr_html_().count("<div>") == len(run.log)
+    assert repr(simulated().advance(0).log) == "nothing happened yet"
+    assert "&lt;" in Log(["1.00 s you noted: <b>"])._repr_html_()
+
+
+def test_what_held_from_the_start_is_said_at_zero():
+    assert simulated(slow={"worker-2": 5}).advance(0).log == ["0.00 s you slowed w2 x5"]
+
+
+def test_the_past_is_a_beginning_of_the_whole():
+    run = simulated(lk.Slow("worker-1", 4, at=0.1, until=0.4)).wait()
+    whole, memory = events(run.trace), Stragglers()
+    assert [time for time, _ in whole] == sorted(time for time, _ in whole)
+    for t in (0, NANO // 10 - 1, NANO // 10, NANO // 3, NANO):
+        past = [event for event in whole if event[0] <= t]
+        assert events(run.trace, t) == events(run.trace, t, memory) == past
+    going = simulated(lk.Slow("worker-1", 4, at=0.1, until=0.4))
+    for t in (0.0, 0.099, 0.17, 0.3, 0.39):
+        going.advance(t - going.engine.seconds)
+        assert list(going.log) == log_lines(run.trace, round(t * NANO))

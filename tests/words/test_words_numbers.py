@@ -1,0 +1,103 @@
+"""The numbers under the pictures: those of the past are what was shown then, those of now are exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.strategies import STRATEGIES
+from labkit.trace import ledger, staleness, summary
+from labkit.words import numbers, state
+from labkit.words.text import duration, listed, percent, rate, times
+
+NANO = 10**9
+PIECES = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")
+
+
+def simulated(strategy, seconds=2.0, **cluster):
+    problem = lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suits)
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.LogNormal(0.05, 0.3), "latency": 0.001} | cluster)
+    return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds))
+
+
+def test_now_they_are_those_of_the_ledger_and_the_counters():
+    trace = simulated(lk.AsyncPS(), compute=lk.Deterministic(0.05)).wait().trace
+    book, stale, shown = ledger(trace), staleness(trace), dict(numbers(trace))
+    assert shown["applied"] == str(book["applied"])
+    assert shown["in flight"] == str(book["in_flight"])
+    assert shown["dropped"] == str(sum(book["dropped"].values()))
+    assert shown["ledger"] == "closes ✓"
+    assert [shown[name] for name in ("staleness mean", "p95", "max")] == [
+        f"{stale['mean']:.2f}", str(stale["p95"]), str(stale["max"]),
+    ]  # fmt: skip
+    sent = sum(count for kinds in summary(trace)["bytes_sent"].values() for count in kinds.values())
+    assert shown["sent"] == f"{sent / 1e6:.3g} MB"
+    assert shown["simulated"] == "0.05 s"
+    assert list(shown)[:3] == ["applied", "in flight", "dropped"]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_those_of_the_past_are_what_was_shown_then(name):
+    """A run that stands at t says from its counters what a finished one says of t from its rows."""
+    whole, going = simulated(STRATEGIES[name]()).wait().trace, simulated(STRATEGIES[name]())
+    for t in (0.0, 0.4321, 1.2345):
+        going.advance(t - going.engine.seconds)
+        then, now = dict(numbers(whole, round(t * NANO))), dict(numbers(going.trace))
+        if t == 0:  # a role counts what it sends from before anything has happened
+            then.pop("sent"), now.pop("sent")
+        if whole.header["layout"]["copies"] == "own":  # rows do not tell which gradients all replicas have
+            now = {name: value for name, value in now.items() if name in then}
+        if name in PIECES:  # nor in which of its pieces a gradient was that was begun
+            assert abs(int(then.pop("in flight")) - int(now.pop("in flight"))) <= 1
+        assert then == now, t
+        assert then["ledger"] == "open"
+    assert state(whole, round(1.2345 * NANO)) == state(going.trace) == "1.2 s"
+    assert state(whole).endswith("s, ended: seconds")
+
+
+def test_where_rows_are_missing_what_they_cannot_tell_is_left_out():
+    trace = simulated(lk.AsyncPS()).wait().trace
+    exact = numbers(trace)
+    for name in ("applies", "messages", "spans"):
+        trace.tables[name].skipped = 1
+    assert numbers(trace) == exact
+    then = dict(numbers(trace, NANO))
+    assert then["staleness mean"].startswith("~")
+    assert "sent" not in then
+    assert "in flight" not in then
+
+
+def test_a_broken_ledger_is_loud():
+    trace = simulated(lk.AsyncPS()).wait().trace
+    trace.counters[trace.roles.index("worker-1")].computed += 3
+    trace.counters[trace.roles.index("worker-1")].handed += 3
+    assert dict(numbers(trace))["ledger"] == "DOES NOT CLOSE, 3 missing"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "last"),
+    [
+        ({"engine": "simulated", "compute": "exponential:0.01"}, ("simulated", "exponential:0.01")),
+        ({"engine": "dask", "pace": "deterministic:0.1"}, ("paced", "0.1 s")),
+        ({"engine": "dask", "pace": None}, ("pace", "none, full speed")),
+    ],
+)
+def test_where_time_comes_from_is_always_said(cluster, last):
+    trace = simulated(lk.AsyncPS()).advance(0.1).trace
+    trace.header["cluster"] = cluster
+    assert numbers(trace)[-1] == last
+
+
+def test_text():
+    assert duration(5e8, 1e8) == ("0.50 s", "0.10 s")
+    assert duration(5e8, 2.5e7) == ("0.500 s", "0.025 s")
+    assert duration(12e9, 2e9) == ("12.0 s", "2.0 s")
+    assert duration(4.2e6) == ("4.2 ms",)
+    assert duration(80e3) == ("80 us",)
+    assert duration(5e8, 0.0) == ("0.50 s", "0.00 s")
+    assert [percent(x) for x in (0.2, 1.0, 0.001, 0.0)] == ["20%", "100%", "<1%", "0%"]
+    assert [rate(x) for x in (31.4, 9.96, 2.13, 12000.0)] == ["31", "10", "2.1", "12,000"]
+    assert [times(x) for x in (5.0, 1.5, 0.25)] == ["5x slower", "1.5x slower", "4x faster"]
+    assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+    assert np.all([duration(ns)[0].endswith(("s", "ms", "us")) for ns in np.logspace(0, 12, 50)])

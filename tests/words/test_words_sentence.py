@@ -1,0 +1,333 @@
+"""The sentence is true: what it says of waiting and throughput is worked out by hand from the law of each strategy."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import pytest
+
+import labkit as lk
+from labkit.strategies import STRATEGIES
+from labkit.words import sentence, state
+
+NANO = 10**9
+AT, END = 5.0, 12.0
+WAITS, NOT, MORE = "everyone waits for w2", "the others do not wait", "the others wait more than before"
+
+# N = 4 workers, a gradient of each every 0.1 s, w2 five times slower: nobody waits: (3 + 1/5)/4; all wait: 1/5. K-async
+# (K = 2): three fast ones make one pair every 0.1 s and two when w2 comes with the one that is left: 12 gradients in
+# 0.5 s instead of 20. The first ones of backup workers and K-sync do not include w2. Split models: counted below.
+EXPECTED = {
+    "sync-ps": ("Synchronous", WAITS, 20),
+    "async-ps": ("Asynchronous", NOT, 80),
+    "ssp": ("Bounded staleness", WAITS, 20),
+    "backup-workers": ("BackupWorkers", NOT, 100),
+    "ring-all-reduce": ("RingAllReduce", WAITS, 20),
+    "local-sgd": ("LocalSGD", WAITS, 20),
+    "tensor-parallel": ("Tensor parallel", WAITS, 20),
+    "pipeline": ("Pipeline", WAITS, None),
+    "hybrid": ("Hybrid", WAITS, None),
+    "k-sync": ("KSync", NOT, 100),
+    "k-batch-sync": ("KBatchSync", NOT, 100),
+    "k-async": ("KAsync", MORE, 60),
+    "k-batch-async": ("KBatchAsync", NOT, 80),
+    "easgd": ("EASGD", NOT, 80),
+    "halving-doubling": ("HalvingDoubling", WAITS, 20),
+    "dpsgd": ("Gossip", WAITS, 20),
+    "adpsgd": ("Asynchronous gossip", NOT, 80),
+    "sparse-ps": ("Sparse", WAITS, 20),
+    "pipedream": ("PipeDream", WAITS, None),
+    "fsdp": ("Fully sharded", WAITS, 20),
+}
+SPLIT = {"tensor-parallel", "pipeline", "hybrid", "pipedream"}
+
+
+def simulated(strategy, *faults, seconds=END, problem=None, **cluster):
+    problem = problem or lk.Problem(**{"timing_only": True, "hidden": (16, 16, 16)} | strategy.suits)
+    cluster = lk.SimulatedCluster(**{"workers": 4, "compute": lk.Deterministic(0.1)} | cluster)
+    return lk.train(problem, strategy, cluster, lk.Budget(seconds=seconds), faults=faults)
+
+
+@functools.cache
+def slowed(name):
+    """w2 is slowed after 5 s."""
+    return simulated(STRATEGIES[name](), lk.Slow("worker-2", 5, at=AT)).wait().trace
+
+
+@functools.cache
+def calm(name):
+    return simulated(STRATEGIES[name](), seconds=3.0).wait().trace
+
+
+def updates_between(trace, first, last):
+    """Counted from the versions of the first shard: nothing that the sentence is made of."""
+    owner = trace.roles.index(trace.header["layout"]["observed"][0])
+    role, time, version = trace.column("applies", "role", "time", "version")
+    versions = [version[(role == owner) & (time <= t * NANO)].max() for t in (first, last)]
+    return int(versions[1] - versions[0])
+
+
+def test_every_strategy_is_expected():
+    assert set(EXPECTED) == set(STRATEGIES)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_who_waits_and_what_is_left(name):
+    label, waiting, percent = EXPECTED[name]
+    trace = slowed(name)
+    said = sentence(trace)
+    if percent is None:
+        counted = 100 * updates_between(trace, 8, 12) / 4 / (updates_between(trace, 2, 5) / 3)
+        percent = int(re.search(r"fell to (\d+)%", said)[1])
+        assert percent == pytest.approx(counted, abs=2)
+    left = "throughput stayed as it was" if percent == 100 else f"throughput fell to {percent}%"
+    who = "w2 computes 5x slower than " + ("before" if name in SPLIT else "the others")
+    assert said.startswith(f"{who}. {label}: {waiting}; {left}."), said
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_what_cannot_be_told_yet_is_not_said(name):
+    """A moment after the change nobody knows what it does to the throughput; before it nothing is said of it."""
+    trace = slowed(name)
+    early = sentence(trace, round((AT + 0.15) * NANO))
+    assert early.startswith("w2 computes 5x slower")
+    assert "throughput" not in early
+    before = sentence(trace, round(AT * NANO) - 1)
+    assert before.startswith("4 workers, ")
+    assert "w2" not in before
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_sentences_are_whole(name):
+    """Every one begins with a name or a capital, ends with a full stop, and has no letter where a number is meant."""
+    for trace in (calm(name), slowed(name)):
+        for t in (0, NANO, round(5.2 * NANO), None):
+            for said in (sentence(trace, t), sentence(trace, t, slowed("sync-ps"))):
+                assert re.match(r"w2 |[A-Z0-9]", said), said
+                assert said.endswith("."), said
+                assert not re.search(r"  |\.\.|;\.|:\.| K |nan|None|inf\b|\[|\{", said), said
+                for part in re.split(r"(?<=[a-z%.)0-9])\. (?=[A-Z])", said):
+                    assert len(part) < 160, part
+
+
+def test_a_calm_run_says_how_fast_and_how_stale():
+    assert sentence(calm("async-ps")) == (
+        "4 workers, 40 gradients a second. Asynchronous: nobody waits. Mean staleness 2.95 (the law: mean = N − 1 = 3)."
+    )
+    assert sentence(calm("sync-ps")) == (
+        "4 workers, 40 gradients a second. Synchronous: everybody waits for the slowest. No gradient is stale."
+    )
+    assert "with the first 2 workers only." in sentence(calm("k-sync"))
+    assert "No gradient is stale on its own replica." in sentence(calm("adpsgd"))
+    run = simulated(lk.AsyncPS()).advance(0)
+    assert sentence(run.trace) == "4 workers. Asynchronous: nobody waits. No gradient has been applied yet."
+    assert state(run.trace) == "0.0 s"
+
+
+def test_a_strategy_of_ones_own_need_not_say_how_it_is():
+    class Mine(lk.SyncPS):
+        in_words = ""
+
+    assert sentence(simulated(Mine(), seconds=1.0).wait().trace) == (
+        "4 workers, 40 gradients a second. Mine. No gradient is stale."
+    )
+    said = sentence(simulated(Mine(), lk.Slow("worker-2", 5, at=AT)).wait().trace)
+    assert said == "w2 computes 5x slower than the others. Mine: everyone waits for w2; throughput fell to 20%."
+
+
+def test_the_slow_ones_gradients_are_old():
+    """While w2 computes for 0.5 s each of the others applies five: 15 updates. By conservation the mean is N - 1."""
+    said = sentence(slowed("async-ps"))
+    assert "Gradients of w2 are 15.0 updates old, those of the others 2.2" in said
+    assert 1 * 15.0 + 15 * 2.2 == 16 * 3  # of w2 there is one in sixteen
+    assert "the mean is 2.99 (the law: mean = N − 1 = 3)." in said
+
+
+# next to a pinned run -------------------------------------------------------------------------------------------------
+
+
+def test_the_sketch():
+    assert sentence(slowed("async-ps"), None, slowed("sync-ps")) == (
+        "w2 computes 5x slower than the others. Asynchronous: the others do not wait; throughput fell to 80%. "
+        "Synchronous (pinned): everyone waits for w2; it fell to 20%. Mean staleness 2.99, pinned 0."
+    )
+
+
+def test_pinned_with_another_disturbance_or_none():
+    assert "Synchronous (pinned): 40 gradients a second, undisturbed." in sentence(
+        slowed("async-ps"), None, calm("sync-ps")
+    )
+    other = simulated(lk.SyncPS(), lk.Slow("worker-1", 2, at=AT)).wait().trace
+    assert (
+        "Synchronous (pinned): w1 computes 2x slower than the others; everyone waits for w1; throughput fell to 50%."
+        in (sentence(slowed("async-ps"), None, other))
+    )
+    said = sentence(calm("async-ps"), None, slowed("ring-all-reduce"))
+    assert said.startswith("4 workers, 40 gradients a second. Asynchronous: nobody waits.")
+    assert (
+        "RingAllReduce (pinned): w2 computes 5x slower than the others; everyone waits for w2; throughput fell" in said
+    )
+
+
+def test_pinned_of_the_same_strategy_says_what_differs():
+    again = simulated(lk.AsyncPS(learning_rate=0.05), lk.Slow("worker-2", 5, at=AT)).wait().trace
+    assert "The pinned run with learning rate 0.05: the others do not wait; it fell to 80%." in (
+        sentence(slowed("async-ps"), None, again)
+    )
+    assert "The pinned run: the others do not wait; it fell to 80%." in sentence(again, None, again)
+
+
+def test_it_needs_something_to_refer_to():
+    """Just after the change nothing is known of this run, so of the pinned one it is the throughput that fell."""
+    said = sentence(slowed("async-ps"), round(5.2 * NANO), slowed("sync-ps"))
+    assert "Synchronous (pinned): everyone waits for w2; throughput fell to 20%." in said
+
+
+@pytest.mark.slow
+def test_what_was_learned_is_compared():
+    def learning(strategy, seconds):
+        problem = lk.Problem("digits", hidden=(16,))
+        return simulated(strategy, seconds=seconds, problem=problem, compute=lk.LogNormal(0.05, 0.2)).wait().trace
+
+    fast, slow, short = learning(lk.AsyncPS(), 6), learning(lk.SyncPS(), 40), learning(lk.SyncPS(), 3)
+    took = {
+        name: lk.trace.time_to_accuracy(trace) for name, trace in (("fast", fast), ("slow", slow), ("short", short))
+    }
+    assert took["short"] is None
+    assert took["slow"] > took["fast"]
+    assert f"95% accuracy took {took['fast']:.2f} s, pinned {took['slow']:.2f} s; mean staleness" in sentence(
+        fast, None, slow
+    )
+    last = short.column("evaluations", "accuracy")[-1]
+    assert f"95% accuracy took {took['fast']:.2f} s; the pinned run came to {last:.0%}" in sentence(fast, None, short)
+    said = sentence(short, None, fast)
+    assert re.search(
+        rf"Accuracy is {last:.0%}; the pinned run had \d\d% by then and 95% after {took['fast']:.2f} s", said
+    )
+    assert f"95% accuracy took {took['fast']:.2f} s." in sentence(fast)
+    assert f"Accuracy {last:.0%}." in sentence(short)
+    assert f"Accuracy {last:.0%}." not in sentence(short, NANO)
+
+
+# all kinds of trouble -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slow", "who"),
+    [
+        ({"worker-1": 5, "worker-2": 5}, "w1 and w2 compute 5x slower than the others."),
+        ({"worker-1": 2, "worker-3": 5}, "w1 computes 2x slower and w3 5x slower than the others."),
+        ({"worker-1": 0.5}, "w1 computes 2x faster than the others."),
+        (dict.fromkeys(("worker-0", "worker-1", "worker-2", "worker-3"), 3), "all 4 workers compute 3x slower than they would."),
+        ({"server-0": 4}, "s0 works 4x slower than it would."),
+        ({"server-0": 4, "worker-1": 2}, "w1 computes 2x slower than the others and s0 works 4x slower than it would."),
+        ({"chief": 4}, "the chief works 4x slower than it would."),
+    ],
+)  # fmt: skip
+def test_who(slow, who):
+    run = simulated(lk.AsyncPS(), seconds=2.0, slow=slow, server_time=lk.Deterministic(0.001)).wait()
+    assert sentence(run.trace).lower().startswith(who.lower())
+
+
+def test_of_many_only_their_number():
+    slow = {f"worker-{i}": 2.0 + (i % 2) for i in range(10)}
+    said = sentence(simulated(lk.AsyncPS(), seconds=1.0, workers=100, slow=slow).wait().trace)
+    assert said.startswith("10 workers compute 2x to 3x slower than the others.")
+
+
+def test_slow_from_the_start_there_is_nothing_to_compare_with():
+    """3 x 10 + 2 gradients a second if nobody waits, 4 x 2 if all do."""
+    said = [sentence(simulated(s, slow={"worker-2": 5}).wait().trace) for s in (lk.AsyncPS(), lk.SyncPS())]
+    assert "Asynchronous: the others do not wait; 32 gradients a second." in said[0]
+    assert "Synchronous: everyone waits for w2; 8.0 gradients a second." in said[1]
+
+
+def test_a_slow_server_is_waited_for():
+    """Four gradients of 0.1 s and a server that takes 0.01 s for each; ten times slower it serves ten a second."""
+    run = simulated(lk.AsyncPS(), lk.Slow("server-0", 10, at=AT), server_time=lk.Deterministic(0.01)).wait()
+    said = sentence(run.trace)
+    assert said.startswith("s0 works 10x slower than before. Asynchronous: everyone waits for s0; throughput fell to 2")
+
+
+def test_nobody_waits_for_the_fast_one():
+    """All wait for the others, as before; the fast one waits, too."""
+    said = sentence(
+        simulated(lk.SyncPS(), lk.Slow("worker-2", 0.2, at=AT), compute=lk.LogNormal(0.1, 0.25)).wait().trace
+    )
+    assert "waits for w2" not in said
+    assert "; throughput rose to 1" in said
+
+
+def test_a_worker_alone():
+    run = simulated(lk.AsyncPS(), lk.Slow("worker-0", 4, at=4.0), workers=1).wait()
+    assert sentence(run.trace).startswith("w0 computes 4x slower than before. Asynchronous: throughput fell to 25%.")
+    assert sentence(run.trace, 3 * NANO).startswith("1 worker, 10 gradients a second. ")
+
+
+def test_healed_and_slowed_again():
+    faults = [lk.Slow("worker-2", 5, at=4.0, until=8.0), lk.Slow("worker-1", 2, at=14.0)]
+    trace = simulated(lk.SyncPS(), *faults, seconds=20.0).wait().trace
+    assert sentence(trace, 13 * NANO) == (
+        "w2 has its own speed back; throughput is back to 100%. 4 workers, 40 gradients a second. "
+        "Synchronous: everybody waits for the slowest. No gradient is stale."
+    )
+    assert sentence(trace) == (
+        "w1 computes 2x slower than the others. Synchronous: everyone waits for w1; throughput fell to 50%."
+    )
+
+
+def test_the_dead_are_named():
+    run = simulated(lk.AsyncPS()).advance(6.0)
+    run.engine.trace.mark(5 * NANO, "kill", "killed worker-1", name="worker-1")
+    assert sentence(run.trace).startswith("w1 is dead. Asynchronous: ")
+    run.engine.trace.mark(5 * NANO + 1, "freeze", "froze worker-2", name="worker-2")
+    assert sentence(run.trace).startswith("w1 is dead and w2 stands still. ")
+    for kind, name in (("restart", "worker-1"), ("thaw", "worker-2")):
+        run.engine.trace.mark(5 * NANO + 2, kind, kind, name=name)
+    assert sentence(run.trace).startswith("w1 and w2 are back; throughput is back to ")
+
+
+def test_nothing_moves_any_more():
+    """A thousand times slower: nobody gets a new weight within the time."""
+    said = sentence(simulated(lk.SyncPS(), lk.Slow("worker-2", 1000, at=AT)).wait().trace)
+    assert "Synchronous: nothing is applied any more." in said
+
+
+def test_a_run_that_diverged_says_so():
+    problem = lk.Problem("digits", hidden=(16,))
+    run = simulated(lk.AsyncPS(learning_rate=10.0, optimizer=lk.Momentum(0.99)), problem=problem).wait()
+    assert run.stopped_by == "diverged"
+    assert re.match(
+        r"AsyncPS diverged: the loss is no longer a finite number at update \d+, learning_rate 10\. ", run.sentence()
+    )
+    assert "diverged" not in run.sentence(0.05)
+
+
+def test_a_deadlock_says_so():
+    class Stuck(lk.SyncPS):
+        async def server(self, ctx, shard):
+            async for _ in ctx.inbox(lk.Push, lk.Pull):
+                pass
+
+    run = simulated(Stuck())
+    with pytest.raises(lk.Deadlock):
+        run.wait()
+    assert re.match(r"Deadlock after 0\.000 s: .*\. 4 workers\. ", run.sentence())
+
+
+# the same at the time and later ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["async-ps", "sync-ps", "ring-all-reduce", "backup-workers", "local-sgd", "pipeline"])
+def test_a_look_back_says_what_was_said_then(name):
+    trace, going = slowed(name), simulated(STRATEGIES[name](), lk.Slow("worker-2", 5, at=AT))
+    for t in (0.0, 0.33, 2.0, 4.95, 5.05, 6.5, 8.0, 11.0):
+        going.advance(t - going.engine.seconds)
+        assert sentence(trace, round(t * NANO)) == going.sentence() == going.sentence(t), t
+
+
+def test_totals_alone_are_enough_for_a_calm_sentence():
+    """Without rows nothing is known of the past, and nothing is made up."""
+    run = simulated(lk.AsyncPS(), lk.Slow("worker-2", 5, at=AT), record=False).wait()
+    assert run.sentence() == "w2 computes 5x slower than the others. Asynchronous: nobody waits."
