@@ -80,17 +80,20 @@ class Conductor:
     def _work(self) -> None:
         idle_since: float | None = None
         while True:
-            pause = self._tick()
+            pause = None if self._closed else self._tick()
             now = time.monotonic()
-            idle_since = None if pause is not None else now if idle_since is None else idle_since
-            if not self._take(LINGER if pause is None else pause) and idle_since is not None:
-                with self._lock:
-                    over = self._closed or time.monotonic() - idle_since >= LINGER
-                    if over and self._queue.empty():
-                        self._thread = None
-                        return
-            elif idle_since is not None:
+            if pause is not None:
                 idle_since = None
+            elif idle_since is None:
+                idle_since = now
+            if self._take(LINGER if pause is None else pause):
+                idle_since = None
+                continue
+            with self._lock:
+                idle = idle_since is not None and time.monotonic() - idle_since >= LINGER
+                if (self._closed or idle) and self._queue.empty():
+                    self._thread = None
+                    return
 
     def _take(self, timeout: float) -> bool:
         """Carry out the next command, if one comes in time; whether there was one."""

@@ -58,16 +58,17 @@ class Blocks:
         return found
 
     def newest(self, trace: Trace, t: int, most: int) -> np.ndarray:
-        """Those up to `t` that came last: at most so many, or a block more."""
-        return self._some(trace, t, most, -1)
+        """Of those up to `t` about the last so many, by whole blocks."""
+        data, column, _ = self._follow(trace)
+        return self._some(data, column, t, np.argsort(-np.minimum(self._ends, t), kind="stable"), most)
 
     def oldest(self, trace: Trace, t: int, most: int) -> np.ndarray:
-        """Those up to `t` that came first: at most so many, or a block more."""
-        return self._some(trace, t, most, 1)
-
-    def _some(self, trace: Trace, t: int, most: int, way: int) -> np.ndarray:
+        """Of those up to `t` about the first so many, by whole blocks."""
         data, column, _ = self._follow(trace)
-        blocks = np.flatnonzero(self._first <= t)[::way][: -(-most // SIZE) + 1]
+        return self._some(data, column, t, np.argsort(self._first, kind="stable"), most)
+
+    def _some(self, data: np.ndarray, column: int, t: int, blocks: np.ndarray, most: int) -> np.ndarray:
+        blocks = blocks[self._first[blocks] <= t][: -(-most // SIZE) + 1]
         chosen = np.zeros(len(self._first), dtype=bool)
         chosen[blocks] = True
         rows = self._rows(chosen)

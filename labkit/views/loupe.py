@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 
 from ..trace.trace import Trace
@@ -79,13 +79,17 @@ class Loupe(Panel):
                 edges = to_rgba(edge, strong) if edge != "none" else "none"
                 made = PolyCollection([], facecolors=to_rgba(face, strong), edgecolors=edges, linewidths=1.0)
                 self._add(name, now, made, 2.0)
+        self.strokes: dict[tuple[str, bool], Any] = {}
         for name, colour, wide, z in (
             ("wait", style.FAINT, 1.0, 1.5), ("sent", style.BLUE, 1.1, 3.0), ("answered", style.GREEN, 1.1, 3.1)
         ):  # fmt: skip
             for now in (False, True):
-                self._add(
-                    name, now, LineCollection([], colors=to_rgba(colour, 1.0 if now else PALE), linewidths=wide), z
-                )
+                look: dict[str, Any] = {
+                    "color": to_rgba(colour, 1.0 if now else PALE),
+                    "linewidth": wide,
+                    "zorder": z + 0.5 * now,
+                }
+                (self.strokes[name, now],) = axes.plot([], [], solid_capstyle="butt", **look)
         (self.hand,) = axes.plot([], [], color=style.GREY, linewidth=1.0, zorder=1.8)
         self.dots = {
             name: axes.plot([], [], "o", color=colour, markersize=4.5, markeredgecolor=style.PAPER, zorder=5)[0]
@@ -148,9 +152,10 @@ class Loupe(Panel):
             return rows
         senders = self._column(trace, self._applies, self._shot.begin, min(self._shot.end, t), "sender")[0]
         servers = [role for role in rows if trace.kinds[role] == "server"][:2]
-        recent = [role for role in dict.fromkeys(senders[::-1].tolist()) if role in rows and role not in servers]
-        loud = [role for role in sorted(slowed(trace, t)) if role in rows][:2]
-        chosen = list(dict.fromkeys([*loud, *recent, *(r for r in rows if r not in servers)]))[: most - len(servers)]
+        others = [role for role in rows if trace.kinds[role] != "server"]
+        ranked = [*sorted(slowed(trace, t))[:2], *senders[::-1].tolist(), *others]
+        known = set(others)
+        chosen = [role for role in dict.fromkeys(ranked) if role in known][: most - len(servers)]
         return servers + sorted(chosen)
 
     def _column(self, trace: Trace, table: Blocks, first: int, last: int, *names: str) -> list[np.ndarray]:
@@ -238,5 +243,7 @@ class Loupe(Panel):
             kept = (start < self._shot.sweep) if now else np.full(len(start), self._shot.slower > 1)
             way = (until - start) / np.maximum(end - start, 1)
             way = np.where(end > start, way, 1.0)
-            points = np.stack([self._x(start), low, self._x(until), low + way * (high - low)], axis=-1)[kept]
-            self.parts[name, now].set_segments(list(points.reshape(-1, 2, 2)))
+            gap = np.full(int(kept.sum()), np.nan)  # one line with gaps is drawn faster than many lines
+            x = np.stack([self._x(start)[kept], self._x(until)[kept], gap], axis=-1)
+            y = np.stack([low[kept], (low + way * (high - low))[kept], gap], axis=-1)
+            self.strokes[name, now].set_data(x.ravel(), y.ravel())

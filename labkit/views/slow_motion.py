@@ -20,7 +20,7 @@ __all__ = ["PERIOD", "Shot", "shot", "turn"]
 
 PERIOD = 4 * NANO  # of engine time, from one replay to the next
 GRADIENTS = 2.0
-RECENT, CANDIDATES, BACK = 3000, 200, NANO  # rows looked at; ends of a stretch tried; how far back
+RECENT, CANDIDATES, BACK = 4000, 200, NANO  # rows looked at; ends of a stretch tried; how far back
 LEAST_SLOWER = 2.0  # what is not even twice as slow is no replay
 
 
@@ -91,18 +91,22 @@ def _typical(trace: Trace, rows: np.ndarray) -> float | None:
 
 
 def _reported(trace: Trace, rows: np.ndarray, known: int, length: int) -> int:
-    """The newest end, up to `known`, of a stretch of this length in which most roles have reported what they did."""
+    """The newest end, up to `known`, of a stretch of this length in which most roles have reported what they did, and of
+    those one in which as many gradients were begun as there are workers.
+    """
     if not trace.tables["spans"].skipped:
         return known
-    columns = trace.tables["spans"].columns
-    role, start, end = (rows[:, columns.index(name)] for name in ("role", "start", "end"))
+    columns, workers = trace.tables["spans"].columns, max(1, len(trace.role_ids("worker")))
+    role, phase, start, end = (rows[:, columns.index(name)] for name in ("role", "phase", "start", "end"))
     tried = known - np.arange(CANDIDATES) * max(length // 2, BACK // CANDIDATES)
-    covered = np.zeros(CANDIDATES)
+    begun = np.sort(start[phase == COMPUTE])
+    score = np.minimum(begun.searchsorted(tried) - begun.searchsorted(tried - length), workers) / (workers + 1)
     for who in np.unique(role):
         mine = np.flatnonzero(role == who)
         mine = mine[np.argsort(start[mine], kind="stable")]
         edges = np.stack([start[mine], end[mine]], axis=-1).ravel()
         spent = np.repeat(np.cumsum(end[mine] - start[mine]), 2)
         spent[0::2] -= end[mine] - start[mine]
-        covered += np.interp(tried, edges, spent) - np.interp(tried - length, edges, spent) > 0.6 * length
-    return int(tried[int(np.argmax(covered))])
+        told = np.interp(tried, edges, spent) - np.interp(tried - length, edges, spent) > 0.3 * length
+        score += told * (3 if trace.kinds[int(who)] == "server" else 1)  # half of all messages are a server's
+    return int(tried[int(np.argmax(score))])

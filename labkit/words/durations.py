@@ -51,9 +51,7 @@ class Durations:
         observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
         shards = layout.get("copies") == "equal" and len(observed) > 1 and set(observed) == {"worker"}
         self.pieces = self.split or shards  # a gradient is computed in pieces, and counted by the update
-        self.clock = trace.roles.index(
-            layout["observed"][0]
-        )  # whose updates divide the time, where gradients are made in pieces
+        self.clock = trace.roles.index(layout["observed"][0])  # then its updates divide the time
         self.kinds = self._kinds(layout)
         self._of = {(kind.what, role): i for i, kind in enumerate(self.kinds) for role in kind.gauge.roles}
         self._read = dict.fromkeys(("spans", "messages", "applies"), 0)

@@ -28,8 +28,9 @@ Window = tuple[int, int]  # ns
 @dataclass(frozen=True)
 class Effect:
     """What `period` did. `rate`: gradients a second; `left`: that over the rate of the calm period before; `busy`: the
-    undisturbed workers' share of time computing, `busy_before` the same before; `stale`: mean staleness of the disturbed
-    workers' gradients, and of the others'. None of what cannot be told, or not yet.
+    undisturbed workers' share of time computing, `busy_before` the same before, `own_busy` that of the slowed ones;
+    `stale`: mean staleness of the disturbed workers' gradients, and of the others'. None of what cannot be told, or not
+    yet.
     """
 
     period: Period
@@ -37,12 +38,13 @@ class Effect:
     left: float | None
     busy: float | None
     busy_before: float | None
+    own_busy: float | None
     stale: tuple[float, float] | None
 
 
 def effect(trace: Trace, period: Period, t: int) -> Effect:
     """The effect of `period`, as far as it went by `t` ns."""
-    when, total = applied(trace, min(t, period.until))
+    when, total = applied(trace, min(t, period.until) - 1)  # of this very moment more may come
     calm = next((p for p in reversed(periods(trace, period.since)) if p.calm and p.until > p.since), None)
     usual = None if calm is None else _whole(trace, when, total, calm.since, calm.until)
     now = _steady(trace, when, total, period)
@@ -52,8 +54,11 @@ def effect(trace: Trace, period: Period, t: int) -> Effect:
         if min(t, period.until) - last > SILENT * TURNS * len(trace.role_ids("worker")) / was * NANO:
             rate = 0.0  # everything stands still
     left = rate / was if was and rate is not None else None
+    who = set(period.who)
+    others = [worker for worker in trace.role_ids("worker") if worker not in who]
     return Effect(
-        period, rate, left, _busy(trace, now, period), _busy(trace, usual, period), _stale(trace, now, period)
+        period, rate, left, _busy(trace, now, others), _busy(trace, usual, others),
+        _busy(trace, now, [role for role in period.slow if trace.kinds[role] == "worker"]), _stale(trace, now, period),
     )  # fmt: skip
 
 
@@ -65,8 +70,9 @@ def rate_in(trace: Trace, t: int) -> float | None:
 
 def _steady(trace: Trace, when: np.ndarray, total: np.ndarray, period: Period) -> Window | None:
     """From which application to which to count in `period`; None while there are too few."""
-    slow = [role for role in period.slow if trace.kinds[role] == "worker"]
-    slowest = max(slow, key=lambda role: period.slow[role], default=None)
+    pace = {worker: period.slow.get(worker, 1.0) for worker in trace.role_ids("worker")}
+    slowed = any(role in pace for role in period.slow)
+    slowest = max(pace, key=lambda role: pace[role], default=None) if slowed else None  # the others, if one is sped up
     if slowest is not None and len(when) and not sampled(trace, "applies"):
         time, count = _own(trace, slowest)
         mine = (time > period.since) & (time <= when[-1])
@@ -109,14 +115,13 @@ def _rate(when: np.ndarray, total: np.ndarray, window: Window | None) -> float |
     return float(total[high] - total[low]) / (window[1] - window[0]) * NANO
 
 
-def _busy(trace: Trace, window: Window | None, period: Period) -> float | None:
-    """Of what the undisturbed workers reported of this time, the share that was computing and not waiting."""
-    others = [w for w in trace.role_ids("worker") if w not in period.who]
-    if window is None or not others:
+def _busy(trace: Trace, window: Window | None, workers: list[int]) -> float | None:
+    """Of what these workers reported of this time, the share that was computing and not waiting."""
+    if window is None or not workers:
         return None
     role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
     near = np.flatnonzero((end > window[0]) & (start < window[1]))
-    near = near[np.isin(role[near], others)]
+    near = near[np.isin(role[near], workers)]
     took = np.minimum(end[near], window[1]) - np.maximum(start[near], window[0])
     work, wait = (int(took[phase[near] == kind].sum()) for kind in (COMPUTE, WAIT))
     return work / (work + wait) if work + wait else None

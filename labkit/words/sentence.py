@@ -25,6 +25,7 @@ __all__ = ["goal_of", "sentence"]
 
 SAME = 0.03  # of the throughput: less is no change
 CALM = 0.95  # of the time computing: who does that does not wait
+MOST = 2  # settings that are named
 ABNORMAL = ("diverged", "error", "deadlock")
 
 
@@ -41,7 +42,7 @@ def sentence(trace: Trace, t: int | None = None, pinned: Trace | None = None) ->
         parts += [f"{who(trace, now)}.", _fared(trace, seen, label(trace), "throughput")]
     if pinned is not None:
         told = not now.calm and seen.left is not None
-        parts += [_pinned(trace, now, pinned, "it" if told else "throughput"), _compared(trace, t, pinned)]
+        parts += [_pinned(trace, now, t, pinned, "it" if told else "throughput"), _compared(trace, t, pinned)]
     elif not now.calm:
         parts.append(_whose(trace, seen, t))
     else:
@@ -103,6 +104,9 @@ def _waiting(trace: Trace, seen: Effect) -> str:
     """
     if seen.busy is None:
         return ""
+    if seen.period.slow and max(seen.period.slow.values()) < 1 and seen.own_busy is not None and seen.own_busy < CALM:
+        one = len(seen.period.slow) == 1
+        return f"{names(trace, list(seen.period.slow))} {'waits' if one else 'wait'} for the others"
     if seen.busy >= CALM:
         return "the others do not wait"
     kept = seen.busy / (seen.busy_before or 1.0)
@@ -141,13 +145,14 @@ def _whose(trace: Trace, seen: Effect, t: int) -> str:
 # next to a pinned run -------------------------------------------------------------------------------------------------
 
 
-def _pinned(trace: Trace, now: Period, pinned: Trace, subject: str) -> str:
-    """How the pinned run fared with the last thing that was done to it. `subject`: what fell, "it" if that is clear."""
-    end = pinned.watermark()
+def _pinned(trace: Trace, now: Period, t: int, pinned: Trace, subject: str) -> str:
+    """How the pinned run fared with the last thing that was done to it; if nothing was done to this one yet, how it was
+    at this time. `subject`: what fell, "it" if that is clear.
+    """
+    name, end = _pinned_label(trace, pinned), pinned.watermark()
     last = next((p for p in reversed(periods(pinned, end)) if not p.calm), None)
-    name = _pinned_label(trace, pinned)
-    if last is None:
-        rate = rate_in(pinned, end)
+    if last is None or (now.calm and t < last.since):
+        rate = rate_in(pinned, end if last is None else t)
         undisturbed = "" if now.calm else ", undisturbed"
         return f"{name}: {text.rate(rate)} gradients a second{undisturbed}." if rate is not None else ""
     same = _by_name(pinned, last) == _by_name(trace, now)
@@ -163,17 +168,21 @@ def _by_name(trace: Trace, period: Period) -> dict[str, object]:
 
 
 def _pinned_label(trace: Trace, pinned: Trace) -> str:
-    """`Synchronous (pinned)`; of a run of the same strategy what differs."""
+    """`Synchronous (pinned)`; of a run of the same strategy what differs: `The pinned run (workers = 8)`."""
     if label(trace) != label(pinned):
         return f"{label(pinned)} (pinned)"
-    mine, other = (
-        {"workers": t.kinds.count("worker"), "servers": t.kinds.count("server"), **t.header["strategy"]["knobs"]}
-        for t in (trace, pinned)
-    )
-    differs = next(
-        (f" with {name.replace('_', ' ')} {value}" for name, value in other.items() if mine.get(name) != value), ""
-    )
-    return f"The pinned run{differs}"
+    mine, other = _settings(trace), _settings(pinned)
+    differs = [f"{name} = {value}" for name, value in other.items() if mine.get(name) != value][:MOST]
+    return "The pinned run" + (f" ({', '.join(differs)})" if differs else "")
+
+
+def _settings(trace: Trace) -> dict[str, object]:
+    """What one run can have otherwise than another of the same strategy."""
+    header = trace.header
+    shape = {f"{kind}s": trace.kinds.count(kind) for kind in ("worker", "server")}
+    of_cluster = {name: header["cluster"].get(name) for name in ("latency", "bandwidth", "engine")}
+    of_problem = {name: header["problem"].get(name) for name in ("data", "batch_size", "partition", "hidden")}
+    return shape | header["strategy"]["knobs"] | of_cluster | of_problem
 
 
 def _compared(trace: Trace, t: int, pinned: Trace) -> str:
@@ -194,8 +203,11 @@ def _reached(trace: Trace, t: int, pinned: Trace, end: int) -> str:
         return f"{100 * goal:g}% accuracy took {here:.2f} s, pinned {there:.2f} s"
     same = min(t, end) if here is None else end
     seen, known = last_evaluation(trace, t), last_evaluation(pinned, same)
-    if seen is None or known is None or math.isnan(seen[2]) or math.isnan(known[2]):
+    if seen is None or known is None:
         return ""
+    if math.isnan(seen[2]) or math.isnan(known[2]):
+        losses = [number_text(loss) if math.isfinite(loss) else "not finite" for loss in (seen[1], known[1])]
+        return f"the loss is {losses[0]}; that of the pinned run was {losses[1]} by then"
     if here is not None:
         return f"{100 * goal:g}% accuracy took {here:.2f} s; the pinned run came to {known[2]:.0%}"
     later = f" and {100 * goal:g}% after {there:.2f} s" if there is not None else ""

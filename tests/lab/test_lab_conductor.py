@@ -96,3 +96,10 @@ def test_a_waiter_for_a_command_that_comes_while_the_thread_ends_is_not_left_alo
     monkeypatch.setattr(conductor, "LINGER", 0.0)
     one = hand()
     assert [one.call(lambda i=i: i) for i in range(300)] == list(range(300))
+
+
+def test_close_ends_a_hand_that_has_always_something_to_do(hand):
+    one = hand(lambda: 0.001)
+    one.call(lambda: None)
+    one.close()
+    assert not one.alive

@@ -181,7 +181,6 @@ def test_the_question_is_asked_at_15_s_and_its_answer_is_the_measured_one():
     assert "{" not in verdict
     with pytest.raises(BadInput, match="You have said 50% already"):
         teller.commit(2)
-        teller.show_truth()
 
 
 def test_a_question_that_nobody_answers_holds_the_story():

@@ -98,8 +98,10 @@ class Kit:
 
     def mark(self, widget: Any, **classes: bool) -> None:
         """Give it these classes, or take them away; `lk_off=True` is the class lk-off."""
-        kept = [name for name in widget._dom_classes if name.replace("-", "_") not in classes]
-        self.put(widget, _dom_classes=(*kept, *(name.replace("_", "-") for name, on in classes.items() if on)))
+        wanted = {name.replace("_", "-"): on for name, on in classes.items()}
+        kept = [name for name in widget._dom_classes if wanted.get(name, True)]
+        new = [name for name, on in wanted.items() if on and name not in kept]
+        self.put(widget, _dom_classes=(*kept, *new))
 
     # the end ----------------------------------------------------------------------------------------------------------
 

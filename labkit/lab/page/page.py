@@ -33,6 +33,7 @@ FASTEST = 0.12  # seconds between two frames
 WORDS_EVERY = 0.5  # seconds between two looks at sentence, numbers and log
 SETTLES = 0.3  # seconds after which something at rest is looked at once more
 FOR_FAST = 0.6  # of the budget for panels that move with every moment; the rest is for the others
+TURN = 4  # frames after which it is a panel's turn, whatever there is to spend
 LIVELY = 5.5  # frames a second that are wanted, before pictures are drawn finer than they are shown
 FINE, COARSE = 1.5, 1.0  # of a panel that moves with every moment
 COARSE_FOR = 10.0  # seconds until it is tried again whether they can be fine
@@ -139,7 +140,10 @@ class Page:
         if wanted:
             after = [i for i, name in enumerate(names) if order.index(name) < order.index(panel)]
             names.insert(after[-1] + 1 if after else 0, panel)
-        self.choose(tuple(names))
+        if names:
+            self.choose(tuple(names))
+        else:  # one stays
+            self.show()
 
     # the drawing thread -----------------------------------------------------------------------------------------------
 
@@ -213,7 +217,8 @@ class Page:
         waiting = sorted((s for s in shown if not s.fast and s.behind(view, scale)), key=lambda s: -s.waits)
         for drawn, slot in enumerate(waiting):
             late = painter.urgent or (not calm and time.monotonic() - began > FASTEST)
-            if (drawn or spent) and (late or (not calm and painter.left() < self._cost.get((slot.name, scale), 0.0))):
+            poor = not calm and painter.left() < self._cost.get((slot.name, scale), 0.0)
+            if (late or poor) and (drawn or slot.waits < TURN):
                 slot.waits += 1
             else:
                 self._draw(slot, view, scale)

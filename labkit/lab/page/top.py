@@ -42,20 +42,19 @@ class Top:
         self.kit, self._press, self._refresh = kit, press, refresh
         self._can: frozenset[str] = frozenset()
         self._refused, self._refused_at = "", -REFUSED
-        self._paused = self._pinned = False
+        self._turned = {"pause": False, "pin": False}  # whether the button says the opposite
+        self._buttons: dict[tuple[str, ...], Any] = {}
         self._story = self._stories(stories)
         make = self._button
-        self._run = make("Run", lambda: "run", "lk-main", "play", "start a run with these settings")
-        self._pause = make("Pause", lambda: "resume" if self._paused else "pause", "", "pause")
-        self._stop = make("Stop", lambda: "stop", "", "stop", "end the run, with a last evaluation")
-        self._reset = make("Reset, same seed", lambda: "reset", "", "undo", "back to 0 with the same settings")
-        self._pin = make(
-            "Pin", lambda: "unpin" if self._pinned else "pin", "", "thumb-tack", "draw next runs over this one"
-        )
-        self._step = make("Step", lambda: "step", "lk-quiet", "step-forward", "to the next applied update", again=True)
+        self._run = make("Run", ("run",), "lk-main", "play", "start a run with these settings")
+        self._pause = make("Pause", ("pause", "resume"), "", "pause")
+        self._stop = make("Stop", ("stop",), "", "stop", "end the run, with a last evaluation")
+        self._reset = make("Reset, same seed", ("reset",), "", "undo", "back to 0 with the same settings")
+        self._pin = make("Pin", ("pin", "unpin"), "", "thumb-tack", "draw next runs over this one")
+        self._step = make("Step", ("step",), "lk-quiet", "step-forward", "to the next applied update", again=True)
         fork = "repeat the run up to this moment, and go on from there"
-        self._what_if = make("What if from here", lambda: "what_if", "", "code-fork", fork)
-        self._live = make("Back to live", lambda: "live", "lk-quiet lk-gone", "", "look at now again")
+        self._what_if = make("What if from here", ("what_if",), "", "code-fork", fork)
+        self._live = make("Back to live", ("live",), "lk-quiet lk-gone", "", "look at now again")
         self._now, self._ends = kit.html("lk-now"), kit.html("lk-ends")
         back = "look back over the run"
         slider = kit.make(widgets.IntSlider, "lk-scrub", min=0, max=TICKS, value=0, readout=False, tooltip=back)
@@ -74,18 +73,20 @@ class Top:
         menu = self.kit.make(widgets.Dropdown, "lk-story", options=options, value="", tooltip=tip)
         return Dial(self.kit, menu, lambda name: self._press("tell", name or None))
 
-    def _button(self, label: str, name: Callable[[], str], *more: Any, **flags: Any) -> Any:
-        """A button that presses what `name()` says at that moment, if it makes sense at that moment."""
+    def _button(self, label: str, names: tuple[str, ...], *more: Any, **flags: Any) -> Any:
+        """A button that presses one of these, if one makes sense at that moment; the last, once it has been turned over."""
 
         def does() -> None:
-            wanted = name()
-            if wanted in self._can or not self._can:
+            wanted = names[-1] if self._turned.get(names[0]) else names[0]
+            if any(name in self._can for name in names):
                 self._press(wanted)
             else:
                 self._refused, self._refused_at = f"{wanted.replace('_', ' ')}: not now", self.kit.clock()
                 self._refresh()
 
-        return self.kit.button(label, does, *more, **flags)
+        made = self.kit.button(label, does, *more, **flags)
+        self._buttons[names] = made
+        return made
 
     def _seek(self, tick: int) -> None:
         seconds = tick * self._length / TICKS
@@ -107,21 +108,19 @@ class Top:
         on = view.state in ("running", "paused")
         again = " again" if on and view.changed else " for real" if dask else ""
         kit.put(self._run, description=f"Run{again}")
-        self._paused = "pause" not in view.can and "resume" in view.can
+        paused = "pause" not in view.can and "resume" in view.can
+        self._paused = {"pausing": True, "going on": False}.get(view.busy, paused)  # as it will be, at once
         label, icon = ("Resume", "play") if self._paused else ("Pause", "pause")
         kit.put(self._pause, description=label, icon=icon, tooltip="go on" if self._paused else "hold everything")
-        self._pinned = view.pinned is not None
+        self._pinned = "unpin" in view.can  # it may be this very run, of which nothing is drawn twice
         kit.put(self._pin, description="Unpin" if self._pinned else "Pin")
         kit.put(self._reset, description=f"Reset, same seed {view.setup.problem.seed}")
         looking = not view.live
         kit.mark(self._live, lk_gone=not looking)
         kit.mark(self._ends, lk_gone=looking)
         kit.mark(self._what_if, lk_gone=not (looking and "what_if" in view.can))
-        for widget, names in (
-            (self._run, ("run",)), (self._pause, ("pause", "resume")), (self._stop, ("stop",)), (self._reset, ("reset",)),
-            (self._pin, ("pin", "unpin")), (self._step, ("step",)),
-        ):  # fmt: skip
-            kit.mark(widget, lk_off=not any(name in view.can for name in names))
+        for names, button in self._buttons.items():
+            kit.mark(button, lk_off=not any(name in view.can for name in names))
         self._player(view, looking)
         kit.say(self._now, self._state(view))
         story = view.story.name if view.story is not None else ""

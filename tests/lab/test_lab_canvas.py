@@ -1,0 +1,26 @@
+"""A frame of a live figure, whose axes are kept as pixels, is the frame drawn anew: for every panel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.lab.screen import Canvas
+from labkit.views import PANELS, bare, make_panel
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_a_frame_on_kept_axes_is_the_frame_drawn_anew(name):
+    cluster = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.05))
+    faults = [lk.Slow("worker-1", 4, at=1.0)]
+    run = lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=2), faults=faults)
+    trace, canvas = run.wait().trace, Canvas(make_panel(name))
+    for t, scale in ((0.0, 1), (0.8, 1), (0.81, 1), (1.7, 1), (2.0, 1), (2.0, 2), (0.5, 1)):
+        anew = make_panel(name)
+        figure = bare(anew)
+        for panel in (anew, canvas.panel):
+            panel.update(trace, round(t * 1e9))
+        figure.set_dpi(scale * figure.get_dpi())
+        figure.canvas.draw()
+        np.testing.assert_array_equal(canvas.draw(scale), np.asarray(figure.canvas.buffer_rgba()))
