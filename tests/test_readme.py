@@ -11,10 +11,17 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def output(block, tmp_path):
+def block(words):
+    """The one block with these words in it."""
+    (found,) = [block for block in BLOCKS if words in block]
+    return found
+
+
+def output(code, tmp_path):
     script = tmp_path / "example.py"
-    script.write_text(block)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=100, check=False)
+    script.write_text(code)
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -22,7 +29,7 @@ def output(block, tmp_path):
 @pytest.mark.dask
 @pytest.mark.slow
 def test_ten_lines(tmp_path):
-    text = output(BLOCKS[0], tmp_path)
+    text = output(block("DaskCluster(workers=4"), tmp_path)
     assert "AsyncPS, 4 workers, 1 server, dask, seed 0" in text
     assert "stopped by     accuracy" in text
     assert "closes" in text
@@ -31,14 +38,30 @@ def test_ten_lines(tmp_path):
 
 
 def test_the_advice(tmp_path):
-    text = output(BLOCKS[1], tmp_path)
+    text = output(block("lk.advise"), tmp_path)
     assert {"RingAllReduce", "SyncPS", "AsyncPS"} <= set(re.findall(r"\w+", text))
 
 
 def test_a_strategy_of_ones_own(tmp_path):
-    text = output(BLOCKS[2], tmp_path)
+    text = output(block("EverySecond"), tmp_path)
     assert re.search(r"updates +200 in", text)
     assert re.search(r"396 computed = 200 applied \+ 196 dropped \(late\) \+ 0 in flight; closes", text)
+
+
+def test_the_lab_without_a_browser(tmp_path):
+    text = output(block("lk.Lab("), tmp_path)
+    assert "SSP" in text
+    assert "you slowed w2 x5" in text
+    assert (tmp_path / "runs.csv").read_text().count("\n") == 2
+    code = text.splitlines()[-1]
+    assert code.startswith("strategy=ssp&")
+    from labkit.lab.codes import decode
+
+    assert decode(code, ("done",))[0].shape.workers == 8
+
+
+def test_every_block_is_run():
+    assert len(BLOCKS) == 4
 
 
 def test_no_placeholder_is_left_over():

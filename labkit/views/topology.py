@@ -17,6 +17,7 @@ from matplotlib.collections import LineCollection, PathCollection
 
 from ..trace.trace import Trace
 from . import style
+from .looks import without_axes
 from .panel import Panel, moment
 from .places import Node, nodes_of, placed
 from .replay import REST, Replay, replay
@@ -91,7 +92,7 @@ class Topology(Panel):
     def setup(self, axes: Axes) -> Self:
         """Lines, nodes, dots, names; no axes: pixels are the coordinates."""
         super().setup(axes)
-        axes.set_axis_off()
+        without_axes(axes)
         self.lines = LineCollection([], capstyle="round", zorder=1)
         self.track = LineCollection([], zorder=2)
         for lines in (self.lines, self.track):

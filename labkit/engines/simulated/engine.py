@@ -233,7 +233,7 @@ class SimulatedRun(Ending):
 
     def flush(self) -> None:
         """Bring the trace up to this instant."""
-        with self._hand:
+        with QUIET(self._threads), self._hand:
             still = []
             for role in self.roles:
                 if role.touched:

@@ -125,7 +125,6 @@ def _copied(counters: Counters) -> Counters:
         if value.__class__ is dict or value.__class__ is list:
             value = value.copy()
         setattr(made, name, value)
-    made.applied = {sender: list(seen) for sender, seen in counters.applied.items()}
     return made
 
 

@@ -211,6 +211,8 @@ class Page:
         fast_scale = SHARP if calm else FINE if fine else COARSE
         scale = SHARP if calm or (rich and not still) else COARSE
         shown, began = self.wall.shown, time.monotonic()
+        for slot in self.wall.hidden:
+            slot.forget()
         spent = sum(self._draw(s, view, fast_scale) for s in shown if s.fast and s.behind(view, fast_scale))
         if fine and not still and spent * LIVELY > FOR_FAST * painter.share:
             self._coarse_until = self.kit.clock() + COARSE_FOR

@@ -51,7 +51,7 @@ class Painter:
         self._urgent = self._gone = self._closed = False
         self._purse, self._filled, self._spent = share * SAVED, time.monotonic(), 0.0
         self._heard = 0.0
-        self._woken = self._treated = 0.0
+        self._acted = self._treated = -SELDOM
         atexit.register(self.close)
 
     # from any thread --------------------------------------------------------------------------------------------------
@@ -68,19 +68,19 @@ class Painter:
 
     @property
     def quiet(self) -> float:
-        """Seconds since somebody woke this thread."""
-        return time.monotonic() - self._woken
+        """Seconds since a person did something."""
+        return time.monotonic() - self._acted
 
     def wake(self) -> None:
         """Something has changed: draw now; begin again if the thread has ended."""
         with self._lock:
-            self._urgent, self._woken = True, time.monotonic()
+            self._urgent = True
             self._go()
         self._bell.set()
 
     def treat(self) -> None:
         """A person has acted: what follows is drawn at once, whatever was spent before."""
-        now = time.monotonic()
+        self._acted = now = time.monotonic()
         if now - self._treated > SELDOM:
             self._treated, self._purse = now, max(self._purse, TREAT)
 

@@ -89,6 +89,10 @@ class Slot:
         png = encode(self._canvas.draw(scale))
         return _heading(panel.title, panel.caption(trace, t)), png
 
+    def forget(self) -> None:
+        """It is not shown: let go of its run and of its pixels. Called by the drawing thread."""
+        self._canvas = self._of = None
+
     def _begin(self, trace: Trace, pinned: Trace | None) -> None:
         """A new panel for a new run: what a panel remembers of one run is not true of another."""
         self._of = trace, pinned
@@ -115,6 +119,11 @@ class Wall:
         self.choose(names)
 
     @property
+    def hidden(self) -> list[Slot]:
+        """The panels that are not shown any more."""
+        return [slot for slot in self._slots.values() if slot not in self.shown]
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The panels that are shown."""
         return tuple(slot.name for slot in self.shown)
@@ -125,7 +134,7 @@ class Wall:
             if self.kit.closed:
                 return
             new = [name for name in dict.fromkeys(names) if name not in self._slots]
-            self._slots |= {name: Slot(self.kit, name, self._beside) for name in new}
+            self._slots = self._slots | {name: Slot(self.kit, name, self._beside) for name in new}
             self.shown = tuple(self._slots[name] for name in dict.fromkeys(names))
             for slot in self._slots.values():
                 there = slot in self.shown

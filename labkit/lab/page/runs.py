@@ -53,7 +53,7 @@ class Runs:
         """The newest runs of the view."""
         kit = self.kit
         newest = list(reversed(view.entries))[:MOST]
-        known = (tuple(e.number for e in view.entries), [id(e.trace) for e in newest], id(view.trace), id(view.pinned))
+        known = (len(view.entries), tuple((e.number, e.trace) for e in newest), view.trace, view.pinned)
         if known == self._known:
             return
         self._known = known

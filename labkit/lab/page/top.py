@@ -109,11 +109,12 @@ class Top:
         again = " again" if on and view.changed else " for real" if dask else ""
         kit.put(self._run, description=f"Run{again}")
         paused = "pause" not in view.can and "resume" in view.can
-        self._paused = {"pausing": True, "going on": False}.get(view.busy, paused)  # as it will be, at once
-        label, icon = ("Resume", "play") if self._paused else ("Pause", "pause")
-        kit.put(self._pause, description=label, icon=icon, tooltip="go on" if self._paused else "hold everything")
-        self._pinned = "unpin" in view.can  # it may be this very run, of which nothing is drawn twice
-        kit.put(self._pin, description="Unpin" if self._pinned else "Pin")
+        paused = {"pausing": True, "going on": False}.get(view.busy, paused)  # as it will be, at once
+        pinned = "unpin" in view.can  # it may be this very run, of which nothing is drawn twice
+        self._turned = {"pause": paused, "pin": pinned}
+        label, icon = ("Resume", "play") if paused else ("Pause", "pause")
+        kit.put(self._pause, description=label, icon=icon, tooltip="go on" if paused else "hold everything")
+        kit.put(self._pin, description="Unpin" if pinned else "Pin")
         kit.put(self._reset, description=f"Reset, same seed {view.setup.problem.seed}")
         looking = not view.live
         kit.mark(self._live, lk_gone=not looking)
