@@ -128,8 +128,8 @@ def read(setup: Setup, name: str, text: str) -> Any:
         return tuple(int(w) if w.isdigit() else w for w in widths if w)
     if name in ("law", "compute", "strategy", "data"):
         return None if name == "compute" and text == "none" else text
-    for part in (setup.strategy, setup.shape, setup.budget, setup.problem):
-        known = knobs_of(part).get(name)
+    for holder in (setup.strategy, setup.shape, setup.budget, setup.problem):
+        known = knobs_of(holder).get(name)
         if known is not None and known.type is not object:
             if known.optional and text.lower() in ("", "none"):
                 return None

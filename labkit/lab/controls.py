@@ -111,7 +111,7 @@ def _applies(setup: Setup, name: str) -> bool:
 
 def _control(setup: Setup, name: str) -> Control:
     value, known = setup.value(name), _knob(setup, name)
-    more = {"label": LABELS.get(name, name.replace("_", " ")), "group": _group(setup, name)}
+    more: dict[str, Any] = {"label": LABELS.get(name, name.replace("_", " ")), "group": _group(setup, name)}
     if known is not None:
         more |= {"live": known.live, "help": known.help or describe(known)}
     if name == "strategy":
@@ -141,8 +141,7 @@ def _of_knob(name: str, known: Knob, value: Any, more: dict[str, Any]) -> Contro
     if known.type is bool:
         return Control(name, kind="check", value=value, **more)
     if known.type is int and not known.optional and known.high is not None and name != "seed":
-        low = int(known.low or 0)
-        scale = [n for n in (0, 1, 2, 3, 4, 5, 6, 8, 10, 16, 32, 64, 128, 256) if low <= n <= known.high]
+        scale = [n for n in (0, 1, 2, 3, 4, 5, 6, 8, 10, 16, 32, 64, 128, 256) if (known.low or 0) <= n <= known.high]
         return Control(name, kind="steps", value=value, choices=_steps(name, scale, value), **more)
     if known.type is float and not known.optional and known.low is not None and known.high is not None:
         low, high = (max(known.low, 1e-3), min(known.high, 1e3)) if known.log else (known.low, known.high)

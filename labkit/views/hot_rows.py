@@ -55,7 +55,9 @@ class HotRows(Panel):
         """Set the heights."""
         rows, servers = hot_rows(trace, MOST_ROWS), row_load(trace)[:MOST_SERVERS]
         widest = 5 + max((style.width(str(row)) for row, _, _ in rows), default=0.0)
-        rows = rows[: max(4, int(pixels_of(self.axes)[0] / widest) - len(servers) - 1)]  # as many as have room for a name
+        rows = rows[
+            : max(4, int(pixels_of(self.axes)[0] / widest) - len(servers) - 1)
+        ]  # as many as have room for a name
         self.note.set_text("" if rows else "this model has no table of rows")
         batches = max(1, sum(c.computed for c in trace.counters.values()))
         heights = np.zeros(len(self.bars))

@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..trace.measures import staleness, staleness_law, staleness_rows
 from ..trace.trace import Trace
+from ..trace.vocabulary import UNKNOWN
 from . import style
 from .blocks import Blocks
 from .marks import factors, short, slowed
@@ -25,6 +26,7 @@ from .room import HINT, LINE, Room
 __all__ = ["Staleness", "draw", "histogram"]
 
 MOST_BARS, ENOUGH = 40, 20
+RECENT = 50_000  # gradients, of which a slowed worker's own are averaged
 
 
 def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -> Staleness:
@@ -161,7 +163,9 @@ class Staleness(Panel):
         slow, found = slowed(trace, t), []
         if slow:
             since = min(factors(trace, t)[role][-1][0] for role in slow)
-            sender, stale, count = staleness_rows(trace, since, t)
+            rows, columns = self._applies.newest(trace, t, RECENT), trace.tables["applies"].columns
+            rows = rows[(rows[:, columns.index("time")] >= since) & (rows[:, columns.index("staleness")] != UNKNOWN)]
+            sender, stale, count = (rows[:, columns.index(name)] for name in ("sender", "staleness", "count"))
             for role in sorted(slow)[: len(self.pins)]:
                 mine = sender == role
                 mean = float(np.average(stale[mine], weights=count[mine])) if count[mine].sum() else None

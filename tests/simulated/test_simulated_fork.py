@@ -332,7 +332,9 @@ EVERY = [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.SSP(), lk.LocalSGD(),
          lk.ADPSGD(), lk.KSync(), lk.PipeDream()]  # fmt: skip
 
 
-KILLED = [(s, role) for s in EVERY for role in ("worker-1", "server-0", "chief") if s.uses_servers or role != "server-0"]
+KILLED = [
+    (s, role) for s in EVERY for role in ("worker-1", "server-0", "chief") if s.uses_servers or role != "server-0"
+]
 
 
 @pytest.mark.parametrize(("strategy", "role"), KILLED, ids=lambda v: v if isinstance(v, str) else v.name)
