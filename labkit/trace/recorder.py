@@ -194,12 +194,8 @@ class Recorder:
         c.staleness[staleness] = c.staleness.get(staleness, 0) + count
         if sender == EVERYONE:
             c.rounds = step + 1
-        elif sender in c.applied:
-            seen = c.applied[sender]
-            seen[0] += count
-            seen[1] = step
-        else:
-            c.applied[sender] = [count, step]
+        else:  # a new pair each time: a copy of the counters keeps the old one
+            c.applied[sender] = [count + (c.applied[sender][0] if sender in c.applied else 0), step]
         self.applies += APPLY(shard, time, sender, step, count, samples, staleness, version)
 
     def drop(self, shard: int, time: int, sender: int, incarnation: int, step: int, count: int, why: int) -> None:

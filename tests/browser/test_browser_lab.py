@@ -125,11 +125,13 @@ def test_every_press_is_acknowledged_and_acts(real, measured):
     button(page, "w2").click()
     slower = page.output(0).locator(".lk-trouble .noUi-handle")
     slower.focus()
-    for _ in range(2):
-        waits.append(
-            ("slower", page.acknowledged(lambda: page.press("ArrowRight"), f"{chip} || {TEXT}.includes('slowing')"))
-        )
-        page.await_kernel("lab.view().slow.get('worker-2', 1) > 1")
+    for key, shown, then in [
+        ("ArrowRight", chip, "> 1"),
+        ("ArrowLeft", f"!({chip})", "== 1"),
+        ("ArrowRight", chip, "> 1"),
+    ]:
+        waits.append(("slower", page.acknowledged(lambda key=key: page.press(key), shown)))
+        page.await_kernel(f"lab.view().slow.get('worker-2', 1) {then}")
         page.frames(seconds=0.6)
     page.screenshot("dask-slowed")
     scrub = page.output(0).locator(".lk-scrub .noUi-handle")

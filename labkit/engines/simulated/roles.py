@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -120,12 +121,17 @@ class SimulatedRole:
 
 def _copied(counters: Counters) -> Counters:
     made = Counters.__new__(Counters)
-    for name in Counters.__slots__:
-        value = getattr(counters, name)
-        if value.__class__ is dict or value.__class__ is list:
-            value = value.copy()
+    for name, value in zip(_COUNTED, _COUNTS(counters)):
         setattr(made, name, value)
+    for name in _COLLECTED:
+        setattr(made, name, getattr(made, name).copy())
     return made
+
+
+# Which of the counters are numbers and which collections does not change, and copying is done often.
+_COUNTED = Counters.__slots__
+_COUNTS = attrgetter(*_COUNTED)
+_COLLECTED = tuple(name for name in _COUNTED if isinstance(getattr(Counters(), name), dict | list))
 
 
 class SimulatedContext(Context):

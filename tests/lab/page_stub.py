@@ -1,0 +1,118 @@
+"""A page without a lab: what the tests of the page share. The widgets are real; the lab is a stub."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+import time
+from functools import cache
+
+import ipywidgets
+
+import labkit as lk
+from labkit.lab.setup import Setup, Shape
+from labkit.lab.stage import Entry
+from labkit.lab.story import Act, Question, Story
+from labkit.lab.view import View
+from labkit.trace.vocabulary import NANO
+from labkit.words import run_row
+
+EVERYTHING = frozenset(
+    {"run", "pause", "stop", "reset", "step", "pin", "seek", "what_if", "slow", "kill", "set", "live"}
+)
+STORY = Story(
+    "slow-worker", "One slow worker", "Everybody waits.", (Act(says="Synchronous."), Act(says="Asynchronous.")),
+    question=Question("Throughput falls to …", ("80%", "50%", "20%"), 2, "You said {said}; it fell to {right}."),
+)  # fmt: skip
+
+
+@cache
+def trace(workers=3, seconds=0.5, slow=False):
+    """A record to look at."""
+    faults = [lk.Slow("worker-1", 5, at=0.2)] if slow else []
+    cluster = lk.SimulatedCluster(workers, compute=lk.Deterministic(0.05))
+    run = lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=seconds), faults=faults)
+    return run.wait().trace
+
+
+def view(of=None, **more):
+    """What a lab would say that is looking at this record."""
+    of = trace() if of is None else of
+    setup = Setup(shape=Shape(workers=3))
+    plain = {
+        "trace": of, "t": of.watermark(), "recorded": of.watermark(), "ends": 10 * NANO, "live": True, "state": "paused",
+        "replaying": False, "simulated": True, "pinned": None, "setup": setup, "shown": setup, "changed": (),
+        "entries": (), "cluster": None, "busy": "", "problem": "", "story": None, "act": -1, "says": "", "asked": False,
+        "said": None, "slow": {}, "verbs": ("slow", "kill"), "can": EVERYTHING, "dashboard": None,
+    }  # fmt: skip
+    return View(**{**plain, **more})
+
+
+class Stub:
+    """A lab that does nothing. `answers`: what each press does to it."""
+
+    def __init__(self, now):
+        self.now, self.pressed, self.answers = now, [], lambda name, *arguments: {}
+
+    def view(self):
+        return self.now
+
+    def press(self, name, *arguments):
+        self.pressed.append((name, *arguments))
+        self.now = dataclasses.replace(self.now, **self.answers(name, *arguments))
+
+    def stories(self):
+        return {STORY.name: STORY.title}
+
+    def code(self):
+        return "strategy=async-ps"
+
+
+def until(condition, seconds=20.0):
+    """Wait for something that another thread does."""
+    end, pause = time.monotonic() + seconds, threading.Event()
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        pause.wait(0.005)
+
+
+def all_widgets(page):
+    """Everything on the page, by walking the boxes."""
+    found, todo = [], [page.box]
+    while todo:
+        widget = todo.pop()
+        found.append(widget)
+        todo += getattr(widget, "children", ())
+    return found
+
+
+def button(page, label):
+    """The button that says so."""
+    found = [w for w in all_widgets(page) if isinstance(w, ipywidgets.Button) and w.description.startswith(label)]
+    assert found, label
+    return found[0]
+
+
+def labelled(page, kind, label):
+    """The widget of this kind with this description."""
+    return next(w for w in all_widgets(page) if isinstance(w, kind) and w.description == label)
+
+
+def seen(widget):
+    return "lk-gone" not in widget._dom_classes
+
+
+def text(page):
+    """All that is said on the page."""
+    return " ".join(
+        re.sub("<style>.*</style>", "", w.value) for w in all_widgets(page) if isinstance(w, ipywidgets.HTML)
+    )
+
+
+def entries():
+    setup = Setup()
+    return (
+        Entry(1, setup.changed(strategy="sync-ps"), trace(2), run_row(trace(2))),
+        Entry(2, setup, trace(3), run_row(trace(3))),
+    )
