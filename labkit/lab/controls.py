@@ -50,6 +50,7 @@ LABELS = {
     "pace": "gradient", "law": "time law", "hidden": "hidden layers", "eval_every": "look every",
 }  # fmt: skip
 UNITS = {"pace": "s", "latency": "s", "bandwidth": "B/s", "seconds": "s"}
+RARE = ("fused", "n_push", "n_fetch", "give_up", "post_local", "stages")  # knobs of one strategy that few turn
 HIDDEN = {
     "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "updates", "samples",
     "epochs", "placement",
@@ -160,7 +161,7 @@ def _group(setup: Setup, name: str) -> str:
     if name in ("seconds", "accuracy"):
         return "stop"
     if name not in ALWAYS:
-        shared = {*knobs_of(ServerStrategy), *knobs_of(StaleGradients)}
+        shared = {*knobs_of(ServerStrategy), *knobs_of(StaleGradients), *RARE}
         return "algorithm" if name in knobs_of(setup.strategy) and name not in shared else "more"
     if name in ("strategy", "learning_rate"):
         return "algorithm"
