@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import LabkitError
 from .conductor import Conductor
+from .stage import MANY
 from .teller import Teller
 
 __all__ = ["Desk"]
@@ -114,7 +115,7 @@ class Desk:
     def _hurry(self) -> None:
         stage = self.stage
         if stage.run is not None and stage.simulated and stage.going and stage.playing and stage.bridging is None:
-            stage.run.advance(FOREVER, timeout=HURRY)
+            stage.run.advance(FOREVER, timeout=HURRY * (1 + len(stage.trace.roles) / MANY))
 
     def _look_for_trouble(self, future: Future[Any]) -> None:
         error = future.exception()

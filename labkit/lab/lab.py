@@ -78,7 +78,8 @@ class Lab(Reading):
         if run is not None:
             self.stage.receive(run, setup, play=speed is not None)
         self._page: Page | None = None
-        self._page = Page(self, names if names is not None or self._story is None else self._story.panels, chosen)
+        shown = names if names is not None or self._story is None else self._story.panels
+        self._page = Page(self, shown, chosen, awake=in_kernel())
         remember(self, where)
         if run is not None:
             self._desk.nudge()
@@ -239,7 +240,8 @@ class Lab(Reading):
         return make_view(self.stage, self._story, self._desk.busy, self._desk.problem)
 
     def _fresh(self) -> None:
-        if self._page is not None:
+        """Something has changed: draw it, if there can be anybody who sees it."""
+        if self._page is not None and (self._shown or in_kernel()):
             self._page.wake()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
@@ -334,6 +336,6 @@ class Lab(Reading):
 
     def _settle(self) -> None:
         """Let the last picture be drawn."""
+        self._fresh()
         if self._page is not None:
-            self._page.wake()
             self._page.join(10)

@@ -24,6 +24,7 @@ from .setup import Setup
 __all__ = ["Entry", "Stage"]
 
 SLICE = 0.02  # seconds of wall time that a simulated run is moved in one go: buttons are answered in between
+MANY = 500  # roles whose reports take as long to collect, after every slice, as a slice lasts
 LONGEST = 0.25  # seconds made up for at once: a machine that is too slow plays slower and does not jump
 POLL = 0.1  # seconds between two looks at a run that moves by itself
 KEPT = 12  # finished runs whose traces are kept; of older ones the numbers stay
@@ -300,7 +301,8 @@ class Stage:
     def _play(self) -> None:
         since = self._passed()
         if since > 0:
-            self.run.advance(since * self.setup.speed, timeout=SLICE)  # type: ignore[union-attr]
+            patience = SLICE * (1 + len(self.trace.roles) / MANY)
+            self.run.advance(since * self.setup.speed, timeout=patience)  # type: ignore[union-attr]
 
     def _play_back(self) -> None:
         assert self.head is not None

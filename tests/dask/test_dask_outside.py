@@ -114,6 +114,14 @@ def test_whatever_is_clicked_with_a_kill_the_run_is_over(cluster, started, other
     assert labkit_threads() == []
 
 
+def test_only_a_simulated_run_can_be_moved_by_hand_and_repeated(cluster, started):
+    run = started(on=cluster.resized(pace=0.002))
+    with pytest.raises(lk.BadInput, match="only a simulated run can"):
+        run.fork()
+    with pytest.raises(lk.BadInput, match="time on a real cluster passes by itself"):
+        run.advance(1.0, timeout=0.1)
+
+
 def test_a_run_starts_while_another_stops(cluster, started):
     first = moving(started(on=cluster.resized(pace=0.002)))
     following = []

@@ -160,6 +160,11 @@ def test_a_move_stops_on_the_way_and_the_trace_says_everything_up_to_there():
     assert not run.done
 
 
+def test_to_the_end_of_time_is_to_the_end_of_the_run():
+    run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=20))
+    assert run.advance(float("inf")).stopped_by == "updates"
+
+
 def test_a_step_stops_on_the_way_and_is_taken_up_again():
     run = lk.train(TIMING, lk.SyncPS(), lk.SimulatedCluster(workers=50, compute=lk.Exponential(0.1)), ENDLESS)
     for updates in range(1, 5):

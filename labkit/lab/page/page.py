@@ -44,10 +44,14 @@ _numbers = count(1)
 
 class Page:
     """The page of `lab`. `panels`: names, in order (None: the first view). `controls`: names of the settings that can be
-    turned (None: all; empty: none). `BadInput` names what there is not.
+    turned (None: all; empty: none). `awake=False`: nothing is drawn before the first `wake`. `BadInput` names what there is
+    not.
     """
 
-    def __init__(self, lab: Any, panels: tuple[str, ...] | None = None, controls: tuple[str, ...] | None = None):
+    def __init__(
+        self, lab: Any, panels: tuple[str, ...] | None = None, controls: tuple[str, ...] | None = None,
+        awake: bool = True,
+    ):  # fmt: skip
         self.lab = lab
         self.chosen = panels  # None: the first view
         view = lab.view()
@@ -77,7 +81,8 @@ class Page:
         self._acts = self._failed = 0
         self.painter = Painter(f"labkit-page-{next(_numbers)}", self._paint)
         self._echo = Echo(self.painter.answer)
-        self.wake()
+        if awake:
+            self.wake()
 
     # what the lab asks ------------------------------------------------------------------------------------------------
 
