@@ -168,6 +168,8 @@ def done(run: Any) -> str:
     for mark in marks:
         if mark["kind"] == "slow":
             found.append(_did(mark["time"] / NANO, "slow", {"role": mark["name"], "factor": mark["factor"]}, ""))
+        elif mark["kind"] == "kill":
+            found.append(_did(mark["time"] / NANO, "kill", {"role": mark["name"]}, ""))
         elif mark["kind"] == "set":
             knobs = dict(part.split(" = ") for part in mark["text"].split(", "))
             found.append(_did(mark["time"] / NANO, "set", {n: _number(v) for n, v in knobs.items()}, ""))
@@ -178,6 +180,8 @@ def _did(at: float, verb: str, arguments: dict[str, Any], turn: str) -> str:
     when = f"@{at!r}{turn}"
     if verb == "slow":
         return f"slow:{arguments['role']}:{float(arguments['factor'])!r}{when}"
+    if verb == "kill":
+        return f"kill:{arguments['role']}{when}"
     return ",".join(f"set:{n}:{v!r}{when}" for n, v in arguments.items()) if verb == "set" else ""
 
 
@@ -185,17 +189,20 @@ def undone(text: str) -> tuple[Did, ...]:
     """What a run that is started with these faults will have done to it: the inverse of `done`."""
     found = []
     for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"(slow|set):([\w-]+):([^@:]+)@([\d.e+-]+)(?:#(\d+))?", part)
-        if match is None:
+        match = re.fullmatch(r"(slow|set|kill):([\w-]+)(?::([^@:]+))?@([\d.e+-]+)(?:#(\d+))?", part)
+        if match is None or (match[1] == "kill") != (match[3] is None):
             raise BadInput(f"{part!r} is not something that is done to a run; one reads slow:worker-2:5@5.0.")
         verb, name, value, at, turn = match.groups()
-        arguments = (("role", name), ("factor", _number(value))) if verb == "slow" else ((name, _number(value)),)
+        told = {"kill": {"role": name}, "slow": {"role": name, "factor": _number(value)}, "set": {name: _number(value)}}
+        arguments = tuple(told[verb].items())
         found.append(Did(float(at), verb, arguments, None if turn is None else int(turn)))
     return tuple(found)
 
 
-def _number(text: str) -> Any:
+def _number(text: str | None) -> Any:
     """True, 4, 0.5, inf; or the text itself, which is then refused by whoever takes numbers."""
+    if text is None:
+        return None
     if text in ("True", "False", "true", "false"):
         return text.lower() == "true"
     for kind in (int, float):

@@ -17,9 +17,9 @@ from ..nn.codecs import CODECS
 from ..nn.compensation import COMPENSATIONS
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES
-from ..strategies import FAMILIES, ServerStrategy
+from ..strategies import FAMILIES, ServerStrategy, Strategy
 from ..strategies.base import StaleGradients
-from .setup import FULL_SPEED, LAWS, Setup, strategy_name
+from .setup import FULL_SPEED, LAWS, Setup, name_of
 
 __all__ = ["ALWAYS", "GROUPS", "Control", "controls"]
 
@@ -119,7 +119,8 @@ def _control(setup: Setup, name: str) -> Control:
         return Control(name, kind="menu", value=value, choices=_strategies(setup), **more)
     if name in TEXTS:
         text = _text(name, value)
-        offered = [t for t in TEXTS[name] if not (t == FULL_SPEED and setup.shape.engine == "simulated")]
+        mine = [name_of(o) for o in setup.own if not isinstance(o, Strategy)] if name == "data" else []
+        offered = [t for t in (*mine, *TEXTS[name]) if not (t == FULL_SPEED and setup.shape.engine == "simulated")]
         return Control(
             name, kind="menu", value=text, choices=_menu([*offered, *([text] if text not in offered else [])]), **more
         )
@@ -170,9 +171,9 @@ def _group(setup: Setup, name: str) -> str:
 
 def _strategies(setup: Setup) -> tuple[tuple[str, Any], ...]:
     """Nine first, then the rest by family; one's own strategy on top."""
-    own = strategy_name(setup.strategy)
+    own = [name_of(thing) for thing in setup.own if isinstance(thing, Strategy)]
     listed = [(kind.__name__, name) for family in FAMILIES.values() for name, kind in family.items()]
-    return tuple(listed) if any(value == own for _, value in listed) else ((own, own), *listed)
+    return (*((name, name) for name in own), *listed)
 
 
 def _menu(texts: list[str]) -> tuple[tuple[str, Any], ...]:

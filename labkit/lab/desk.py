@@ -42,10 +42,12 @@ class Desk:
         self._held, self.error, self.problem = False, None, ""
         return self._conductor.call(partial(self._carry_out, busy, command))
 
-    def press(self, busy: str, command: Callable[[], Any]) -> None:
-        """Carry out a command as soon as possible. What goes wrong is shown and not raised."""
-        if busy and busy == self.busy:
-            return  # a double click
+    def press(self, busy: str, command: Callable[[], Any], once: bool = False) -> None:
+        """Carry out a command as soon as possible. What goes wrong is shown and not raised. `once`: not if the same is
+        being done already, as after a double click.
+        """
+        if once and busy == self.busy:
+            return
         self._held = busy == "pausing"
         self.problem, self.error, self.busy = "", None, busy
         self._moves(True)

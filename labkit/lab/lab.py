@@ -60,7 +60,7 @@ class Lab(Reading):
     def __init__(
         self, problem: Problem | str | None = None, strategy: Strategy | str | None = None, cluster: Any = None,
         budget: Budget | None = None, *, run: Run | None = None, story: str | None = None,
-        controls: Iterable[str] | None = None, panels: Iterable[str] | str | None = None, speed: float | None = None,
+        controls: Iterable[str] | str | None = None, panels: Iterable[str] | str | None = None, speed: float | None = None,
     ):  # fmt: skip
         setup = first_setup(problem, strategy, cluster, budget, run).changed(speed=1.0 if speed is None else speed)
         self._story = story_by_name(story) if story is not None else None
@@ -68,7 +68,7 @@ class Lab(Reading):
         self._closed = self._shown = False
         self._lock = threading.Lock()
         names = (panels,) if isinstance(panels, str) else tuple(panels) if panels is not None else None
-        chosen = tuple(controls) if controls is not None else None
+        chosen = (controls,) if isinstance(controls, str) else tuple(controls) if controls is not None else None
         where = this_cell()
         given = cluster if isinstance(cluster, DaskCluster) else getattr(getattr(run, "engine", None), "cluster", None)
         self._processes = Processes(given) if isinstance(given, DaskCluster) else inherited(where)
@@ -226,6 +226,7 @@ class Lab(Reading):
                 getattr(self, name)(*arguments)
                 return
             if name == "set":
+                arguments = (self._meant(arguments[0]),)
                 self._change(arguments[0])
             elif name == "answer":
                 self._commit(*arguments)
@@ -233,7 +234,8 @@ class Lab(Reading):
         except LabkitError as error:
             self._desk.tell(str(error))
             return
-        self._desk.press(DOING[name], partial(self._does[name], *arguments))
+        once = name in ("run", "reset", "what_if", "tell")
+        self._desk.press(DOING[name], partial(self._does[name], *arguments), once)
 
     def view(self) -> View:
         """Everything that the page shows, now."""
@@ -320,6 +322,11 @@ class Lab(Reading):
         if self.stage.story is None and story is not None:
             self.stage.story = story
         self.stage.commit(answers.index(answer) if isinstance(answer, str) else answer)
+
+    def _meant(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """What was typed or chosen, as values: `"8"` is a seed; a field that was emptied is left as it was."""
+        given = {name: value for name, value in settings.items() if value != ""}
+        return {n: codes.read(self.stage.setup, n, v) if isinstance(v, str) else v for n, v in given.items()}
 
     def _change(self, settings: dict[str, Any]) -> None:
         with self._lock:

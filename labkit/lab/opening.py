@@ -25,6 +25,10 @@ def in_kernel() -> bool:
 
 def first_setup(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, run: Run | None) -> Setup:
     """What the lab begins with: what was given, else what a run was made of, else the defaults."""
+    if run is not None and not isinstance(run, Run):
+        raise BadInput(f"run={run!r}: give what lk.train returned.")
+    if not isinstance(budget, Budget | None):
+        raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(seconds=20).")
     if run is not None:
         plan = run.plan
         return Setup(plan.problem, plan.strategy, Shape.of(run.engine.cluster), plan.budget)

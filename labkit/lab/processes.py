@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 
 from ..engines.dask import DaskCluster
+from ..errors import BadInput
 
 __all__ = ["Processes"]
 
@@ -40,6 +41,14 @@ class Processes:
     def starting(self) -> bool:
         """Whether processes are being started just now."""
         return self._thread is not None and self._thread.is_alive()
+
+    def check(self) -> None:
+        """`BadInput` if the cluster was given and its owner has closed it; one of our own is made anew."""
+        if self._cluster is None or not self._cluster.is_closed:
+            return
+        if not self.ours:
+            raise BadInput("The cluster has been closed: open a lab on another one, or choose the engine simulated.")
+        self._cluster = None
 
     def progress(self) -> tuple[int, int] | None:
         """(processes that are up, processes wanted) while they start; else None."""

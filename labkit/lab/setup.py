@@ -32,7 +32,7 @@ from ..problem import Problem
 from ..roles.judge import Budget
 from ..strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
 
-__all__ = ["ENGINES", "LAWS", "Setup", "Shape", "law_of", "mean_of"]
+__all__ = ["ENGINES", "LAWS", "Setup", "Shape", "law_of", "mean_of", "name_of"]
 
 ENGINES = ("simulated", "dask")
 FULL_SPEED = "full speed"
@@ -120,15 +120,22 @@ class Shape:
 
 @dataclass(frozen=True)
 class Setup:
-    """See the module. `speed`: seconds of virtual time a second at which a simulated run is played."""
+    """See the module. `speed`: seconds of virtual time a second at which a simulated run is played. `own`: a strategy and
+    data that somebody made by hand, which can be chosen again by their names.
+    """
 
     problem: Problem = field(default_factory=lambda: Problem("digits", hidden=(64, 32), seed=7))
     strategy: Strategy = field(default_factory=AsyncPS)
     shape: Shape = field(default_factory=Shape)
     budget: Budget = field(default_factory=lambda: Budget(seconds=20))
     speed: float = 1.0
+    own: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
+        found = [self.strategy] if strategy_name(self.strategy) not in STRATEGIES else []
+        found += [self.problem.data] if not isinstance(self.problem.data, str) else []
+        known = [name_of(thing) for thing in found]
+        object.__setattr__(self, "own", (*(o for o in self.own if name_of(o) not in known), *found))
         if not self.budget.given:
             object.__setattr__(self, "budget", self.budget.settled(self.problem))
 
@@ -174,6 +181,9 @@ class Setup:
             made = made._with_strategy(settings.pop("strategy"))
         data = {name: settings.pop(name) for name in ("data", "options") if name in settings}
         if data:
+            hand_made = {name_of(o): o for o in self.own if not isinstance(o, Strategy)}
+            if isinstance(data.get("data"), str):
+                data["data"] = hand_made.get(data["data"], data["data"])
             made = replace(made, problem=_with_data(made.problem, **data))
         for name, value in settings.items():
             made = made._with(name, value)
@@ -204,8 +214,9 @@ class Setup:
 
     def _with_strategy(self, wanted: Any) -> Setup:
         """Another strategy: it takes over what it can (rate, optimizer, ...), and the problem gets what it needs."""
-        if isinstance(wanted, Strategy):
-            made = wanted
+        mine = next((o for o in self.own if isinstance(o, Strategy) and name_of(o) == wanted), None)
+        if isinstance(wanted, Strategy) or mine is not None:
+            made = mine if mine is not None else wanted
         else:
             kind = strategy_by_name(str(wanted))
             now, mine = knobs_of(self.strategy), knobs_of(kind)
@@ -244,6 +255,11 @@ class Setup:
 def strategy_name(strategy: Strategy) -> str:
     """The strategy's name in the registry; of one's own, its class's name."""
     return next((name for name, kind in STRATEGIES.items() if kind is type(strategy)), strategy.name)
+
+
+def name_of(own: Any) -> str:
+    """Under which name a strategy or data of one's own can be chosen."""
+    return strategy_name(own) if isinstance(own, Strategy) else str(own.name)
 
 
 def _names_of(part: Any) -> tuple[str, ...]:

@@ -32,12 +32,17 @@ KEPT = 12  # finished runs whose traces are kept; of older ones the numbers stay
 
 @dataclass
 class Entry:
-    """One line of the table of runs. `trace` is None once it has been given up to save memory."""
+    """One line of the table of runs. `run` is None once it has been given up to save memory."""
 
     number: int
     setup: Setup
-    trace: Trace | None
+    run: Run | None
     row: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trace(self) -> Trace | None:
+        """The record of the run."""
+        return self.run.engine.trace if self.run is not None else None
 
 
 class Stage:
@@ -94,6 +99,8 @@ class Stage:
         same is played until they are.
         """
         setup = self.setup if setup is None else setup
+        if setup.shape.engine == "dask":
+            self.processes.check()
         self.end()
         self.bridging = None
         if setup.shape.engine == "dask" and not self.processes.ready:
@@ -130,6 +137,7 @@ class Stage:
         if problem is not None:
             self.bridging = None
             self.end()
+            self.run = None
             raise problem
         self.begin(setup, faults)
 
@@ -207,6 +215,8 @@ class Stage:
             )
         assert self.run is not None
         at, old = self.moment(), self.run
+        if old.done and at >= old.engine.trace.watermark():
+            raise BadInput("What if: this is the end of the run; go back to an earlier moment first.")
         fork = old.fork(at / NANO)
         self.pinned = old.engine.trace
         self._leave(old)
@@ -236,7 +246,7 @@ class Stage:
         """Look at the last moment of a run of the table again."""
         entry = self._entry(number)
         self.end()
-        self.run, self.shown, self.head = Finished(entry.trace), entry.setup, None  # type: ignore[assignment, arg-type]
+        self.run, self.shown, self.begun, self.head = entry.run, entry.setup, entry.setup, None
 
     def _entry(self, number: int) -> Entry:
         kept = [e.number for e in self.entries if e.trace is not None]
@@ -248,19 +258,25 @@ class Stage:
 
     def act_on_run(self, settings: dict[str, Any]) -> None:
         """Live knobs among these settings change the run that goes on, at once."""
-        if self.going and self.bridging is None:
+        if self.going:
             known = knobs_of(self.run.plan.strategy)  # type: ignore[union-attr]
             live = {name: value for name, value in settings.items() if name in known and known[name].live}
             if live:
                 self.run.set(**live)  # type: ignore[union-attr]
                 self.shown = self.shown.changed(**live)
+                if self.bridging is not None:
+                    self.bridging = self.bridging.changed(**live)
 
     def slow(self, role: str, factor: float) -> None:
-        """Make a role slower in the run that goes on; of the next one, if none does."""
+        """Make a role slower in the run that goes on; before the first one, in the run that comes."""
         if self.going:
             self.run.slow(role, factor)  # type: ignore[union-attr]
-        else:
+            if self.bridging is not None:  # the run on real processes is to begin so
+                self.bridging = self.bridging.changed(slow={**self.bridging.shape.slow, role: factor})
+        elif self.run is None:
             self.setup = self.setup.changed(slow={**self.setup.shape.slow, role: factor})
+        else:
+            raise BadInput(f"slow {role}: the run is over. Press Run first, or Reset to prepare the next one.")
 
     def kill(self, role: str) -> None:
         """Kill a role of the run that goes on."""
@@ -319,18 +335,7 @@ class Stage:
 
         trace: Trace = self.run.engine.trace
         number = self.entries[-1].number + 1 if self.entries else 1
-        self.entries.append(Entry(number, self.shown, trace, run_row(trace)))
+        self.entries.append(Entry(number, self.shown, self.run, run_row(trace)))
         for old in self.entries[:-KEPT]:
             if old.trace is not self.pinned:
-                old.trace = None
-
-
-class Finished:
-    """A run of which only the record is left, where a `Run` is expected."""
-
-    def __init__(self, trace: Trace):
-        self.engine = self
-        self.trace = trace
-        self.stopped_by = (trace.ending or {}).get("stopped_by", "user")
-        self.done, self.error = True, None
-        self.seconds = trace.now / NANO
+                old.run = None

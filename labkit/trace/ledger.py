@@ -66,7 +66,7 @@ def _book(
             for c in shards.values()
         ]  # the last step of this sender that each shard has applied
         computed = counter.computed
-        if sender in lost or ending is None:  # others may have reported later than it has
+        if sender in lost or (ending is None and computed):  # others may have reported later than it has
             computed = max(computed, 1 + max(reached, default=-1), 1 + _last_seen(sender, shards, drops, wires))
         if not computed:
             continue

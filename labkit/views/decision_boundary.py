@@ -113,7 +113,7 @@ class DecisionBoundary(Panel):
     def _why_not(self, trace: Trace) -> str:
         data = trace.header["problem"].get("data", "these data")
         words = f"{data}: this needs two numbers a sample, as moons, circles and spirals have"
-        return missing(trace, self.size[0]) or lines_of(words, self.size[0])
+        return missing(trace, self.size[0]) or lines_of(words, round(0.75 * self.size[0]))
 
     def _regions(self, trace: Trace, t: int, plane: dict[str, Any]) -> None:
         low, high, side = plane["low"], plane["high"], plane["side"]

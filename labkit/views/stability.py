@@ -164,7 +164,7 @@ class Stability(Panel):
         if place.product is None:
             self.guide.set_data([place.tau] * 2, [self.axes.get_ylim()[0], limit])
             self.guide.set_color(style.BLUE)
-            self.aside.set_text("where you are needs a problem of\nknown curvature: Problem('quadratic')")
+            self.aside.set_text("where are you? That needs a known\ncurvature: Problem('quadratic')")
             return
         colour = style.BLUE if place.stable else style.RED
         self.dot.set_data([place.tau], [place.product])

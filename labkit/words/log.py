@@ -128,6 +128,7 @@ def _why(trace: Trace, ending: dict[str, Any]) -> str:
     said = {
         "accuracy": f"accuracy reached {100 * goal_of(trace):g}%", "user": "you stopped it", "interrupted": "interrupted",
         "finished": "every worker has finished", "error": "an error", "diverged": "diverged", "deadlock": "deadlock",
+        "closed": "the cluster was closed",
     }.get(reason)  # fmt: skip
     if said is None and reason in budget:
         unit = {"seconds": "s", "epochs": "epochs"}.get(reason, reason)

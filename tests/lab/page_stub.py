@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from functools import cache
+from types import SimpleNamespace
 
 import ipywidgets
 
@@ -110,9 +111,14 @@ def text(page):
     )
 
 
+def run_of(record):
+    """As much of a run as a table of runs asks for."""
+    return SimpleNamespace(engine=SimpleNamespace(trace=record))
+
+
 def entries():
     setup = Setup()
     return (
-        Entry(1, setup.changed(strategy="sync-ps"), trace(2), run_row(trace(2))),
-        Entry(2, setup, trace(3), run_row(trace(3))),
+        Entry(1, setup.changed(strategy="sync-ps"), run_of(trace(2)), run_row(trace(2))),
+        Entry(2, setup, run_of(trace(3)), run_row(trace(3))),
     )

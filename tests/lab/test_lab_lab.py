@@ -256,3 +256,58 @@ def test_running_a_cell_again_closes_its_lab_and_two_cells_have_two_labs(monkeyp
     three.close()
     assert cells.open_labs() == []
     assert threads() == []
+
+
+def test_what_is_typed_is_read_as_a_value(lab):
+    one = lab()
+    for typed, name, meant in [("8", "seed", 8), ("64, 32", "hidden", (64, 32)), ("momentum:0.8", "optimizer", lk.Momentum(0.8)),
+                               ("none", "clip_norm", None), ("", "seed", 8)]:  # fmt: skip
+        one.press("set", {name: typed})
+        assert one.setup.value(name) == meant
+    one.press("set", {"seed": "eight"})
+    assert "seed='eight'" in one.view().problem
+
+
+def test_quick_presses_of_one_kind_all_count(lab):
+    one = lab().set(seconds=30).run()
+    for worker in range(3):
+        one.press("slow", f"worker-{worker}", 5.0)
+    for rate in (0.05, 0.2):
+        one.press("set", {"learning_rate": rate})
+    one.stop()
+    assert one.view().slow == {f"worker-{i}": 5.0 for i in range(3)}
+    assert one.latest.engine.roles[0].strategy.learning_rate == 0.2
+
+
+def test_after_the_end_a_worker_cannot_be_slowed_and_its_kill_is_in_the_code(lab):
+    one = lab().run().wait()
+    with pytest.raises(lk.BadInput, match="run is over"):
+        one.slow("worker-1", 5)
+    assert one.setup.shape.slow == {}
+    one.run().pause()
+    one.kill("worker-1")
+    assert "kill:worker-1@" in one.code()
+    two = lk.Lab.from_code(one.code())
+    with pytest.raises(lk.ClusterError, match="worker-1"):
+        two.run().wait()
+    assert two.trace.ending["time"] == one.trace.ending["time"]
+    two.close()
+
+
+def test_an_old_run_of_the_table_can_go_another_way(lab):
+    one = lab().run().wait().set(strategy="sync-ps").run().wait()
+    one.look_at(1).seek(1.0).what_if().wait()
+    assert [row["strategy"] for row in one.runs] == ["AsyncPS", "SyncPS", "AsyncPS"]
+    with pytest.raises(lk.BadInput, match="end of the run"):
+        one.what_if()
+
+
+def test_a_closed_cluster_is_refused_before_anything_is_lost(lab):
+    cluster = lk.DaskCluster(workers=2)
+    one = lab("digits", "async-ps", cluster).run().wait()
+    was = one.trace
+    cluster.close()
+    one.set(engine="dask")
+    with pytest.raises(lk.BadInput, match="has been closed"):
+        one.run()
+    assert one.trace is was

@@ -228,3 +228,18 @@ def test_what_was_done_to_a_run_can_be_written_and_done_again():
     assert again.trace.ending["parameters_sha256"] == one.trace.ending["parameters_sha256"]
     with pytest.raises(lk.BadInput, match=r"slow:worker-2:5@5\.0"):
         undone("break:everything")
+
+
+def test_what_somebody_made_can_be_chosen_again_by_its_name():
+    class Mine(lk.AsyncPS):
+        pass
+
+    arrays = lk.from_arrays(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2)
+    first = Setup(problem=lk.Problem(arrays), strategy=Mine(learning_rate=0.3))
+    other = first.changed(strategy="sync-ps", data="moons")
+    menus = {c.name: [value for _, value in c.choices] for c in controls(other)}
+    assert "Mine" in menus["strategy"]
+    assert arrays.name in menus["data"]
+    back = other.changed(strategy="Mine", data=arrays.name)
+    assert type(back.strategy) is Mine
+    assert back.problem.data is arrays

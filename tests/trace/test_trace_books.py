@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.strategies import STRATEGIES
 from labkit.trace import Counters, Recorder, Trace, ledger, measures
 from labkit.trace.vocabulary import FLOAT_TABLES, INTEGER_TABLES
 
@@ -186,3 +187,15 @@ def test_every_table_has_a_width():
     trace = Trace(header("worker-0"))
     trace.append(recorder.take(1))
     assert all(len(table) == 1 for table in trace.tables.values())
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_books_of_a_run_that_goes_on_have_what_workers_computed_and_no_more(name):
+    suits = {"hidden": (64, 64, 64), **STRATEGIES[name].suits}
+    cluster = lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1))
+    run = lk.train(lk.Problem(**suits), STRATEGIES[name](), cluster, lk.Budget(seconds=2)).advance(1.55)
+    book, computed = lk.ledger(run.trace), sum(c.computed for c in run.trace.counters.values())
+    assert book["computed"] == computed
+    there = ("applied", "partly_applied", "in_flight", "lost", "rolled_back")
+    assert sum(book[place] for place in there) + sum(book["dropped"].values()) == computed
+    run.wait()

@@ -74,6 +74,11 @@ class Backend:
             return False
         return not self.ours or (cluster is not None and cluster.status.name == "running")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed for good."""
+        return self._closed
+
     def up(self, wanted: int) -> int:
         """How many of the processes that are wanted are there. Those of others are there once they have been reached."""
         if not self.ours:

@@ -118,6 +118,11 @@ class DaskCluster:
         return self._backend.is_open
 
     @property
+    def is_closed(self) -> bool:
+        """Whether `close` has been called: nothing can run here any more."""
+        return self._backend.is_closed
+
+    @property
     def dashboard_link(self) -> str | None:
         """The address of Dask's dashboard, as Dask's own settings have it; None if there is no dashboard."""
         return self._backend.dashboard_link()

@@ -48,13 +48,13 @@ def _place(control: Control) -> int:
 
 
 def _meant(control: Control, value: Any) -> Any:
-    """What a person meant: a slider's numbers have three digits, an empty text is nothing."""
+    """What a person meant: a slider's numbers have three digits; a text is read by the lab."""
     if control.choices:
         return control.choices[value][1]
     if control.kind == "slider":
         return float(f"{value:.3g}")
     if control.kind == "text":
-        return value.strip() or None
+        return value.strip()
     return value
 
 

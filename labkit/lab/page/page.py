@@ -218,7 +218,9 @@ class Page:
         shown, began = self.wall.shown, time.monotonic()
         for slot in self.wall.hidden:
             slot.forget()
-        spent = sum(self._draw(s, view, fast_scale) for s in shown if s.fast and s.behind(view, fast_scale))
+        blank = any(s.blank for s in shown)  # until each has a picture, none gets a second one
+        moving = [s for s in shown if s.fast and s.behind(view, fast_scale) and (s.blank or not blank)]
+        spent = sum(self._draw(s, view, fast_scale) for s in moving)
         if fine and not still and spent * LIVELY > FOR_FAST * painter.share:
             self._coarse_until = self.kit.clock() + COARSE_FOR
         waiting = sorted((s for s in shown if not s.fast and s.behind(view, scale)), key=lambda s: -s.waits)

@@ -58,6 +58,11 @@ class Slot:
         self._key: Any = None
         self._scale = 0.0
 
+    @property
+    def blank(self) -> bool:
+        """Whether it was never drawn."""
+        return self._of is None
+
     def behind(self, view: View, scale: float) -> bool:
         """Whether a drawing would look different from the one on the page."""
         if self._canvas is None or self._of is None or self._of[0] is not view.trace or self._of[1] is not view.pinned:

@@ -26,6 +26,7 @@ SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 ENDED = {
     "seconds": "its time is up", "accuracy": "accuracy reached", "updates": "updates done", "samples": "samples done",
     "epochs": "epochs done", "user": "stopped by you", "interrupted": "interrupted", "error": "by an error",
+    "closed": "the cluster was closed",
 }  # fmt: skip
 OWN = "no story: my own"
 TICKS = 300  # of the slider: whole numbers, because a browser rounds others and reports that as a person's doing
