@@ -214,17 +214,17 @@ class Setup:
 
     def _with_strategy(self, wanted: Any) -> Setup:
         """Another strategy: it takes over what it can (rate, optimizer, ...), and the problem gets what it needs."""
-        mine = next((o for o in self.own if isinstance(o, Strategy) and name_of(o) == wanted), None)
-        if isinstance(wanted, Strategy) or mine is not None:
-            made = mine if mine is not None else wanted
+        wanted = next((o for o in self.own if isinstance(o, Strategy) and name_of(o) == wanted), wanted)
+        if isinstance(wanted, Strategy):
+            made = wanted
         else:
             kind = strategy_by_name(str(wanted))
-            now, mine = knobs_of(self.strategy), knobs_of(kind)
+            now, its = knobs_of(self.strategy), knobs_of(kind)
             shared = {
                 name: getattr(self.strategy, name)
-                for name in mine
+                for name in its
                 if name in now
-                and mine[name].type is now[name].type
+                and its[name].type is now[name].type
                 and getattr(self.strategy, name) != now[name].default
             }
             shared = {name: value for name, value in shared.items() if name not in ("codec", "compensation")}
