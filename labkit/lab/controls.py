@@ -19,6 +19,7 @@ from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES
 from ..strategies import FAMILIES, ServerStrategy, Strategy
 from ..strategies.base import StaleGradients
+from .codes import spelled
 from .setup import FULL_SPEED, LAWS, Setup, name_of
 
 __all__ = ["ALWAYS", "GROUPS", "Control", "controls"]
@@ -203,8 +204,6 @@ def _named(name: str, value: Any) -> str:
 
 def _text(name: str, value: Any) -> str:
     """A value of a menu as the text that would set it."""
-    from .codes import spelled
-
     if name == "hidden":
         return ", ".join(str(width) for width in value) or "none"
     return value if isinstance(value, str) else spelled(value)

@@ -18,6 +18,7 @@ from ..roles.judge import Budget
 from ..run import Run, train
 from ..trace import Trace
 from ..trace.vocabulary import NANO
+from ..words.table import run_row
 from .processes import Processes
 from .setup import Setup
 
@@ -331,8 +332,6 @@ class Stage:
         if self.run is None or self._booked or not self.run.done:
             return
         self._booked = True
-        from ..words.table import run_row
-
         trace: Trace = self.run.engine.trace
         number = self.entries[-1].number + 1 if self.entries else 1
         self.entries.append(Entry(number, self.shown, self.run, run_row(trace)))

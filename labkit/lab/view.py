@@ -77,7 +77,7 @@ def make_view(stage: Teller, story: Story | None, busy: str, problem: str) -> Vi
         cluster=stage.processes.progress() if stage.bridging is not None else None, busy=busy,
         problem=problem or (str(failed) if failed is not None else ""), story=told, act=stage.act,
         says=_says(stage, told), asked=stage.asked and told is not None and told.question is not None, said=stage.said,
-        slow=_slow(stage, trace, t), verbs=tuple(getattr(run.engine, "verbs", ("slow",))) if stage.going and run else (),
+        slow=_slow(stage, trace, t), verbs=run.engine.verbs if stage.going and run else (),
         can=frozenset(_can(stage)), dashboard=_dashboard(stage),
     )  # fmt: skip
 
