@@ -11,7 +11,7 @@ Booking (staleness, once-only, the budget, the ledger) is the `Shard`'s own: onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -97,6 +97,23 @@ class RowShard(Shard):
         most = most[np.lexsort((self._ids[most], -pulls[most]))]
         return np.column_stack([self._ids[most], pulls[most], self._pushes[most]]).tolist()
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """See `Shard.arrays`; and the rows that were touched."""
+        used = len(self._slots)
+        rows = {"ids": self._ids, "pulls": self._pulls, "pushes": self._pushes, "rows": self._rows}
+        kept = {name: array[:used].copy() for name, array in rows.items()}
+        return super().arrays() | kept | {f"memory:{name}": m[:used].copy() for name, m in self._memory.items()}
+
+    def take_arrays(self, state: Mapping[str, Any]) -> None:
+        """The other way round."""
+        super().take_arrays(state)
+        self._ids, self._pulls, self._pushes, self._rows = (
+            np.array(state[n]) for n in ("ids", "pulls", "pushes", "rows")
+        )
+        self._memory = {name: np.array(state[f"memory:{name}"]) for name in self._memory}
+        self._slots = {row: place for place, row in enumerate(self._ids.tolist())}
+        self.recorder.counters.rows = len(self._ids)
+
     # what it means ----------------------------------------------------------------------------------------------------
 
     def _step(self, gradients: Sequence[Any], rate: float, reduce: str) -> None:
@@ -114,14 +131,18 @@ class RowShard(Shard):
         if len(dense):
             self.optimizer.apply(self._values, dense, rate, self.state, self.version + 1)
 
+    def _part_of(self, gradient: Any) -> np.ndarray:
+        """All of a push: the rows in it, then the slice of the dense part."""
+        ids, values = gradient.ids, gradient.values
+        due = len(ids) * self.bag.columns + len(self.values)
+        if values.shape != (due,):
+            raise RoleError(f"{len(ids)} ids with {values.shape} values, and {due} belong to them")
+        if len(ids) and not 0 <= ids.min() <= ids.max() < self.bag.rows:
+            raise RoleError(f"rows {ids.min()} to {ids.max()}, and the table has rows 0 to {self.bag.rows - 1}")
+        return np.asarray(values)
+
     def _summed(self, gradients: Sequence[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ids that occur, each once; the sum of their gradients; that of the dense slice), added in the order given."""
-        for g in gradients:
-            if len(g.values) != len(g.ids) * self.bag.columns + len(self.values):
-                raise RoleError(
-                    f"shard {self.index} was pushed {len(g.ids)} ids with {len(g.values)} values by {g.sender}; "
-                    f"{len(g.ids) * self.bag.columns + len(self.values)} belong to them."
-                )
         ids, places = np.unique(np.concatenate([g.ids for g in gradients]), return_inverse=True)
         total = np.zeros((len(ids), self.bag.columns), self.dtype)
         dense = np.zeros(len(self.values), self.dtype)

@@ -8,7 +8,7 @@ it is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -17,15 +17,16 @@ from ..errors import RoleError, nearest
 from ..nn import decay_weights
 from ..nn.boxes import Boxes
 from ..trace.recorder import Recorder
-from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, REASONS, UNKNOWN
+from ..trace.vocabulary import REASONS
+from .books import NEVER, Books
 from .correction import Correction, correction_of
+from .durable import gather, restore, spread, state_of
 from .gradient import Gradient
 from .messages import Snapshot, Weights, weightless
 
 __all__ = ["Limits", "Shard"]
 
 
-NEVER = 1 << 62
 REDUCTIONS = ("mean", "sum")
 
 
@@ -48,9 +49,10 @@ class Limits:
         )
 
 
-class Shard:
+class Shard(Books):
     """The slice `part` of the parameters. `values`: flat, read-only; zero strides in a timing-only run (then it only counts).
 
+    `senders`: how many roles push to it. `keeper(shard)` is called after an application at `save_at` (ns) or later.
     `role_ids` turns names into the numbers of the trace; `watcher(shard)` is called when the shard reaches a version
     that the chief wants to see (every `eval_every` updates, and the last one).
     """
@@ -61,7 +63,7 @@ class Shard:
         self, index: int, part: slice | Boxes, values: np.ndarray, optimizer: Any, schedule: Callable[[int], float],
         recorder: Recorder, clock: Callable[[], int], role_ids: dict[str, int], limits: Limits, *,
         weight_decay: float = 0.0, eval_every: int = 0, watcher: Callable[[Shard], None] | None = None,
-        correction: Correction | None = None, codec: Any = None,
+        correction: Correction | None = None, codec: Any = None, senders: int = 1 << 30,
     ):  # fmt: skip
         self.index, self.part, self._values = index, part, values
         self.correction, self.codec = correction, codec
@@ -76,8 +78,8 @@ class Shard:
         self._most = tuple(NEVER if most is None else most for most in (limits.updates, limits.samples))
         self._full = limits.reached(0, 0)  # nothing more may be applied
         self._wanted = NEVER  # the version from which on the chief wants to see the shard
-        self._last: dict[tuple[str, int], int] = {}  # (sender, incarnation) -> last step applied: once only
-        self._dropped: dict[tuple[str, int], set[int]] = {}  # the same -> steps dropped since
+        self._last, self._dropped, self._met, self._sick = {}, {}, None, set()
+        self.senders, self.save_at, self.keeper = senders, NEVER, None
         self._sum = values if self.counts_only else np.empty_like(values)
         recorder.counters.shard = index
 
@@ -93,7 +95,7 @@ class Shard:
             spec.shard, spec.part, Boxes.of(spec.part).take(plan.start(objective)), strategy.optimizer,
             strategy.schedule, recorder, clock, plan.role_ids, limits, weight_decay=strategy.weight_decay,
             eval_every=strategy.eval_every if looked_at else 0, watcher=watcher, correction=correction_of(strategy),
-            codec=getattr(strategy, "codec", None),
+            codec=getattr(strategy, "codec", None), senders=plan.layout.shares,
         )  # fmt: skip
 
     # what strategies call ---------------------------------------------------------------------------------------------
@@ -131,6 +133,18 @@ class Shard:
             raise nearest("reason for dropping a gradient", why, REASONS)
         self._drop(gradient, REASONS.index(why))
 
+    def fresh(self, gradient: Any) -> bool:
+        """Whether a push was computed on the weights as they are now."""
+        return bool(gradient.version == self.version and gradient.generation == self.generation)
+
+    def to_state(self) -> dict[str, Any]:
+        """All that a shard is, copied: arrays and plain values. See `roles.durable`."""
+        return state_of(self)
+
+    def restore(self, state: Mapping[str, Any] | None, same: bool = False) -> None:
+        """Become what `state` says (None: what it is now), in a new generation. `same`: nothing was lost, so in the old one."""
+        restore(self, state, same)
+
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
         """What the chief is shown; a shard that is not looked at (a further replica) only says how far it is."""
         return Snapshot(self.values if shown else self.values[:0], self.index, self.version, self.samples, final)
@@ -148,17 +162,19 @@ class Shard:
         self._wanted = NEVER
         return True
 
-    # what it means ----------------------------------------------------------------------------------------------------
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What of its state is arrays, copied."""
+        learned = {} if self.correction is None else spread("correction", self.correction.state)
+        return {"values": self._values.copy()} | spread("optimizer", self.state) | learned
 
-    def _admitted(self, several: Sequence[Any]) -> Sequence[Any]:
-        """Those that may be applied now; why the others may not is booked."""
-        if self._full:
-            for gradient in several:
-                self._drop(gradient, AFTER_END)
-            return ()
-        if len(several) == 1:
-            return () if self._seen(several[0]) else several
-        return self._fresh(several)
+    def take_arrays(self, state: Mapping[str, Any]) -> None:
+        """The other way round."""
+        np.copyto(self._values, state["values"])
+        gather("optimizer", self.state, state)
+        if self.correction is not None:
+            gather("correction", self.correction.state, state)
+
+    # what it means ----------------------------------------------------------------------------------------------------
 
     def _step(self, gradients: Sequence[Any], rate: float, reduce: str) -> None:
         pieces = map(self._part_of if self.correction is None else self._corrected, gradients)
@@ -182,10 +198,7 @@ class Shard:
         elif gradient.__class__ is Gradient and len(values) != len(self.values):
             values = Boxes.of(self.part).take(values) if isinstance(self.part, Boxes) else values[self.part]
         if values.shape != self.values.shape:
-            raise RoleError(
-                f"shard {self.index} has {len(self.values)} parameters and was pushed {values.shape} by "
-                f"{getattr(gradient, 'sender', '') or 'its own worker'}."
-            )
+            raise RoleError(f"shard {self.index} has {len(self.values)} parameters, and it has {values.shape}")
         return values
 
     def _corrected(self, gradient: Any) -> np.ndarray:
@@ -195,75 +208,3 @@ class Shard:
         if gradient.__class__ is Gradient or gradient.generation != self.generation:
             return values
         return self.correction.correct(values, gradient.version, self.version, self.values)
-
-    def _book(self, gradients: Sequence[Any]) -> None:
-        recorder, now, before = self.recorder, self.clock(), self.version
-        self.version = version = before + 1
-        counters = recorder.counters
-        counters.updates = counters.version = version
-        for g in gradients:
-            if g.__class__ is Gradient:
-                (generation, read), sender = self._own(g)
-            else:
-                generation, read, sender = g.generation, g.version, self.role_ids[g.sender]
-                key = (g.sender, g.incarnation)
-                if self._dropped or self._last.get(key, -1) != g.step - g.count:
-                    self._skipped(g, key, sender, now)
-                self._last[key] = g.step
-                newest = counters.reads.pop(sender, None)
-                if self.correction is not None:
-                    self.correction.applied(sender, read, newest)
-            self.samples += g.samples
-            stale = before - read if generation == self.generation else UNKNOWN
-            recorder.apply(self.index, now, sender, g.step, g.count, g.samples, stale, version)
-        counters.outstanding += len(counters.reads)
-        self._full = version >= self._most[0] or self.samples >= self._most[1]
-        if self.watcher is not None and (self._full or version >= self._wanted) and self._shows():
-            self.watcher(self)
-
-    def _own(self, g: Gradient) -> tuple[tuple[int, int], int]:
-        """Of a gradient that never travelled: (what it was computed on here, its sender)."""
-        counters = self.recorder.counters
-        counters.handed = max(counters.handed, g.step + 1)
-        if g.everyone and counters.reads:
-            counters.reads.clear()  # a server of replicas: all that have read are served by this one step
-        return g.read[self.index if len(g.read) > 1 else 0], EVERYONE if g.everyone else self.recorder.role
-
-    def _skipped(self, g: Any, key: tuple[str, int], sender: int, now: int) -> None:
-        """Steps before `g` that were never sent here, or were received and neither applied nor dropped: forgotten."""
-        dropped = self._dropped.pop(key, ())
-        for step in range(self._last.get(key, -1) + 1, g.step - g.count + 1):
-            if step not in dropped:
-                self.recorder.drop(self.index, now, sender, g.incarnation, step, 1, IGNORED)
-
-    def _fresh(self, gradients: Sequence[Any]) -> Sequence[Any]:
-        """Those that were neither applied nor dropped before, each once."""
-        first: dict[Any, Any] = {}
-        for g in gradients:
-            if not self._seen(g):
-                first.setdefault((g.sender, g.incarnation, g.step) if g.__class__ is not Gradient else id(g), g)
-        return list(first.values())
-
-    def _seen(self, gradient: Any) -> bool:
-        if gradient.__class__ is Gradient:
-            return False
-        key = (gradient.sender, gradient.incarnation)
-        if gradient.step > self._last.get(key, -1) and gradient.step not in self._dropped.get(key, ()):
-            return False
-        self.recorder.counters.duplicates += 1
-        return True
-
-    def _drop(self, gradient: Any, why: int) -> None:
-        now, recorder = self.clock(), self.recorder
-        if gradient.__class__ is Gradient:
-            sender = EVERYONE if gradient.everyone else recorder.role
-            recorder.counters.handed = max(recorder.counters.handed, gradient.step + 1)
-            incarnation = recorder.incarnation
-        else:
-            if self._seen(gradient):
-                return
-            sender, incarnation = self.role_ids[gradient.sender], gradient.incarnation
-            steps = range(gradient.step - gradient.count + 1, gradient.step + 1)
-            self._dropped.setdefault((gradient.sender, incarnation), set()).update(steps)
-            recorder.counters.residual += self.version - recorder.counters.reads.pop(sender, self.version)
-        recorder.drop(self.index, now, sender, incarnation, gradient.step, gradient.count, why)

@@ -52,7 +52,7 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
             "skipped": {name: table.skipped for name, table in trace.tables.items()},
             "thinned": trace.looks.thinned,
         }  # fmt: skip
-        counters = {str(role): c.to_dict() for role, c in sorted(trace.counters.items())}
+        counters = {str(life): c.to_dict() for life, c in sorted(trace.lives.items())}
         marks = sorted(trace.marks, key=lambda mark: (mark["time"], mark["role"]))
         values = (about, trace.header, marks, counters, trace.ending)
         looks = trace.looks.arrays()
@@ -107,7 +107,8 @@ def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.nd
             table.append(int(role), values[first:last, 1:].tobytes())
         table.spilled, table.skipped = int(about["spilled"][name]), int(about["skipped"][name])
     trace.marks, trace.looks = list(texts["marks"]), looks
-    trace.counters = {int(role): Counters.from_dict(plain) for role, plain in texts["counters"].items()}
+    for life, plain in sorted(texts["counters"].items(), key=lambda item: int(item[0])):
+        trace.lived(int(life), Counters.from_dict(plain))
     trace.until = {int(role): int(until) for role, until in about["until"]}
     trace.ending, trace.now = texts["ending"], int(about["now"])
     return trace

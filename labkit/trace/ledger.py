@@ -6,9 +6,10 @@ the links and in the inboxes when the run ended, taken by a server that had not 
 of the worker that computed them. If the counts do not add up to what was computed, the ledger does not close, and says
 how many are missing.
 
-A role that was lost has left no last report. What it had computed is what it said, or what others saw of it if that is
-more; and what cannot be accounted for because of it - its own gradients, and those on their way to its shard - is lost
-with it.
+Every life of a role has books of its own. A life that was lost has left no last report: what it had computed is what
+it said, or what others saw of it if that is more; and what cannot be accounted for because of it - its own gradients,
+and those on their way to its shard - is lost with it. A shard that was restored holds what its checkpoint held, and
+what was applied since: what its life before had applied beyond that is rolled back.
 
 The books of an earlier time are made from the rows up to then: what is in flight is then the rest, as in a run that
 goes on.
@@ -16,31 +17,32 @@ goes on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .recorder import Counters
 from .trace import Trace
-from .vocabulary import COMPUTE, EVERYONE, REASONS
+from .vocabulary import COMPUTE, EVERYONE, REASONS, ROLLED_BACK
 
 __all__ = ["ledger"]
+
+Drops = dict[tuple[int, int], dict[int, dict[int, int]]]  # (sender, incarnation) -> step -> shard -> why
 
 
 def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
     """{computed, applied, partly_applied, dropped {why: n}, lost, rolled_back, in_flight, missing, closes}.
 
     While the run goes on, `in_flight` is what is not yet accounted for, and `closes` is None: roles report at different times.
-    `t` (ns): the books as they were then, also open. Where rows are missing, or the model is a mixture of replicas,
-    `in_flight` is None, `computed` and `applied` are None if they are not known, else what had been reported by then.
+    `t` (ns): the books as they were then, also open. Where rows are missing, a role was restarted, or the model is a
+    mixture of replicas, `in_flight` is None, `computed` and `applied` are None if they are not known, else what had been
+    reported by then.
     """
     with trace.lock:
         if t is not None and t < trace.watermark():
             return _earlier(trace, t)
-        counters = dict(trace.counters)
-        drops = _drops(trace)
-        ending = trace.ending
-    return _book(trace.header["layout"], trace.roles, counters, drops, ending)
+        return _Books(trace.header["layout"], trace.roles, dict(trace.lives), _drops(trace), trace.ending).made()
 
 
 def _empty() -> dict[str, Any]:
@@ -50,62 +52,162 @@ def _empty() -> dict[str, Any]:
     return book | {"dropped": {}, "closes": False}
 
 
-def _book(
-    layout: dict[str, Any], roles: tuple[str, ...], counters: dict[int, Counters],
-    drops: dict[int, dict[int, dict[int, int]]], ending: dict[str, Any] | None,
-) -> dict[str, Any]:  # fmt: skip
+@dataclass
+class _Shard:
+    """What one shard of the model says: `now` is its newest life, `past` those before."""
+
+    now: Counters
+    past: list[Counters] = field(default_factory=list)
+    incarnation: int = 0
+    gone: bool = False  # its newest life is lost
+
+    def reached(self, life: int, incarnation: int, replicated: bool) -> int:
+        """The last step of a sender's life whose gradient it holds."""
+        return _held(self.now, self.incarnation, life, incarnation, replicated)
+
+    def reached_before(self, life: int, incarnation: int, replicated: bool) -> int:
+        """The last step that it, or one of its earlier lives, has ever held."""
+        lives = [(len(self.past) - i - 1, c) for i, c in enumerate(reversed(self.past))]
+        return max([_held(c, i, life, incarnation, replicated) for i, c in lives], default=-1)
+
+
+def _held(c: Counters, own: int, life: int, incarnation: int, replicated: bool) -> int:
+    rounds = 0
+    if replicated:
+        rounds = c.rounds if incarnation == own else c.eras.get(incarnation, 0)
+    return max(rounds - 1, c.applied.get(life, (0, -1))[1])
+
+
+class _Books:
     """The books that follow from these counts."""
-    lost = {roles.index(name) for name in (ending or {}).get("lost", ())}
-    specs, book = layout["roles"], _empty()
-    shards, gone = _shards(specs, counters, lost)
-    wires = {(sender, step, shard) for shard, sender, step in _on_wires(ending)}
-    for sender in sorted(counters.keys() | {i for i in lost if specs[i]["data"] is not None}):
-        counter = counters.get(sender) or Counters()
-        reached = [
-            max(c.rounds - 1 if layout["replicated"] else -1, c.applied.get(sender, (0, -1))[1])
-            for c in shards.values()
-        ]  # the last step of this sender that each shard has applied
+
+    def __init__(
+        self, layout: dict[str, Any], roles: tuple[str, ...], lives: dict[int, Counters], drops: Drops,
+        ending: dict[str, Any] | None,
+    ):  # fmt: skip
+        self.specs, self.replicated, self.roles = layout["roles"], layout["replicated"], len(roles)
+        self.lives, self.drops, self.ending, self.book = lives, drops, ending, _empty()
+        self.newest = {
+            role: max(n for n in lives if n % self.roles == role) for role in {n % self.roles for n in lives}
+        }
+        said = ending or {}
+        self.lost = {role + incarnation * self.roles for role, incarnation in said.get("lost_lives", ())}
+        if "lost_lives" not in said:  # older files, and runs that go on: who was lost, and whoever has been followed
+            names = {roles.index(name) for name in said.get("lost", ())}
+            self.lost = {self.newest.get(role, role) for role in names}
+            if ending is None:
+                self.lost |= {n for n in lives if n != self.newest[n % self.roles]}
+        self.shards = self._shards()
+        self.gone = {number for number, shard in self.shards.items() if shard.gone}
+        self.wires = {
+            (shard, sender + incarnation * self.roles, step)
+            for shard, sender, incarnation, last, count in said.get("in_flight", ())
+            for step in range(last - count + 1, last + 1)
+        }
+
+    def _shards(self) -> dict[int, _Shard]:
+        """By number; a lost role that never reported has counted nothing."""
+        made = {}
+        for role, spec in enumerate(self.specs):
+            if spec["shard"] is None:
+                continue
+            known = sorted(n for n in {*self.lives, *self.lost} if n % self.roles == role)
+            if known:
+                counters = [self.lives.get(n) or Counters() for n in known]
+                gone = known[-1] in self.lost
+                made[spec["shard"]] = _Shard(counters[-1], counters[:-1], known[-1] // self.roles, gone)
+        return made
+
+    def made(self) -> dict[str, Any]:
+        """Every gradient of every life gets its place."""
+        silent = {n for n in self.lost if self.specs[n % self.roles]["data"] is not None}
+        for life in sorted(self.lives.keys() | silent):
+            self._settle_all(life, self.lives.get(life) or Counters())
+        book = self.book
+        if self.ending is None:
+            book["in_flight"], book["missing"] = book["in_flight"] + book["missing"], 0
+        book["closes"] = None if self.ending is None else _total(book) == book["computed"]
+        return book
+
+    def _settle_all(self, life: int, counter: Counters) -> None:
+        incarnation, sender = divmod(life, self.roles)
+        reached = [shard.reached(life, incarnation, self.replicated) for shard in self.shards.values()]
+        drops = self.drops.get((sender, incarnation), {})
         computed = counter.computed
-        if sender in lost or (ending is None and computed):  # others may have reported later than it has
-            computed = max(computed, 1 + max(reached, default=-1), 1 + _last_seen(sender, shards, drops, wires))
+        if life in self.lost or (self.ending is None and computed):  # others may have reported later than it has
+            computed = max(computed, 1 + max(reached, default=-1), 1 + self._last_seen(life, drops))
         if not computed:
-            continue
-        book["computed"] += computed
-        mine = {**drops.get(EVERYONE, {}), **drops.get(sender, {})}
+            return
+        self.book["computed"] += computed
+        mine = {**self.drops.get((EVERYONE, incarnation), {}), **drops}
         settled = min(reached, default=-1) + 1
-        book["applied"] += settled - sum(step < settled for step in mine)
-        open_steps = [step for step in mine if step < settled] + list(range(settled, computed))
-        handed = computed if sender in lost else counter.handed
-        for step in open_steps:
-            what = _settle(book, step, sender, shards, reached, mine.get(step, {}), wires, handed, gone)
-            if what == "missing" and (sender in lost or gone):
-                what = "lost"
+        self.book["applied"] += settled - sum(step < settled for step in mine)
+        handed = computed if life in self.lost else counter.handed
+        for step in [*(step for step in mine if step < settled), *range(settled, computed)]:
+            what = self._settle(step, life, reached, mine.get(step, {}), handed)
             if what:
-                book[what] += 1
-    if ending is None:
-        book["in_flight"], book["missing"] = book["in_flight"] + book["missing"], 0
-    book["closes"] = None if ending is None else _total(book) == book["computed"]
-    return book
+                self.book[what] += 1
+
+    def _settle(self, step: int, life: int, reached: list[int], dropped: dict[int, int], handed: int) -> str:
+        """Where one gradient that is not simply applied everywhere went; "" if it was dropped, which is booked here."""
+        everywhere = dropped.get(EVERYONE)
+        applied = [
+            step <= last and number not in dropped and everywhere is None for number, last in zip(self.shards, reached)
+        ]
+        if applied and all(applied):
+            return "applied"
+        if any(applied):
+            return "partly_applied"
+        if dropped:
+            why = everywhere if everywhere is not None else dropped[min(dropped)]
+            if why == ROLLED_BACK:
+                return "rolled_back"
+            self.book["dropped"][REASONS[why]] = self.book["dropped"].get(REASONS[why], 0) + 1
+            return ""
+        incarnation = life // self.roles
+        if any(s.reached_before(life, incarnation, self.replicated) >= step for s in self.shards.values()):
+            return "rolled_back"
+        there = [
+            (number, s, last) for (number, s), last in zip(self.shards.items(), reached) if number not in self.gone
+        ]
+        if (
+            step >= handed  # its worker still has it
+            or any((number, life, step) in self.wires for number, _, _ in there)
+            or any(s.now.taken.get(life, -1) >= step > last for _, s, last in there)
+        ):
+            return "in_flight"
+        restored = any(shard.past for shard in self.shards.values())
+        return "lost" if life in self.lost or self.gone or restored else "missing"
+
+    def _last_seen(self, life: int, drops: dict[int, Any]) -> int:
+        """The last step of a life that others, or its own reports, have mentioned; -1 if none."""
+        seen = [c.taken.get(life, -1) for shard in self.shards.values() for c in (shard.now, *shard.past)]
+        before = [shard.reached_before(life, life // self.roles, self.replicated) for shard in self.shards.values()]
+        return max([*seen, *before, *(step for _, who, step in self.wires if who == life), *drops, -1])
 
 
 def _earlier(trace: Trace, t: int) -> dict[str, Any]:
     """The books as they were at `t`, from the rows up to then."""
     layout, drops = trace.header["layout"], _drops(trace, t)
     mixed = layout.get("copies") == "own"  # mixing brings gradients along, which is no row
+    restarted = len(trace.lives) > len(trace.counters)  # rows do not say of which life they are
     applies, spans = (
         len(table) > 0 and not table.skipped and not table.spilled
         for table in (trace.tables["applies"], trace.tables["spans"])
     )
     counters = _counters_at(trace, t)
-    if applies and spans and not mixed:
-        return _book(layout, trace.roles, counters, drops, None)
+    if applies and spans and not mixed and not restarted:
+        return _Books(layout, trace.roles, counters, drops, None).made()
     book = _empty() | {"in_flight": None, "closes": None}
-    book["computed"] = sum(c.computed for c in counters.values()) if spans else None
+    book["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None
     book["applied"] = None if mixed else _reported(trace, t)
     for steps in drops.values():
         for shards in steps.values():
-            why = REASONS[next(iter(shards.values()))]
-            book["dropped"][why] = book["dropped"].get(why, 0) + 1
+            why = next(iter(shards.values()))
+            if why == ROLLED_BACK:
+                book["rolled_back"] += 1
+            else:
+                book["dropped"][REASONS[why]] = book["dropped"].get(REASONS[why], 0) + 1
     return book
 
 
@@ -141,69 +243,21 @@ def _reported(trace: Trace, t: int) -> int | None:
     return min(last) if min(last, default=-1) >= 0 else None
 
 
-def _shards(specs: list[Any], counters: dict[int, Counters], lost: set[int]) -> tuple[dict[int, Counters], set[int]]:
-    """({shard: its counters}, the shards whose role is lost); a lost role that never reported has counted nothing."""
-    owners = [i for i, spec in enumerate(specs) if spec["shard"] is not None and (i in counters or i in lost)]
-    shards = {specs[i]["shard"]: counters.get(i) or Counters() for i in owners}
-    return shards, {specs[i]["shard"] for i in owners if i in lost}
-
-
 def _total(book: dict[str, Any]) -> int:
     """The gradients that have a place in the book."""
     places = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
     return sum(book[place] for place in places) + sum(book["dropped"].values())
 
 
-def _settle(
-    book: dict[str, Any], step: int, sender: int, shards: dict[int, Any], reached: list[int], dropped: dict[int, int],
-    wires: set[tuple[int, int, int]], handed: int, gone: set[int],
-) -> str:  # fmt: skip
-    """Where one gradient that is not simply applied everywhere went; "" if it was dropped, which is booked here."""
-    everywhere = dropped.get(EVERYONE)
-    applied = [step <= last and shard not in dropped and everywhere is None for shard, last in zip(shards, reached)]
-    if applied and all(applied):
-        return "applied"
-    if any(applied):
-        return "partly_applied"
-    if dropped:
-        why = REASONS[everywhere if everywhere is not None else dropped[min(dropped)]]
-        book["dropped"][why] = book["dropped"].get(why, 0) + 1
-        return ""
-    there = [(shard, c, last) for (shard, c), last in zip(shards.items(), reached) if shard not in gone]
-    if (
-        step >= handed  # its worker still has it
-        or any((sender, step, shard) in wires for shard, _, _ in there)
-        or any(c.taken.get(sender, -1) >= step > last for _, c, last in there)
-    ):
-        return "in_flight"
-    return "missing"
-
-
-def _last_seen(sender: int, shards: dict[int, Any], drops: dict[int, Any], wires: set[tuple[int, int, int]]) -> int:
-    """The last step of `sender` that others, or its own reports, have mentioned; -1 if none."""
-    seen = [c.taken.get(sender, -1) for c in shards.values()] + [step for who, step, _ in wires if who == sender]
-    return max([*seen, *drops.get(sender, {}), -1])
-
-
-def _drops(trace: Trace, t: int | None = None) -> dict[int, dict[int, dict[int, int]]]:
-    """{sender: {step: {shard: why}}} of every gradient that some shard will never apply; `t`: of what was said by then."""
-    found: dict[int, dict[int, dict[int, int]]] = {}
-    columns = trace.column("drops", "sender", "step", "count", "shard", "why")
+def _drops(trace: Trace, t: int | None = None) -> Drops:
+    """Of every gradient that some shard will never apply, or holds no more: why. `t`: of what was said by then."""
+    found: Drops = {}
+    columns = trace.column("drops", "sender", "incarnation", "step", "count", "shard", "why")
     if t is not None:
         said = trace.column("drops", "time") <= t
         columns = [column[said] for column in columns]
-    for sender, last, count, shard, why in zip(*(c.tolist() for c in columns)):
+    for sender, incarnation, last, count, shard, why in zip(*(c.tolist() for c in columns)):
         first = last if sender == EVERYONE else last - count + 1  # everyone's gradients of one round have one step
         for step in range(first, last + 1):
-            found.setdefault(sender, {}).setdefault(step, {}).setdefault(shard, why)
+            found.setdefault((sender, incarnation), {}).setdefault(step, {}).setdefault(shard, why)
     return found
-
-
-def _on_wires(ending: dict[str, Any] | None) -> list[tuple[int, int, int]]:
-    if ending is None:
-        return []
-    return [
-        (shard, sender, step)
-        for shard, sender, _, last, count in ending["in_flight"]
-        for step in range(last - count + 1, last + 1)
-    ]

@@ -7,13 +7,13 @@ the buffers into a batch that a `Trace` understands; a batch holds raw bytes and
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Self
 
 from .vocabulary import CATEGORIES, EVERYONE, FLOAT_TABLES, INTEGER_TABLES, PHASES, REASONS
 
-__all__ = ["MESSAGE", "SPAN", "Counters", "Recorder"]
+__all__ = ["MESSAGE", "SPAN", "Counters", "Recorder", "together"]
 
 # A row of whole numbers as bytes: `recorder.spans += SPAN(phase, start, end, step)`. Packing a row of 6 takes 0.12 us;
 # `array("q").extend` of a tuple took 0.27 us (`timeit`).
@@ -29,8 +29,10 @@ class Counters:
 
     `phases` nanoseconds by phase; `bytes` payload bytes sent by category; `computed`, `handed`: gradients computed,
     and handed on (sent, applied or dropped) by step; `steps`: mini-batches that it has worked on for a gradient which
-    another role counts; `applied` {sender: [gradients, last step]} and `staleness`
-    {value: gradients} of the role's shard; `updates`, `gradients`, `samples` applied to it. `reads` {reader: version}
+    another role counts; `applied` {life of the sender: [gradients, last step]} and `staleness`
+    {value: gradients} of the role's shard; `updates`, `gradients`, `samples` applied to it; `rounds` of everyone's
+    gradients, `eras` {incarnation: rounds} of those that a restored shard holds from before. `taken` {life of the sender:
+    last step taken}. A life is a role and an incarnation: their number is role + incarnation x roles. `reads` {reader: version}
     of the readers whose gradient is outstanding; `outstanding`: how many there were besides the one served, added up
     over the updates; `open` [phase, since] of the work that goes on at the moment of the report, which is no span yet;
     `residual`: the updates that readers have seen go by whose gradient was then dropped (the two
@@ -46,6 +48,7 @@ class Counters:
         "computed",
         "drops",
         "duplicates",
+        "eras",
         "gradients",
         "handed",
         "hot",
@@ -86,6 +89,7 @@ class Counters:
         self.staleness: dict[int, int] = {}
         self.reads: dict[int, int] = {}
         self.taken: dict[int, int] = {}
+        self.eras: dict[int, int] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """A copy made of plain numbers, lists and dicts with text keys."""
@@ -102,11 +106,41 @@ class Counters:
         """The inverse of `to_dict`."""
         made = cls()
         for name in cls.__slots__:
+            if name not in plain:  # a file of an older labkit
+                continue
             value = plain[name]
             if isinstance(value, dict):
                 value = {int(k): list(v) if isinstance(v, (list, tuple)) else v for k, v in value.items()}
             setattr(made, name, list(value) if isinstance(value, (list, tuple)) else value)
         return made
+
+
+# Of a role that was restarted: what only its newest life knows, because a restored shard goes on counting.
+NEWEST = frozenset({
+    "applied", "eras", "gradients", "hot", "open", "reads", "rounds", "rows", "samples", "shard", "taken", "updates", "version",
+})  # fmt: skip
+
+
+def together(lives: Sequence[Counters]) -> Counters:
+    """The counters of a role that has had several lives, oldest first: what it did is added up, what it has is the last."""
+    last = lives[-1]
+    if len(lives) == 1:
+        return last
+    made = Counters()
+    for name in Counters.__slots__:
+        values = [getattr(life, name) for life in lives]
+        if name in NEWEST:
+            value = values[-1]
+        elif name in ("activations", "stashed"):
+            value = max(values)
+        elif name == "staleness":
+            value = {key: sum(v.get(key, 0) for v in values) for key in dict.fromkeys(k for v in values for k in v)}
+        elif isinstance(values[0], list):
+            value = [sum(column) for column in zip(*values)]
+        else:
+            value = sum(values)
+        setattr(made, name, value)
+    return made
 
 
 class _Rows(bytearray):
@@ -133,7 +167,10 @@ class _Blind:
 
 
 class Recorder:
-    """The rows and counters of one role. `record=False` keeps the counters, drops and evaluations only."""
+    """The rows and counters of one life of a role. `record=False` keeps the counters, drops and evaluations only.
+
+    `roles`: how many there are in the run, which makes the number of a life.
+    """
 
     __slots__ = (
         "applies",
@@ -149,6 +186,7 @@ class Recorder:
         "progress",
         "record",
         "role",
+        "roles",
         "spans",
     )
 
@@ -160,8 +198,8 @@ class Recorder:
     norms: Any
     evaluations: Any
 
-    def __init__(self, role: int, incarnation: int = 0, record: bool = True):
-        self.role, self.incarnation, self.record = role, incarnation, record
+    def __init__(self, role: int, incarnation: int = 0, record: bool = True, roles: int = 1 << 30):
+        self.role, self.incarnation, self.record, self.roles = role, incarnation, record, roles
         self.counters = Counters()
         self.hottest: Callable[[], list[list[int]]] | None = None  # asked when a batch is taken: few rows of many
         self.marks: list[dict[str, Any]] = []
@@ -185,8 +223,9 @@ class Recorder:
             self.spans += SPAN(phase, start, end, step)
 
     def apply(
-        self, shard: int, time: int, sender: int, step: int, count: int, samples: int, staleness: int, version: int
-    ) -> None:
+        self, shard: int, time: int, sender: int, step: int, count: int, samples: int, staleness: int, version: int,
+        incarnation: int = 0,
+    ) -> None:  # fmt: skip
         """`count` gradients of `sender`, the last numbered `step`, were applied to `shard`, which is now at `version`."""
         c = self.counters
         c.gradients += count
@@ -195,7 +234,8 @@ class Recorder:
         if sender == EVERYONE:
             c.rounds = step + 1
         else:  # a new pair each time: a copy of the counters keeps the old one
-            c.applied[sender] = [count + (c.applied[sender][0] if sender in c.applied else 0), step]
+            life = sender + incarnation * self.roles if incarnation else sender
+            c.applied[life] = [count + (c.applied[life][0] if life in c.applied else 0), step]
         self.applies += APPLY(shard, time, sender, step, count, samples, staleness, version)
 
     def drop(self, shard: int, time: int, sender: int, incarnation: int, step: int, count: int, why: int) -> None:
@@ -215,7 +255,10 @@ class Recorder:
         """What has been applied so far, by sender: exact where rows of `applies` are left out."""
         c = self.counters
         if c.shard >= 0:
-            for sender, (count, _) in c.applied.items():
+            counts: dict[int, int] = {}
+            for life, (count, _) in c.applied.items():
+                counts[life % self.roles] = counts.get(life % self.roles, 0) + count
+            for sender, count in counts.items():
                 self.progress += PROGRESS(now, sender, count)
             self.progress += PROGRESS(now, EVERYONE, c.gradients)
 

@@ -7,6 +7,7 @@ else. Old rows may be spilled to bound memory; counters are kept, so totals stay
 from __future__ import annotations
 
 import threading
+from bisect import insort
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..errors import nearest
 from .looks import Look, Looks
-from .recorder import Counters
+from .recorder import Counters, together
 from .vocabulary import FLOAT_TABLES, INTEGER_TABLES
 
 __all__ = ["Table", "Trace"]
@@ -70,7 +71,8 @@ class Trace:
     """The record of one run.
 
     `header` describes the run (problem, strategy, cluster, laws, layout, budget, seed) in plain values. `roles` are
-    the names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are role i's newest `Counters`.
+    the names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are role i's newest `Counters`, all
+    its lives together; `lives[i + incarnation * len(roles)]` are those of one life.
     `looks` are what the model said, see `trace.looks`.
     `ending` is None while the run goes on, then {"stopped_by", "why", "time", "in_flight": [[shard, sender,
     incarnation, step, count], ...], ...}.
@@ -90,6 +92,8 @@ class Trace:
         self.marks: list[dict[str, Any]] = []
         self.looks = Looks()
         self.counters: dict[int, Counters] = {}
+        self.lives: dict[int, Counters] = {}
+        self._lives_of: dict[int, list[int]] = {}
         self.until: dict[int, int] = {}
         self.ending: dict[str, Any] | None = None
         self.now = 0
@@ -110,9 +114,18 @@ class Trace:
             for look in batch["looks"]:
                 self.looks.add(*look)
             counters = batch["counters"]
-            self.counters[role] = counters if isinstance(counters, Counters) else Counters.from_dict(counters)
+            made = counters if isinstance(counters, Counters) else Counters.from_dict(counters)
+            self.lived(role + batch["incarnation"] * len(self.roles), made)
             self.until[role] = max(self.until.get(role, 0), batch["until"])
             self.now = max(self.now, batch["until"])
+
+    def lived(self, life: int, counters: Counters) -> None:
+        """The newest counters of one life."""
+        known = self._lives_of.setdefault(life % len(self.roles), [])
+        if life not in known:
+            insort(known, life)
+        self.lives[life] = counters
+        self.counters[life % len(self.roles)] = together([self.lives[number] for number in known])
 
     def nothing_new(self, roles: Iterable[int], until: int) -> None:
         """These roles have no batch to append: nothing has happened to them up to `until` (ns)."""

@@ -16,8 +16,8 @@ CATEGORIES = ("training", "startup", "evaluation")
 TRAINING, STARTUP, EVALUATION = range(len(CATEGORIES))
 
 # Why a gradient was not applied (column `why` of `drops`).
-REASONS = ("late", "cancelled", "after the end", "unused", "ignored", "refused")
-LATE, CANCELLED, AFTER_END, UNUSED, IGNORED, REFUSED = range(len(REASONS))
+REASONS = ("late", "cancelled", "after the end", "unused", "ignored", "refused", "rolled back")
+LATE, CANCELLED, AFTER_END, UNUSED, IGNORED, REFUSED, ROLLED_BACK = range(len(REASONS))
 
 EVERYONE = -1  # as a sender: one gradient of every worker of the run; as a shard: every shard
 UNKNOWN = -1  # as a staleness: the weights were of another generation

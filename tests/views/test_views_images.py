@@ -134,7 +134,7 @@ def test_a_picture_that_differs_is_a_failure(tmp_path):
             shutil.copy(BASELINE / f"test_panel_{name}-{stored}.png", wrong)
     copy = shutil.copy(__file__, tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--mpl", copy, "-k", "test_panel and (accuracy or timeline)"],
+        [sys.executable, "-m", "pytest", "-q", "-rN", "--mpl", copy, "-k", "test_panel and (accuracy or timeline)"],
         capture_output=True, text=True, cwd=tmp_path,
     )  # fmt: skip
     assert "2 failed, 2 passed" in done.stdout, done.stdout
