@@ -18,6 +18,7 @@ from .nn import SparseParameters
 from .predictor import Predictor
 from .problem import Problem
 from .roles.judge import Budget
+from .settings import kept_settings
 from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
@@ -35,8 +36,10 @@ def train(
     """Start training and return at once (a simulated run stands at time zero until it is told to go on).
 
     `seed`: None is the problem's. `faults`: what goes wrong when, as `[lk.Slow("worker-2", 5, at=2.0)]`. `checkpoint`:
-    the folder where the chief keeps the newest evaluated model; None is a temporary folder of the run, False keeps
-    none. A simulated run writes only to a folder that was named.
+    a folder, or a URL that fsspec knows ("s3://bucket/run"), where roles keep what they need to begin again, and from
+    which `lk.resume` goes on with the run when this program is gone; None is a temporary folder of the run, False keeps
+    nothing. A simulated run writes only to a place that was named. A place that holds a run which has not ended is
+    refused.
 
     Raises `BadInput` before anything starts if these do not fit together, `ClusterError` if the cluster cannot be had.
     """
@@ -50,7 +53,8 @@ def train(
         raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(updates=1000).")
     plan = make_plan(problem, strategy, cluster, budget, seed, cluster.record)
     commands = schedule_faults(faults, plan)
-    return Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
+    with kept_settings(checkpoint, plan, cluster, budget, commands):
+        return Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
 
 
 _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning_rate=0.1)"}

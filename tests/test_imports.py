@@ -26,7 +26,10 @@ BELOW = {
     "views": {"trace"},
     "words": {"trace", "summary"},
 }  # fmt: skip
-BELOW["run"] = {"nn", "data", "trace", "problem", "roles", "strategies", "engines", "predictor", "summary", "words"}
+BELOW["described"] = BELOW["engines"] | {"engines", "strategies"}
+BELOW["settings"] = BELOW["described"] | {"described"}
+BELOW["run"] = BELOW["settings"] | {"settings", "predictor", "summary", "words"}
+BELOW["resume"] = BELOW["run"] | {"run"}
 BELOW["advice"] = BELOW["run"] | {"views"}
 UP = BELOW["run"] | {"run", "advice", "views"}
 BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}

@@ -77,7 +77,7 @@ RUN = (
     click.option("--batch-size", type=int, metavar="B", help="Samples in a mini-batch (32)."),
     click.option("--dtype", metavar="TYPE", help="float32 or float64 (the data set's own)."),
     click.option("--partition", metavar="HOW",
-                 help="Who has which samples: even, by-label:0.5, by-size, shared (even)."),
+                 help="Who has which samples: even, by-label:0.5, by-size, by-weight:1,2,4, shared (even)."),
     click.option("--seed", type=int, metavar="K", help="Decides every random draw (0)."),
     click.option("--timing-only", is_flag=True, help="Compute nothing: only when and where things happen."),
     click.option("--updates", type=int, metavar="U", help="End after this many updates."),

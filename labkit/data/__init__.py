@@ -8,7 +8,7 @@ from .batches import Batch, Batches, NullBatches
 from .clicks import Clicks, draw_zipf
 from .dataset import Dataset
 from .lazy import DaskDataset, from_dask
-from .partition import ByLabel, BySize, Even, Partition, Shared, partition_by_name
+from .partition import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name
 from .registry import NAMES, load, options_of, recipe_of
 from .tables import from_arrays, from_csv
 
@@ -18,6 +18,7 @@ __all__ = [
     "Batches",
     "ByLabel",
     "BySize",
+    "ByWeight",
     "Clicks",
     "DaskDataset",
     "Dataset",
@@ -31,6 +32,7 @@ __all__ = [
     "from_dask",
     "load",
     "options_of",
+    "partition_as_text",
     "partition_by_name",
     "recipe_of",
 ]

@@ -1,7 +1,7 @@
 """Who trains on what: how the training samples are dealt to the workers.
 
-Even, by label and by size give every sample to exactly one worker, and no worker nothing. `Shared` gives all of them to
-everybody. A partition is a pure function of (labels or their number, workers, seed).
+Even, by weight, by size and by label give every sample to exactly one worker, and no worker nothing. `Shared` gives all
+of them to everybody. A partition is a pure function of (labels or their number, workers, seed).
 """
 
 from __future__ import annotations
@@ -16,11 +16,21 @@ from ..errors import BadInput, nearest
 from ..knobs import check_knobs, knob
 from .checks import check_seed, check_whole, stream
 
-__all__ = ["ByLabel", "BySize", "Even", "Partition", "Shared", "Sized", "partition_by_name"]
+__all__ = [
+    "ByLabel",
+    "BySize",
+    "ByWeight",
+    "Even",
+    "Partition",
+    "Shared",
+    "Sized",
+    "partition_as_text",
+    "partition_by_name",
+]
 
 
 class Partition:
-    """The base of the four. `split` is what the rest of labkit calls. `shares_all`: everybody has every sample."""
+    """The base of them all. `split` is what the rest of labkit calls. `shares_all`: everybody has every sample."""
 
     shares_all: ClassVar[bool] = False
 
@@ -63,38 +73,53 @@ class Even(Sized):
 
 
 @dataclass(frozen=True)
-class BySize(Sized):
-    """Worker i gets a part proportional to (i + 1) ** -skew, or to `weights[i]`, rounded; at least one sample.
+class ByWeight(Sized):
+    """Worker i gets a part in proportion to `weights[i]`, by largest remainders; at least one sample.
 
-    skew 0 is even; the larger, the more unequal.
+    With the speeds of unequal machines for weights, every worker passes over its share in the same time. Under an even
+    partition a fast worker of an asynchronous run passes over its own more often, and those samples count for more.
+
+    weights: one finite number above 0 for each worker; only their ratios matter.
     """
 
-    skew: float = knob(1.0, low=0.0, high=10.0, help="0: even; larger: more unequal")
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        check_knobs(self)
         try:
             weights = tuple(float(w) for w in self.weights)
         except (TypeError, ValueError):
-            weights = (-1.0,)
-        if not all(0 < w < float("inf") for w in weights):
-            raise BadInput(f"BySize: weights={self.weights!r} is not allowed; weights are finite numbers above 0.")
+            weights = ()
+        if not weights or not all(0 < w < float("inf") for w in weights):
+            raise BadInput(
+                f"ByWeight: weights={self.weights!r} is not allowed; weights are finite numbers above 0, one for each "
+                "worker, as lk.ByWeight((1, 2, 4))."
+            )
         object.__setattr__(self, "weights", weights)
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """Largest remainders; whoever would get nothing gets one sample of the largest."""
+        """Largest remainders; of equal ones, the first worker's. `BadInput` if there are not as many weights as workers."""
         _enough(n, workers)
-        if self.weights and len(self.weights) != workers:
-            raise BadInput(f"BySize has {len(self.weights)} weights for {workers} workers; it needs one for each.")
-        weights = np.array(self.weights) if self.weights else np.arange(1, workers + 1) ** -self.skew
-        exact = n * (weights / weights.max()) / np.sum(weights / weights.max())
-        sizes = np.floor(exact).astype(np.int64)
-        sizes[np.argsort(sizes - exact, kind="stable")[: n - sizes.sum()]] += 1
-        for i in np.flatnonzero(sizes == 0):
-            sizes[np.argmax(sizes)] -= 1
-            sizes[i] = 1
-        return sizes
+        if len(self.weights) != workers:
+            raise BadInput(f"ByWeight has {len(self.weights)} weights for {workers} workers; it needs one for each.")
+        return _in_proportion(n, np.array(self.weights))
+
+
+@dataclass(frozen=True)
+class BySize(Sized):
+    """Worker i gets a part in proportion to (i + 1) ** -skew, rounded; at least one sample.
+
+    skew 0 is even; the larger, the more unequal. `ByWeight` is for proportions of one's own.
+    """
+
+    skew: float = knob(1.0, low=0.0, high=10.0, help="0: even; larger: more unequal")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def sizes(self, n: int, workers: int) -> np.ndarray:
+        """Largest remainders."""
+        _enough(n, workers)
+        return _in_proportion(n, np.arange(1, workers + 1) ** -self.skew)
 
 
 @dataclass(frozen=True)
@@ -117,7 +142,9 @@ class ByLabel(Partition):
         _enough(n, workers)
         labels = np.asarray(labels_or_n)
         if labels.ndim != 1:
-            raise BadInput("by-label needs class labels; a regression has none. Allowed: even, by-size, shared.")
+            raise BadInput(
+                "by-label needs class labels; a regression has none. Allowed: even, by-weight, by-size, shared."
+            )
         rng = stream(check_seed(seed), "partition by label")
         owners = np.empty(n, dtype=np.int64)
         for label in np.unique(labels):
@@ -151,12 +178,13 @@ KINDS: Mapping[str, tuple[type[Partition], str]] = {
     "even": (Even, ""),
     "by-label": (ByLabel, "alpha"),
     "by-size": (BySize, "skew"),
+    "by-weight": (ByWeight, "weights"),
     "shared": (Shared, ""),
 }
 
 
 def partition_by_name(text: str | Partition) -> Partition:
-    """`"even"`, `"by-label"`, `"by-label:0.5"` (alpha), `"by-size"`, `"by-size:2"` (skew), `"shared"`.
+    """`"even"`, `"by-label"`, `"by-label:0.5"` (alpha), `"by-size"`, `"by-size:2"` (skew), `"by-weight:1,2,4"`, `"shared"`.
 
     A `Partition` is handed back as it is. Raises `BadInput` with the nearest name, or the limits of the number.
     """
@@ -166,15 +194,39 @@ def partition_by_name(text: str | Partition) -> Partition:
     if name not in KINDS:
         raise nearest("partition", text, KINDS)
     kind, option = KINDS[name]
-    if not colon:
-        return kind()
-    if not option:
+    if not option and colon:
         raise BadInput(f"The partition {text!r} is not allowed; {name} takes no number.")
+    many = kind is ByWeight
+    if not colon and not many:
+        return kind()
     try:
-        options: dict[str, Any] = {option: float(number)}
+        numbers = tuple(float(part) for part in number.split(","))
+        options: dict[str, Any] = {option: numbers if many else float(number)}
     except ValueError:
-        raise BadInput(f"The partition {text!r} is not allowed; write {name}:{option.upper()}, a number.") from None
+        form = f"{name}:1,2,4, one number for each worker" if many else f"{name}:{option.upper()}, a number"
+        raise BadInput(f"The partition {text!r} is not allowed; write {form}.") from None
     return kind(**options)
+
+
+def partition_as_text(partition: Partition) -> str | None:
+    """What `partition_by_name` reads as this very partition; None if there is no such text."""
+    for name, (kind, option) in KINDS.items():
+        if type(partition) is kind:
+            value = getattr(partition, option) if option else ()
+            numbers = value if isinstance(value, tuple) else (value,)
+            return name + (":" if option else "") + ",".join(repr(float(n)).removesuffix(".0") for n in numbers)
+    return None
+
+
+def _in_proportion(n: int, weights: np.ndarray) -> np.ndarray:
+    """(workers,) int64: n samples by largest remainders; whoever would get nothing gets one of the largest."""
+    exact = n * (weights / weights.max()) / np.sum(weights / weights.max())
+    sizes = np.floor(exact).astype(np.int64)
+    sizes[np.argsort(sizes - exact, kind="stable")[: n - sizes.sum()]] += 1
+    for i in np.flatnonzero(sizes == 0):
+        sizes[np.argmax(sizes)] -= 1
+        sizes[i] = 1
+    return sizes
 
 
 def _count(labels_or_n: np.ndarray | int) -> int:

@@ -1,77 +1,183 @@
-"""What roles keep: one `.npz` file a role, without pickle, replaced in one step so that a reader never sees half of
-it.
+"""What roles keep: the newest states of every role in one place, so that a role that is lost begins again from there.
+
+A file is `<role>.<number>.ckpt`; the number grows with the version of a shard, from life to life of a role, and from
+run to run that goes on with it. It is never the time of a clock, which may jump. Law: what `write` has returned from
+outlives a crash, `read` gives whole states only, and damage to the newest one costs no more than going back to the one
+before. A life that was given up, and writes once more, replaces nothing that its successor keeps.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 
 from ..errors import BadInput
 from ..nn import SparseParameters
+from .places import Folder, Place, place_at
+from .sealed import Damaged, seal, unseal
 
-__all__ = ["check_folder", "fingerprint", "read_state", "write_state"]
+__all__ = ["LIFE", "Store", "check_folder", "fingerprint", "open_store"]
 
-
-def write_state(folder: Path, role: str, state: Mapping[str, Any]) -> Path:
-    """Write `state` (arrays and plain values) to `folder/role.npz`; the file before stays whole until the new one is."""
-    state = _spread(state)
-    arrays = {f"array_{k}": v for k, v in state.items() if isinstance(v, np.ndarray)}
-    plain = {k: v for k, v in state.items() if not isinstance(v, np.ndarray)}
-    path = folder / f"{role}.npz"
-    draft = folder / f".{role}.{os.getpid()}.npz"
-    with open(draft, "wb") as file:
-        np.savez(file, plain=np.frombuffer(json.dumps(plain).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
-    return path
+ENDING = ".ckpt"
+LIFE = 10**12  # tags that one incarnation of a role has for itself, if it counts them so
+AGE = 10**18  # tags that one run has for itself
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """What `write_state` wrote."""
-    with np.load(path, allow_pickle=False) as file:
-        state = json.loads(file["plain"].tobytes())
-        arrays = {name[len("array_") :]: file[name] for name in file.files if name.startswith("array_")}
-        return _gathered(state | arrays)
+class Store:
+    """The checkpoints of one run. `place`: a folder, or a URL that fsspec knows ("s3://bucket/run", "memory://run").
+
+    `keep`: how many states of a role stay. `age`: how often the run was taken up again, 0 for the first time. What
+    earlier ages have left is older than anything of this one: its tags are below zero. A store can be sent to other
+    processes; a relative folder is the maker's. Methods raise `OSError` as the system says it (disk full, no
+    permission, no connection).
+    """
+
+    def __init__(self, place: str | os.PathLike[str], keep: int = 2, age: int = 0):
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
+            raise BadInput(f"keep={keep!r}: how many checkpoints of a role stay is a whole number, at least 1.")
+        self.files: Place = place_at(place)
+        self.keep, self.age = keep, age
+
+    @property
+    def place(self) -> str:
+        """The folder, absolute, or the URL."""
+        return str(self.files)
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a folder of this machine, which roles on other hosts may not see."""
+        return isinstance(self.files, Folder)
+
+    def check(self) -> Store:
+        """Make the place if need be; `BadInput` if nothing can be written there. Returns the store."""
+        try:
+            self.files.make()
+            self.files.put("labkit-probe", [b"?"])
+            self.files.remove("labkit-probe")
+        except OSError as error:
+            what = "folder" if self.local else "place"
+            raise BadInput(
+                f"checkpoint={self.place!r}: the {what} cannot be written to ({error.strerror or error})."
+            ) from None
+        return self
+
+    def write(self, role: str, state: Mapping[str, Any], tag: int) -> None:
+        """Keep `state` of `role` under `tag`, a whole number from 0; see `seal` for what a state may hold.
+
+        When it returns the state is durable, and the `keep` newest by tag are left. `OSError`: nothing has changed,
+        those before are still there. `BadInput` names a value that cannot be kept.
+        """
+        if isinstance(tag, bool) or not isinstance(tag, (int, np.integer)) or not 0 <= tag < AGE:
+            raise BadInput(f"tag={tag!r}: checkpoints are numbered by whole numbers from 0.")
+        try:
+            pieces = seal({"role": role, "tag": self._number(int(tag)), "state": dict(state)})
+        except BadInput as error:
+            raise BadInput(f"The checkpoint of {role} cannot be written: {error}") from None
+        self.files.put(self._file(role, int(tag)), pieces)
+        for past in self.known(role)[: -self.keep]:
+            self.files.remove(self._file(role, past))
+
+    def read(self, role: str, tag: int | None = None) -> tuple[dict[str, Any], str] | None:
+        """(the newest whole state of `role`, a remark), or the one with this tag; None if there is none.
+
+        The remark is "" or says which newer ones are damaged. Damage raises nothing.
+        """
+        damaged: list[tuple[int, str]] = []
+        for number in reversed(self.known(role)) if tag is None else [tag]:
+            try:
+                state = self._open(role, number)
+            except Damaged as error:
+                damaged.append((number, str(error)))
+                continue
+            except FileNotFoundError:  # its writer has removed it meanwhile
+                continue
+            return state, f"{_trouble(role, damaged)}; the one before is used" if damaged else ""
+        return None
+
+    def trouble(self, role: str) -> str:
+        """Which checkpoints of `role` are damaged, in words; "" if none is."""
+        damaged = []
+        for number in reversed(self.known(role)):
+            try:
+                self._open(role, number)
+            except Damaged as error:
+                damaged.append((number, str(error)))
+            except FileNotFoundError:
+                continue
+        return _trouble(role, damaged) if damaged else ""
+
+    def tags(self, role: str) -> list[int]:
+        """The tags of the whole states of `role`, ascending."""
+        return [number for number in self.known(role) if self.read(role, number) is not None]
+
+    def roles(self) -> list[str]:
+        """Who has kept something here, sorted."""
+        return sorted({found[0] for found in map(_parts, self.files.names()) if found is not None})
+
+    def clear(self) -> None:
+        """Remove all states. Nobody may be writing."""
+        for name in self.files.names():
+            if _parts(name) is not None:
+                self.files.remove(name)
+
+    def known(self, role: str) -> list[int]:
+        """The tags of all states of `role`, ascending, whole or not: only names are looked at."""
+        found = (_parts(name) for name in self.files.names())
+        return sorted(parts[1] - self.age * AGE for parts in found if parts is not None and parts[0] == role)
+
+    def _number(self, tag: int) -> int:
+        return self.age * AGE + tag
+
+    def _file(self, role: str, tag: int) -> str:
+        return f"{quote(role, safe='')}.{self._number(tag):012d}{ENDING}"
+
+    def _open(self, role: str, tag: int) -> dict[str, Any]:
+        try:
+            kept = unseal(self.files.get(self._file(role, tag)))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise Damaged(f"cannot be read: {error.strerror or error}") from None
+        if (kept.get("role"), kept.get("tag")) != (role, self._number(tag)) or not isinstance(kept.get("state"), dict):
+            raise Damaged("it is another's")
+        state: dict[str, Any] = kept["state"]
+        return state
+
+    def __repr__(self) -> str:
+        return f"<Store {self.place}>"
 
 
-def _spread(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state with sparse parameters as several entries `name:part`, of arrays and plain values."""
-    entries: dict[str, Any] = {}
-    for name, value in state.items():
-        parts = value.to_state() if isinstance(value, SparseParameters) else None
-        entries |= {name: value} if parts is None else {f"{name}:{part}": v for part, v in parts.items()}
-    return entries
+def open_store(checkpoint: Any, keep: int = 2) -> Store | None:
+    """The store that `train(checkpoint=...)` names, checked; None for None, False and True, which name no place."""
+    if checkpoint is None or isinstance(checkpoint, bool):
+        return None
+    if not isinstance(checkpoint, (str, os.PathLike)) or not str(checkpoint):
+        raise BadInput(f"checkpoint={checkpoint!r}: give a folder, a URL that fsspec knows, None or False.")
+    return Store(checkpoint, keep).check()
 
 
-def _gathered(entries: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `_spread`."""
-    for name in [key.removesuffix(":ids") for key in entries if key.endswith(":ids")]:
-        parts = {key: entries.pop(key) for key in list(entries) if key.startswith(f"{name}:")}
-        entries[name] = SparseParameters.from_state({key.partition(":")[2]: v for key, v in parts.items()})
-    return entries
+def _parts(name: str) -> tuple[str, int] | None:
+    """(role, tag) of a file's name; None if it is no checkpoint."""
+    role, _, number = name.removesuffix(ENDING).rpartition(".")
+    return (unquote(role), int(number)) if name.endswith(ENDING) and role and number.isdigit() else None
+
+
+def _trouble(role: str, damaged: list[tuple[int, str]]) -> str:
+    (number, why), *more = damaged
+    also = f" (and {len(more)} more)" if more else ""
+    return f"{role}'s newest checkpoint (version {number % LIFE}) is damaged ({why}){also}"
 
 
 def check_folder(checkpoint: Any) -> Path | None:
     """The folder to keep checkpoints in, made if need be; `BadInput` if it cannot be written to."""
-    if checkpoint is None or checkpoint is False or checkpoint is True:
-        return None
-    folder = Path(checkpoint)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".labkit-probe"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise BadInput(f"checkpoint={str(checkpoint)!r}: the folder cannot be written to ({error.strerror}).") from None
-    return folder
+    store = open_store(checkpoint)
+    return None if store is None else Path(store.place)
 
 
 def fingerprint(parameters: Any) -> str | None:

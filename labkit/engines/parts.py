@@ -144,11 +144,12 @@ def check_fits(objective: Any) -> None:
 
 
 def batch_maker(
-    plan: Plan, spec: RoleSpec, share: tuple[np.ndarray, np.ndarray] | None
+    plan: Plan, spec: RoleSpec, share: tuple[np.ndarray, np.ndarray] | None, incarnation: int = 0
 ) -> Callable[[], Iterator[Any]] | None:
     """What `ctx.batches()` calls: None for a role without data.
 
-    The order of the batches follows from (seed, share), so roles with one share draw the same ones.
+    The order of the batches follows from (seed, share, incarnation), so roles with one share draw the same ones, and who was
+    restarted draws others than before.
     """
     number = spec.data
     if number is None:
@@ -156,7 +157,7 @@ def batch_maker(
     if plan.timing_only or share is None:
         return lambda: iter(NullBatches(1, plan.batch_size))
     x, y = share
-    return lambda: iter(Batches(x, y, plan.batch_size, stream(plan.seed, "worker", number, "batches")))
+    return lambda: iter(Batches(x, y, plan.batch_size, stream(plan.seed, "worker", number, "batches", incarnation)))
 
 
 def build_parts(
@@ -168,6 +169,7 @@ def build_parts(
     objective: Any,
     strategy: Any,
     test: tuple[np.ndarray, np.ndarray] | None,
+    incarnation: int = 0,
 ) -> tuple[Any, ...]:
     """The parts of one role, in the order in which its method takes them: model, shard, or the chief's judge.
 
@@ -178,7 +180,7 @@ def build_parts(
     if spec.model is not None:
         parts.append(spec.model(objective=objective, recorder=recorder, clock=clock, strategy=strategy))
     elif spec.computes:
-        draws = partial(stream, plan.seed, spec.kind, spec.index, "codec")
+        draws = partial(stream, plan.seed, spec.kind, spec.index, "codec", incarnation)
         coder = coder_of(strategy, objective, plan.layout.parts, draws)
         parts.append(
             Model(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from ..data import Partition, partition_by_name
+from ..data import Partition, partition_as_text
 from ..engines.laws import Law
 from ..errors import BadInput
 from ..knobs import knobs_of
@@ -65,14 +65,10 @@ def _named(value: Any) -> str:
 
 
 def _partition(value: Partition) -> str:
-    for text in ("even", "shared", "by-label", "by-size"):
-        kind = type(partition_by_name(text))
-        if type(value) is kind:
-            number = {"by-label": "alpha", "by-size": "skew"}.get(text)
-            made = text if number is None else f"{text}:{getattr(value, number):g}"
-            if partition_by_name(made) == value:
-                return made
-    raise BadInput(f"{value!r} was made by hand: it has no short text.")
+    text = partition_as_text(value)
+    if text is None:
+        raise BadInput(f"{value!r} was made by hand: it has no short text.")
+    return text
 
 
 def encode(setup: Setup, **more: str) -> str:

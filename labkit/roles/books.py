@@ -128,7 +128,7 @@ class Books:
                     self.correction.applied(sender, read, newest)
             self.samples += g.samples
             stale = before - read if generation == self.generation else UNKNOWN
-            incarnation = 0 if g.__class__ is Gradient else g.incarnation
+            incarnation = recorder.incarnation if g.__class__ is Gradient else g.incarnation
             recorder.apply(self.index, now, sender, g.step, g.count, g.samples, stale, version, incarnation)
         counters.outstanding += len(counters.reads)
         self._full = version >= self._most[0] or self.samples >= self._most[1]

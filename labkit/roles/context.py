@@ -7,7 +7,7 @@ derive from `Context` and fill in the posts; the traps are the same everywhere.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,17 @@ from .messages import Message
 __all__ = ["Context", "Inbox", "stream"]
 
 SENT, NOTED, SAVED = Posted("send"), Posted("note"), Posted("save")
-PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3, "service": 4, "codec": 5}
+PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3, "service": 4, "codec": 5, "network": 6, "preempt": 7}
 
 
-def stream(seed: int, kind: str, index: int, purpose: str) -> np.random.Generator:
+def stream(
+    seed: int, kind: str, index: int, purpose: str, incarnation: int = 0, more: Iterable[int] = ()
+) -> np.random.Generator:
     """The random stream of one role for one purpose. It depends on nothing else: another worker changes no other
-    stream.
+    stream. A role that was restarted does not repeat what it drew before. `more`: of what else it is for, in whole
+    numbers (the other end of a link).
     """
-    key = (*kind.encode(), 0, index, PURPOSES[purpose])
+    key = (*kind.encode(), 0, index, PURPOSES[purpose], *([incarnation] if incarnation else ()), *more)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
@@ -64,6 +67,7 @@ class Context:
 
     name: str
     restored: Any = None
+    incarnation: int = 0
 
     def __init__(
         self, name: str, kind: str, index: int, seed: int, peers: Mapping[str, tuple[str, ...]],
@@ -102,8 +106,11 @@ class Context:
 
     # posts ------------------------------------------------------------------------------------------------------------
 
-    def send(self, to: str, message: Message) -> Posted:
-        """Say `message` to role `to`. Never waits, never aliases: its arrays may be overwritten right after."""
+    def send(self, to: str | Message, message: Message) -> Posted:
+        """Say `message` to role `to`. Never waits, never aliases: its arrays may be overwritten right after.
+
+        `to` may be a message: then this is the answer to it, and if its sender was restarted meanwhile, nobody gets it.
+        """
         raise NotImplementedError  # the engine's
 
     def note(self, text: str, **numbers: float) -> Posted:
@@ -125,7 +132,7 @@ class Context:
     def rng(self) -> np.random.Generator:
         """This role's own random stream."""
         if self._rng is None:
-            self._rng = stream(self._seed, self._kind, self._index, "role")
+            self._rng = stream(self._seed, self._kind, self._index, "role", self.incarnation)
         return self._rng
 
     def batches(self) -> Iterator[Any]:
@@ -135,5 +142,8 @@ class Context:
         return self._batches()
 
     def peers(self, role: str) -> tuple[str, ...]:
-        """The names of all roles of a kind that take part now ("worker", "server", "chief"), in order."""
+        """The names of all roles of a kind that take part now ("worker", "server", "chief"), in order.
+
+        A role that was lost is among them as long as it is waited for.
+        """
         return self._peers.get(role, ())

@@ -7,7 +7,7 @@ core).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..trace.recorder import Recorder
 from .context import Context
 from .layout import Layout
 from .looking import Looker, Sight
-from .messages import Look, Snapshot
+from .messages import Joined, Look, Snapshot
 from .shard import Limits
 
 __all__ = ["Budget", "Judge", "all_full", "final_snapshot", "next_mixture", "next_snapshot", "rest"]
@@ -108,6 +108,7 @@ class Judge:
         self.update = -1
         self.loss = self.accuracy = None
         self.shard_limits = limits.divided(layout.shares) if layout.copies == "own" else limits
+        self._shard_of = {role.name: role.shard for role in layout.roles if role.shard is not None}
         self._full: set[int] = set()  # shards that have applied all that the budget allows
 
     def warm_up(self, seed: int) -> None:
@@ -155,6 +156,10 @@ class Judge:
         if self.shard_limits.reached(snapshot.version, snapshot.samples):
             self._full.add(snapshot.shard)
 
+    def rejoined(self, name: str) -> None:
+        """A shard was restarted: what it has applied may be less than it was."""
+        self._full.discard(self._shard_of.get(name, -1))
+
     def next_goal(self) -> int:
         """The version to look at next: the first multiple of `eval_every` after the one evaluated last."""
         return (self.update // self.eval_every + 1) * self.eval_every
@@ -164,6 +169,12 @@ class Judge:
         weightless = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)  # of a timing-only run
         kept = None if weightless else self.parameters
         return {"parameters": kept, "update": self.update, "loss": self.loss, "accuracy": self.accuracy}
+
+    def restore(self, state: Mapping[str, Any] | None) -> None:
+        """What an earlier incarnation of the chief saved; None: it had saved nothing."""
+        if state is not None:
+            self.parameters, self.update = state["parameters"], int(state["update"])
+            self.loss, self.accuracy = state["loss"], state["accuracy"]
 
     def time_left(self, now: float) -> float | None:
         """Seconds until the budget's end, None without such a limit."""
@@ -185,7 +196,7 @@ async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
         for owner in judge.owners:
             ctx.send(owner, Look(goal))
         while len(shown) < len(judge.owners):
-            arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now))
+            arrived = await _shown(ctx, judge, Look(goal), judge.time_left(ctx.now))
             if arrived is None:
                 return await final_snapshot(ctx, judge)
             judge.take(arrived)
@@ -207,7 +218,7 @@ async def next_mixture(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
     going = [owner for shard, owner in enumerate(judge.owners) if shard not in judge._full]
     for owner in going:
         ctx.send(owner, Look(goal))
-    arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now)) if going else None
+    arrived = await _shown(ctx, judge, Look(goal), judge.time_left(ctx.now)) if going else None
     shown = await final_snapshot(ctx, judge)
     for snapshot in shown:
         judge.take(snapshot)
@@ -230,7 +241,7 @@ async def final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
     for owner in judge.owners:
         ctx.send(owner, Look(final=True))
     while len(last) < len(judge.owners):
-        arrived = await ctx.recv(Snapshot)
+        arrived = await _shown(ctx, judge, Look(final=True), None)
         if arrived is not None:
             judge.take(arrived)  # a shard says only once that it is full
             if arrived.final:
@@ -241,7 +252,18 @@ async def final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
 async def all_full(ctx: Context, judge: Judge) -> None:
     """If the budget of updates or samples ended the run: wait until all shards, and replicas, have applied it all."""
     while judge.verdict in ("updates", "samples", "epochs") and len(judge._full) < judge.shards:
-        arrived = await ctx.recv(Snapshot, timeout=judge.time_left(ctx.now))
+        arrived = await _shown(ctx, judge, Look(judge.next_goal()), judge.time_left(ctx.now))
         if arrived is None:
             return
         judge.take(arrived)
+
+
+async def _shown(ctx: Context, judge: Judge, look: Look, timeout: float | None) -> Snapshot | None:
+    """The next snapshot, or None when time is up. A shard that was restarted has forgotten that it was asked."""
+    while True:
+        arrived = await ctx.recv(Snapshot, Joined, timeout=timeout)
+        if arrived is None or isinstance(arrived, Snapshot):
+            return arrived
+        judge.rejoined(arrived.name)
+        if arrived.name in judge.owners:
+            ctx.send(arrived.name, look)

@@ -124,14 +124,21 @@ class Snapshot(Message):
 
 @dataclass(frozen=True)
 class Joined(Message):
-    """engine -> role: `name` has (re)joined the run. (Nobody is told yet: today a lost role ends its run.)"""
+    """engine -> role: `name` has joined the run, or is back in its next `incarnation`.
+
+    What was sent to its earlier incarnation and has not been answered is lost: whoever takes this out of its inbox says
+    it again, and everything that is sent from now on goes to the new one. Only strategies that list it are told.
+    """
 
     name: str = ""
 
 
 @dataclass(frozen=True)
 class Left(Message):
-    """engine -> role: `name` has left the run. (Nobody is told yet: today a lost role ends its run.)"""
+    """engine -> role: `name` has left the run, or was lost and is not waited for: it is no peer any more.
+
+    Only strategies that list it are told.
+    """
 
     name: str = ""
 
@@ -161,8 +168,8 @@ def weightless(kind: type[Message], fields: dict[str, Any]) -> Any:
     return made
 
 
-def own_copy(message: Message, sender: str) -> tuple[Message, int]:
-    """(a message from `sender` that shares no memory with the sender's, the bytes of its arrays).
+def own_copy(message: Message, sender: str, incarnation: int = 0) -> tuple[Message, int]:
+    """(a message from an `incarnation` of `sender` that shares no memory with the sender's, the bytes of its arrays).
 
     A message is frozen, so one without memory of its own to share is its own copy. `RoleError` names the field that
     holds something else than data.
@@ -184,10 +191,10 @@ def own_copy(message: Message, sender: str) -> tuple[Message, int]:
         else:
             own[name] = copied = _copy_value(kind, name, value)
             size += _array_bytes(copied)
-    if not own and have.setdefault("sender", sender) == sender:
+    if not own and not incarnation and have.setdefault("sender", sender) == sender:
         return message, size
     twin = object.__new__(kind)
-    twin.__dict__.update(have, sender=sender, **own)
+    twin.__dict__.update(have, sender=sender, incarnation=incarnation, **own)
     return twin, size
 
 

@@ -57,7 +57,11 @@ class Replica(Shard):
     def clock_of(self, workers: Sequence[str]) -> tuple[int, ...]:
         """The last step of each worker whose gradient these parameters hold; -1 for none."""
         applied = self.recorder.counters.applied
-        return tuple(applied.get(self.role_ids[worker], (0, -1))[1] for worker in workers)
+        return tuple(applied.get(self._life(worker), (0, -1))[1] for worker in workers)
+
+    def _life(self, worker: str) -> int:
+        """The number of a worker's present life: replicas are restarted together."""
+        return self.role_ids[worker] + self.recorder.incarnation * len(self.role_ids)
 
     def become(self, values: np.ndarray, workers: Sequence[str], clock: Sequence[int]) -> None:
         """Take over `values`, shape (size,), a mixture of parameters that hold the workers' gradients up to `clock`."""
@@ -67,9 +71,10 @@ class Replica(Shard):
             np.copyto(self._values, values)
         applied = self.recorder.counters.applied
         for worker, step in zip(workers, clock):
-            count, last = applied.get(self.role_ids[worker], (0, -1))
+            life = self._life(worker)
+            count, last = applied.get(life, (0, -1))
             if step > last:
-                applied[self.role_ids[worker]] = [count + step - last, step]
+                applied[life] = [count + step - last, step]
 
     def share_of(self, total: np.ndarray, replicas: int) -> np.ndarray:
         """The mean, in place, when `total` is the sum of the parameters of so many replicas."""

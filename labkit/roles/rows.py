@@ -23,6 +23,7 @@ from .context import Context
 from .gradient import Gradient, Model, Read
 from .messages import Message
 from .placement import Placement
+from .servers import answers
 
 __all__ = ["RowGradient", "RowModel", "RowPull", "RowPush", "RowWeights", "Rows", "Wanted", "pull_rows", "push_rows"]
 
@@ -166,15 +167,27 @@ class RowModel(Model):
         return made
 
 
-async def pull_rows(ctx: Context, wanted: Wanted, replica: Any = None) -> RowWeights:
-    """Fetch the rows of a batch from their owners; the dense part comes with them, or from the worker's `replica`."""
+async def pull_rows(
+    ctx: Context, wanted: Wanted, replica: Any = None, pushed: RowGradient | None = None
+) -> RowWeights:  # fmt: skip
+    """Fetch the rows of a batch from their owners; the dense part comes with them, or from the worker's `replica`.
+
+    `pushed`: the gradient that was pushed last. The answer to the pull acknowledges it: a server that was restarted
+    before it answered is told of both again.
+    """
     servers = ctx.peers("server")
+
+    def ask(shard: int) -> RowPull:
+        return RowPull(wanted.ids[wanted.places[shard]])
+
+    def ask_again(shard: int) -> RowPull:
+        if pushed is not None:
+            ctx.send(servers[shard], pushed.push(shard))
+        return ask(shard)
+
     for shard, server in enumerate(servers):
-        ctx.send(server, RowPull(wanted.ids[wanted.places[shard]]))
-    arrived: list[Any] = [None] * len(servers)
-    for _ in servers:
-        rows = await ctx.recv(Rows)
-        arrived[rows.shard] = rows
+        ctx.send(server, ask(shard))
+    arrived = await answers(ctx, servers, ask_again, Rows)
     read = tuple((rows.generation, rows.version) for rows in arrived)
     first = arrived[0].values
     if wanted.null:

@@ -7,16 +7,17 @@ versions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from . import effects
 from .context import Context
 from .gradient import Gradient, Parameters
-from .messages import Ack, Pull, Weights
+from .messages import Ack, Joined, Message, Pull, Weights
 
-__all__ = ["Newest", "post", "pull", "push", "push_pull"]
+__all__ = ["Newest", "answers", "post", "pull", "push", "push_pull"]
 
 PULL = Pull()
 
@@ -26,7 +27,7 @@ async def pull(ctx: Context) -> Parameters | Weights:
     servers = ctx.peers("server")
     for server in servers:
         ctx.send(server, PULL)
-    return await _weights(ctx, len(servers))
+    return _together(await answers(ctx, servers, lambda shard: PULL))
 
 
 def post(ctx: Context, gradient: Gradient) -> None:
@@ -37,30 +38,57 @@ def post(ctx: Context, gradient: Gradient) -> None:
 
 async def push(ctx: Context, gradient: Gradient) -> None:
     """Send `gradient` to every shard and wait until all have acknowledged it."""
-    post(ctx, gradient)
-    for _ in ctx.peers("server"):
-        await ctx.recv(Ack)
+    await answers(ctx, ctx.peers("server"), _sent(ctx, gradient).__getitem__, Ack)
 
 
 async def push_pull(ctx: Context, gradient: Gradient) -> Parameters | Weights:
     """Send `gradient` to every shard and wait for the weights that each answers with."""
-    servers = ctx.peers("server")
-    for shard, server in enumerate(servers):
-        ctx.send(server, gradient.push(shard))
-    return await _weights(ctx, len(servers))
+    return _together(await answers(ctx, ctx.peers("server"), _sent(ctx, gradient).__getitem__))
+
+
+def _sent(ctx: Context, gradient: Gradient) -> list[Any]:
+    """The pushes of `gradient`, sent, and kept: to say one again is not to code it again."""
+    pushes = []
+    for shard, server in enumerate(ctx.peers("server")):
+        pushes.append(gradient.push(shard))
+        ctx.send(server, pushes[shard])
+    return pushes
+
+
+async def answers(
+    ctx: Context, servers: Sequence[str], said: Callable[[int], Any], kind: type[Message] = Weights
+) -> list[Any]:  # fmt: skip
+    """The answer of every server, in their order. A server that is restarted before it has answered is told again what
+    it was told, `said(shard)`: it has not heard it, or, if it has, it applies it once only.
+    """
+    kinds = (kind, Joined)
+    arrived: list[Any] = [None] * len(servers)
+    missing = len(servers)
+    while missing:
+        message = await effects.recv(kinds, None, None)
+        if message.__class__ is Joined:
+            if message.name in servers and arrived[servers.index(message.name)] is None:
+                ctx.send(message.name, said(servers.index(message.name)))
+            continue
+        shard = 0 if len(servers) == 1 else servers.index(message.sender)
+        missing -= arrived[shard] is None
+        arrived[shard] = message
+    return arrived
 
 
 class Newest:
     """The newest weights, where servers send every version to everybody, asked for or not.
 
     A worker that was busy during several versions takes the last one. With several shards it waits until it has the
-    same version of all, which will come, because every shard sends every version.
+    same version of all, which will come, because every shard sends every version. (Once a shard has been restored their
+    versions differ for ever; then something newer of any is enough.)
     """
 
     def __init__(self, ctx: Context):
         self._ctx, self._shards = ctx, len(ctx.peers("server"))
         self._parts: dict[int, Weights] = {}
-        self._taken = -1
+        self._taken: dict[int, tuple[int, int]] = {}
+        self._uneven = False
 
     async def pull(self) -> Parameters | Weights:
         """Ask for the first weights and wait for them."""
@@ -74,29 +102,27 @@ class Newest:
         All that have come by now are passed over but the newest.
         """
         while True:
-            arrived = await self._ctx.recv(Weights, timeout=None if self._torn() or (wait and not self._new()) else 0)
+            patience = None if self._torn() or (wait and not self._new()) else 0
+            arrived = await self._ctx.recv(Weights, Joined, timeout=patience)
             if arrived is None:
                 break
-            self._parts[arrived.shard] = arrived
-        self._taken = self._parts[0].version
-        return _together([self._parts[shard] for shard in range(self._shards)])
+            if arrived.__class__ is not Joined:
+                self._uneven = self._uneven or arrived.generation > 0
+                self._parts[arrived.shard] = arrived
+            elif arrived.name in self._ctx.peers("server"):
+                self._ctx.send(arrived.name, PULL)
+        parts = [self._parts[shard] for shard in range(self._shards)]
+        self._taken = {part.shard: (part.generation, part.version) for part in parts}
+        return _together(parts)
 
     def _torn(self) -> bool:
-        """Whether the newest of the shards are of different versions: the missing ones will come."""
-        return len(self._parts) < self._shards or len({part.version for part in self._parts.values()}) > 1
+        """Whether a part is missing, or the newest are of different versions: what is missing will come."""
+        if len(self._parts) < self._shards:
+            return True
+        return not self._uneven and len({part.version for part in self._parts.values()}) > 1
 
     def _new(self) -> bool:
-        return self._parts[0].version > self._taken
-
-
-async def _weights(ctx: Context, shards: int) -> Parameters | Weights:
-    if shards == 1:
-        return await ctx.recv(Weights)  # of a shard that holds the whole model: they have all that `Parameters` have
-    parts: list[Any] = [None] * shards
-    for _ in range(shards):
-        weights = await ctx.recv(Weights)
-        parts[weights.shard] = weights
-    return _together(parts)
+        return any(self._taken.get(s) != (part.generation, part.version) for s, part in self._parts.items())
 
 
 def _together(parts: Sequence[Weights]) -> Parameters | Weights:

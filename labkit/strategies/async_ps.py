@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from ..knobs import knob
 from ..roles.context import Context
 from ..roles.local import Local
-from ..roles.messages import Ack, Message, Pull, Push, Weights
+from ..roles.messages import Ack, Message, Pull, Push
 from ..roles.servers import pull, push, push_pull
 from .base import AsynchronousServer
 
@@ -36,7 +36,7 @@ class AsyncPS(AsynchronousServer):
     n_push: int = knob(1, low=1, high=10_000, help="steps that a worker makes by itself between two pushes (Downpour)")
     n_fetch: int = knob(1, low=1, high=10_000, help="steps that a worker makes by itself between two pulls (Downpour)")
 
-    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Ack)
+    messages: ClassVar[tuple[type[Message], ...]] = (*AsynchronousServer.messages, Ack)
     summary: ClassVar[str] = "parameter server, nobody waits; gradients are stale"
     in_words: ClassVar[str] = "asynchronous: nobody waits."
 

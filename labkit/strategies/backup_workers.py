@@ -38,6 +38,8 @@ class FirstOnes(ServerStrategy):
     learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     give_up: bool = knob(True, help="a worker that is late begins again at once; False: it ends what it has begun")
 
+    each_once: ClassVar[bool] = True  # a step has at most one gradient of a worker
+
     def needed(self, workers: int) -> int:
         """How many gradients make a step; `BadInput` if there can never be so many."""
         raise NotImplementedError  # a subclass's
@@ -53,11 +55,11 @@ class FirstOnes(ServerStrategy):
 
     async def server(self, ctx: Context, shard: Any) -> None:
         """Collect the first gradients of the step, apply their mean, send the weights to all: late ones begin again."""
-        workers = ctx.peers("worker")
+        needed = self.needed(len(ctx.peers("worker")))
         while True:
-            pushes = await first(ctx, shard, self.needed(len(workers)))
+            pushes = await first(ctx, shard, needed, self.each_once)
             await ctx.compute(shard.apply, pushes, self.learning_rate)
-            for worker in workers:
+            for worker in ctx.peers("worker"):
                 ctx.send(worker, shard.weights())
 
     async def worker(self, ctx: Context, model: Any) -> None:

@@ -18,7 +18,7 @@ from ..roles.coder import check_codec
 from ..roles.context import Context
 from ..roles.judge import Judge, all_full, next_snapshot, rest
 from ..roles.layout import Layout, RoleSpec, mean_of_replicas, shard_slices
-from ..roles.messages import Message, Pull, Push, Snapshot, Weights
+from ..roles.messages import Joined, Left, Message, Pull, Push, Snapshot, Weights
 from ..roles.replica import Replica
 from ..roles.servers import pull, push_pull
 
@@ -40,6 +40,9 @@ class Strategy:
     )
     eval_every: int = knob(10, low=1, high=10**9, help="updates between two looks at the held-out accuracy")
     chief_works: bool = knob(False, help="worker 0 shares the chief's node")
+    on_loss: str = knob(
+        "wait", choices=("wait", "continue"), help="a worker is lost: wait until it is back, or go on without it"
+    )
 
     messages: ClassVar[tuple[type[Message], ...]] = ()
     uses_servers: ClassVar[bool] = True
@@ -138,7 +141,7 @@ class ServerStrategy(Strategy):
 
     codec: Any = knob(None, help="talk in fewer bytes: top-k:0.01, sign-sgd, qsgd:4, float16, power-sgd:2")
 
-    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights)
+    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Left, Joined)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codec", as_codec(self.codec))
@@ -148,6 +151,10 @@ class ServerStrategy(Strategy):
 @dataclass(frozen=True, kw_only=True)
 class AsynchronousServer(ServerStrategy, StaleGradients):
     """Servers that apply gradients as they come, and the worker that most of them have."""
+
+    on_loss: str = knob(
+        "continue", choices=("wait", "continue"), help="a worker is lost: go on without it, or wait until it is back"
+    )
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the weights that came, send the gradient, get newer weights."""

@@ -21,7 +21,7 @@ from ..knobs import knob
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.local import Local
-from ..roles.messages import Message, Pull, Push, Weights
+from ..roles.messages import Joined, Left, Message, Pull, Push, Weights
 from ..roles.replica import Centre
 from ..roles.servers import pull, push_pull
 from .base import Strategy, server_layout
@@ -37,7 +37,7 @@ class EASGD(Strategy):
     rho: float = knob(1.0, low=1e-6, high=1e3, log=True, help="stiffness of the spring; it pulls by rate x rho")
     tau: int = knob(4, low=1, high=100_000, help="steps that a worker makes alone between two pulls of the spring")
 
-    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights)
+    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Left, Joined)
     summary: ClassVar[str] = "workers train alone; a spring ties them to a centre on the server"
     in_words: ClassVar[str] = "workers train alone, tied to a centre by a spring."
 

@@ -21,7 +21,7 @@ from ..errors import BadInput
 from ..knobs import knob
 from ..roles.context import Context
 from ..roles.layout import Layout
-from ..roles.messages import Pull, Push
+from ..roles.messages import Joined, Left, Pull, Push
 from .base import AsynchronousServer, server_layout
 
 __all__ = ["KAsync", "KBatchAsync"]
@@ -56,18 +56,19 @@ class KAsync(AsynchronousServer):
     async def server(self, ctx: Context, shard: Any) -> None:
         """Collect K gradients, apply their mean."""
         pushes: list[Push] = []
-        async for request in ctx.inbox(Push, Pull):
+        async for request in ctx.inbox(Push, Pull, Left, Joined):
             if isinstance(request, Pull):
-                ctx.send(request.sender, shard.weights())
-                continue
-            pushes.append(request)
-            served = [request] if self.at_once else pushes
-            if len(pushes) == self.K:
+                ctx.send(request, shard.weights())
+            if isinstance(request, Push):
+                pushes.append(request)
+            served = pushes if not self.at_once else [request] if isinstance(request, Push) else []
+            there = self.K if self.at_once else min(self.K, len(ctx.peers("worker")))
+            if pushes and len(pushes) >= there:
                 await ctx.compute(shard.apply, pushes, self.learning_rate)
                 pushes = []
             if self.at_once or not pushes:
                 for push in served:
-                    ctx.send(push.sender, shard.weights())
+                    ctx.send(push, shard.weights())
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class KBatchSync(KSync):
 
     summary: ClassVar[str] = "a step is the first K mini-batches' gradients, whoever computes them"
     in_words: ClassVar[str] = "synchronous, with the first K mini-batches only."
+    each_once: ClassVar[bool] = False
 
     def needed(self, workers: int) -> int:
         """K, of any number of workers."""

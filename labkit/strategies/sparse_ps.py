@@ -26,9 +26,10 @@ from ..knobs import knob
 from ..nn import Adagrad
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
+from ..roles.gates import Round
 from ..roles.judge import Judge, final_snapshot
 from ..roles.layout import Layout
-from ..roles.messages import Chunk, Message
+from ..roles.messages import Chunk, Joined, Left, Message
 from ..roles.placement import placement_of
 from ..roles.rows import RowPull, RowPush, Rows, pull_rows, push_rows
 from .base import StaleGradients
@@ -49,7 +50,7 @@ class SparsePS(StaleGradients):
     _: KW_ONLY
     optimizer: Any = knob(Adagrad(), help="how a shard turns a gradient into a step: SGD or Adagrad, lazily")
 
-    messages: ClassVar[tuple[type[Message], ...]] = (RowPull, Rows, RowPush, Chunk)
+    messages: ClassVar[tuple[type[Message], ...]] = (RowPull, Rows, RowPush, Chunk, Left, Joined)
     summary: ClassVar[str] = "parameter server for embedding tables: only the rows of a batch travel"
     suits: ClassVar[dict[str, Any]] = {"data": "clicks"}
     in_words: ClassVar[str] = "sparse: only the rows of a batch travel."
@@ -72,26 +73,26 @@ class SparsePS(StaleGradients):
 
     async def server(self, ctx: Context, shard: Any) -> None:
         """Step when all have pushed (or at once); answer pulls, but not of those whose push is still waiting."""
-        workers = ctx.peers("worker")
-        pushes: dict[str, RowPush] = {}
-        pulls: list[RowPull] = []
-        async for request in ctx.inbox(RowPull, RowPush):
+        step, pulls = Round(shard), list[RowPull]()
+        async for request in ctx.inbox(RowPull, RowPush, Left, Joined):
             if isinstance(request, RowPull):
                 pulls.append(request)
-            else:
-                pushes[request.sender] = request
-            if len(pushes) == (len(workers) if self.synchronous else 1):
-                together = [pushes.pop(w) for w in workers if w in pushes]
-                await ctx.compute(shard.apply, together, self.learning_rate, self.reduce)
+            elif isinstance(request, RowPush) and self.synchronous:
+                step.take(request)
+            elif isinstance(request, RowPush):
+                await ctx.compute(shard.apply, request, self.learning_rate, self.reduce)
+            if step.complete(ctx.peers("worker")):
+                await ctx.compute(shard.apply, step.pushes(), self.learning_rate, self.reduce)
             for pull in pulls:
-                if pull.sender not in pushes:
-                    ctx.send(pull.sender, shard.rows(pull))
-            pulls = [pull for pull in pulls if pull.sender in pushes]
+                if pull.sender not in step.taken:
+                    ctx.send(pull, shard.rows(pull))
+            pulls = [pull for pull in pulls if pull.sender in step.taken]
 
     async def worker(self, ctx: Context, model: Any, replica: Any = None) -> None:
         """Fetch the rows of the batch, compute on them, send their gradient; then the dense part, if it is ours."""
+        gradient = None
         for batch in ctx.batches():
-            weights = await pull_rows(ctx, model.wanted(batch), replica)
+            weights = await pull_rows(ctx, model.wanted(batch), replica, gradient)
             gradient = await ctx.compute(model.gradient, weights, batch)
             push_rows(ctx, gradient)
             if replica is not None:

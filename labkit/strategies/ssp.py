@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from ..knobs import knob
 from ..roles.context import Context
 from ..roles.gates import Gate
-from ..roles.messages import Pull, Push
+from ..roles.messages import Joined, Left, Pull, Push
 from .base import AsynchronousServer
 
 __all__ = ["SSP"]
@@ -40,9 +40,13 @@ class SSP(AsynchronousServer):
     async def server(self, ctx: Context, shard: Any) -> None:
         """Apply at once; answer when the worker may begin its next iteration."""
         gate = Gate(ctx.peers("worker"))
-        async for request in ctx.inbox(Push, Pull):
-            if isinstance(request, Push):
-                await ctx.compute(shard.apply, request, self.learning_rate)
-                gate.tick(request.sender)
-            for worker in gate.admit(request.sender, self.s):
-                ctx.send(worker, shard.weights())
+        async for request in ctx.inbox(Push, Pull, Left, Joined):
+            if isinstance(request, (Left, Joined)):
+                ready = gate.members(ctx.peers("worker"), self.s)
+            else:
+                if isinstance(request, Push):
+                    await ctx.compute(shard.apply, request, self.learning_rate)
+                    gate.tick(request.sender)
+                ready = gate.admit(request, self.s)
+            for waiting in ready:
+                ctx.send(waiting, shard.weights())

@@ -5,7 +5,8 @@
 
 N workers with batches of b are one process with a batch of N*b: the same mathematics, no staleness. The price is
 waiting: a step takes as long as its slowest worker. Gradients are averaged (`reduce="sum"` is the textbook's other
-rule), and added in the order of the workers, so the sum does not depend on who arrived first.
+rule), and added in the order of the workers, so the sum does not depend on who arrived first. A worker that is
+lost is waited for (`on_loss="wait"`), or a step is the mean of those that are there (`on_loss="continue"`).
 
 Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014; Chen et al., "Revisiting
 distributed synchronous SGD", 2016.
@@ -18,7 +19,8 @@ from typing import Any, ClassVar
 
 from ..knobs import knob
 from ..roles.context import Context
-from ..roles.messages import Pull, Push
+from ..roles.gates import Round
+from ..roles.messages import Joined, Left, Pull, Push
 from ..roles.servers import pull, push_pull
 from .base import ServerStrategy
 
@@ -45,17 +47,15 @@ class SyncPS(ServerStrategy):
 
     async def server(self, ctx: Context, shard: Any) -> None:
         """Collect one gradient of every worker, take one step, answer all."""
-        workers = ctx.peers("worker")
-        pushes: dict[str, Push] = {}
-        async for request in ctx.inbox(Push, Pull):
-            if isinstance(request, Pull):
-                ctx.send(request.sender, shard.weights())
-                continue
-            pushes[request.sender] = request
-            if len(pushes) == len(workers):
-                await ctx.compute(shard.apply, [pushes.pop(w) for w in workers], self.learning_rate, self.reduce)
-                for worker in workers:
-                    ctx.send(worker, shard.weights())  # all move on together
+        step = Round(shard)
+        async for request in ctx.inbox(Push, Pull, Left, Joined):
+            if isinstance(request, Pull) or (isinstance(request, Push) and not step.take(request)):
+                ctx.send(request, shard.weights())
+            if step.complete(ctx.peers("worker")):
+                pushes = step.pushes()
+                await ctx.compute(shard.apply, pushes, self.learning_rate, self.reduce)
+                for push in pushes:
+                    ctx.send(push, shard.weights())  # all move on together
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the weights that came, send the gradient, get newer weights."""

@@ -117,12 +117,12 @@ def test_timing_only_moves_real_numbers_of_rows(engine):
 
 
 def test_a_checkpoint_holds_the_rows(engine, tmp_path):
-    from labkit.engines.checkpoints import fingerprint, read_state
+    from labkit.engines.checkpoints import Store, fingerprint
 
     problem = lk.Problem("clicks", hidden=(8,), options={"rows": 10_000_000, "samples": 2000})
     run = lk.train(problem, SparsePS(), engine.cluster(2, 1), lk.Budget(updates=20), checkpoint=tmp_path)
     engine.runs.append(run)
     run.wait(timeout=60)
-    saved = read_state(tmp_path / "chief.npz")
+    saved, _ = Store(tmp_path).read("chief")
     assert saved["update"] == 20
     assert fingerprint(saved["parameters"]) == run.trace.ending["parameters_sha256"]

@@ -13,7 +13,7 @@ from dask_help import closes, eventually, labkit_threads, moving, plugins, updat
 from distributed import Client, LocalCluster
 
 import labkit as lk
-from labkit.engines.checkpoints import read_state
+from labkit.engines.checkpoints import Store
 from labkit.engines.dask.incoming import Hello
 
 pytestmark = pytest.mark.dask
@@ -68,9 +68,8 @@ def test_clusters_leave_nothing():
 
 def test_a_given_folder_has_the_result(cluster, tmp_path, started):
     run = started(lk.AsyncPS(), lk.Budget(updates=50), checkpoint=tmp_path / "kept" / "here").wait(20)
-    (file,) = (tmp_path / "kept" / "here").iterdir()
-    state = read_state(file)
-    assert file.name == "chief.npz"
+    state, remark = Store(tmp_path / "kept" / "here").read("chief")
+    assert remark == ""
     np.testing.assert_array_equal(state["parameters"], run.result().parameters)
     assert state["update"] == 50
     assert state["accuracy"] == run.summary()["accuracy"]
@@ -79,13 +78,13 @@ def test_a_given_folder_has_the_result(cluster, tmp_path, started):
 def test_a_relative_folder_is_this_process_s(cluster, tmp_path, started, monkeypatch):
     monkeypatch.chdir(tmp_path)
     started(lk.AsyncPS(), lk.Budget(updates=20), checkpoint="kept").wait(20)
-    assert (tmp_path / "kept" / "chief.npz").exists()
+    assert "chief" in Store(tmp_path / "kept").roles()
 
 
 def test_by_default_the_folder_goes_with_the_run(started, cluster):
     run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait(20)
     folder = run.engine.folder
-    assert os.listdir(folder) == ["chief.npz"]
+    assert "chief" in Store(folder).roles()
     del run
     gc.collect()
     eventually(lambda: not os.path.exists(folder))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.data import ByLabel, BySize, Even, Shared, partition_by_name
+from labkit.data import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name
 from labkit.errors import BadInput
 
 EXCLUSIVE = st.one_of(
@@ -61,8 +61,22 @@ def test_alpha_decides_how_unequal_the_labels_are():
 def test_sizes_follow_the_weights():
     assert list(BySize(skew=1.0).sizes(1100, 3)) == [600, 300, 200]
     assert list(BySize(skew=0.0).sizes(10, 3)) == [4, 3, 3]
-    assert list(BySize(weights=(1, 3)).sizes(400, 2)) == [100, 300]
-    assert list(BySize(weights=(1e-300, 1e300, 1)).sizes(10, 3)) == [1, 8, 1]
+    assert list(ByWeight((1, 3)).sizes(400, 2)) == [100, 300]
+    assert list(ByWeight((1e-300, 1e300, 1)).sizes(10, 3)) == [1, 8, 1]
+    assert list(ByWeight([1, 2, 4]).sizes(10, 3)) == [1, 3, 6]  # 1.43, 2.86, 5.71: two are left, for .86 and .71
+    assert list(ByWeight((1, 1)).sizes(3, 2)) == [2, 1]
+
+
+@settings(max_examples=150, deadline=None)
+@given(weights=st.lists(st.floats(0.01, 100), min_size=1, max_size=8), n=st.integers(8, 3000), seed=st.integers(0, 99))
+def test_weights_are_kept_to_one_sample(weights, n, seed):
+    shares = ByWeight(weights).split(n, len(weights), seed)
+    assert sorted(np.concatenate(shares)) == list(range(n))
+    exact = np.array(weights) * n / sum(weights)
+    sizes = np.array([len(share) for share in shares])
+    assert min(sizes) >= 1
+    if min(exact) >= 1:
+        assert max(abs(sizes - exact)) < 1  # the property of largest remainders that is called quota
 
 
 def test_shared_gives_everything_to_everybody():
@@ -75,7 +89,25 @@ def test_names():
     assert partition_by_name("by-label:0.1") == ByLabel(0.1)
     assert partition_by_name("by-size:2") == BySize(2.0)
     assert partition_by_name("shared") == Shared()
+    assert partition_by_name("by-weight:1,2.5") == ByWeight((1.0, 2.5))
     assert partition_by_name(BySize(3.0)) == BySize(3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [("even", Even()), ("shared", Shared()), ("by-label:0.5", ByLabel()), ("by-size:2", BySize(2.0)),
+     ("by-weight:1,2,4", ByWeight((1, 2, 4))), ("by-weight:0.1,0.3333333333333333", ByWeight((0.1, 1 / 3)))],
+)  # fmt: skip
+def test_as_text_and_back(text, made):
+    assert partition_as_text(made) == text
+    assert partition_by_name(text) == made
+
+
+def test_a_partition_of_ones_own_has_no_text():
+    class Mine(Partition):
+        pass
+
+    assert partition_as_text(Mine()) is None
 
 
 @pytest.mark.parametrize(
@@ -85,8 +117,12 @@ def test_names():
         (lambda: partition_by_name("even:2"), "takes no number"),
         (lambda: partition_by_name("by-label:x"), "by-label:ALPHA"),
         (lambda: partition_by_name("by-label:-1"), "alpha=-1.0 is not allowed"),
-        (lambda: BySize(weights=(1, -1)), "finite numbers above 0"),
-        (lambda: BySize(weights=(1, 2)).split(10, 3, 0), "2 weights for 3 workers"),
+        (lambda: partition_by_name("by-weight"), "write by-weight:1,2,4, one number for each worker"),
+        (lambda: partition_by_name("by-weight:1,x"), "write by-weight:1,2,4"),
+        (lambda: ByWeight((1, -1)), "finite numbers above 0"),
+        (lambda: ByWeight(()), "one for each worker, as lk.ByWeight"),
+        (lambda: ByWeight(3), "finite numbers above 0"),
+        (lambda: ByWeight((1, 2)).split(10, 3, 0), "2 weights for 3 workers"),
         (lambda: ByLabel().split(10, 2, 0), "needs class labels"),
         (lambda: ByLabel().split(np.zeros((10, 1)), 2, 0), "needs class labels"),
         (lambda: Even().split(10, 0, 0), "workers=0 is not allowed"),

@@ -209,7 +209,7 @@ def test_a_header_is_believed_only_within_bounds() -> None:
         HEADER.pack(MAGIC, 0, 0, 0, 16, 0, 1, 0, 0, 1 << 40),  # 1 TB
         HEADER.pack(MAGIC, 0, 0, 0, 16, 9, 1, 0, 0, 8),
         HEADER.pack(MAGIC, 0, 0, 0, 17, 0, 1, 0, 0, 8),
-        HEADER.pack(MAGIC, 0, 0, 2, 16, 0, 1, 0, 0, 8),
+        HEADER.pack(MAGIC, 0, 0, 3, 16, 0, 1, 0, 0, 8),
         HEADER.pack(b"HTTP", 0, 0, 0, 16, 0, 1, 0, 0, 8),
     ):
         with pytest.raises(FrameError):

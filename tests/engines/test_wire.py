@@ -270,7 +270,7 @@ def test_what_may_not_be_sent_changes_nothing(pair: tuple[Wire, Wire], make: Cal
 GARBAGE = [
     (b"GET / HTTP/1.1\r\n\r\n", "no hello"),
     (b"\0" * 600, "no hello"),
-    (b"LKH2" + b"\xff" * 600, "a hello of"),
+    (b"LKH3" + b"\xff" * 600, "a hello of"),
     (bytes(range(200, 216)), "no hello"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -199,6 +200,18 @@ class Backend:
                 if time.monotonic() > until:
                     why = f"The local cluster did not grow to {nodes} processes within {START_S:g} s."
                     raise ClusterError(why) from error
+
+    def grow_again(self, nodes: int) -> None:
+        """See to it that there will be `nodes` processes of ours, those that Dask has given up included. Waits for none."""
+        with self._lock, contextlib.suppress(Exception):  # a cluster that is being closed does not grow
+            cluster = self._cluster
+            if self.ours and cluster is not None and cluster.status.name == "running":
+                with settings():
+                    cluster.scale(max(len(cluster.worker_spec), min(MOST_PROCESSES, nodes)))
+
+    def known(self) -> list[str]:
+        """The addresses of all Dask workers of the cluster."""
+        return self._there(self.client())
 
     # given ------------------------------------------------------------------------------------------------------------
 

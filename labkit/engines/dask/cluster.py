@@ -30,6 +30,8 @@ class _Shape:
     workers: int = knob(4, low=1, high=10_000)
     servers: int | None = knob(None, low=0, high=10_000)
     record: bool = knob(True)
+    patience: float = knob(5.0, low=0.6, high=3600.0)
+    checkpoint_every: float | None = knob(None, low=0.001, high=86_400.0)
 
     def __post_init__(self) -> None:
         for name, k in knobs_of(self).items():
@@ -44,7 +46,8 @@ class DaskCluster:
     drawn duration has passed; None: full speed. `server_time`: the same for server work. `slow`: {role: factor}.
     `servers=None`: what the strategy needs. `record=False`: counters only. `dashboard=True`: processes of labkit's own
     come with Dask's dashboard (needs bokeh; half a second and 20 MB more). `may_kill=True`: `run.kill` may end
-    processes that labkit did not start.
+    processes that labkit did not start. `patience`: seconds after which a role that is silent is lost.
+    `checkpoint_every`: seconds between two checkpoints of a shard; None is every second, but at most 5% of its time.
     """
 
     engine = "dask"
@@ -52,14 +55,16 @@ class DaskCluster:
     def __init__(
         self, target: Any = None, *, workers: int = 4, servers: int | None = None, pace: Any = None,
         server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = True,
-        dashboard: bool = False, may_kill: bool = False, _backend: Backend | None = None,
+        dashboard: bool = False, may_kill: bool = False, patience: float = 5.0,
+        checkpoint_every: float | None = None, _backend: Backend | None = None,
     ):  # fmt: skip
         if isinstance(target, int):
             raise BadInput(
                 f"DaskCluster({target}): name it, as DaskCluster(workers={target}); the first argument is a scheduler."
             )
-        shape = _Shape(workers, servers, record)
+        shape = _Shape(workers, servers, record, patience, checkpoint_every)
         self.workers, self.servers, self.record = shape.workers, shape.servers, shape.record
+        self.patience, self.checkpoint_every = shape.patience, shape.checkpoint_every
         self.pace, self.server_time = as_law("pace", pace), as_law("server_time", server_time)
         self.slow = check_slow(slow or {})
         self._backend = _backend or Backend(target, bool(dashboard))
@@ -83,6 +88,7 @@ class DaskCluster:
         now = {
             "workers": self.workers, "servers": self.servers, "pace": self.pace, "server_time": self.server_time,
             "slow": self.slow, "record": self.record, "may_kill": self.may_kill,
+            "patience": self.patience, "checkpoint_every": self.checkpoint_every,
         }  # fmt: skip
         unknown = sorted(set(changes) - set(now))
         if unknown:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...errors import BadInput
 from ...trace.trace import Trace
 from ...trace.vocabulary import seconds
-from ..checkpoints import read_state
+from ..checkpoints import Store
 from ..parts import Plan, check_factor, find_role
+from .disturb import Disturbances
 from .stepping import Stepping
 from .supervisor import Supervisor
 
@@ -27,7 +26,7 @@ __all__ = ["Controls"]
 STOP_S = 5.0  # seconds for the chief to evaluate once more when it is told to end
 
 
-class Controls:
+class Controls(Disturbances):
     """The part of a run that `Run` calls. Its subclass listens, and decides when the run is over (`_over`)."""
 
     cluster: Any
@@ -36,7 +35,8 @@ class Controls:
     _thread: threading.Thread
 
     def __init__(self, plan: Plan, supervisor: Supervisor):
-        self.plan, self.supervisor = plan, supervisor
+        super().__init__()
+        self.plan, self.supervisor, self.members = plan, supervisor, supervisor.members
         self.stopped_by: str | None = None
         self._evaluated: np.ndarray | None = None
         self._over = threading.Event()
@@ -47,8 +47,11 @@ class Controls:
         self._stop_deadline = 0.0
         self._closing = False  # roles are being brought home: what is done to them now has no effect
         self._stepping = Stepping(plan.layout.roles, plan.layout.copies)
-        self._knobs = plan.strategy
+        self._hurried: str | None = None
+        self.knobs = plan.strategy
+        self._changed: dict[str, Any] = {}  # knobs that were set
         self._killed: set[str] = set()  # addresses
+        self.held: set[str] = set()  # roles that are to stay away when they are lost
 
     # time -------------------------------------------------------------------------------------------------------------
 
@@ -69,7 +72,7 @@ class Controls:
             if self._paused_at is None and self._goes_on():
                 self.supervisor.command({"do": "pause"})
                 self._paused_at = time.monotonic_ns()  # by now they have heard
-                self._mark("pause", "paused")
+                self.say("pause", "paused")
                 self._unbind()
 
     def resume(self) -> None:
@@ -131,56 +134,42 @@ class Controls:
             self._thread.join(5)
 
     def _hurry(self, reason: str) -> None:
+        self._hurried = reason
         self.supervisor.command({"do": "hurry", "reason": reason}, "chief")
 
     # what is done to roles --------------------------------------------------------------------------------------------
 
-    @property
-    def verbs(self) -> tuple[str, ...]:
-        """What can be done to a role."""
-        return ("slow", "kill") if self.cluster.may_kill else ("slow",)
-
     def set(self, **knobs: Any) -> None:
         """Change live knobs of the strategy in every role."""
         with self._lock:
-            self._knobs = changed = self._knobs.changed(**knobs)
+            self.knobs = changed = self.knobs.changed(**knobs)
+            self._changed |= {name: getattr(changed, name) for name in knobs}
             self._tell({"do": "set", "knobs": {name: getattr(changed, name) for name in knobs}})
-            self._mark("set", ", ".join(f"{k} = {v}" for k, v in knobs.items()))
+            self.say("set", ", ".join(f"{k} = {v}" for k, v in knobs.items()))
 
     def slow(self, role: str, factor: float) -> None:
         """From now on `role` computes `factor` times slower than it would."""
         find_role(role, self.plan.role_ids)
         factor = check_factor(factor)
         with self._lock:
+            self.supervisor.launcher.factors[role] = factor  # its next lives, too
             self._tell({"do": "slow", "factor": factor}, role)
-            self._mark("slow", f"{role} computes {factor:g}x slower", name=role, factor=factor)
-
-    def kill(self, role: str) -> None:
-        """End the process that plays `role`, with SIGKILL. What that means for the run is seen by whoever listens.
-
-        Processes that labkit did not start may hold other people's work: `BadInput` unless the cluster allows it.
-        """
-        find_role(role, self.plan.role_ids)
-        if not self.cluster.may_kill:
-            raise BadInput(
-                f"kill({role!r}): labkit did not start these processes, and others may need them; "
-                "lk.DaskCluster(..., may_kill=True) allows it."
-            )
-        self.supervisor.check_kill(role)
-        with self._lock:
-            if self._closing:
-                return
-            self._killed.add(self.supervisor.where[role])
-            self._mark("kill", f"killed {role}", name=role)
-        if not self.supervisor.kill(role, self.cluster.ours):
-            self._mark("warning", f"{role} did not hear of 'kill'")
+            self.say("slow", f"{role} computes {factor:g}x slower", name=role, factor=factor)
 
     def _tell(self, command: dict[str, Any], role: str | None = None) -> None:
         """Send a command; who did not hear it stands in the trace."""
-        for address in self.supervisor.command(command, role):
-            self._mark("warning", f"{self.supervisor.roles_on(address)} did not hear of {command['do']!r}")
 
-    def _mark(self, kind: str, text: str, **more: Any) -> None:
+        def deaf(address: str) -> None:
+            self.say("warning", f"{self.supervisor.roles_on(address)} did not hear of {command['do']!r}")
+
+        if threading.current_thread() is self._thread:  # which never waits
+            homes = self.members.where
+            self.supervisor.post(command, [homes[r] for r in homes if role in (None, r)], role, deaf=deaf)
+            return
+        for address in self.supervisor.command(command, role):
+            deaf(address)
+
+    def say(self, kind: str, text: str, **more: Any) -> None:
         """A mark at this instant, unless the run is over but for its books."""
         with self.trace.lock:
             if not self._closing:
@@ -193,8 +182,8 @@ class Controls:
         """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
         if self._evaluated is not None or self.folder is None:
             return self._evaluated
-        saved = Path(self.folder) / "chief.npz"
-        return read_state(saved).get("parameters") if saved.exists() else None
+        found = Store(self.folder).read("chief")
+        return None if found is None else found[0].get("parameters")
 
     def flush(self) -> None:
         """Nothing to do: reports come by themselves."""

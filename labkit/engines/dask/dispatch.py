@@ -1,7 +1,7 @@
 """Events of a cluster, sorted by run: one subscription per client, however many runs it has.
 
 A Dask client has one handler a topic, and the scheduler sends every event of a topic to every subscriber. So there is
-one fixed topic for all runs, and one `Dispatcher` on each client; it also hears of workers that are lost (topic `all`;
+one fixed topic for all runs, and one `Dispatcher` on each client; it also hears of workers that come and go (topic `all`;
 a handler that was there before is called as well, and put back). It unsubscribes when the last run is over, before the
 client closes.
 """
@@ -19,6 +19,7 @@ from .mailbox import TOPIC
 __all__ = ["Dispatcher", "dispatcher_of"]
 
 LOST = "all"
+WORKERS = {"remove-worker": "worker lost", "add-worker": "worker came"}
 
 
 class Dispatcher:
@@ -59,9 +60,10 @@ class Dispatcher:
 
     def _on_membership(self, event: tuple[float, Any]) -> Any:
         message = event[1]
-        if isinstance(message, dict) and message.get("action") == "remove-worker":
+        what = WORKERS.get(str(message.get("action"))) if isinstance(message, dict) else None
+        if what is not None:
             for queue in list(self.queues.values()):
-                queue.put({"what": "worker lost", "worker": message["worker"]})
+                queue.put({"what": what, "worker": message["worker"]})
         return None if self._before is None else self._before(event)
 
 

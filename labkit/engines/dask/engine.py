@@ -12,21 +12,37 @@ from collections.abc import Iterable
 from queue import Empty
 from typing import Any
 
-from ...errors import ClusterError, Deadlock, LabkitError
+from ...errors import BadInput, ClusterError, Deadlock, LabkitError
+from ...roles.regroup import grouped, replicas
 from ...trace.trace import Trace
 from ..checkpoints import fingerprint
 from ..drive import deadlock_text, loss_text, render_failure
 from ..parts import Plan
 from .controls import Controls
+from .membership import AWAY, HERE, STARTING
+from .recovery import Recovery
 from .stillness import Stillness
 from .supervisor import Supervisor
 
 __all__ = ["DaskRun"]
 
-SILENCE_S = 8.0  # a role that has not even sent a beat for so long is lost
 LISTEN_S = 0.25
 KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory flat
 ABSENT_S = 2.0  # this process itself was not running for so long (suspended, starved): nobody's silence counts
+CANCELLED_S = 0.3  # after which it is clear whether a task alone was cancelled, or all of them
+OF_ROLES = (
+    "batch",
+    "beat",
+    "returned",
+    "failed",
+    "version",
+    "stepped",
+    "up",
+    "ended",
+    "task failed",
+    "task finished",
+    "handed over",
+)
 
 
 class DaskRun(Controls):
@@ -39,7 +55,9 @@ class DaskRun(Controls):
         self.error: LabkitError | None = None
         self._still = Stillness(plan.role_ids)
         self._returned: set[str] = set()
-        self._lost_roles: set[str] = set()
+        self._given_up: set[str] = set()  # who is not waited for when the run ends
+        self._cancelled: float | None = None
+        self.in_flight: list[Any] = []  # of lives that have handed their role on
         self._due = deque(commands)
         self.folder = self._folder(checkpoint)
         self._start()
@@ -58,7 +76,8 @@ class DaskRun(Controls):
         cluster = self.cluster
         settings = {
             "pace": cluster.pace, "server_time": cluster.server_time, "folder": self.folder,
-            "factors": dict(cluster.slow), "ours": cluster.ours,
+            "factors": dict(cluster.slow), "ours": cluster.ours, "every": cluster.checkpoint_every,
+            "together": grouped(self.plan.layout) and not replicas(self.plan.layout),
         }  # fmt: skip
         try:
             self.supervisor.start(settings)
@@ -69,9 +88,16 @@ class DaskRun(Controls):
             self.trace.mark(0, "slow", f"{role} computes {factor:g}x slower", name=role, factor=float(factor))
         self._looked = time.monotonic()
         self._heard = dict.fromkeys(self.supervisor.where, self._looked)
+        self.recovery = Recovery(self, self._known_workers())
         cluster.runs.add(self)
         self._thread = threading.Thread(target=self._listen, name=f"labkit-run-{self.supervisor.run}", daemon=True)
         self._thread.start()
+
+    def _known_workers(self) -> list[str]:
+        try:
+            return list(self.cluster._backend.known())
+        except ClusterError:  # gone already, which will be noticed
+            return list(self.supervisor.where.values())
 
     # the listening thread ---------------------------------------------------------------------------------------------
 
@@ -96,29 +122,91 @@ class DaskRun(Controls):
         except Empty:
             return self._look_around()
         role, what = event.get("role", ""), event["what"]
-        if role in self._heard:
+        if what in OF_ROLES:
+            if what == "task finished" and self.recovery.group is not None:
+                self.recovery.group.finished(role, event["incarnation"])
+            if not self.members.is_present(role, event["incarnation"]):
+                if "task" not in what:
+                    self.recovery.late(event)
+                return self._look_around()
             self._heard[role] = time.monotonic()
+        return self._take(role, what, event) or self._look_around()
+
+    def _take(self, role: str, what: str, event: dict[str, Any]) -> tuple[str, str] | None:
         if what == "batch":
             self.trace.append(event["batch"])
-            return self._check_deadlock(event) or self._look_around()
+            self.recovery.heard(role, event["change"])
+            return self._check_deadlock(event)
         if what == "returned":
             return self._role_returned(role, event["verdict"])
         if what == "failed":
             self.error = render_failure(event["report"])
             return "error", str(self.error)
-        if what == "worker lost" and event["worker"] in self.supervisor.where.values():
-            names = self.supervisor.roles_on(event["worker"])
-            how = "was killed" if event["worker"] in self._killed else "ended unexpectedly"
-            return self._lost(names.split(", "), f"the process of {names} {how}")
-        if what == "task failed" and event["status"] == "cancelled":
-            return self._lost(self.plan.role_ids, self._why_cancelled())
+        if what == "up" and self.members.state[role] == STARTING:
+            self.recovery.up(event)
+        if what == "worker came":
+            self.recovery.worker_came(event["worker"])
+        if what == "worker lost":
+            killed = event["worker"] in self._killed
+            self.recovery.lose(
+                self.recovery.worker_gone(event["worker"]), "was killed" if killed else "ended unexpectedly"
+            )
         if what == "task failed":
-            return self._lost([role], f"{role} failed: {self.supervisor.why_failed(role)}")
+            return self._task_failed(role, event["status"])
+        if what == "handed over" and self.recovery.group is not None:
+            self.recovery.group.handed_over(role, event["report"])
+        if what == "want back" and self.members.state[role] == AWAY:
+            self.recovery.want_back(role)
         if what == "version":
             self._stepping.version(role, event["version"])
         if what == "stepped":
             self._stepping.arrived(role)
         return None
+
+    def _task_failed(self, role: str, status: str) -> tuple[str, str] | None:
+        if status in ("cancelled", "lost"):
+            self._cancelled = self._cancelled or time.monotonic()
+            return None
+        why = self.supervisor.why_failed(role)
+        if self.members.state[role] == STARTING:
+            why_over = self.recovery.failed(role, why)
+            return None if why_over is None else self._over_because([role], why_over)
+        return self._over_because([role], f"{role} failed: {why}")
+
+    def _who_was_cancelled(self) -> tuple[str, str] | None:
+        """Tasks were cancelled a moment ago: one by one they are losses, all together they are the end."""
+        self._cancelled = None
+        gone = [role for role, future in self.supervisor.futures.items() if future.status in ("cancelled", "lost")]
+        if len(gone) == len(self.members.where) and len(gone) > 1:
+            return self._over_because(gone, self._why_cancelled())
+        self.recovery.lose(gone, "was cancelled by Dask")
+        return None
+
+    # what recovery needs of a run -------------------------------------------------------------------------------------
+
+    def forget(self, role: str) -> None:
+        """A life of `role` is over."""
+        self.mend(role)
+        self._heard.pop(role, None)
+        self._returned.discard(role)
+        self._still.forget()
+        self._stepping.lost(role)
+
+    def welcome(self, role: str) -> None:
+        """The next one is there."""
+        self._heard[role] = time.monotonic()
+        self._still.forget()
+
+    def orders_for(self, role: str) -> list[dict[str, Any]]:
+        """What a life that has just begun has to be told beside."""
+        hurry = [{"do": "hurry", "reason": self._hurried}] if role == "chief" and self._hurried else []
+        return [*self.links_of(role), *hurry]
+
+    def time_for_roles(self) -> dict[str, Any]:
+        """When engine time began, and where it stands, if it does; knobs as they are now."""
+        paused_at = self._paused_at
+        frozen = None if paused_at is None else paused_at - self.supervisor.zero
+        return {"zero": self.supervisor.zero, "frozen": frozen, "knobs": dict(self._changed)}
 
     def _carry_out(self) -> float:
         """Carry out the commands that are due by engine time. Returns the seconds until the next may be."""
@@ -127,7 +215,10 @@ class DaskRun(Controls):
             if left > 0:
                 return min(LISTEN_S, left)
             _, name, arguments = self._due.popleft()
-            getattr(self, name)(**arguments)
+            try:
+                getattr(self, name)(**arguments)
+            except BadInput as error:  # nobody is there to be told, and the run is none the worse
+                self.say("warning", str(error))
         return LISTEN_S
 
     def _role_returned(self, role: str, verdict: str | None) -> tuple[str, str] | None:
@@ -141,30 +232,48 @@ class DaskRun(Controls):
         return None
 
     def _look_around(self) -> tuple[str, str] | None:
-        now = time.monotonic()
-        absent, self._looked = now - self._looked > ABSENT_S, now
+        now, patience = time.monotonic(), self.cluster.patience
+        absent, self._looked = now - self._looked > min(ABSENT_S, patience / 2), now
         if absent:
             self._heard = dict.fromkeys(self._heard, now)
         if self._stop_reason is not None and now > self._stop_deadline:
             return self._stop_reason, "the chief did not answer, so there is no last evaluation"
         if self.supervisor.client.status != "running":
-            return self._lost(self.plan.role_ids, self._why_cancelled())
-        silent = [role for role, heard in self._heard.items() if now - heard > SILENCE_S]
-        if silent:
-            return self._lost(silent, f"{', '.join(silent)} did not answer for {SILENCE_S:g} s (frozen, or cut off)")
-        return None
+            return self._over_because(self.plan.role_ids, self._why_cancelled())
+        if self._cancelled is not None and now - self._cancelled > CANCELLED_S:
+            return self._who_was_cancelled()
+        silent = {role for role, heard in self._heard.items() if now - heard > patience and self._is_here(role)}
+        if silent:  # whoever shares a process with them has been silent nearly as long
+            homes = {self.members.where[role] for role in silent}
+            also = {role for role, heard in self._heard.items() if now - heard > 0.6 * patience and self._is_here(role)}
+            silent |= {role for role in also if self.members.where[role] in homes}
+            why = f"did not answer for {patience:g} s (frozen, or cut off)"
+            self.recovery.lose(sorted(silent), why, silent=True)
+        over = self.recovery.look(now)
+        return None if over is None else self._over_because(self._absent(), f"{self._who_is_gone()}, and {over}")
+
+    def _is_here(self, role: str) -> bool:
+        return self.members.state[role] == HERE
+
+    def _absent(self) -> list[str]:
+        return [role for role, state in self.members.state.items() if state != HERE]
+
+    def _who_is_gone(self) -> str:
+        return "; ".join(f"{role} {self.members.why.get(role, 'is gone')}" for role in self._absent())
 
     def _why_cancelled(self) -> str:
         if self.supervisor.client.status != "running":
             return "the connection to the Dask scheduler is gone"
         return "Dask cancelled its tasks (was the cluster restarted?)"
 
-    def _lost(self, roles: Iterable[str], what: str) -> tuple[str, str]:
-        self._lost_roles.update(roles)
+    def _over_because(self, roles: Iterable[str], what: str) -> tuple[str, str]:
+        self._given_up.update(roles)
         self.error = ClusterError(loss_text(self.now, what))
         return "error", str(self.error)
 
     def _check_deadlock(self, event: dict[str, Any]) -> tuple[str, str] | None:
+        if event["change"] != self.members.change or not self.members.whole:
+            return None
         self._still.hear(
             event["role"], event["waiting"], event["only"], event["sent"], event["received"], event["batch"]["until"]
         )
@@ -179,12 +288,15 @@ class DaskRun(Controls):
         """End all roles, put their last reports into the trace, close the books. Nobody waits for ever."""
         self._closing = True
         try:
-            reports = self.supervisor.bring_home(why or stopped_by, self._lost_roles, self._hear_the_last)
+            reports = self.supervisor.bring_home(
+                why or stopped_by, {*self._given_up, *self._absent()}, self._hear_the_last
+            )
             self._close_books(stopped_by, why, reports)
         except Exception as error:
             self.error = ClusterError(f"The books of the run could not be closed: {type(error).__name__}: {error}")
             stopped_by = "error"
         finally:
+            self.thaw_all()
             self.supervisor.close()
             self.cluster.runs.discard(self)
             self.stopped_by = stopped_by
@@ -192,7 +304,7 @@ class DaskRun(Controls):
             self._stepping.over()
 
     def _hear_the_last(self, event: dict[str, Any]) -> None:
-        if event["what"] == "batch":
+        if event["what"] == "batch" and self.members.is_present(event["role"], event["incarnation"]):
             self.trace.append(event["batch"])
 
     def _close_books(self, stopped_by: str, why: str, reports: dict[str, dict[str, Any]]) -> None:
@@ -201,7 +313,7 @@ class DaskRun(Controls):
             self.trace.append(report["batch"])
         self._evaluated = chief["parameters"] if chief else self.parameters
         if stopped_by == "diverged" and chief:
-            rate = getattr(self._knobs, "learning_rate", None)
+            rate = getattr(self.knobs, "learning_rate", None)
             why = f"the loss is {chief['loss']} at update {chief['update']}" + (
                 f", learning_rate {rate:g}" if rate else ""
             )
@@ -209,10 +321,16 @@ class DaskRun(Controls):
         self.trace.end(
             stopped_by=stopped_by, why=why, time=max(*times, *(mark["time"] for mark in self.trace.marks), 0),
             wall_seconds=time.monotonic() - self._began,
-            in_flight=[f for r in reports.values() for f in r["in_flight"]],
+            in_flight=[*self.in_flight, *(f for r in reports.values() for f in r["in_flight"])],
             **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self._evaluated),
-            lost=sorted(set(self.plan.role_ids) - set(reports)),
+            lost=sorted(set(self.plan.role_ids) - set(reports)), lost_lives=self._lost_lives(reports),
         )  # fmt: skip
+
+    def _lost_lives(self, reports: dict[str, dict[str, Any]]) -> list[list[int]]:
+        """[role's number, incarnation] of every life that has left no last report."""
+        present = [role for role in self.members.in_state(HERE) if role not in reports]
+        ids = self.plan.role_ids
+        return [*self.members.lost_lives, *([ids[role], self.members.life[role]] for role in present)]
 
     def _last_seen(self) -> dict[str, Any]:
         """What the chief had measured when it was last heard of."""

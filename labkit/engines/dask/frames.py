@@ -28,11 +28,15 @@ import numpy as np
 from ...errors import LabkitError, RoleError
 from ...roles.messages import Message, field_names
 
-__all__ = ["ALIGN", "GOODBYE", "HEADER", "MAGIC", "MAX_FRAME", "Codec", "FrameError", "Prepared", "read_header"]
+__all__ = [
+    "ALIGN", "GOODBYE", "HEADER", "MAGIC", "MAX_FRAME", "PAUSED", "Codec", "FrameError", "Prepared",
+    "last_words", "read_header",
+]  # fmt: skip
 
 MAGIC = b"LKF1"
 HEADER = struct.Struct("<4sHBBIIQqQQ")
 GOODBYE = 1  # flag: the sender has said everything and closes in order
+PAUSED = 2  # flag: the sender closes for now, and goes on in another connection
 ALIGN = 16  # bytes
 MAX_FRAME = 2 << 30  # bytes of meta and payload together
 _DEPTH = 32  # tuples within tuples
@@ -53,11 +57,16 @@ def read_header(buffer: Any, offset: int, max_frame: int = MAX_FRAME) -> tuple[A
     """The header's fields in their order, from 48 bytes; `FrameError` if they are no header."""
     fields = HEADER.unpack_from(buffer, offset)
     magic, _, _, flags, meta, padding, _, _, _, payload = fields
-    if magic != MAGIC or flags > GOODBYE or meta % ALIGN or padding > payload:
+    if magic != MAGIC or flags > PAUSED or meta % ALIGN or padding > payload:
         raise FrameError(f"no frame starts with {bytes(buffer[offset : offset + 8])!r}")
     if meta + payload > max_frame:
         raise FrameError(f"a header announces {meta + payload:,} bytes; a frame has at most {max_frame:,}")
     return fields
+
+
+def last_words(flag: int, sequence: int) -> bytes:
+    """A frame without a message: `GOODBYE` or `PAUSED`, where frame number `sequence` would be due."""
+    return HEADER.pack(MAGIC, 0, 0, flag, 0, 0, sequence, 0, 0, 0)
 
 
 class _Plan:

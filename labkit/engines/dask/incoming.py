@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 from ...errors import BadInput
 from ...nn.pool import BufferPool
 from ...roles.messages import Message
-from .frames import GOODBYE, HEADER, FrameError, read_header
+from .frames import HEADER, PAUSED, FrameError, read_header
 from .shared import Offer, Reader
 
 __all__ = ["AGAIN", "BELL", "MAX_HELLO", "NOT_TAKEN", "Delivered", "Hello", "Incoming"]
 
 AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # not now
 MAX_HELLO = 512  # bytes, and the read-ahead
-_HELLO = struct.Struct("<4sHHHHHHHHIII")
-_HELLO_MAGIC = b"LKH2"
+_HELLO = struct.Struct("<4sHHHHHHHHIIIQ")
+_HELLO_MAGIC = b"LKH3"
 NOT_TAKEN, BELL = b"N", b"!"  # all that is ever said against the direction of the frames
 
 
@@ -51,7 +51,7 @@ class Hello(NamedTuple):
     """The first words on a connection: who speaks, for which run, to whom, and where the speaker can be answered.
 
     The address matters when a role was restarted: it speaks before the news of it has reached everybody. `offer`: memory
-    to share.
+    to share. `after`: the number of the last frame before this connection, of one that goes on where another was cut.
     """
 
     run: str
@@ -61,6 +61,7 @@ class Hello(NamedTuple):
     port: int
     incarnation: int
     offer: Offer | None = None
+    after: int = 0
 
     def pack(self, secret: bytes) -> bytes:
         """The hello as bytes; `BadInput` if it has more than `MAX_HELLO`."""
@@ -69,7 +70,7 @@ class Hello(NamedTuple):
         size = _HELLO.size + sum(map(len, texts))
         if size > MAX_HELLO:
             raise BadInput(f"Secret, run, names and host take {size} bytes together; at most {MAX_HELLO} are allowed.")
-        numbers = self.port, self.incarnation, offer.pid, offer.fd
+        numbers = self.port, self.incarnation, offer.pid, offer.fd, self.after
         head = _HELLO.pack(_HELLO_MAGIC, size, *map(len, texts), *numbers)
         return head + b"".join(texts)
 
@@ -80,7 +81,7 @@ class Hello(NamedTuple):
             raise FrameError(f"no hello starts with {data[:8]!r}")
         if len(data) < _HELLO.size:
             return None
-        _, size, *lengths, port, incarnation, pid, fd = _HELLO.unpack_from(data)
+        _, size, *lengths, port, incarnation, pid, fd, after = _HELLO.unpack_from(data)
         if size > MAX_HELLO or size != _HELLO.size + sum(lengths):
             raise FrameError(f"a hello of {size} bytes")
         if len(data) < size:
@@ -96,7 +97,7 @@ class Hello(NamedTuple):
         except UnicodeDecodeError as error:
             raise FrameError("a hello whose names are no text") from error
         offer = Offer(pid, fd, token) if token else None
-        return cls(run, sender, to, host, port, incarnation, offer), size
+        return cls(run, sender, to, host, port, incarnation, offer, after), size
 
 
 class Incoming:
@@ -106,8 +107,8 @@ class Incoming:
     """
 
     __slots__ = (
-        "_ahead", "_ahead_view", "_filled", "_size", "_start", "_stop", "body", "deadline", "goodbye", "header",
-        "incarnation", "name", "pipe", "plain", "sequence", "shares", "sock", "stream", "where",
+        "_ahead", "_ahead_view", "_filled", "_size", "_start", "_stop", "body", "deadline", "header", "incarnation",
+        "last", "name", "parked", "pipe", "plain", "sequence", "shares", "sock", "stream", "tells", "where",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, where: str, deadline: float) -> None:
@@ -116,7 +117,10 @@ class Incoming:
         self.pipe: Any = sock
         self.stream: Reader | None = None
         self.shares = False  # frames come through the stream
-        self.name, self.incarnation, self.sequence, self.goodbye = "", -1, 0, False
+        self.name, self.incarnation, self.sequence = "", -1, 0
+        self.last = 0  # the last word, if it was said: GOODBYE or PAUSED
+        self.tells = True  # the frame brings a message: it is no last word, and no repetition
+        self.parked = False  # let in, but not read for now
         self._ahead = bytearray(MAX_HELLO)
         self._ahead_view = memoryview(self._ahead)
         self._start = self._stop = 0  # the part of the read-ahead that nobody has looked at
@@ -238,10 +242,14 @@ class Incoming:
     def _announce(self, header: tuple[Any, ...], pool: BufferPool) -> memoryview:
         """The frame that `header` describes is due; the memory for its body."""
         _, _, _, flags, meta, _, sequence, _, _, payload = header
-        if self.goodbye or sequence != self.sequence + 1:
-            raise FrameError(f"frame {sequence} where {self.sequence + 1} is due" + " after a goodbye" * self.goodbye)
-        self.goodbye = bool(flags & GOODBYE)
-        self.header, self.sequence, self._size = header, sequence, meta + payload
+        repeated = 0 < sequence <= self.sequence and not flags
+        if self.last or not (repeated or sequence == self.sequence + 1):
+            why = f"frame {sequence} where {self.sequence + 1} is due"
+            raise FrameError(f"{why} after the last word" if self.last else why)
+        self.last, self.tells = flags, not (repeated or flags)
+        if not repeated and flags != PAUSED:
+            self.sequence = sequence
+        self.header, self._size = header, meta + payload
         try:
             self.body = memoryview(pool.take(self._size))[: self._size]  # type: ignore[arg-type]
         except MemoryError as error:

@@ -25,6 +25,8 @@ __all__ = ["TOPIC", "Mailbox", "Slot", "check_in", "check_out", "deliver", "plug
 TOPIC = "labkit"
 TICK_MS = 100
 BEAT_S = 0.5
+ALONE_S = 25.0  # after which a role that is cut off looks whether anybody still waits for it
+HELD = 1000  # reports that a role which is cut off keeps back; the oldest go
 
 
 class Slot:
@@ -38,9 +40,18 @@ class Slot:
         self.arrived = threading.Event()
         self.last_report = time.monotonic()
         self._commands: deque[dict[str, Any]] = deque()
+        self.cut_at = 0.0
+        self.cut = False  # from everybody, the client too: nothing goes in or out
+        self._held: deque[dict[str, Any]] = deque(maxlen=HELD)
+        self._shut_out: list[dict[str, Any]] = []
 
     def post(self, command: dict[str, Any]) -> None:
         """Hand a command to the role (from the event loop)."""
+        if command["do"] == "impair" and command["peer"] is None:
+            self._cut(command["cut"])
+        elif self.cut and command["do"] != "leave":
+            self._shut_out.append(command)
+            return
         self._commands.append(command)
         self.flag = True
         self.arrived.set()
@@ -59,7 +70,18 @@ class Slot:
     def report(self, what: str, **more: Any) -> None:
         """Tell the client. Never blocks."""
         self.last_report = time.monotonic()
-        self._report({"run": self.run, "role": self.role, "incarnation": self.incarnation, "what": what, **more})
+        said = {"run": self.run, "role": self.role, "incarnation": self.incarnation, "what": what, **more}
+        (self._held.append if self.cut else self._report)(said)
+
+    def _cut(self, cut: bool) -> None:
+        """Cut off, or together again: what was said and heard meanwhile arrives now."""
+        self.cut, self.cut_at = cut, time.monotonic()
+        if not cut:
+            while self._held:
+                self._report(self._held.popleft())
+            self.report("beat")
+            self._commands.extend(self._shut_out)
+            self._shut_out.clear()
 
 
 def plugin_name(run: str) -> str:
@@ -76,7 +98,7 @@ class Mailbox(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """The first role of the run is here."""
         self.worker = worker
-        self.slots: dict[str, Slot] = {}
+        self.slots: dict[tuple[str, int], Slot] = {}  # by role and incarnation
         self._ticker = PeriodicCallback(self._tick, TICK_MS)
         self._ticker.start()
 
@@ -90,6 +112,8 @@ class Mailbox(WorkerPlugin):
         now = time.monotonic()
         for slot in list(self.slots.values()):
             task = self.worker.state.tasks.get(slot.key)
+            if slot.cut and now - slot.cut_at < ALONE_S:  # as a machine without its cable: nobody hears it
+                continue
             if task is None or task.state in ("cancelled", "released", "forgotten"):
                 slot.post({"do": "leave", "why": "nobody waits for this run any more"})
                 continue
@@ -107,23 +131,30 @@ async def check_in(worker: Worker, run: str, role: str, incarnation: int, key: s
         await worker.plugin_add(box, name=box.name)
     assert isinstance(box, Mailbox)
     slot = Slot(run, role, incarnation, key, lambda message: worker.log_event(TOPIC, message))
-    box.slots[role] = slot
+    box.slots[role, incarnation] = slot
     return slot
 
 
 async def check_out(worker: Worker, slot: Slot) -> None:
     """The role of `slot` has gone, and the plugin with the last. Runs on the worker's event loop."""
     box = worker.plugins.get(plugin_name(slot.run))
-    if isinstance(box, Mailbox) and box.slots.get(slot.role) is slot:
-        del box.slots[slot.role]
+    key = (slot.role, slot.incarnation)
+    if isinstance(box, Mailbox) and box.slots.get(key) is slot:
+        del box.slots[key]
         if not box.slots:
             await worker.plugin_remove(name=box.name)
 
 
-def deliver(run: str, role: str | None, command: dict[str, Any], dask_worker: Any = None) -> bool:
-    """Run on a Dask worker by the client: hand `command` to `role`, or to every role here. False if it is not here."""
+def deliver(
+    run: str, role: str | None, command: dict[str, Any], incarnation: int | None = None, dask_worker: Any = None
+) -> bool:  # fmt: skip
+    """Run on a Dask worker by the client: hand `command` to `role`, or to every role here. False if it is not here.
+
+    `incarnation`: only to this life of it.
+    """
     box = dask_worker.plugins.get(plugin_name(run))
     slots = [] if box is None else [s for s in list(box.slots.values()) if role is None or s.role == role]
+    slots = [s for s in slots if incarnation is None or s.incarnation == incarnation]
     for slot in slots:
         slot.post(command)
     return bool(slots)

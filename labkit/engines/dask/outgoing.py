@@ -1,19 +1,15 @@
-"""What one role says to its peers: links dialled when first needed, and outboxes for what the kernel does not take.
+"""What one role says to one peer: a link, and an outbox for what the kernel does not take.
 
 Law: nothing here waits, and nothing here refers to the sender's arrays once a call has returned. Bytes go to the kernel
-at once or are copied; what is in an outbox goes out first. A peer that is gone is no error: what was meant for it is
-counted. Frames in an outbox count as sent until the link dies; then they count as undelivered.
+at once or are copied; what is in the outbox goes out first.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import socket
 import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
 from itertools import islice
 from ssl import SSLContext, SSLWantReadError
 from typing import Any
@@ -24,9 +20,9 @@ from ...nn.pool import BufferPool
 from .frames import ALIGN, MAGIC, Prepared
 from .incoming import AGAIN, BELL, MAX_HELLO, NOT_TAKEN
 from .poller import READ, WRITE, Poller
-from .shared import Offer, Writer, available
+from .shared import Writer
 
-__all__ = ["BUFFER", "PATIENCE", "Outbound", "Outgoing", "lay_out"]
+__all__ = ["BUFFER", "PATIENCE", "Outgoing", "copied", "lay_out"]
 
 PATIENCE = 3.0  # seconds that a stranger has for its hello, and a peer for answering a dial
 BUFFER = 4 << 20  # bytes in the kernel, each way: a quarter less time than its own choice at 1 and 10 MB
@@ -50,6 +46,20 @@ def lay_out(arrays: list[np.ndarray]) -> tuple[list[Any], int, int]:
     return pieces, total, padding
 
 
+def copied(pieces: list[Any], pool: BufferPool, start: int = 0) -> memoryview:
+    """The bytes of the pieces (bytes, flat uint8 arrays) from number `start` on, in memory of their own."""
+    total = sum(map(len, pieces)) - start
+    rest = memoryview(pool.take(total))[:total]  # type: ignore[arg-type]
+    at = 0
+    for piece in pieces:
+        if start < len(piece):
+            end = at + len(piece) - start
+            rest[at:end] = memoryview(piece)[start:]
+            at = end
+        start = max(0, start - len(piece))
+    return rest
+
+
 class Outgoing:
     """The link to one peer. Its methods raise `OSError` when the peer is gone."""
 
@@ -62,7 +72,7 @@ class Outgoing:
         self.sequence = 0
         self.opening = True  # dialled, not yet answered
         self.plain = False  # open, and not encrypted: many pieces can be sent at once
-        self.ending = False  # the goodbye is said
+        self.ending = False  # the last word is said
         self.pipe: Any = sock  # what frames are written to: the socket, later the stream, if the peer takes it up
         self.stream = stream
         self.shares = False  # frames go to the stream
@@ -86,15 +96,7 @@ class Outgoing:
             except OSError:
                 self.outbox.append((memoryview(b""), frames))
                 raise
-        rest = memoryview(pool.take(total - taken))[: total - taken]  # type: ignore[arg-type]
-        at = 0
-        for piece in pieces:
-            if taken < len(piece):
-                end = at + len(piece) - taken
-                rest[at:end] = memoryview(piece)[taken:]
-                at = end
-            taken = max(0, taken - len(piece))
-        self.outbox.append((rest, frames))
+        self.outbox.append((copied(pieces, pool, taken), frames))
         self.push()
 
     def put_prepared(self, frame: Prepared, numbers: tuple[Any, ...], payload: Any, said: tuple[int, int, int]) -> bool:
@@ -131,6 +133,14 @@ class Outgoing:
         self._watch(READ)
         if self.ending:
             self.sock.shutdown(socket.SHUT_WR)
+
+    def take_back(self) -> list[memoryview]:
+        """The frames that wait, without the first: of that a part may be under way, and a TLS record of it be sealed."""
+        if not self.outbox:
+            return []
+        first, *others = self.outbox
+        self.outbox = deque([first])
+        return [data for data, frames in others if frames]
 
     def listen(self) -> None:
         """Hear that the peer cannot take the offer up, and its bells; an end is an end."""
@@ -204,103 +214,3 @@ class Outgoing:
         if self.context is not None:
             self.sock = self.context.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
         return True
-
-
-class Outbound:
-    """All links of a role. `hello(to)`: the bytes that open a connection to `to`."""
-
-    def __init__(
-        self, poller: Poller, pool: BufferPool, hello: Callable[[str, Offer | None], bytes],
-        context: SSLContext | None, host: str,
-    ) -> None:  # fmt: skip
-        self.poller, self.pool, self.hello, self.context, self.host = poller, pool, hello, context, host
-        self.sent: Counter[str] = Counter()
-        self.undelivered: Counter[str] = Counter()
-        self.broken: dict[str, str] = {}
-        self.by_name: dict[str, Outgoing] = {}
-        self.by_fd: dict[int, Outgoing] = {}
-        self.waiting: dict[int, Outgoing] = {}  # those whose outbox is not empty
-        self.finished = False
-
-    def dial(self, to: str, host: str, port: int) -> Outgoing | None:
-        """A link to `to`, opened by a hello; None if it cannot be reached."""
-        if self.finished or to in self.broken:
-            return None
-        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
-        error = sock.connect_ex((host, port))
-        if error not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
-            self.broken[to] = os.strerror(error)
-            sock.close()
-            return None
-        stream = self._stream(host)
-        link = Outgoing(to, sock, self.poller, self.context, stream)
-        self.by_name[to] = self.by_fd[sock.fileno()] = link
-        self.put(link, [self.hello(to, stream.offer if stream else None)], 0)
-        return self.by_name.get(to)
-
-    def _stream(self, host: str) -> Writer | None:
-        """Memory to share with a peer at `host`, if that is where this role is, and nothing is to be encrypted."""
-        if self.context is not None or host != self.host or not available():
-            return None
-        try:
-            return Writer()
-        except OSError:  # no descriptor or no memory for it: the socket carries the frames
-            return None
-
-    def put(self, link: Outgoing, pieces: list[Any], frames: int) -> None:
-        """Send the pieces over the link; `frames`: 1 for a message, 0 for a hello or a goodbye."""
-        try:
-            link.put(pieces, frames, self.pool)
-        except OSError as error:
-            self.gone(link, str(error))
-        else:
-            if link.outbox:
-                self.waiting[link.sock.fileno()] = link
-
-    def push(self, link: Outgoing, listen: bool = False) -> None:
-        """Send what waits; with `listen`, first notice whether the peer is still there."""
-        try:
-            if listen:
-                link.listen()
-            if link.outbox:
-                link.push()
-        except OSError as error:
-            self.gone(link, str(error))
-        else:
-            if not link.outbox:
-                self.waiting.pop(link.sock.fileno(), None)
-
-    def finish(self, goodbye: Callable[[Outgoing], bytes]) -> None:
-        """Say goodbye on every link; each is shut when its outbox is empty. Nothing can be sent afterwards."""
-        self.finished = True
-        links = list(self.by_name.values())
-        self.by_name.clear()
-        for link in links:
-            link.ending = True
-            empty = not link.outbox
-            self.put(link, [goodbye(link)], 0)
-            if empty and not link.outbox and link.sock.fileno() in self.by_fd:
-                with contextlib.suppress(OSError):  # the peer has closed already
-                    link.sock.shutdown(socket.SHUT_WR)
-
-    def gone(self, link: Outgoing, why: str) -> None:
-        """The link's peer is gone. That is the supervisor's business; here it is counted."""
-        frames = sum(frames for _, frames in link.outbox)
-        link.outbox.clear()
-        self.sent[link.name] -= frames
-        self.undelivered[link.name] += frames
-        if self.by_name.get(link.name) is link:
-            del self.by_name[link.name]
-            self.broken[link.name] = why
-        fd = link.sock.fileno()
-        if self.by_fd.pop(fd, None) is not None:
-            self.poller.unregister(fd)
-        self.waiting.pop(fd, None)
-        link.close()
-
-    def close(self) -> None:
-        for link in list(self.by_fd.values()):
-            self.gone(link, "closed by this role")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psutil
 
-__all__ = ["boot_id", "end_process", "end_this_process", "this_process"]
+__all__ = ["boot_id", "end_process", "end_this_process", "freeze_process", "thaw_process", "this_process"]
 
 
 def boot_id() -> str:
@@ -32,11 +32,25 @@ def this_process() -> tuple[str, int, float]:
 
 def end_process(process: Sequence[object]) -> None:
     """End a process of this machine, whatever it is doing. One that is gone already is gone."""
+    _act(process, psutil.Process.kill)
+
+
+def freeze_process(process: Sequence[object]) -> None:
+    """Stop a process of this machine where it stands (SIGSTOP)."""
+    _act(process, psutil.Process.suspend)
+
+
+def thaw_process(process: Sequence[object]) -> None:
+    """Let it go on (SIGCONT)."""
+    _act(process, psutil.Process.resume)
+
+
+def _act(process: Sequence[object], act: Callable[[psutil.Process], None]) -> None:
     _, number, start = process
     with contextlib.suppress(psutil.NoSuchProcess):
         found = psutil.Process(int(number))  # type: ignore[call-overload]
         if found.create_time() == start:
-            found.kill()
+            act(found)
 
 
 def end_this_process() -> None:

@@ -7,16 +7,12 @@ reads what is still under way, and hands in its last counts.
 
 from __future__ import annotations
 
-import contextlib
-import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from ...nn import SparseParameters
 from ...roles.context import NOTED, SAVED, Context, stream
 from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
+from ...roles.regroup import SAVE_EVERY
 from ...roles.shard import Shard
 from ...trace.vocabulary import APPLY, EVALUATE, NANO, nanoseconds, seconds
 from ...trace.vocabulary import COMPUTE as COMPUTING
@@ -25,23 +21,16 @@ from ...trace.vocabulary import WAIT as WAITING
 from ..drive import failure_report, foreign_effect
 from ..laws import Sampler
 from ..parts import batch_maker, build_parts
+from .duty import Ended, Obedient
 from .mailbox import Slot
-from .station import Station, Ticket
+from .station import Ticket
 from .wire import Wire
 
 __all__ = ["RealRole"]
 
 PHASE = {"gradient": COMPUTING, "server": APPLY, "measure": EVALUATE}
-ROW_BYTES = 16_384  # of rows in one report
-LAST_BYTES = 4_000_000  # of rows in the last report
-GOODBYE_S = 2.0  # seconds for saying goodbye, and for reading what is under way
-LINGER_S = 30.0  # seconds that a role which has said goodbye waits for the others to do so
 # A role that computes and never waits looks at its mail that often: the chief may want to see its shard.
 LISTEN_NS = 10_000_000
-
-
-class Ended(BaseException):
-    """The role was told to end, by the command it holds. Raised inside its thread, never seen by a strategy."""
 
 
 class RealContext(Context):
@@ -60,7 +49,8 @@ class RealContext(Context):
 
     def save(self, state: Mapping[str, Any]) -> Posted:
         """Keep `state` on disk, at most once a second, and always the last one."""
-        self._role.keep(state)
+        role = self._role
+        role.keeper.say(state, role.shard, role.clock())
         return SAVED
 
     @property
@@ -69,7 +59,7 @@ class RealContext(Context):
         return seconds(self._role.clock())
 
 
-class RealRole(Station):
+class RealRole(Obedient):
     """The role's thread. `run()` returns the last report."""
 
     def __init__(self, ticket: Ticket, share: Any, test: Any, wire: Wire, slot: Slot):
@@ -78,19 +68,38 @@ class RealRole(Station):
         self.factor, self.step_to = ticket.factor, -1
         self.waiting: tuple[tuple[type, ...], str | None] | None = None
         self.interrupt, self.listened = False, 0
-        rng = stream(plan.seed, spec.kind, spec.index, "time")
+        life = ticket.incarnation
+        rng = stream(plan.seed, spec.kind, spec.index, "time", life)
         pace = Sampler(ticket.pace, rng) if ticket.pace else None
-        service = stream(plan.seed, spec.kind, spec.index, "service")
+        service = stream(plan.seed, spec.kind, spec.index, "service", life)
         serving = Sampler(ticket.server_time, service) if ticket.server_time else None
         self.laws = {"gradient": pace, "server": serving, "measure": None}
         watch, objective = self.watch, ticket.objective
-        parts = build_parts(plan, spec, self.recorder, self.clock, watch, objective, self.strategy, test)
+        parts = build_parts(plan, spec, self.recorder, self.clock, watch, objective, self.strategy, test, life)
         self.shard = next((p for p in parts if isinstance(p, Shard)), None)
         self.judge = parts[0] if spec.kind == "chief" else None
         if self.judge is not None:
             self.judge.warm_up(plan.seed)
-        context = RealContext(self, plan.layout.peers(), batch_maker(plan, spec, share))
-        self.coroutine = getattr(self.strategy, spec.kind)(context, *parts)
+        self.context = RealContext(self, plan.layout.peers(), batch_maker(plan, spec, share, life))
+        self.context.incarnation = life
+        self.kept_at: int | None = None
+        self.restored = self._restore() if ticket.incarnation else ""
+        if self.shard is not None and ticket.together:
+            self.shard.save_at, self.shard.keeper = 0, self._keep_together
+        self.coroutine = getattr(self.strategy, spec.kind)(self.context, *parts)
+
+    def _keep_together(self, shard: Shard) -> None:
+        """The parts of a split model are kept at the same versions, or they would be no model."""
+        if shard.version % SAVE_EVERY == 0:
+            self.keeper.keep(shard, self.clock())
+
+    def _restore(self) -> str:
+        """Take up what the life before has left, and keep it at once under this life's name. In words."""
+        said, words = self.keeper.restore(self.shard, self.judge, self.ticket.restored)
+        self.context.restored, self.kept_at = said, self.keeper.kept_at
+        self.keeper.keep(self.shard, 0)
+        self.keeper.kept_at = None
+        return words
 
     # the loop ---------------------------------------------------------------------------------------------------------
 
@@ -179,6 +188,7 @@ class RealRole(Station):
 
     def _receive(self, effect: tuple[Any, ...]) -> Any:
         kinds, timeout, sender = effect[1], effect[2], effect[3]
+        self.listens = kinds
         message = self.find(kinds, sender)
         if message is not None:
             return message
@@ -202,6 +212,9 @@ class RealRole(Station):
                 break
             if self.slot.flag:
                 self._attend()
+                message = self.find(kinds, sender)  # of somebody who has come or gone
+                if message is not None:
+                    break
         self.waiting = None
         self.recorder.span(WAITING, began, self.clock())
         return message
@@ -224,126 +237,3 @@ class RealRole(Station):
             self.poll(min(0.25, left / NANO))
             if self.slot.flag:
                 self._attend()
-
-    # commands ---------------------------------------------------------------------------------------------------------
-
-    def begin(self, command: dict[str, Any]) -> None:
-        """The run begins: who is where, and when is zero."""
-        self.zero = command["zero"]
-        for name, (host, port, incarnation) in command["peers"].items():
-            self.wire.know(name, host, port, incarnation)
-
-    def _attend(self) -> None:
-        """Carry out what has been asked for, and report if it is time."""
-        for command in self.slot.take():
-            getattr(self, f"_do_{command['do']}")(command)
-        if self.slot.tick:
-            self.slot.tick = False
-            self._report()
-        while self.frozen is not None:
-            self.slot.arrived.wait(0.25)
-            if self.slot.flag:
-                self._attend_frozen()
-
-    def _attend_frozen(self) -> None:
-        for command in self.slot.take():
-            getattr(self, f"_do_{command['do']}")(command)
-        self.slot.tick = False
-        self._report()
-
-    def _do_end(self, command: dict[str, Any]) -> None:
-        raise Ended(command)
-
-    _do_leave = _do_drain = _do_end
-
-    def _do_pause(self, command: dict[str, Any]) -> None:
-        self._freeze()
-
-    def _freeze(self) -> None:
-        if self.frozen is None:
-            self.frozen = self.clock()
-
-    def _do_resume(self, command: dict[str, Any]) -> None:
-        self.zero = command["zero"]
-        if self.frozen is not None:  # long work that ended during the pause is ahead of the others: they catch up first
-            ahead = self.frozen - (time.monotonic_ns() - self.zero)
-            time.sleep(max(0.0, seconds(ahead)))
-        self.frozen = None
-        self.step_to = command["goals"].get(self.spec.name, -1)
-
-    def _do_version(self, command: dict[str, Any]) -> None:
-        if self.shard is not None:
-            self.slot.report("version", version=self.counters.version)
-
-    def _do_slow(self, command: dict[str, Any]) -> None:
-        self.factor = command["factor"]
-
-    def _do_set(self, command: dict[str, Any]) -> None:
-        for name, value in command["knobs"].items():
-            object.__setattr__(self.strategy, name, value)
-
-    def _do_hurry(self, command: dict[str, Any]) -> None:
-        if self.judge is not None and self.judge.hurry is None:
-            self.judge.hurry = command["reason"]
-            self.interrupt = True
-
-    def _report(self) -> None:
-        """Rows since the last report, counters, and what the role is waiting for."""
-        if self.frozen is None:
-            self.wire.flush()
-        kinds, sender = self.waiting or ((), None)
-        busy = self.waiting is None or self.frozen is not None
-        self.slot.report(
-            "batch", batch=self.recorder.take(self.clock(), ROW_BYTES), only=sender,
-            waiting=None if busy else [k.__name__ for k in kinds],
-            sent=sum(self.wire.sent.values()), received=sum(self.wire.received.values()),
-        )  # fmt: skip
-
-    def _farewell(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Close in order: say goodbye; when everybody has said so, read what is still under way; count it."""
-        ended = self.frozen = self.clock()
-        with contextlib.suppress(Exception):  # a role that goes on after it was told to end: nobody drives it any more
-            self.coroutine.close()
-        self.write()
-        gone = set(command.get("lost", ()))
-        for name in gone:
-            self.wire.forget(name)
-        late = set()
-        if command["do"] == "end":
-            late = self.wire.finish_sending(GOODBYE_S)
-            self.slot.report("ended")
-            if self._all_have_ended():
-                late |= self.wire.drain(set(self.ids) - gone, GOODBYE_S)
-        shard = -1 if self.shard is None else self.shard.index
-        in_flight = [
-            [shard, self.ids[m.sender], m.incarnation, m.step, m.count]  # type: ignore[attr-defined]
-            for m in self.inbox
-            if m.carries
-        ]
-        for refusal in self.wire.refused:
-            self.recorder.mark(ended, "refused", refusal)
-        judge = self.judge
-        return {
-            "role": self.spec.name, "time": ended, "in_flight": in_flight,
-            "batch": self.recorder.take(ended, LAST_BYTES), "late": sorted(late),
-            "verdict": judge.verdict if judge else None,
-            "update": judge.update if judge else None, "loss": judge.loss if judge else None,
-            "accuracy": judge.accuracy if judge else None,
-            "parameters": None if judge is None else _whole(judge.parameters),
-        }  # fmt: skip
-
-    def _all_have_ended(self) -> bool:
-        """Read on until the client says that every role has said goodbye; False if nobody will say so any more."""
-        until = time.monotonic() + LINGER_S
-        while time.monotonic() < until:
-            for command in self.slot.take():
-                if command["do"] in ("drain", "leave"):
-                    return bool(command["do"] == "drain")
-            self.wire.poll(0.25)
-        return False
-
-
-def _whole(values: Any) -> Any:
-    if isinstance(values, SparseParameters):
-        return values
-    return None if values is None or values.strides == (0,) else np.array(values)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ...roles.context import SENT
@@ -20,20 +18,24 @@ from ...roles.shard import Shard
 from ...trace.recorder import MESSAGE, Recorder
 from ...trace.vocabulary import EVALUATION, SEND, STARTUP, TRAINING
 from ..booking import hand_on, refused
-from ..checkpoints import write_state
 from ..laws import Law
 from ..parts import Plan
+from .keeping import Keeper
 from .mailbox import Slot
 from .wire import Wire
 
 __all__ = ["Station", "Ticket"]
 
-SAVE_EVERY = 1.0  # seconds between two checkpoints of a role
-
 
 @dataclass(frozen=True)
 class Ticket:
-    """All that a role's task is given. `plan` carries no data; `objective` is the role's own."""
+    """All that a life of a role, one task, is given. `plan` carries no data; `objective` is the role's own.
+
+    `folder`: where checkpoints are kept; None: nowhere. `every`: seconds between two of a shard, None: as often as is
+    cheap. `together`: the shards are parts of one step, and keep the versions that they are told. `restored`: the
+    state that the life begins with (None: the first weights), and whether nothing of it was lost; without it, it begins
+    with its own checkpoint.
+    """
 
     run: str
     index: int
@@ -46,6 +48,9 @@ class Ticket:
     factor: float
     folder: str | None
     ours: bool  # the processes are labkit's own, on this machine
+    every: float | None = None
+    together: bool = False
+    restored: tuple[dict[str, Any] | None, bool] | None = None
 
     @property
     def spec(self) -> RoleSpec:
@@ -64,7 +69,8 @@ class Station:
         self.wire, self.slot = wire, slot
         self.zero = 0  # the machine's nanoseconds at engine time zero, pauses added
         self.frozen: int | None = None  # engine time at which a pause began
-        self.recorder = Recorder(ticket.index, ticket.incarnation, self.plan.record)
+        self.incarnation = ticket.incarnation
+        self.recorder = Recorder(ticket.index, ticket.incarnation, self.plan.record, len(self.plan.role_ids))
         self.counters = self.recorder.counters
         self.ids = self.plan.role_ids
         self.kinds = self.plan.message_set
@@ -72,15 +78,21 @@ class Station:
         self.poll = wire.poll  # wait for the wire, at most so many seconds
         wire.deliver = self._delivered
         self.trained: set[str] = set()  # peers that have computed a gradient
-        self._saved_at = 0.0
-        self._unsaved: dict[str, Any] | None = None
+        self.lives: dict[str, int] = {}  # the newest life of each role, as far as is known here
+        self.listens: tuple[type, ...] = ()  # kinds of message that it waited for last
+        self.unaware: set[str] = set()  # who is lost, or back, and it does not know yet: it talks to nobody
+        self.keeper = Keeper(ticket, self._trouble)
 
     def clock(self) -> int:
         """Engine time, ns."""
         return time.monotonic_ns() - self.zero if self.frozen is None else self.frozen
 
-    def send(self, to: str, message: Message) -> Posted:
+    def send(self, to: str | Message, message: Message) -> Posted:
         """Say `message` to role `to`: see `Context.send`."""
+        followed = False
+        if to.__class__ is not str:
+            followed = to.incarnation != self.lives.get(to.sender, 0)  # type: ignore[union-attr]
+            to = to.sender  # type: ignore[union-attr]
         counters, category, now = self.counters, TRAINING, self.clock()
         if to not in self.ids or message.__class__ not in self.kinds:
             raise refused(self.spec.name, to, message, self.ids, self.strategy)
@@ -95,6 +107,9 @@ class Station:
             category = EVALUATION
         elif not (counters.computed or counters.steps) and to not in self.trained:
             category = STARTUP
+        if followed or (self.unaware and to in self.unaware):  # said to somebody who is not there any more
+            counters.messages += 1
+            return SENT
         counters.bytes[category] += self.wire.send(to, message, category, counters.computed or counters.steps)
         counters.messages += 1
         counters.phases[SEND] += self.clock() - now
@@ -120,7 +135,10 @@ class Station:
             if message.__class__ in kinds and (sender is None or message.sender == sender):
                 del inbox[i]
                 if message.carries:
-                    self.counters.taken[self.ids[message.sender]] = message.step  # type: ignore[attr-defined]
+                    life = self.ids[message.sender] + message.incarnation * len(self.ids)
+                    self.counters.taken[life] = message.step  # type: ignore[attr-defined]
+                if self.unaware and message.incarnation == self.lives[message.sender]:
+                    self.unaware.discard(message.sender)  # it is, or talks about, the newest life
                 return message
         return None
 
@@ -146,19 +164,5 @@ class Station:
         snapshot = shard.snapshot(final, self.spec.name in self.plan.layout.observed)
         self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
 
-    def keep(self, state: Mapping[str, Any]) -> None:
-        """Write a checkpoint, unless the last is younger than a second; the newest is then written at the end."""
-        self._unsaved = dict(state)
-        if self.ticket.folder is not None and time.monotonic() - self._saved_at >= SAVE_EVERY:
-            self.write()
-
-    def write(self) -> None:
-        """Write the newest state, if there is one that has not been written."""
-        self._saved_at = time.monotonic()
-        if self._unsaved is None or self.ticket.folder is None:
-            return
-        try:
-            write_state(Path(self.ticket.folder), self.spec.name, self._unsaved)
-            self._unsaved = None
-        except OSError as error:
-            self.recorder.mark(self.clock(), "warning", f"{self.spec.name} could not save its checkpoint: {error}")
+    def _trouble(self, what: str) -> None:
+        self.recorder.mark(self.clock(), "warning", f"{self.spec.name} could not save its checkpoint: {what}")

@@ -69,6 +69,11 @@ class Stepping:
         if not self._missing:
             self._all_there.set()
 
+    def lost(self, role: str) -> None:
+        """Nobody waits for a role that is not there."""
+        if role in self._missing:
+            self.arrived(role)
+
     def over(self) -> None:
         """The run is over: nobody waits any more."""
         self._ended = True

@@ -21,7 +21,12 @@ class Stillness:
     """For each role its last report, and since when it has been the same."""
 
     def __init__(self, roles: Collection[str]):
-        self._missing = set(roles)
+        self._roles = tuple(roles)
+        self.forget()
+
+    def forget(self) -> None:
+        """Who takes part has changed: counts from before mean nothing any more."""
+        self._missing = set(self._roles)
         self._still: dict[str, tuple[Any, int, int]] = {}  # role -> (state, since, until)
 
     def hear(self, role: str, waiting: Any, only: str | None, sent: int, received: int, now: int) -> None:

@@ -6,126 +6,116 @@ process that does not answer never holds up the others.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from queue import Empty
 from typing import Any
 
-import cloudpickle
 from distributed import Client, Future
 
 from ...errors import BadInput, ClusterError
-from ..parts import Plan, split
+from ...roles.regroup import grouped, replicas
+from ..parts import Plan
 from .ask import ask
 from .dispatch import dispatcher_of
 from .homecoming import Homecoming
+from .launch import Launcher
 from .mailbox import deliver
+from .membership import Membership
 from .processes import boot_id, end_process, end_this_process, this_process
-from .station import Ticket
-from .task import clock, play
+from .task import clock
 
 __all__ = ["Supervisor"]
 
-START_S, COMMAND_S, KILL_S = 30.0, 5.0, 2.0
+START_S, COMMAND_S, KILL_S, POST_S = 30.0, 5.0, 2.0, 1.0
 
 
 class Supervisor:
     """Roles of one run on one client.
 
-    `workers`: addresses to place nodes on, one each; `usage`: roles now on each address.
+    `workers`: addresses to place nodes on, one each; `usage`: roles now on each address. `members`: who takes part.
     """
 
     def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
-        self.client, self.plan, self.usage = client, plan, usage
+        self.client, self.plan = client, plan
         self.run, self.secret = secrets.token_hex(4), secrets.token_bytes(16)
-        self.address = dict(zip(plan.layout.nodes, workers))
-        self.where = {spec.name: self.address[spec.node] for spec in plan.layout.roles}
+        address = dict(zip(plan.layout.nodes, workers))
+        where = {spec.name: address[spec.node] for spec in plan.layout.roles}
+        self.members = Membership(plan.layout, where, usage, _who_leaves(plan))
         self.futures: dict[str, Future] = {}
         self.zero = 0
-        self.peers: dict[str, Any] = {}  # role -> (host, port, incarnation)
+        self.processes: dict[str, tuple[Any, ...]] = {}  # address -> the process there
         self._offsets: dict[str, int | None] = {}  # None: another machine's clock, not yet measured
         self._closed = False
-        self._processes: dict[str, tuple[Any, ...]] = {}  # address -> the process there
         self.queue = dispatcher_of(client).open(self.run)
-        usage.update(self.where.values())
+
+    @property
+    def where(self) -> dict[str, str]:
+        """The Dask worker that plays each role which is here or starting."""
+        return self.members.where
 
     # start ------------------------------------------------------------------------------------------------------------
 
     def start(self, settings: dict[str, Any]) -> None:
         """Submit every role, wait until all are up, and let them begin together. `ClusterError` if that fails."""
-        shares, test = self._data()
-        secret, objective = self.secret, self.plan.problem.objective()
-        plan, factors = self.plan.without_data(), settings.pop("factors")
-        _check_travels(plan)
-        for index, spec in enumerate(plan.layout.roles):
-            needs_it = spec.computes or spec.shard is not None or spec.kind == "chief"
-            ticket = Ticket(
-                self.run, index, 0, plan, objective if needs_it else None, secret,
-                factor=factors.get(spec.name, 1.0), **settings,
-            )  # fmt: skip
-            share = shares[spec.data] if shares and spec.data is not None else None
-            self.futures[spec.name] = self.client.submit(
-                play, ticket, share, test if spec.kind == "chief" else None, key=f"{spec.name}#0-labkit-{self.run}",
-                workers=[self.where[spec.name]], allow_other_workers=False, pure=False, retries=0,
-            )  # fmt: skip
-            self.futures[spec.name].add_done_callback(self._task_done(spec.name))
-        self._begin(self._wait_until_up())
+        self.launcher = Launcher(self.client, self.plan, self.run, self.secret, settings)
+        self.launcher.load(self.where)
+        for spec in self.plan.layout.roles:
+            self.submit(spec.name)
+        self._wait_until_up()
+        self._begin()
 
-    def _data(self) -> tuple[Any, Any]:
-        """Each worker's share and the held-out part: by value, or, for Dask arrays, computed where they are needed."""
-        problem, layout = self.plan.problem, self.plan.layout
-        if problem.timing_only:
-            return None, None
-        dataset = problem.dataset
-        if not hasattr(dataset, "shares"):
-            return split(dataset, problem, layout.shares), (dataset.x_test, dataset.y_test)
-        first = {spec.data: spec.name for spec in reversed(layout.roles) if spec.data is not None}
-        homes = [self.where[first[number]] for number in range(layout.shares)]
-        with self.client.as_current():
-            parts = dataset.shares(layout.shares, problem.partition, problem.seed, addresses=homes)
-            lazy = [*parts, dataset.test(self.where["chief"])]
-        futures = [
-            self.client.compute(part, workers=[home], allow_other_workers=False)
-            for part, home in zip(lazy, [*homes, self.where["chief"]])
-        ]
-        self._wait_for_data(futures)  # before roles start: they may hold the only thread of the worker that computes
-        return futures[:-1], futures[-1]
+    def submit(self, role: str, strategy: Any = None, restored: Any = None) -> None:
+        """Start the life of `role` that is due, where it is placed. Waits for nothing."""
+        life = self.members.life[role]
+        before = self.futures.pop(role, None)
+        done = self._task_done(role, life)
+        self.futures[role] = self.launcher.start(role, life, self.where[role], done, strategy, restored)
+        if before is not None:
+            before.release()  # whoever still plays it finds that nobody waits for that life, and leaves
 
-    def _wait_for_data(self, futures: list[Future]) -> None:
-        for future in futures:
-            error = future.exception(timeout=600)
-            if error is not None:
-                raise error
+    def give_up(self, role: str) -> None:
+        """Wait no more for the task of a life that is lost."""
+        future = self.futures.pop(role, None)
+        if future is not None:
+            future.release()
 
-    def _task_done(self, role: str) -> Any:
+    def _task_done(self, role: str, life: int) -> Any:
         def done(future: Future) -> None:
             what = "task finished" if future.status == "finished" else "task failed"
-            self.queue.put({"what": what, "role": role, "status": future.status})
+            self.queue.put({"what": what, "role": role, "incarnation": life, "status": future.status})
 
         return done
 
-    def _wait_until_up(self) -> dict[str, Any]:
-        """{role: (host, port, incarnation)} once every role listens."""
-        peers: dict[str, Any] = {}
+    def _wait_until_up(self) -> None:
+        """Until every role listens."""
+        missing = set(self.where)
         until = time.monotonic() + START_S
-        while len(peers) < len(self.where):
+        while missing:
             try:
                 event = self.queue.get(timeout=max(0.0, min(3.0, until - time.monotonic())))
             except Empty:
-                self._look_for(set(self.where) - set(peers), time.monotonic() >= until)
+                self._look_for(missing, time.monotonic() >= until)
                 continue
             if event["what"] == "up":
-                peers[event["role"]] = (*event["address"], event["incarnation"])
-                home = self.where[event["role"]]
-                self._processes[home] = tuple(event["process"])
-                self._offsets.setdefault(home, 0 if event["process"][0] == boot_id() else None)
+                missing.discard(event["role"])
+                self.meet(event)
+                self.members.arrive(event["role"], tuple(event["address"]))
             elif event["what"] == "task failed":
                 raise ClusterError(f"{event['role']} could not start: {self.why_failed(event['role'])}")
             elif event["what"] == "worker lost" and event["worker"] in self.where.values():
                 raise ClusterError(f"The process of {self.roles_on(event['worker'])} ended while the run was starting.")
-        return peers
+
+    def meet(self, event: dict[str, Any]) -> bool:
+        """A life listens: which process is it? False: the clock of its machine has not been measured yet."""
+        home = self.where[event["role"]]
+        self.processes[home] = tuple(event["process"])
+        self._offsets.setdefault(home, 0 if event["process"][0] == boot_id() else None)
+        return self._offsets[home] is not None
 
     def _look_for(self, missing: set[str], late: bool) -> None:
         """Roles have not reported yet: are their Dask workers still there?"""
@@ -139,15 +129,27 @@ class Supervisor:
                 f"These roles did not start within {START_S:g} s: {names}. Is the cluster busy with other work?"
             )
 
-    def _begin(self, peers: dict[str, Any]) -> None:
+    def _begin(self) -> None:
         for address, offset in self._offsets.items():
             if offset is None:
                 self._offsets[address] = self._measure_offset(address)
-        self.zero, self.peers = time.monotonic_ns(), peers
-        deaf = self.command({"do": "begin", "zero": self.zero, "peers": peers})
+        self.zero = time.monotonic_ns()
+        deaf = self.command({**self.members.order(), "do": "begin", "zero": self.zero})
         if deaf:
             names = ", ".join(self.roles_on(address) for address in deaf)
             raise ClusterError(f"{names} did not hear within {COMMAND_S:g} s that the run begins; it could not start.")
+
+    def measure(self, address: str, then: Callable[[], None]) -> None:
+        """Find out about the clock of a Dask worker's machine, in a thread of its own; then call `then` there."""
+
+        def work() -> None:
+            try:
+                self._offsets[address] = self._measure_offset(address)
+            except ClusterError:  # it does not answer: its silence will be noticed
+                return
+            then()
+
+        threading.Thread(target=work, name="labkit-clock", daemon=True).start()
 
     def _measure_offset(self, address: str) -> int:
         """How far another machine's clock is ahead of ours, ns: the middle of the shortest of five round trips."""
@@ -171,26 +173,55 @@ class Supervisor:
         self, command: dict[str, Any], role: str | None = None, but: Collection[str] = (), limit: float = COMMAND_S
     ) -> list[str]:  # fmt: skip
         """Send a command to `role`, or to all `but` some, at the same time. Returns who did not answer."""
-        homes = self.where if role is None else {role: self.where[role]}
+        homes = self.where if role is None else {role: self.where[role]} if role in self.where else {}
 
         def arguments(address: str) -> tuple[Any, ...]:
-            zero = {"zero": command["zero"] + (self._offsets.get(address) or 0)} if "zero" in command else {}
-            return self.run, role, {**command, **zero}
+            return self.run, role, self._local(command, address)
 
         addresses = sorted({home for name, home in homes.items() if name not in but})
         answers = ask(self.client, addresses, limit, deliver, arguments, lambda: self._closed)
         return [address for address, answer in answers.items() if answer is not True]
 
+    def _local(self, command: dict[str, Any], address: str) -> dict[str, Any]:
+        """The command, with times by the clock of the machine that gets it."""
+        zero = {"zero": command["zero"] + (self._offsets.get(address) or 0)} if "zero" in command else {}
+        return {**command, **zero}
+
+    def post(
+        self, command: dict[str, Any], addresses: Collection[str], role: str | None = None, life: int | None = None,
+        then: Callable[[], None] = lambda: None, deaf: Callable[[str], None] = lambda address: None,
+    ) -> None:  # fmt: skip
+        """Send a command and wait for nothing. `then`: called when all have answered, or a second has passed. `deaf`:
+        called for whoever has not. Both on the client's own thread.
+        """
+
+        async def one(address: str) -> None:
+            arguments = (self.run, role, self._local(command, address), life)
+            call = self.client._run(deliver, *arguments, workers=[address], on_error="return")
+            try:
+                answer = (await asyncio.wait_for(call, POST_S)).get(address)
+            except Exception as error:  # whoever it was: gone, or frozen, which is noticed elsewhere
+                answer = error
+            if answer is not True:
+                deaf(address)
+
+        async def everyone() -> None:
+            await asyncio.gather(*map(one, sorted(set(addresses))))
+            then()
+
+        loop = self.client.loop
+        if loop is not None and self.client.status == "running":
+            loop.add_callback(everyone)
+
     def check_kill(self, role: str) -> None:
         """`BadInput` if the end of the process of `role` were the end of this one."""
-        if self._processes[self.where[role]] == this_process():
+        if self.processes[self.where[role]] == this_process():
             raise BadInput(f"{role} plays in this very process, which would be killed; start workers in processes.")
 
-    def kill(self, role: str, ours: bool) -> bool:
-        """End the process of `role`: ours at once, whatever it does; another one when it hears of it. False: it did not."""
-        address = self.where[role]
-        if ours:
-            end_process(self._processes[address])
+    def kill(self, address: str, ours: bool) -> bool:
+        """End the process there: ours, or a frozen one, at once; another one when it hears of it. False: it did not."""
+        if ours or self.processes[address][0] == boot_id():
+            end_process(self.processes[address])
             return True
         nothing, over = (lambda address: ()), (lambda: self._closed)
         answer = ask(self.client, [address], KILL_S, end_this_process, nothing, over)[address]
@@ -198,7 +229,7 @@ class Supervisor:
 
     def roles_on(self, address: str) -> str:
         """The names of the roles on a Dask worker."""
-        return ", ".join(name for name, home in self.where.items() if home == address)
+        return ", ".join(self.members.on(address))
 
     def why_failed(self, role: str) -> str:
         """What Dask says about a role's task."""
@@ -232,7 +263,7 @@ class Supervisor:
     def close(self) -> None:
         """Let go of everything that the run had on the cluster."""
         self._closed = True
-        self.usage.subtract(self.where.values())
+        self.members.leave_for_good()
         dispatcher_of(self.client).shut(self.run)
         if self.client.status != "running":
             return
@@ -240,10 +271,8 @@ class Supervisor:
             future.release()  # a role that is still there finds that nobody waits for it, and leaves
 
 
-def _check_travels(plan: Plan) -> None:
-    """A strategy of one's own may hold what no other process can have."""
-    try:
-        cloudpickle.dumps(plan)
-    except Exception as error:
-        what = f"{plan.strategy.name} cannot travel to other processes: {type(error).__name__}: {error}"
-        raise BadInput(f"{what}. No locks, files or sockets may be in it or in what its roles refer to.") from None
+def _who_leaves(plan: Plan) -> list[str]:
+    """The roles without which the others go on, and which are no peers any more when they are lost."""
+    if plan.strategy.on_loss != "continue" or (grouped(plan.layout) and not replicas(plan.layout)):
+        return []
+    return [spec.name for spec in plan.layout.roles if spec.computes]

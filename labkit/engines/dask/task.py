@@ -41,7 +41,8 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
             role = RealRole(ticket, share, test, wire, slot)
             wire.clock = role.clock
             slot.wake = wire.wake
-            slot.report("up", address=list(wire.address), process=list(this_process()))
+            restored = {"restored": role.restored, "kept_at": role.kept_at, "version": role.counters.version}
+            slot.report("up", address=list(wire.address), process=list(this_process()), **restored)
             begun = _wait_for_begin(slot)
             if begun is None:
                 role.coroutine.close()  # it was never begun, and would complain

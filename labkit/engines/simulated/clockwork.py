@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import RoleError
 from ...roles.effects import COMPUTE, RECV, SLEEP
-from ...roles.messages import Look, Message
+from ...roles.messages import Joined, Look, Message
 from ...trace.recorder import MESSAGE, SPAN
 from ...trace.vocabulary import EVALUATION, nanoseconds
 from ...trace.vocabulary import SLEEP as SLEEPING
@@ -67,6 +67,7 @@ class Clockwork(Turns):
                 return
             mark = effect[0] if effect.__class__ is tuple and effect else None
             if mark is RECV:
+                role.listens = effect[1]
                 if not role.inbox and effect[2] is None:
                     role.waiting, role.wait_sender, role.since = effect[1], effect[3], self.now
                     return
@@ -98,7 +99,9 @@ class Clockwork(Turns):
                     else:
                         inbox.popleft()
                     if message.carries:
-                        role.counters.taken[self._ids[message.sender]] = message.step  # type: ignore[attr-defined]
+                        role.counters.taken[self._life(message)] = message.step  # type: ignore[attr-defined]
+                    if role.unaware:
+                        self._aware(role, message)
                     return message
         timeout = effect[2]
         if timeout is not None:
@@ -245,11 +248,16 @@ class Clockwork(Turns):
             role.waiting = None
             role.token += 1
             if message.carries:
-                role.counters.taken[self._ids[message.sender]] = message.step  # type: ignore[attr-defined]
+                role.counters.taken[self._life(message)] = message.step  # type: ignore[attr-defined]
+            if role.unaware:
+                self._aware(role, message)
             self._sequence = entry = self._sequence + 1
             self._ready.append((now, EARLY, entry, role, message))
         elif kind is Look:
-            self._looked(role, message)  # type: ignore[arg-type]
+            if role.held is not None:
+                role.held.looks.append(message)
+            else:
+                self._looked(role, message)  # type: ignore[arg-type]
         else:
             role.inbox.append(message)
             if role.unless is kind:
@@ -259,6 +267,16 @@ class Clockwork(Turns):
                 self._free_core(role)
                 role.working = role.unless = None
                 self._go_on(role, None)
+
+    def _life(self, message: Message) -> int:
+        """The number of the life that a message comes from."""
+        return self._ids[message.sender] + message.incarnation * len(self._ids)
+
+    def _aware(self, role: SimulatedRole, message: Message) -> None:
+        """`role` takes `message`: from now on it talks to the incarnation that this is about, or from."""
+        name = message.name if message.__class__ is Joined else message.sender  # type: ignore[attr-defined]
+        if name in role.unaware and message.incarnation == self.by_name[name].recorder.incarnation:
+            role.unaware.discard(name)
 
 
 def _once(effect: Any, role: SimulatedRole) -> Any:

@@ -21,6 +21,10 @@ class SimulatedCluster:
     `compute`: law of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in
     seconds, `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy
     needs. `cores`: of every node; roles on one node queue for them. `record=False`: counters only.
+
+    Faults: a role that is silent for `patience` seconds is given up; one that is lost comes back `restart_after` seconds
+    later (None: never by itself). Shards are saved every `checkpoint_every` seconds (None: every second, but at most 5% of
+    their time), which takes `checkpoint_time`.
     """
 
     workers: int = knob(4, low=1, high=100_000)
@@ -32,6 +36,10 @@ class SimulatedCluster:
     slow: dict[str, float] = field(default_factory=dict)
     cores: int = knob(1, low=1, high=1024)
     record: bool = knob(True)
+    patience: float = knob(5.0, low=0.001, high=1e6)
+    restart_after: float | None = knob(0.8, low=0.0, high=1e9)
+    checkpoint_every: float | None = knob(None, low=1e-6, high=1e9)
+    checkpoint_time: float = knob(0.0, low=0.0, high=1e6)
 
     engine = "simulated"
     paced = True
@@ -58,6 +66,10 @@ class SimulatedCluster:
             "bandwidth": None if math.isinf(self.bandwidth) else self.bandwidth,
             "slow": dict(self.slow),
             "cores": self.cores,
+            "patience": self.patience,
+            "restart_after": self.restart_after,
+            "checkpoint_every": self.checkpoint_every,
+            "checkpoint_time": self.checkpoint_time,
         }
 
     def start(self, plan: Any, **options: Any) -> Any:

@@ -5,13 +5,15 @@ can go on.
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import Any
 
 from ...errors import ClusterError, Deadlock, LabkitError
+from ...roles.messages import Joined, Left
 from ...trace.trace import Trace
-from ..checkpoints import fingerprint, write_state
+from ...trace.vocabulary import seconds
+from ..checkpoints import fingerprint
 from ..drive import deadlock_text, failure_report, loss_text, render_failure
+from ..log import Diary
 from .clockwork import Clockwork
 from .roles import SimulatedRole
 from .turns import DELIVER
@@ -27,8 +29,8 @@ class Ending(Clockwork):
     error: LabkitError | None
     commands: list[tuple[float, str, dict[str, Any], int]]
     _players: list[SimulatedRole]  # when these have returned the run is finished
-    _lost: list[str]  # roles whose process is gone
-    _folder: Path | None
+    _lost_lives: list[list[int]]  # [role, incarnation] of those that have ended without a word
+    _diary: Diary  # what is needed to go on with the run
 
     def flush(self) -> None:
         """Bring the trace up to this instant."""
@@ -43,10 +45,10 @@ class Ending(Clockwork):
             self._go_on(self.chief, None)
 
     def _returned(self, role: SimulatedRole) -> None:
-        role.resume = None
+        role.resume, role.returned = None, True
         if role is self.chief:
             self._end(self.judge.verdict or "finished", "")
-        elif all(r.resume is None for r in self._players):
+        elif all(r.returned for r in self._players):
             self._hurry("finished")
 
     def _failed(self, role: SimulatedRole, error: BaseException) -> None:
@@ -56,9 +58,18 @@ class Ending(Clockwork):
         self.error = render_failure(report)
         self._end("error", str(self.error))
 
+    def _waits_for(self) -> str:
+        raise NotImplementedError("a run knows who is lost")
+
     def _stuck(self) -> None:
+        """Nobody can go on. Where somebody is away whom nobody brings back, the run waits, and says so."""
+        awaited = self._waits_for()
+        if awaited:
+            if not any(mark["kind"] == "waits" and mark["text"].endswith(awaited) for mark in self.trace.marks):
+                self.trace.mark(self.now, "waits", f"waits for {awaited}")
+            return
         waiting = {
-            r.name: (tuple(k.__name__ for k in r.waiting), r.wait_sender)
+            r.name: (tuple(k.__name__ for k in r.waiting if k not in (Left, Joined)), r.wait_sender)
             for r in self.roles
             if r.waiting is not None and r is not self.chief
         }
@@ -66,13 +77,12 @@ class Ending(Clockwork):
         self.error = Deadlock(deadlock_text(self.trace, self.now, waiting))
         self._end("deadlock", str(self.error))
 
-    def _lose(self, roles: list[str]) -> None:
-        """The process of these roles is gone: what they had in hand, and what is on its way to them, is lost.
-
-        Nobody takes their place, so the run is over.
-        """
-        self._lost = sorted(roles)
-        self.error = ClusterError(loss_text(self.now, f"the process of {', '.join(roles)} was killed"))
+    def _nobody_comes(self) -> None:
+        """Nothing will happen any more: whoever is waited for does not come back by itself."""
+        awaited = self._waits_for()
+        if self.judge.hurry is not None:
+            return self._end(self.judge.hurry, f"there is no last evaluation: it would wait for {awaited}")
+        self.error = ClusterError(loss_text(self.now, f"it waits for {awaited}, and nobody brings it back"))
         self._end("error", str(self.error))
 
     def _end(self, stopped_by: str, why: str) -> None:
@@ -86,14 +96,16 @@ class Ending(Clockwork):
             why = f"the loss is {self.judge.loss} at update {self.judge.update}" + (
                 f", learning_rate {rate:g}" if rate else ""
             )
+        if self.chief.state is not None:
+            self._diary.state(self.chief.name, self.chief.state, max(self.judge.update, 0))
+        self._diary.reached(seconds(self.now), stopped_by)
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self.now, wall_seconds=None, in_flight=self._in_flight(),
             update=self.judge.update, loss=self.judge.loss, accuracy=self.judge.accuracy,
-            parameters_sha256=fingerprint(self.judge.parameters), lost=self._lost,
+            parameters_sha256=fingerprint(self.judge.parameters), lost=sorted(r.name for r in self.roles if r.down),
+            lost_lives=self._lost_lives,
             commands=[list(command) for command in self.commands],
         )  # fmt: skip
-        if self._folder is not None and self.chief.state is not None:
-            write_state(self._folder, self.chief.name, self.chief.state)
         for role in self.roles:
             # a role that goes on after it was told to end: nobody drives it any more
             with contextlib.suppress(Exception, SystemExit):
@@ -109,5 +121,5 @@ class Ending(Clockwork):
         return [
             [role.shard.index, self._ids[m.sender], m.incarnation, m.step, m.count]
             for role, m in pending
-            if m.carries and role.shard is not None and role.name not in self._lost
+            if m.carries and role.shard is not None and not role.down
         ]

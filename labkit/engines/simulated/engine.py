@@ -15,14 +15,15 @@ from ...roles.messages import Look, own_copy
 from ...roles.shard import Shard
 from ...trace.trace import Trace
 from ...trace.vocabulary import EVALUATION, nanoseconds, seconds
-from ..checkpoints import check_folder
+from ..checkpoints import open_store
+from ..log import Diary
 from ..parts import Plan, check_factor, find_role
 from .ctrl_c import CtrlC
-from .ending import Ending
-from .making import bare_roles, check_time_passes, equip, shared_cores
+from .making import Kit, bare_roles, begin_role, check_time_passes, shared_cores
 from .network import Network
 from .one_hand import OneHand
 from .quiet import QUIET
+from .recovery import Recovery
 from .roles import SimulatedRole
 from .slices import FIRST, Slices
 from .turns import COMMAND, EARLY
@@ -33,7 +34,7 @@ FOREVER = 1 << 62
 FLUSH = 200_000  # turns after which the roles' buffers go into the trace
 
 
-class SimulatedRun(Ending):
+class SimulatedRun(Recovery):
     """One run in virtual time. It moves only when asked: `advance`, `wait`, `step`. Any thread may ask.
 
     `commands`: [(seconds, name, arguments), ...] carried out at their times. The log that a run keeps of its own, in
@@ -41,7 +42,7 @@ class SimulatedRun(Ending):
     repeated exactly. `verbs`: what can be done to a role.
     """
 
-    verbs: tuple[str, ...] = ("slow", "kill")
+    verbs: tuple[str, ...] = ("slow", "kill", "restart", "freeze", "thaw")
 
     def __init__(self, plan: Plan, cluster: Any, commands: Any = (), checkpoint: Any = None):
         super().__init__(plan, Network(len(plan.layout.nodes), cluster.latency, cluster.bandwidth))
@@ -50,12 +51,14 @@ class SimulatedRun(Ending):
             find_role(name, plan.role_ids)
         self.cluster = cluster
         self.trace = Trace(plan.header(cluster))
-        self._folder = check_folder(checkpoint)  # only a folder that was asked for: virtual machines do not crash
+        # only a place that was asked for: virtual machines do not crash
+        self._diary = Diary(open_store(checkpoint), lambda what: self.trace.mark(self.now, "warning", what))
         self.error: LabkitError | None = None
         self._threads, self._hand, self._stride = ThreadpoolController(), OneHand(), FIRST
         self.commands: list[tuple[float, str, dict[str, Any], int]] = []
         self._last_word: Any = None  # the command that ended the run
-        self._lost: list[str] = []
+        self._checkpoints: dict[str, dict[int, Any]] = {}
+        self._begin_whole()
         with QUIET(self._threads):
             self._make_roles()
         self._flush_every = max(FLUSH, 50 * len(self.roles))  # a flush asks every role
@@ -76,7 +79,9 @@ class SimulatedRun(Ending):
         # whoever computes, or, where nobody does, everybody but the chief
         self._players = [r for r in self.roles if r.spec.computes] or [r for r in self.roles if r is not self.chief]
         self._cores = shared_cores(self.plan, self.cluster.cores)
-        self.judge = equip(self, self.roles)
+        self.kit, self.peers, self.judge = Kit.of(self.plan), self.plan.layout.peers(), None
+        for role in self.roles:
+            begin_role(self, role, 0)
 
     def clock(self) -> int:
         """Virtual time, ns."""
@@ -97,6 +102,7 @@ class SimulatedRun(Ending):
                 if there:
                     self.now = max(self.now, goal)
                 self.flush()
+                self._remember()
         return self.stopped_by is None
 
     def _move(self, until: int, one_update: bool, timeout: float | None = None) -> bool:
@@ -141,7 +147,11 @@ class SimulatedRun(Ending):
     def wait(self, timeout: float | None = None) -> None:
         """Go on to the end, or `TimeoutError` after `timeout` seconds of wall time."""
         if self.stopped_by is None and not self._move(FOREVER, False, timeout):
+            self._remember()
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
+        with self._hand:
+            if self.stopped_by is None:
+                self._nobody_comes()
 
     def pause(self) -> None:
         """Nothing to do: virtual time stands still unless it is advanced."""
@@ -152,7 +162,13 @@ class SimulatedRun(Ending):
         """Go on to the next applied update; False once the run is over. `timeout` as in `advance`."""
         self._move(FOREVER, True, timeout)
         self.flush()
+        self._remember()
         return self.stopped_by is None
+
+    def _remember(self) -> None:
+        """Say where this run stands to whoever goes on with it when this program is gone."""
+        if self.stopped_by is None and not self._script:
+            self._diary.reached(self.seconds)
 
     def fork(self, at: float | None = None) -> SimulatedRun:
         """A run at time zero that will repeat this one up to `at` seconds, to the last bit, if it is advanced so far.
@@ -187,6 +203,8 @@ class SimulatedRun(Ending):
 
     def _log(self, command: str, arguments: dict[str, Any]) -> Any:
         self.commands.append((seconds(self.now), command, arguments, self._turn))
+        if not self._script:  # what is repeated is known there already
+            self._diary.commands(self.commands, seconds(self.now))
         return self.commands[-1]
 
     def slow(self, role: str, factor: float) -> None:
@@ -211,15 +229,6 @@ class SimulatedRun(Ending):
                 for name in knobs:  # one object, which all roles share
                     object.__setattr__(self.chief.strategy, name, getattr(changed, name))
                 self.trace.mark(self.now, "set", ", ".join(f"{k} = {v}" for k, v in knobs.items()))
-
-    def kill(self, role: str) -> None:
-        """The process that plays `role` is gone at this instant, with every role that it plays."""
-        with self._hand:
-            target = find_role(role, self.by_name)
-            if self.stopped_by is None:
-                self._last_word = self._log("kill", {"role": role})
-                self.trace.mark(self.now, "kill", f"killed {role}", name=role)
-                self._lose([r.name for r in self.roles if r.node == target.node])
 
     def stop(self, reason: str = "user") -> None:
         """End the run at this instant, with a last evaluation."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..laws import Deterministic
 from ..parts import Plan, batch_maker, build_parts, local_data, split
 from .roles import SimulatedContext, SimulatedRole
 
-__all__ = ["bare_roles", "check_time_passes", "equip", "shared_cores"]
+__all__ = ["Kit", "bare_roles", "begin_role", "check_time_passes", "shared_cores"]
 
 
 def bare_roles(plan: Plan, cluster: Any) -> list[SimulatedRole]:
@@ -25,7 +26,9 @@ def bare_roles(plan: Plan, cluster: Any) -> list[SimulatedRole]:
     strategy, nodes = copy.copy(plan.strategy), _nodes(plan)
     made = []
     for i, spec in enumerate(plan.layout.roles):
-        role = SimulatedRole(i, spec, nodes[spec.node], Recorder(i, record=plan.record), strategy)
+        role = SimulatedRole(
+            i, spec, nodes[spec.node], Recorder(i, record=plan.record, roles=len(plan.layout.roles)), strategy
+        )
         role.laws(plan.seed, cluster.compute, cluster.server_time)
         made.append(role)
     return made
@@ -41,23 +44,49 @@ def _nodes(plan: Plan) -> dict[str, int]:
     return {name: i for i, name in enumerate(plan.layout.nodes)}
 
 
-def equip(run: Any, roles: list[SimulatedRole]) -> Any:
-    """Give every role its parts and its posts. Returns the chief's judge."""
-    plan, problem, judge = run.plan, run.plan.problem, None
-    objective, peers = problem.objective(), plan.layout.peers()
-    dataset = None if problem.timing_only else local_data(problem)
-    shares = split(dataset, problem, plan.layout.shares) if dataset is not None else None
-    test = (dataset.x_test, dataset.y_test) if dataset is not None else None
-    for role in roles:
-        spec = role.spec
-        parts = build_parts(plan, spec, role.recorder, run.clock, run.watch, objective, role.strategy, test)
-        share = shares[spec.data] if shares is not None and spec.data is not None else None
-        context = SimulatedContext(run, role, peers, plan.seed, batch_maker(plan, spec, share))
-        role.shard = next((p for p in parts if isinstance(p, Shard)), None)
-        if spec.kind == "chief":
-            judge = parts[0]
-        role.begin = functools.partial(getattr(role.strategy, spec.kind), context, *parts)
-    return judge
+@dataclass(frozen=True)
+class Kit:
+    """What parts are made of: `objective` keeps buffers; `shares` of the data, and the held-out part."""
+
+    objective: Any
+    shares: Any
+    test: Any
+
+    @classmethod
+    def of(cls, plan: Plan) -> Kit:
+        """What the roles of `plan` share."""
+        problem = plan.problem
+        dataset = None if problem.timing_only else local_data(problem)
+        shares = split(dataset, problem, plan.layout.shares) if dataset is not None else None
+        return cls(problem.objective(), shares, (dataset.x_test, dataset.y_test) if dataset is not None else None)
+
+
+def begin_role(run: Any, role: SimulatedRole, incarnation: int, state: Any = None, same: bool = False) -> None:
+    """Give an incarnation of a role its parts and its posts. `state`: what its shard is restored from; `same`: nothing of
+    it was lost."""
+    plan, spec, kit = run.plan, role.spec, run.kit
+    if incarnation:
+        role.recorder = Recorder(role.id, incarnation, plan.record, len(plan.layout.roles))
+        role.counters, role.returned, role.latest = role.recorder.counters, False, (role, None)
+    parts = build_parts(
+        plan, spec, role.recorder, run.clock, run.watch, kit.objective, role.strategy, kit.test, incarnation
+    )
+    share = kit.shares[spec.data] if kit.shares is not None and spec.data is not None else None
+    context = SimulatedContext(run, role, run.peers, plan.seed, batch_maker(plan, spec, share, incarnation))
+    context.incarnation = incarnation
+    context.restored = role.state if incarnation else None
+    role.shard = next((p for p in parts if isinstance(p, Shard)), None)
+    if role.shard is not None:
+        if incarnation:
+            role.shard.restore(state, same)
+        run._keeps(role)
+    if spec.kind == "chief":
+        judge, before = parts[0], run.judge
+        if before is not None:
+            judge.restore(role.state)
+            judge.hurry = before.hurry
+        run.judge = judge
+    role.begin = functools.partial(getattr(role.strategy, spec.kind), context, *parts)
 
 
 def check_time_passes(plan: Plan, cluster: Any) -> None:

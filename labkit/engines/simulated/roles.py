@@ -33,17 +33,22 @@ class SimulatedRole:
         "begin",
         "coroutine",
         "counters",
+        "down",
         "factor",
+        "held",
+        "holds",
         "id",
         "inbox",
         "jobs",
         "latest",
+        "listens",
         "looks",
         "messages",
         "name",
         "node",
         "recorder",
         "resume",
+        "returned",
         "shard",
         "since",
         "spans",
@@ -52,6 +57,7 @@ class SimulatedRole:
         "strategy",
         "token",
         "touched",
+        "unaware",
         "unless",
         "wait_sender",
         "waiting",
@@ -88,6 +94,14 @@ class SimulatedRole:
         self.begin: Any = None  # makes the coroutine
         self.coroutine: Any = None
         self.resume: Any = None  # coroutine.send
+        self.down = ""  # why it is away; "": it is here
+        self.returned = False  # its coroutine has come to its end
+        self.holds = 0  # how many reasons there are for it to stand still
+        self.held: Any = None  # what it was about to do then
+        self.listens: tuple[type, ...] = ()  # kinds of message that it waited for last
+        self.unaware: set[str] = (
+            set()
+        )  # roles that are away, or whose next incarnation it has not heard of: it talks to nobody
 
     def laws(self, seed: int, gradient: Law, server: Law | None) -> None:
         """The laws of this role's work, each with a stream of its own: server work shifts no gradient's draws."""
@@ -160,10 +174,12 @@ class SimulatedContext(Context):
             check_kinds("recv", kinds)
         return (yield (RECV, kinds, timeout, sender))
 
-    def send(self, to: str, message: Message) -> Posted:
-        """Say `message` to role `to`."""
-        role, kind = self._role, message.__class__
-        target = self._roles.get(to)
+    def send(self, to: str | Message, message: Message) -> Posted:
+        """Say `message` to role `to`, or to the sender of that message."""
+        role, kind, asked = self._role, message.__class__, -1
+        if to.__class__ is not str:
+            to, asked = to.sender, to.incarnation  # type: ignore[union-attr]
+        target = self._roles.get(to)  # type: ignore[arg-type]
         if target is None or kind not in self._allowed:
             raise refused(role.name, to, message, self._roles, self._engine.plan.strategy)
         counters, category = role.counters, TRAINING
@@ -179,9 +195,13 @@ class SimulatedContext(Context):
         if kind.reads:
             counters.reads[target.id] = message.version  # type: ignore[attr-defined]
         have = message.__dict__
-        size = have.get("weightless")
-        if size is None or have.setdefault("sender", role.name) != role.name:
-            message, size = own_copy(message, role.name)
+        size, incarnation = have.get("weightless"), role.recorder.incarnation
+        if size is None or incarnation or have.setdefault("sender", role.name) != role.name:
+            message, size = own_copy(message, role.name, incarnation)
+        if (role.unaware and to in role.unaware) or (asked >= 0 and asked != target.recorder.incarnation):
+            counters.bytes[category] += size  # said to somebody who is not there any more
+            counters.messages += 1
+            return SENT
         self._post(role, target, message, size, category)
         return SENT
 

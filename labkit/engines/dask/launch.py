@@ -1,0 +1,105 @@
+"""How a life of a role is started: its ticket, its data, and the task that Dask places.
+
+Small data travel by value; Dask arrays are put together on the Dask worker that needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+from distributed import Client, Future
+
+from ...errors import BadInput
+from ..parts import Plan, split
+from .station import Ticket
+from .task import play
+
+__all__ = ["Launcher"]
+
+
+class Launcher:
+    """Of one run. `settings`: what of a ticket is the same for all roles."""
+
+    def __init__(self, client: Client, plan: Plan, run: str, secret: bytes, settings: dict[str, Any]):
+        self.client, self._full, self.run, self.secret = client, plan, run, secret
+        self.factors: dict[str, float] = settings.pop("factors")
+        self.settings = settings
+        self.plan = plan.without_data()
+        self.objective = plan.problem.objective()
+        check_travels(self.plan)
+        self._shares: Any = None
+        self._test: Any = None
+        self._lazy = not plan.problem.timing_only and hasattr(plan.problem.dataset, "shares")
+
+    def load(self, where: dict[str, str]) -> None:
+        """Get everybody's data ready. `where`: {role: Dask worker}."""
+        problem, layout = self._full.problem, self._full.layout
+        if problem.timing_only:
+            return
+        if not self._lazy:
+            dataset = problem.dataset
+            self._shares, self._test = split(dataset, problem, layout.shares), (dataset.x_test, dataset.y_test)
+            return
+        first = {spec.data: spec.name for spec in reversed(layout.roles) if spec.data is not None}
+        homes = [where[first[number]] for number in range(layout.shares)]
+        parts = [*self._lazy_shares(homes), self._lazy_test(where["chief"])]
+        futures = [self._compute(part, home) for part, home in zip(parts, [*homes, where["chief"]])]
+        for future in futures:  # before roles start: they may hold the only thread of the worker that computes
+            error = future.exception(timeout=600)
+            if error is not None:
+                raise error
+        self._shares, self._test = futures[:-1], futures[-1]
+
+    def _lazy_shares(self, homes: list[str]) -> Any:
+        problem = self._full.problem
+        with self.client.as_current():
+            return problem.dataset.shares(len(homes), problem.partition, problem.seed, addresses=homes)
+
+    def _lazy_test(self, home: str) -> Any:
+        with self.client.as_current():
+            return self._full.problem.dataset.test(home)
+
+    def _compute(self, part: Any, home: str) -> Future:
+        return self.client.compute(part, workers=[home], allow_other_workers=False)
+
+    def _move(self, spec: Any, home: str) -> None:
+        """The data of a role that starts again, of Dask arrays: put together where it is now."""
+        if spec.data is not None:
+            self._shares[spec.data] = self._compute(self._lazy_shares([home] * len(self._shares))[spec.data], home)
+        if spec.kind == "chief":
+            self._test = self._compute(self._lazy_test(home), home)
+
+    def start(
+        self, role: str, life: int, home: str, done: Callable[[Future], None], strategy: Any = None,
+        restored: Any = None,
+    ) -> Future:  # fmt: skip
+        """Submit the task of one life. `strategy`: as it is now, where knobs have been changed. Waits for nothing."""
+        index = self.plan.role_ids[role]
+        spec = self.plan.layout.roles[index]
+        if self._lazy and life:
+            self._move(spec, home)
+        plan = self.plan if strategy is None else replace(self.plan, strategy=strategy)
+        needs_it = spec.computes or spec.shard is not None or spec.kind == "chief"
+        ticket = Ticket(
+            self.run, index, life, plan, self.objective if needs_it else None, self.secret,
+            factor=self.factors.get(role, 1.0), restored=restored, **self.settings,
+        )  # fmt: skip
+        share = self._shares[spec.data] if self._shares and spec.data is not None else None
+        future = self.client.submit(
+            play, ticket, share, self._test if spec.kind == "chief" else None, key=f"{role}#{life}-labkit-{self.run}",
+            workers=[home], allow_other_workers=False, pure=False, retries=0,
+        )  # fmt: skip
+        future.add_done_callback(done)
+        return future
+
+
+def check_travels(plan: Plan) -> None:
+    """A strategy of one's own may hold what no other process can have."""
+    try:
+        cloudpickle.dumps(plan)
+    except Exception as error:
+        what = f"{plan.strategy.name} cannot travel to other processes: {type(error).__name__}: {error}"
+        raise BadInput(f"{what}. No locks, files or sockets may be in it or in what its roles refer to.") from None

@@ -1,0 +1,182 @@
+"""Which node of a layout goes to which Dask worker, and what that demands of the place where roles keep their state.
+
+Law: every function here is pure, and a Dask worker plays one node of a run at most. Without a wish, the least used
+Dask workers are taken. The wishes are
+
+- "spread": servers on different hosts first, then everybody where the fewest of this run are; a backup is kept away
+  from the host of its server;
+- "pack": as few hosts as possible;
+- {"server-0": "10.0.0.2", "worker": "10.0.0.3"}: a role, or all roles of a kind, on a host or on the Dask worker with
+  that address. A role's own wish goes before that of its kind; who has none is placed on what is left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ...errors import BadInput, nearest
+from ...roles.layout import RoleSpec
+
+__all__ = ["Wish", "check_place", "check_wish", "host_of", "next_home", "place"]
+
+Wish = str | Mapping[str, str] | None
+WORDS = ("spread", "pack")
+HOW = 'place="spread", place="pack", or places by role or kind, as place={"server-0": "10.0.0.2", "worker": "10.0.0.3"}'
+
+
+def host_of(address: str) -> str:
+    """The host of a Dask worker's address: `10.0.0.2` of `tcp://10.0.0.2:34567`."""
+    plain = address.rpartition("://")[2]
+    return plain.rpartition(":")[0].strip("[]") if ":" in plain else plain
+
+
+def check_wish(wish: Any) -> Wish:
+    """The wish itself, if it is one that `place` can be asked for; else `BadInput`."""
+    if wish is None or (isinstance(wish, str) and wish in WORDS):
+        return wish
+    if isinstance(wish, str):
+        raise nearest("place", wish, WORDS)
+    if isinstance(wish, Mapping) and all(isinstance(one, str) and one for pair in wish.items() for one in pair):
+        return dict(wish)
+    raise BadInput(f"place={wish!r} is not allowed; give {HOW}.")
+
+
+def place(
+    nodes: Sequence[str], roles: Sequence[RoleSpec], addresses: Sequence[str], usage: Mapping[str, int], wish: Wish
+) -> dict[str, str]:  # fmt: skip
+    """{node: address}, in the order of the nodes.
+
+    `addresses`: the Dask workers that can be had; equally used ones are taken in this order. `usage`: how many roles
+    play on each now. `BadInput` says what there is if that is too little, or if the wish names what there is not.
+    """
+    if len(addresses) < len(nodes):
+        raise BadInput(f"This run has {len(nodes)} nodes (one Dask worker each) and there are {len(addresses)}.")
+    played = _played(roles)
+    wanted = _wanted(nodes, played, addresses, wish)
+    placed: dict[str, str] = {}
+    for node in sorted(nodes, key=lambda node: _rank(node, played[node], wanted.get(node), wish)):
+        free = [address for address in addresses if address not in placed.values()]
+        if node in wanted:
+            free = [address for address in free if wanted[node] in (address, host_of(address))]
+            if not free:
+                raise _too_few(node, wanted, addresses)
+        placed[node] = _choose(node, played, free, placed, usage, wish)
+    return {node: placed[node] for node in nodes}
+
+
+def next_home(
+    node: str, roles: Sequence[RoleSpec], free: Collection[str], placed: Mapping[str, str], usage: Mapping[str, int],
+    wish: Wish,
+) -> str | None:  # fmt: skip
+    """Where a node goes whose process was lost; None if nothing is `free`.
+
+    `placed`: where the run's other nodes are. The wish is kept if it can be: a host that is gone holds up nobody.
+    """
+    there = sorted(free)
+    if not there:
+        return None
+    played = _played(roles)
+    wanted = _wish_of(played[node], wish)
+    kept = [address for address in there if {address, host_of(address)} & {wanted, host_of(wanted or "")}]
+    return _choose(node, played, kept or there, placed, usage, wish)
+
+
+def check_place(where: Any, hosts: Collection[str]) -> None:
+    """`BadInput` if roles on several `hosts` were to keep their state in a folder of one of them.
+
+    `where`: the `checkpoint` of `train`. None and a path are folders of this machine; False keeps nothing; a URL (with
+    `://`) is taken to be reachable from everywhere.
+    """
+    count = len(set(hosts))
+    if where is False or count < 2 or "://" in str(where):
+        return
+    given = "" if where is None or where is True else f", and {str(where)!r} is a folder of one machine"
+    raise BadInput(
+        f"Roles run on {count} hosts{given}: a checkpoint folder must be reachable from all of them; give "
+        "checkpoint='s3://bucket/run' or 'file:///shared/run', or checkpoint=False."
+    )
+
+
+def _played(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
+    """The roles of every node."""
+    played: dict[str, list[RoleSpec]] = defaultdict(list)
+    for role in roles:
+        played[role.node].append(role)
+    return played
+
+
+def _wish_of(roles: Sequence[RoleSpec], wish: Wish) -> str | None:
+    """The place that is wished for the node of these roles; `BadInput` if there are two."""
+    if not isinstance(wish, Mapping):
+        return None
+    found = {role.name: wish.get(role.name, wish.get(role.kind)) for role in roles}
+    named = {name: where for name, where in found.items() if where is not None}
+    if len(set(named.values())) > 1:
+        both = ", ".join(f"{name} on {where}" for name, where in named.items())
+        raise BadInput(f"place: {both}; these roles share a node, so they have one place.")
+    return next(iter(named.values()), None)
+
+
+def _wanted(
+    nodes: Sequence[str], played: Mapping[str, Sequence[RoleSpec]], addresses: Sequence[str], wish: Wish
+) -> dict[str, str]:  # fmt: skip
+    """{node: host or address}, of the nodes for which there is a wish; `BadInput` if it names what there is not."""
+    if not isinstance(wish, Mapping):
+        return {}
+    names = {name for roles in played.values() for role in roles for name in (role.name, role.kind)}
+    for name, where in wish.items():
+        if name not in names:
+            raise nearest("role or kind of roles", name, names)
+        if where not in addresses and where not in map(host_of, addresses):
+            raise BadInput(
+                f"place: {name!r} is to be on {where!r}, where no Dask worker is. {_what_there_is(addresses)}"
+            )
+    found = {node: _wish_of(played[node], wish) for node in nodes}
+    return {node: where for node, where in found.items() if where is not None}
+
+
+def _rank(node: str, roles: Sequence[RoleSpec], wanted: str | None, wish: Wish) -> int:
+    """Who chooses first: those who can take one Dask worker only, those who need one of a host, servers, the rest."""
+    if wanted is not None:
+        return 0 if "://" in wanted else 1
+    kinds = {role.kind for role in roles} if wish == "spread" else set()
+    return 2 if "server" in kinds else 3 if "backup" in kinds else 4
+
+
+def _choose(
+    node: str, played: Mapping[str, Sequence[RoleSpec]], free: Sequence[str], placed: Mapping[str, str],
+    usage: Mapping[str, int], wish: Wish,
+) -> str:  # fmt: skip
+    """The best of the free addresses; of equal ones the first."""
+    mine = Counter(host_of(address) for address in placed.values())
+    room = Counter(host_of(address) for address in free)
+    there = Counter((r.kind, host_of(address)) for other, address in placed.items() for r in played[other])
+    numbers = {(r.kind, r.index, host_of(address)) for other, address in placed.items() for r in played[other]}
+    serves = any(role.kind == "server" for role in played[node])
+
+    def key(address: str) -> tuple[int, ...]:
+        host, used = host_of(address), usage.get(address, 0)
+        if wish == "pack":
+            return -mine[host], -room[host], used
+        if wish == "spread":
+            beside = any(("server", r.index, host) in numbers for r in played[node] if r.kind == "backup")
+            return int(beside), there["server", host] if serves else 0, mine[host], used
+        return (used,)
+
+    return min(free, key=key)
+
+
+def _too_few(node: str, wanted: Mapping[str, str], addresses: Sequence[str]) -> BadInput:
+    where = wanted[node]
+    many = sum(other == where for other in wanted.values())
+    return BadInput(
+        f"place: {node} is to be on {where}, as {many} of this run's nodes are, and each needs a Dask worker of its own "
+        f"there. {_what_there_is(addresses)}"
+    )
+
+
+def _what_there_is(addresses: Sequence[str]) -> str:
+    hosts = Counter(host_of(address) for address in addresses)
+    return f"There are Dask workers on {', '.join(f'{host} ({count})' for host, count in hosts.items())}."

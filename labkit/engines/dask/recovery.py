@@ -1,0 +1,263 @@
+"""What happens when a role is lost: the others are told, a Dask worker is found, and the role's next life begins there.
+
+Driven by the thread that listens to the run. Law: nothing here waits. A task is submitted, and what comes of it is an
+event like others, so losses may come two at once, or in the middle of a recovery, of the very role that is recovered.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from ...roles.regroup import grouped
+from .group import Group
+from .membership import HERE, LOST, STARTING, Membership
+from .supervisor import Supervisor
+
+__all__ = ["Recovery", "Seek"]
+
+GIVE_UP_S = 15.0  # seconds after which a run says that nobody takes a lost role's place
+GONE_S = 8.0  # without any Dask worker for so long, the run is over
+START_S = 10.0  # seconds for a life to start; then another Dask worker is tried
+SHARE_S = 3.0  # seconds that a Dask worker of its own is looked for, before one is shared with other runs
+AGAIN_S = 2.0  # seconds after which an order that has had no effect is repeated
+GROW_S = 4.0  # seconds that the nanny of a lost process is given to replace it
+TRIES = 3  # so many lives in a row that fail by themselves end the run
+
+
+@dataclass
+class Seek:
+    """Roles that were lost together, and whose next lives are to start on one Dask worker."""
+
+    roles: list[str]
+    since: float
+    worker: str | None = None
+    tried: float = 0.0
+    grown: float = 0.0  # when more processes were last asked for
+    together: bool = False  # they begin with others: a Dask worker is kept for them
+
+
+class Recovery:
+    """Of one `run`. `known`: the Dask workers of its cluster."""
+
+    def __init__(self, run: Any, known: Collection[str]):
+        self.run, self.known, self.suspects = run, set(known), set[str]()
+        self.supervisor: Supervisor = run.supervisor
+        self.members: Membership = self.supervisor.members
+        self.seeks: list[Seek] = []
+        self.group = Group(self) if grouped(run.plan.layout) else None
+        self._empty_since: float | None = None
+        self._beginning: dict[str, float] = {}  # roles that have been told to begin, and have not said anything since
+        self._said_at: dict[tuple[str, int], float] = {}
+        self._fenced: set[tuple[str, int]] = set()
+        self._repeated: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._lost_at: dict[str, float] = {}  # engine time, s, of roles that are not back
+        self._since: dict[str, float] = {}  # the same by the clock
+        self._waits_for: set[str] = set()  # those of them of which it was said that nobody takes their place
+
+    # losses -----------------------------------------------------------------------------------------------------------
+
+    def lose(self, roles: Collection[str], why: str, silent: bool = False) -> None:
+        """These lives are over. `why`: "was killed". `silent`: nobody knows what has become of their processes."""
+        roles = [role for role in roles if self.members.state[role] in (HERE, STARTING)]
+        if not roles:
+            return
+        if silent:
+            self.suspects |= {self.members.where[role] for role in roles}
+        for role in roles:
+            life = self.members.lose(role, why, away=role in self.run.held)
+            self.supervisor.give_up(role)
+            self._lost_at.setdefault(role, self.run.seconds)
+            self._since.setdefault(role, time.monotonic())
+            self.run.forget(role)
+            self.run.say("lost", f"lost {role}: it {why}", name=role, incarnation=life, why=why)
+            if self.group is not None and role in self.group.roles:
+                self.group.lost(role)
+        self.forget_seeks(roles)
+        self._tell_all()
+        self._seek([role for role in roles if self.members.state[role] == LOST], silent)
+        self._say_who_stays_away([role for role in roles if self.members.state[role] != LOST])
+
+    def _seek(self, roles: list[str], silent: bool) -> None:
+        nodes = {s.name: (s.node, self._in_group(s.name)) for s in self.run.plan.layout.roles}
+        now = time.monotonic()
+        for node in dict.fromkeys(nodes[role] for role in roles):
+            seek = Seek([role for role in roles if nodes[role] == node], now, together=node[1])
+            self.seeks.append(seek)
+            if silent:
+                self._grow(seek, now)
+
+    def forget_seeks(self, roles: Collection[str]) -> None:
+        """Nobody looks for Dask workers for these any more."""
+        for seek in self.seeks:
+            seek.roles = [role for role in seek.roles if role not in roles]
+        self.seeks = [seek for seek in self.seeks if seek.roles]
+
+    def _in_group(self, role: str) -> bool:
+        return self.group is not None and role in self.group.roles
+
+    def want_back(self, role: str) -> None:
+        """Somebody wants a role back that was to stay away."""
+        self.members.state[role] = LOST
+        self._seek([role], False)
+
+    def _say_who_stays_away(self, roles: list[str]) -> None:
+        for role in roles:
+            what = f"{role}, which {self.members.why[role]}"
+            if role in self.members.leaves:
+                self.run.say("left", f"the others go on without {what}", name=role)
+            else:
+                self.run.say("waits", f"waits for {what}", name=role)
+
+    # the next life ----------------------------------------------------------------------------------------------------
+
+    def look(self, now: float) -> str | None:
+        """Do what is due. In words, what ends the run, if nobody is left who could play."""
+        for seek in list(self.seeks):
+            self._look_after(seek, now)
+        if self.group is not None:
+            self.group.look(now)
+        for role, since in list(self._beginning.items()):
+            if now - since > AGAIN_S:
+                self.tell_to_begin(role)
+        if self.known:
+            self._empty_since = None
+        elif self._empty_since is None:
+            self._empty_since = now
+        elif now - self._empty_since > GONE_S:
+            return "no Dask worker is left"
+        return None
+
+    def _look_after(self, seek: Seek, now: float) -> None:
+        if seek.worker is None:
+            worker = self.free(now - seek.since > SHARE_S)
+            if worker is not None:
+                seek.worker, seek.tried = worker, now
+                for role in () if seek.together else seek.roles:
+                    self.members.place(role, worker)
+                    self.supervisor.submit(role, self.run.knobs)
+            elif now - max(seek.since, seek.grown) > GROW_S:
+                self._grow(seek, now)
+        elif now - seek.tried > START_S and not seek.together:
+            return self.lose(seek.roles, "did not start", silent=True)
+        overdue = [role for role in seek.roles if now - self._since[role] > GIVE_UP_S and role not in self._waits_for]
+        self._waits_for.update(overdue)
+        self._say_who_stays_away(overdue)
+
+    def free(self, shared: bool) -> str | None:
+        """A Dask worker on which no role of this run plays: one that is all free, or, if it may be `shared`, the freest."""
+        usage = self.members.usage
+        kept = {seek.worker for seek in self.seeks if seek.worker is not None}
+        rest = self.known - self.suspects - kept - set(self.members.where.values())
+        found = sorted(rest, key=lambda address: (usage[address], address))
+        return found[0] if found and (shared or usage[found[0]] <= 0) else None
+
+    def _grow(self, seek: Seek, now: float) -> None:
+        """Have processes of labkit's own started, if they are; that may wait for others, so another thread does it."""
+        seek.grown = now
+        used = {address for address, roles in self.members.usage.items() if roles > 0}
+        nodes = len(used | (self.suspects & self.known)) + sum(seek.worker is None for seek in self.seeks)
+        backend = self.run.cluster._backend
+        threading.Thread(target=backend.grow_again, args=(nodes,), name="labkit-grow", daemon=True).start()
+
+    def failed(self, role: str, why: str) -> str | None:
+        """The task of a life that was starting has failed by itself. In words, if that ends the run."""
+        self._failures[role] = self._failures.get(role, 0) + 1
+        self.run.say("warning", f"{role} did not start again: {why}", name=role)
+        if self._failures[role] >= TRIES:
+            return f"{role} could not be started again: {why}"
+        self.lose([role], "did not start", silent=True)
+        return None
+
+    def up(self, event: dict[str, Any]) -> None:
+        """A life that was starting listens."""
+        role = event["role"]
+        if self.supervisor.meet(event):
+            if self.group is not None and role in self.group.roles:
+                self.group.up(role, event)
+            else:
+                self._begin(role, event)
+        else:
+            queue, again = self.supervisor.queue, dict(event)
+            self.supervisor.measure(self.members.where[role], lambda: queue.put(again))
+
+    def _begin(self, role: str, event: dict[str, Any]) -> None:
+        self.members.arrive(role, tuple(event["address"]))
+        self.forget_seeks([role])
+        self.run.welcome(role)
+        self.say_restart(role, event)
+        others = [home for name, home in self.members.where.items() if name != role and name in self.members.address]
+        self.supervisor.post(self.members.order(), others, then=lambda: self.tell_to_begin(role))
+
+    def say_restart(self, role: str, event: dict[str, Any]) -> None:
+        """A mark that says what the life begins with, and what is gone."""
+        text = f"{role} is back"
+        if event["restored"]:
+            text += f", restored {event['restored']}"
+            if event["kept_at"]:
+                text += f" of {max(0.0, self._lost_at.get(role, 0.0) - event['kept_at'] / 1e9):.2f} s before"
+            index = self.run.plan.role_ids[role]
+            before = self.run.trace.counters[index].version if index in self.run.trace.counters else 0
+            if before > event["version"]:
+                text += f": {before - event['version']} updates that were heard of are rolled back"
+        self.run.say("restart", text, name=role, incarnation=event["incarnation"])
+        for kept in (self._failures, self._lost_at, self._since):
+            kept.pop(role, None)
+        self._waits_for.discard(role)
+
+    def tell_to_begin(self, role: str) -> None:
+        """A life that is up begins now."""
+        if self.members.state[role] == HERE:
+            self._beginning[role] = time.monotonic()
+            command = {**self.members.order(), "do": "begin", **self.run.time_for_roles()}
+            self.supervisor.post(command, [self.members.where[role]], role, self.members.life[role])
+            for order in self.run.orders_for(role):
+                self.supervisor.post(order, [self.members.where[role]], role, self.members.life[role])
+
+    def _tell_all(self) -> None:
+        homes = [self.members.where[role] for role in self.members.address]
+        self.supervisor.post(self.members.order(), homes)
+
+    # what is heard ----------------------------------------------------------------------------------------------------
+
+    def heard(self, role: str, change: int) -> None:
+        """A role that is here has reported, and knows of the changes up to `change`."""
+        self._beginning.pop(role, None)
+        now = time.monotonic()
+        if change < self.members.change and now - self._repeated.get(role, 0.0) > AGAIN_S:
+            self._repeated[role] = now
+            self.supervisor.post(self.members.order(), [self.members.where[role]], role, self.members.life[role])
+
+    def late(self, event: dict[str, Any]) -> None:
+        """A life that was declared lost has been heard of: it is told to leave, and what it says does not count."""
+        key = (event["role"], event["incarnation"])
+        home = self.members.former.get(key)
+        now = time.monotonic()
+        if home is None or now - self._said_at.get(key, 0.0) < AGAIN_S / 4:
+            return
+        self._said_at[key] = now
+        self.suspects.discard(home)  # it answers
+        if key not in self._fenced:
+            self._fenced.add(key)
+            role, life = key
+            text = f"{role} was heard of again after it had been declared lost: it was told to leave"
+            self.run.say("fenced", text, name=role, incarnation=life)
+        self.supervisor.post({"do": "leave", "fenced": True}, [home], *key)
+
+    def worker_came(self, worker: str) -> None:
+        """Dask has one more worker."""
+        self.known.add(worker)
+        self.suspects.discard(worker)
+
+    def worker_gone(self, worker: str) -> list[str]:
+        """Dask has one less. The roles that it played."""
+        self.known.discard(worker)
+        self.suspects.discard(worker)
+        for seek in self.seeks:
+            if seek.worker == worker and seek.together:
+                seek.worker = None
+        return self.members.on(worker)

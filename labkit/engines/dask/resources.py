@@ -1,0 +1,212 @@
+"""What there is on a cluster, what runs ask of it, and how fast each Dask worker is.
+
+A role is one thread that computes in NumPy on one thread of linear algebra: that is what it asks for. What it is given
+is the Dask worker it plays on. Speeds are measured on all Dask workers at the same time, as roles will run: neighbours
+on one host share its cores, and what they do not get they will not get later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import os
+import statistics
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import psutil
+from distributed import Client
+from threadpoolctl import threadpool_limits
+
+from ...errors import ClusterError
+from ...nn import Network
+from ...roles.layout import Layout
+from .ask import ask
+from .placement import host_of
+
+__all__ = ["Resource", "Resources", "measure_speed", "resources", "shares_of_speed"]
+
+ANSWER_S = 5.0
+MEASURE_S = 20.0
+TURNS, TURN_S = 5, 0.05  # the median of so many turns of so many seconds
+MEGA = 1 << 20
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One Dask worker. Memory in bytes, speed in gradients a second of a small fixed network; None: not known.
+
+    `cores`: those that its process may use, shared with its neighbours on the host. `asked`: threads that the roles
+    there want, one each; `given`: how many of them the Dask worker has.
+    """
+
+    address: str
+    host: str
+    threads: int
+    cores: int | None
+    memory_limit: int | None
+    memory_free: int | None
+    roles: tuple[str, ...]
+    asked: int
+    given: int
+    speed: float | None
+
+
+class Resources:
+    """A table of `rows` that shows itself, in a notebook and in a terminal."""
+
+    def __init__(self, rows: Iterable[Resource]):
+        self.rows = tuple(rows)
+
+    def _cells(self) -> list[list[str]]:
+        return [[_plain(field.name, getattr(row, field.name)) for field in fields(row)] for row in self.rows]
+
+    def __str__(self) -> str:
+        table = [list(_HEADS.values()), *self._cells()]
+        wide = [max(len(row[i]) for row in table) for i in range(len(_HEADS))]
+        return "\n".join("  ".join(text.ljust(w) for text, w in zip(row, wide)).rstrip() for row in table)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in _HEADS.values())
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in self._cells())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+_HEADS = {
+    "address": "Dask worker", "host": "host", "threads": "threads", "cores": "cores", "memory_limit": "memory limit",
+    "memory_free": "free memory", "roles": "roles", "asked": "threads asked", "given": "given",
+    "speed": "gradients/s",
+}  # fmt: skip
+
+
+def _plain(name: str, value: Any) -> str:
+    if value is None:
+        return "none" if name == "memory_limit" else "-"
+    if name.startswith("memory"):
+        return f"{value / MEGA:,.0f} MiB"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "-"
+    return f"{value:,.0f}" if isinstance(value, float) else str(value)
+
+
+def resources(client: Client, runs: Collection[Any] = (), speeds: bool = True) -> Resources:
+    """The table of all Dask workers that `client` knows. `runs`: those whose roles are told; `speeds`: measure them.
+
+    A Dask worker that does not answer within 5 s is in the table with what the scheduler knows. `ClusterError` if the
+    scheduler itself does not answer.
+    """
+    known = _by_scheduler(client)
+    looked = ask(client, known, ANSWER_S, look, lambda address: ())
+    awake = [address for address in known if isinstance(looked[address], tuple)]
+    measured = measure_speed(client, awake) if speeds else {}
+    where: dict[str, list[str]] = {}
+    for run in runs:
+        for role, address in dict(run.supervisor.where).items():
+            where.setdefault(address, []).append(role)
+    return Resources(
+        _row(address, info, looked[address], tuple(sorted(where.get(address, ()))), measured.get(address))
+        for address, info in known.items()
+    )
+
+
+def _row(
+    address: str, info: Mapping[str, Any], looked: Any, roles: tuple[str, ...], speed: float | None
+) -> Resource:  # fmt: skip
+    threads, limit = int(info["nthreads"]), int(info.get("memory_limit") or 0) or None
+    cores, available = looked if isinstance(looked, tuple) else (None, None)
+    if limit is not None:
+        used = info.get("metrics", {}).get("memory")
+        left = None if used is None else max(0, limit - int(used))
+        available = left if available is None else available if left is None else min(left, available)
+    asked = len(roles)
+    return Resource(
+        address, host_of(address), threads, cores, limit, available, roles, asked, min(asked, threads), speed
+    )
+
+
+def _by_scheduler(client: Client) -> dict[str, dict[str, Any]]:
+    """{address: what the scheduler knows of that Dask worker}, sorted."""
+
+    async def identity() -> Any:
+        scheduler: Any = client.scheduler
+        return await asyncio.wait_for(scheduler.identity(n_workers=-1), ANSWER_S)
+
+    try:
+        if client.status != "running":
+            raise OSError(f"the client is {client.status}")
+        found = client.sync(identity, callback_timeout=ANSWER_S + 1)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ClusterError(f"The Dask scheduler did not say which Dask workers there are ({why}).") from error
+    return dict(sorted(found["workers"].items()))
+
+
+def look() -> tuple[int, int]:
+    """In a Dask worker: (cores that this process may use, bytes of memory that its host has free)."""
+    may_use = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return may_use, int(psutil.virtual_memory().available)
+
+
+# speed ------------------------------------------------------------------------------------------------------------------
+
+
+def measure_speed(client: Client, addresses: Iterable[str]) -> dict[str, float]:
+    """{address: gradients a second of a small fixed network}, three digits; without those that do not answer in 20 s.
+
+    All are measured at the same time; each takes about a quarter of a second.
+    """
+    answers = ask(client, addresses, MEASURE_S, gradients_per_second, lambda address: ())
+    return {address: float(f"{v:.3g}") for address, v in answers.items() if isinstance(v, float)}
+
+
+async def gradients_per_second() -> float:
+    """In a Dask worker, beside its event loop: the median of a few short turns."""
+    return await asyncio.to_thread(_turns)
+
+
+def _turns() -> float:
+    rng = np.random.default_rng(0)
+    network = Network.mlp(64, (128,), 10, "relu", "cross-entropy", "float32")
+    weights, out = network.start(0), np.empty(network.size, np.float32)
+    x, y = rng.standard_normal((32, 64), np.float32), rng.integers(10, size=32)
+    with threadpool_limits(1):
+        return statistics.median(_turn(lambda: network.gradient(weights, x, y, out)) for _ in range(TURNS))
+
+
+def _turn(work: Any) -> float:
+    """How often `work` was done a second, for at least a moment."""
+    begun, done = time.perf_counter(), 0
+    while (passed := time.perf_counter() - begun) < TURN_S:
+        work()
+        done += 1
+    return done / passed
+
+
+def shares_of_speed(
+    layout: Layout, placed: Mapping[str, str], speeds: Mapping[str, float], slow: Mapping[str, float]
+) -> tuple[float, ...]:
+    """For each share of the data, in their order, the speed of the slowest role that computes on it.
+
+    `placed`: {node: address}; `speeds`: {address: gradients a second}; `slow`: how many times slower a role is made to
+    compute. `ClusterError` names a role of which no speed is known.
+    """
+    found: dict[int, float] = {}
+    for role in layout.roles:
+        if role.data is None or not role.computes:
+            continue
+        address = placed[role.node]
+        if address not in speeds:
+            raise ClusterError(
+                f"The speed of {role.name} could not be measured: the Dask worker at {address} is silent."
+            )
+        speed = speeds[address] / slow.get(role.name, 1.0)
+        found[role.data] = min(speed, found.get(role.data, speed))
+    return tuple(found[number] for number in sorted(found))

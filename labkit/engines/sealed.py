@@ -1,0 +1,149 @@
+"""A state as bytes that know whether they are whole.
+
+    magic (8) | format (2) | length of the body (8) | BLAKE2b-256 of the body (32) | body
+    body = length of the outline (8) | the outline, JSON | the arrays' bytes, one after the other
+
+Law: `unseal(seal(state)) == state`, and bytes of which any is missing, added or changed by a bit are refused. There is no
+pickle: reading runs nobody's code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from ..nn import SparseParameters
+
+__all__ = ["Damaged", "seal", "unseal"]
+
+MAGIC, FORMAT = b"labkit\r\n", 1
+HEADER = struct.Struct("<8sHQ32s")
+COUNT = struct.Struct("<Q")
+KINDS = "biufcSU"  # arrays whose bytes are their values
+
+Bytes = bytes | memoryview
+
+
+class Damaged(Exception):
+    """The bytes are not those that were sealed. The text says in a word what is wrong."""
+
+
+def seal(state: Mapping[str, Any]) -> list[Bytes]:
+    """The pieces of a sealed state, to be written one after the other; arrays are not copied.
+
+    `state`: numbers, text, booleans, None, arrays, `SparseParameters`, and lists, tuples and mappings of these, to any
+    depth. An array without strides (the same number everywhere) is kept as that number. `BadInput` names what cannot be
+    kept.
+    """
+    arrays: list[np.ndarray] = []
+    outlined = ["dict", *([str(key), _outlined(value, str(key), arrays)] for key, value in state.items())]
+    outline = json.dumps(outlined, separators=(",", ":")).encode()
+    pieces: list[Bytes] = [COUNT.pack(len(outline)), outline]
+    pieces += [array.reshape(-1).view(np.uint8).data for array in arrays if array.nbytes]
+    length, digest = sum(len(piece) for piece in pieces), _digest(pieces)
+    return [HEADER.pack(MAGIC, FORMAT, length, digest), *pieces]
+
+
+def unseal(data: Bytes) -> dict[str, Any]:
+    """The state in `data`; its arrays are new memory. Raises `Damaged`, and nothing else."""
+    if len(data) < HEADER.size:
+        raise Damaged("truncated")
+    magic, version, length, digest = HEADER.unpack_from(data)
+    body = memoryview(data)[HEADER.size :]
+    if magic != MAGIC:
+        raise Damaged("not a checkpoint")
+    if version != FORMAT:
+        raise Damaged(f"format {version}, this labkit reads {FORMAT}")
+    if len(body) != length:
+        raise Damaged("truncated" if len(body) < length else "bytes added")
+    if _digest([body]) != digest:
+        raise Damaged("checksum")
+    try:
+        (size,) = COUNT.unpack_from(body)
+        outline = json.loads(bytes(body[COUNT.size : COUNT.size + size]))
+        state = _filled(outline, _Arrays(body, COUNT.size + size))
+    except Exception as error:  # the checksum is right: whoever wrote it was not labkit
+        raise Damaged(f"cannot be read: {error}") from None
+    if not isinstance(state, dict):
+        raise Damaged("not a state")
+    return state
+
+
+def _digest(pieces: Iterable[Bytes]) -> bytes:
+    found = hashlib.blake2b(digest_size=32)
+    for piece in pieces:
+        found.update(piece)
+    return found.digest()
+
+
+# a JSON list is [what it stands for, ...]; numbers, text, booleans and None stand for themselves ------------------------
+
+
+def _outlined(value: Any, path: str, arrays: list[np.ndarray]) -> Any:
+    """`value` in JSON; its arrays are appended to `arrays` in the order in which they are met."""
+    if isinstance(value, np.generic) and value.dtype.kind in KINDS:
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.ndarray):
+        return _array(value, path, arrays)
+    if isinstance(value, (list, tuple)):
+        return [
+            "list" if isinstance(value, list) else "tuple",
+            *(_outlined(v, f"{path}[{i}]", arrays) for i, v in enumerate(value)),
+        ]
+    if isinstance(value, SparseParameters):
+        return ["rows", _outlined(value.to_state(), path, arrays)]
+    if isinstance(value, Mapping):
+        pairs = (
+            [_outlined(k, f"a key of {path}", []), _outlined(v, f"{path}[{k!r}]", arrays)] for k, v in value.items()
+        )
+        return ["dict", *pairs]
+    raise BadInput(
+        f"{path} is a {type(value).__name__}, which a checkpoint cannot keep; it keeps numbers, text, arrays, and lists, "
+        "tuples and mappings of these."
+    )
+
+
+def _array(value: np.ndarray, path: str, arrays: list[np.ndarray]) -> Any:
+    if value.dtype.kind not in KINDS:
+        raise BadInput(f"{path} is an array of {value.dtype}, which a checkpoint cannot keep; it keeps plain numbers.")
+    same = value.size > 1 and not any(value.strides)
+    kept = value.reshape(-1)[:1] if same else value
+    arrays.append(np.array(kept, order="C", copy=True) if same else np.ascontiguousarray(kept))
+    return ["same" if same else "array", value.dtype.str, *value.shape]
+
+
+class _Arrays:
+    """The arrays in a body, taken in the order in which they were put there."""
+
+    def __init__(self, body: memoryview, at: int):
+        self.body, self.at = body, at
+
+    def take(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+        count = int(np.prod(shape, dtype=np.int64))
+        size = count * dtype.itemsize
+        values = np.frombuffer(self.body[self.at : self.at + size], dtype, count) if size else np.empty(count, dtype)
+        self.at += size
+        return values.copy().reshape(shape)
+
+
+def _filled(outline: Any, arrays: _Arrays) -> Any:
+    """The inverse of `_outlined`."""
+    if not isinstance(outline, list):
+        return outline
+    what, *rest = outline
+    if what in ("array", "same"):
+        dtype, shape = np.dtype(rest[0]), tuple(rest[1:])
+        return arrays.take(dtype, shape) if what == "array" else np.broadcast_to(arrays.take(dtype, ()), shape)
+    if what == "dict":
+        return {_filled(key, arrays): _filled(value, arrays) for key, value in rest}
+    if what == "rows":
+        return SparseParameters.from_state(_filled(rest[0], arrays))
+    return (list if what == "list" else tuple)(_filled(value, arrays) for value in rest)

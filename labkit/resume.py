@@ -1,0 +1,111 @@
+"""`resume`: go on with a run whose program is gone, from what it has left in its place.
+
+A run in virtual time is repeated, to the last bit, from the log of what was done to it, and stands where it stood. Of a
+run of real processes nobody knows the last moments; a new one begins in which every role restores what it has saved.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from .engines.checkpoints import Store
+from .engines.log import REACHED, read_commands, read_reached
+from .engines.parts import Plan, make_plan
+from .errors import BadInput, ClusterError
+from .problem import Problem
+from .roles.judge import Budget
+from .run import Run
+from .settings import Settings, load_settings, save_settings, shards_of
+from .strategies import Strategy
+from .trace.vocabulary import nanoseconds
+
+__all__ = ["resume"]
+
+
+def resume(
+    path: str | Path, *, problem: Problem | None = None, strategy: Strategy | None = None, cluster: Any = None,
+    budget: Budget | None = None, timeout: float | None = None,
+) -> Run:  # fmt: skip
+    """Go on with the run that `lk.train(..., checkpoint=path)` left there. `path`: a folder, or a URL that fsspec knows.
+
+    Simulated: the run is repeated exactly and stands where the other stood; a run that was over is over again. `timeout`
+    (wall seconds): after about so long it stands on the way; advance it by what is left.
+
+    On Dask: a new run in which every role restores its newest whole state, and counts on: budgets of updates and samples
+    go on, one of seconds begins anew. What had been done to the run, and its faults, are not repeated.
+
+    `problem`, `strategy`: needed where the run had one that is not labkit's; it must be the same. `cluster`: the
+    processes to use (Dask), as `lk.DaskCluster(client)`. `budget`: another one, to go on with a run that was over.
+
+    Raises `BadInput` if there is no run, if it is damaged or another one, or is over; `ClusterError` as `train`.
+    """
+    store = Store(path)
+    settings = load_settings(store)
+    problem = settings.part("problem", problem, store.place)
+    strategy = settings.part("strategy", strategy, store.place)
+    engine = settings.prints["cluster"]["engine"]
+    if cluster is not None and getattr(cluster, "engine", None) != engine:
+        raise BadInput(f"cluster={cluster!r}: the run in {store.place!r} is of the engine {engine!r}; give such a one.")
+    cluster = settings.part("cluster", cluster, store.place)
+    plan = make_plan(problem, strategy, cluster, settings.budget if budget is None else budget, None, cluster.record)
+    _check_fits(settings, plan, store.place)
+    if cluster.engine == "simulated":
+        return _repeated(store, settings, plan, cluster, budget, timeout)
+    return _restored(store, settings, plan, cluster, budget)
+
+
+def _check_fits(settings: Settings, plan: Plan, place: str) -> None:
+    """`BadInput` if states that were saved would not fit."""
+    if shards_of(plan) != settings.prints["shards"]:
+        owners = ", ".join(name for name, _ in settings.prints["shards"][:4])
+        raise BadInput(
+            f"cluster: the run in {place!r} has its parameters on {owners}; on this cluster they would be cut in another way."
+        )
+
+
+def _repeated(
+    store: Store, settings: Settings, plan: Plan, cluster: Any, budget: Budget | None, timeout: float | None
+) -> Run:
+    log, reached = read_commands(store)
+    if budget is not None:  # what ended the run is what is not wanted again
+        log = [command for command in log if command[1] != "stop"]
+        save_settings(store, plan, cluster, budget, settings.commands, settings.age)
+    ahead = _not_yet(settings.commands, log)
+    run = Run(plan, cluster.start(plan, commands=[*log, *ahead], checkpoint=store.place))
+    run.engine.advance(reached, timeout)
+    return run
+
+
+def _not_yet(planned: tuple[tuple[Any, ...], ...], log: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Of what was planned that which has not been carried out: each thing in the log was planned at most once."""
+    happened = [_what(command) for command in log]
+    left = []
+    for command in planned:
+        if _what(command) in happened:
+            happened.remove(_what(command))
+        else:
+            left.append(command)
+    return left
+
+
+def _what(command: tuple[Any, ...]) -> tuple[int, str, Any]:
+    at, name, arguments, *_ = command
+    return nanoseconds(at), name, arguments
+
+
+def _restored(store: Store, settings: Settings, plan: Plan, cluster: Any, budget: Budget | None) -> Run:
+    stopped_by = read_reached(store)[1]
+    if stopped_by is not None and budget is None:
+        raise BadInput(
+            f"The run in {store.place!r} is over (stopped by {stopped_by}). To go on, give it another budget: lk.resume("
+            f"{store.place!r}, budget=lk.Budget(...))."
+        )
+    if "resume" not in inspect.signature(cluster.start).parameters:
+        raise ClusterError(f"{cluster!r} cannot go on with a run: it starts runs from the beginning only.")
+    again = Store(store.place, age=settings.age + 1).check()
+    # first of all: should this fail half way, what is saved from now on is still newer than what was
+    save_settings(again, plan, cluster, settings.budget if budget is None else budget, (), again.age)
+    again.files.remove(REACHED)
+    return Run(plan, cluster.start(plan, checkpoint=store.place, resume=again))

@@ -1,0 +1,101 @@
+"""With what do roles begin that restart together? The same answer on every engine.
+
+Strategies without servers (rings, mixed replicas, split models) talk to each other in rounds, so one that is lost takes
+the round with it. All of them then end their present incarnation and begin the next one together, from
+
+- equal replicas of the whole model: the state of the survivor that is furthest ahead. Nothing applied is lost.
+- replicas of their own: the mean of the survivors, which is the model they stand for; each keeps its optimizer's memory.
+- the parts of a split model: the newest version that all parts have saved, else the first weights.
+
+If nobody has survived, replicas begin with what was saved last. Parts of a split model save every `SAVE_EVERY` updates,
+all at the same versions, so that there is such a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..trace.vocabulary import CANCELLED, EVERYONE
+from .layout import Layout
+
+__all__ = ["SAVE_EVERY", "begin_together", "grouped", "leave_in_hand", "replicas"]
+
+SAVE_EVERY = 50  # updates between two checkpoints of the parts of a split model
+
+State = Mapping[str, Any]
+
+
+def grouped(layout: Layout) -> bool:
+    """Whether a role that is lost takes all others with it."""
+    return bool(layout.copies)
+
+
+def replicas(layout: Layout) -> bool:
+    """Whether every role with parameters has the whole model, so that others can go on without it."""
+    owners = [role for role in layout.roles if role.shard is not None]
+    return grouped(layout) and len({str(role.part) for role in owners}) == 1 and not layout.groups
+
+
+def begin_together(
+    layout: Layout, survivors: Mapping[str, State], saved: Callable[[str], Mapping[int, State]],
+    members: Iterable[str],
+) -> dict[str, State | None]:  # fmt: skip
+    """{role with a shard: state to begin with, None: the first weights}.
+
+    `survivors`: {role: its shard's state now} of those that have one. `saved(role)`: {version: state} of its checkpoints.
+    `members`: the roles that begin.
+    """
+    owners = [role.name for role in layout.roles if role.shard is not None and role.name in set(members)]
+    if not replicas(layout):
+        return _saved_together(layout, owners, saved)
+    if not survivors:
+        newest = [(version, state) for owner in owners for version, state in saved(owner).items()]
+        last = max(newest, key=lambda pair: pair[0])[1] if newest else None
+        return dict.fromkeys(owners, last)
+    if layout.copies == "equal":
+        ahead = max(survivors.values(), key=lambda state: int(state["version"]))
+        return dict.fromkeys(owners, ahead)
+    mean = _mean(list(survivors.values()))
+    behind = min(survivors.values(), key=lambda state: int(state["version"]))
+    return {owner: {**survivors.get(owner, behind), **mean} for owner in owners}
+
+
+def _saved_together(layout: Layout, owners: list[str], saved: Callable[[str], Mapping[int, State]]) -> dict[str, Any]:
+    everything = {owner: saved(owner) for owner in owners}
+    common = set.intersection(*(set(states) for states in everything.values())) if owners else set()
+    if not common:
+        return dict.fromkeys(owners)
+    return {owner: states[max(common)] for owner, states in everything.items()}
+
+
+def _mean(states: list[State]) -> dict[str, Any]:
+    """The average of replicas, which holds whatever gradient any of them holds."""
+    last: dict[int, list[int]] = {}
+    for state in states:
+        for life, count, step in state["applied"]:
+            before = last.get(life, [0, -1])
+            last[life] = [max(before[0], count), max(before[1], step)]
+    mixed: dict[str, Any] = {"applied": [[life, *count] for life, count in last.items()]}
+    if "values" in states[0]:
+        total = states[0]["values"].copy()
+        for state in states[1:]:
+            total += state["values"]
+        mixed["values"] = total / total.dtype.type(len(states))
+    return mixed
+
+
+def leave_in_hand(recorder: Any, now: int, role: int, roles: int, state: State | None) -> None:
+    """A role's incarnation ends in order, and `state` is what all begin with: gradients that it had computed, and that
+    are neither in there nor on their way, are dropped as cancelled.
+    """
+    counters, held = recorder.counters, 0
+    if state is not None:
+        rounds = dict(map(tuple, state["eras"])) | {state["incarnation"]: state["rounds"]}
+        applied = {life: step for life, _, step in state["applied"]}
+        held = max(rounds.get(recorder.incarnation, 0), applied.get(role + recorder.incarnation * roles, -1) + 1)
+    first = max(counters.handed, held)
+    if counters.computed > first:
+        count = counters.computed - first
+        recorder.drop(EVERYONE, now, role, recorder.incarnation, counters.computed - 1, count, CANCELLED)
+    counters.handed = counters.computed

@@ -1,0 +1,173 @@
+"""Which node goes where: pure, one Dask worker a node, the wish kept or refused with what there is."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.engines.dask.placement import check_place, check_wish, host_of, next_home, place
+from labkit.errors import BadInput
+from labkit.roles.layout import RoleSpec
+
+
+def layout(servers=2, workers=3, backups=0):
+    roles = [RoleSpec(f"server-{i}", "server", i, f"server-{i}") for i in range(servers)]
+    roles += [RoleSpec(f"backup-{i}", "backup", i, f"backup-{i}") for i in range(backups)]
+    roles += [RoleSpec(f"worker-{i}", "worker", i, f"worker-{i}", computes=True) for i in range(workers)]
+    return [*roles, RoleSpec("chief", "chief", 0, "chief")]
+
+
+def at(**hosts):
+    return [f"tcp://{host}:{9000 + i}" for host, count in hosts.items() for i in range(count)]
+
+
+def placed(roles, addresses, wish=None, usage=None):
+    return place([role.node for role in roles], roles, addresses, usage or Counter(), wish)
+
+
+def hosts_of(found, kind=""):
+    return [host_of(address) for node, address in found.items() if node.startswith(kind)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    servers=st.integers(1, 3), workers=st.integers(1, 5), backups=st.integers(0, 3),
+    counts=st.lists(st.integers(1, 6), min_size=1, max_size=5), wish=st.sampled_from([None, "spread", "pack"]),
+    used=st.lists(st.integers(0, 3), min_size=30, max_size=30),
+)  # fmt: skip
+def test_every_node_has_a_dask_worker_of_its_own(servers, workers, backups, counts, wish, used):
+    roles = layout(servers, workers, min(backups, servers))
+    there = at(**{f"h{i}": count for i, count in enumerate(counts)})
+    if len(there) < len(roles):
+        with pytest.raises(BadInput, match=f"has {len(roles)} nodes .* and there are {len(there)}"):
+            placed(roles, there, wish)
+        return
+    found = placed(roles, there, wish, dict(zip(there, used)))
+    assert list(found) == [role.node for role in roles]
+    assert len(set(found.values())) == len(roles)
+    assert set(found.values()) <= set(there)
+    if wish == "spread":  # no more servers on one host than if they were counted out, as far as there are hosts
+        most = max(Counter(hosts_of(found, "server")).values())
+        assert most == 1 or len(counts) < servers
+    if wish == "pack":  # as few hosts as the largest ones can do it with
+        least = next(k for k in range(1, len(counts) + 1) if sum(sorted(counts)[-k:]) >= len(roles))
+        assert len(set(hosts_of(found))) == least
+
+
+def test_the_least_used_are_taken_first():
+    there = at(a=3, b=3)
+    usage = Counter({there[0]: 1, there[1]: 2})
+    assert set(placed(layout(1, 2), there, None, usage).values()) == set(there[2:])
+    assert list(placed(layout(1, 2), there).values()) == there[:4]  # as they come
+
+
+def test_a_backup_is_kept_away_from_its_server():
+    found = placed(layout(2, 2, backups=2), at(a=4, b=4), "spread")
+    for i in range(2):
+        assert host_of(found[f"server-{i}"]) != host_of(found[f"backup-{i}"])
+
+
+def test_spread_evens_out():
+    found = placed(layout(1, 4), at(a=4, b=2, c=2), "spread")
+    assert Counter(hosts_of(found)) == {"a": 2, "b": 2, "c": 2}
+
+
+def test_by_role_and_kind():
+    there = at(a=3, b=3, c=2)
+    found = placed(layout(2, 3), there, {"server-0": there[1], "server": "c", "worker": "b"})
+    assert found["server-0"] == there[1]
+    assert hosts_of(found, "server-1") == ["c"]
+    assert hosts_of(found, "worker") == ["b"] * 3
+    tight = placed(layout(2, 1), at(a=2, b=2), {"worker": "a", "server-1": "tcp://a:9000"})
+    assert tight["server-1"] == "tcp://a:9000"  # who can take one only chooses first
+    assert tight["worker-0"] == "tcp://a:9001"
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ({"servre-0": "a"}, "Did you mean 'server-0'"),
+        ({"server": "nowhere"}, r"'server' is to be on 'nowhere', where no Dask worker is. .* a \(3\), b \(3\)"),
+        ({"worker": "a", "server": "a"}, r"is to be on a, as 5 of this run's nodes are, .* a \(3\), b \(3\)"),
+        ({"server-0": "tcp://a:9000", "server-1": "tcp://a:9000"}, "server-1 is to be on tcp://a:9000, as 2"),
+    ],
+)
+def test_what_cannot_be(wish, says):
+    with pytest.raises(BadInput, match=says):
+        placed(layout(2, 3), at(a=3, b=3), wish)
+
+
+def test_two_roles_of_one_node_have_one_place():
+    roles = [RoleSpec("worker-0", "worker", 0, "chief"), RoleSpec("chief", "chief", 0, "chief")]
+    assert placed_one(roles, {"worker": "b"}) == {"chief": "tcp://b:9000"}
+    with pytest.raises(BadInput, match="worker-0 on b, chief on a; these roles share a node"):
+        placed_one(roles, {"worker": "b", "chief": "a"})
+
+
+def placed_one(roles, wish):
+    return place(["chief"], roles, at(a=1, b=1), Counter(), wish)
+
+
+@pytest.mark.parametrize("wish", [None, "spread", "pack", {"worker": "a"}])
+def test_wishes(wish):
+    assert check_wish(wish) == wish
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [("spred", "Did you mean 'spread'"), (3, 'give place="spread"'), ({"worker": 2}, "is not allowed"),
+     (["a"], "is not allowed"), ({"worker": ""}, "is not allowed")],
+)  # fmt: skip
+def test_what_is_no_wish(wish, says):
+    with pytest.raises(BadInput, match=says):
+        check_wish(wish)
+
+
+def test_hosts_of_addresses():
+    assert host_of("tcp://10.0.0.2:345") == "10.0.0.2"
+    assert host_of("tls://node.example.org:345") == "node.example.org"
+    assert host_of("tcp://[fe80::1]:345") == "fe80::1"
+    assert host_of("inproc://192.168.1.2/77/3") == "192.168.1.2/77/3"
+    assert host_of("10.0.0.2") == "10.0.0.2"
+
+
+# who was lost -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_next_home():
+    roles, usage = layout(2, 3), Counter({"tcp://b:9000": 1})
+    others = {"server-1": "tcp://a:9000"}
+    assert next_home("server-0", roles, [], others, usage, None) is None
+    assert next_home("server-0", roles, at(b=2), others, usage, None) == "tcp://b:9001"
+    assert host_of(next_home("server-0", roles, at(a=3, b=2), others, usage, "spread")) == "b"
+    assert host_of(next_home("server-0", roles, at(a=3, b=4), others, usage, "pack")) == "a"
+
+
+def test_the_next_home_keeps_the_wish_if_it_can():
+    roles = layout(2, 3)
+    wish = {"server": "c", "worker-0": "tcp://b:1"}
+    assert host_of(next_home("server-0", roles, at(a=3, c=1), {}, Counter(), wish)) == "c"
+    assert host_of(next_home("server-0", roles, at(a=3), {}, Counter(), wish)) == "a"  # c is gone
+    assert (
+        host_of(next_home("worker-0", roles, at(a=3, b=1), {}, Counter(), wish)) == "b"
+    )  # another port: the same host
+    assert host_of(next_home("worker-1", roles, at(a=1, b=1), {}, Counter(), wish)) == "a"
+
+
+# where roles keep their state -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "hosts"),
+    [("runs/1", ["a"]), (None, ["a", "a"]), (False, ["a", "b"]), ("s3://bucket/run", ["a", "b"]),
+     ("file:///shared/run", ["a", "b", "c"])],
+)  # fmt: skip
+def test_a_place_that_all_reach(where, hosts):
+    check_place(where, hosts)
+
+
+@pytest.mark.parametrize("where", [None, True, "runs/1", "/shared/run"])
+def test_a_folder_of_one_machine_is_refused(where):
+    with pytest.raises(BadInput, match=r"Roles run on 3 hosts.*reachable from all of them; give checkpoint='s3://"):
+        check_place(where, ["a", "b", "c", "a"])

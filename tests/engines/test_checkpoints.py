@@ -1,0 +1,426 @@
+"""Checkpoints: what was written comes back whole, and what is not whole is never taken for it."""
+
+import errno
+import os
+import pickle
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labkit as lk
+from labkit.engines import places
+from labkit.engines.checkpoints import LIFE, Store, check_folder, open_store
+from labkit.engines.sealed import HEADER, Damaged, seal, unseal
+from labkit.nn import EmbeddingBag, SparseParameters
+
+STATE = {"values": np.arange(12, dtype=np.float32).reshape(3, 4), "version": 7, "last": {("worker-0", 1): 3}}
+
+
+def same(a, b):
+    """Equal in value, type and shape, to any depth; NaN is equal to itself."""
+    if isinstance(a, np.ndarray):
+        return (
+            isinstance(b, np.ndarray) and (a.dtype, a.shape) == (b.dtype, b.shape)
+            and np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
+        )  # fmt: skip
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+@pytest.fixture(params=["folder", "memory"])
+def store(request, tmp_path):
+    made = Store(tmp_path / "kept" if request.param == "folder" else f"memory://{uuid.uuid4().hex}/kept").check()
+    yield made
+    made.clear()
+
+
+# round trip -----------------------------------------------------------------------------------------------------------
+
+ARRAYS = st.builds(
+    lambda dtype, shape, seed: np.asarray(np.random.default_rng(seed).random(shape) * 200 - 100).astype(dtype),
+    st.sampled_from(["f4", "f8", ">f8", "i8", "u1", "?", "c16"]),
+    st.lists(st.integers(0, 4), max_size=3).map(tuple),
+    st.integers(0, 99),
+)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+VALUES = st.recursive(
+    PLAIN | ARRAYS,
+    lambda inner: st.lists(inner, max_size=3)
+    | st.lists(inner, max_size=3).map(tuple)
+    | st.dictionaries(st.text(max_size=3) | st.integers(0, 9) | st.tuples(st.text(max_size=2), st.integers()), inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
+def test_round_trip(state):
+    assert same(unseal(b"".join(seal(state))), state)
+
+
+def test_what_comes_back_is_memory_of_its_own():
+    wide = np.arange(24.0).reshape(4, 6)
+    back = unseal(b"".join(seal({"part": wide[::2, 1:4], "turned": wide.T, "one": np.float32(1.5), "n": np.int64(3)})))
+    np.testing.assert_array_equal(back["part"], wide[::2, 1:4])
+    np.testing.assert_array_equal(back["turned"], wide.T)
+    back["part"][0] = 0  # a shard applies gradients in place
+    assert (back["one"], back["n"]) == (1.5, 3)
+
+
+def test_rows_of_a_table():
+    bag = EmbeddingBag(10_000_000, 2, 3)
+    rows = SparseParameters(bag, np.array([3, 9_000_000]), np.arange(7, dtype=np.float32), 5)
+    back = unseal(b"".join(seal({"shards": [rows]})))["shards"][0]
+    assert back.fingerprint() == rows.fingerprint()
+    assert (back.bag, back.seed) == (bag, 5)
+
+
+def test_arrays_without_memory_stay_so():
+    pieces = seal({"values": np.broadcast_to(np.float32(0), (10_000_000,))})
+    assert sum(map(len, pieces)) < 500
+    back = unseal(b"".join(pieces))["values"]
+    assert (back.shape, back.dtype, back.strides) == ((10_000_000,), np.float32, (0,))
+
+
+@pytest.mark.parametrize(
+    ("bad", "name"),
+    [(object(), "object"), ({1, 2}, "set"), (b"x", "bytes"), (np.array([None]), "array of object"), (1j, "complex"),
+     (len, "builtin_function_or_method")],
+)  # fmt: skip
+def test_what_cannot_be_kept_is_refused_by_name(store, bad, name):
+    store.write("server-0", STATE, 1)
+    with pytest.raises(lk.BadInput, match=rf"server-0 .*state\['table'\]\[1\]\[2\] is an? .*{name}"):
+        store.write("server-0", {"table": [0, {2: bad}]}, 2)
+    assert store.tags("server-0") == [1]
+
+
+# the store ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_two_newest_stay(store):
+    assert store.read("server-0") is None
+    assert store.tags("server-0") == []
+    for tag in (1, 5, 240):
+        store.write("server-0", {"version": tag}, tag)
+        store.write("server-01", {"version": tag}, tag)  # a name that begins alike
+    assert store.tags("server-0") == [5, 240]
+    assert store.read("server-0") == ({"version": 240}, "")
+    assert store.read("server-0", 5) == ({"version": 5}, "")
+    assert store.read("server-0", 1) is None
+    assert store.roles() == ["server-0", "server-01"]
+
+
+def test_more_can_stay(tmp_path):
+    store = Store(tmp_path, keep=4)
+    for tag in range(9):
+        store.write("worker-0", {}, tag)
+    assert store.tags("worker-0") == [5, 6, 7, 8]
+
+
+def test_who_was_given_up_replaces_nothing(store):
+    """A life wakes up after its successor has begun: what it writes is older, and goes."""
+    for tag in (5, LIFE + 3, LIFE + 4):
+        store.write("server-0", {"tag": tag}, tag)
+    store.write("server-0", {"tag": 7}, 7)
+    assert store.tags("server-0") == [LIFE + 3, LIFE + 4]
+
+
+def test_a_run_that_goes_on_is_newer_than_all_before(store):
+    for tag in (5, 3 * LIFE + 240):
+        store.write("server-0", {"tag": tag}, tag)
+    again = Store(store.place, age=1)
+    assert again.read("server-0") == ({"tag": 3 * LIFE + 240}, "")
+    (older, old) = again.tags("server-0")
+    assert older < old < 0
+    assert again.read("server-0", older) == ({"tag": 5}, "")
+    again.write("server-0", {"tag": 0}, 0)
+    assert again.tags("server-0") == [old, 0]
+    assert again.read("server-0") == ({"tag": 0}, "")
+    store.write("server-0", {"tag": 241}, 241)  # somebody of the first run is still there
+    assert Store(store.place, age=1).read("server-0") == ({"tag": 0}, "")
+    overwrite(again, "server-0", 0, lambda data: data[:-1])
+    assert again.read("server-0")[1].startswith("server-0's newest checkpoint (version 0) is damaged")
+
+
+@pytest.mark.parametrize("role", ["worker 1", "a/../b", "ré%le", "x.y.z", "[*]"])
+def test_any_name_of_a_role(store, role):
+    for tag in (0, 1, 2):
+        store.write(role, STATE, tag)
+    assert store.roles() == [role]
+    assert store.tags(role) == [1, 2]
+    assert len(store.files.names()) == 2
+
+
+@pytest.mark.parametrize("tag", [-1, 1.5, True, "3", None])
+def test_a_tag_is_a_count(store, tag):
+    with pytest.raises(lk.BadInput, match="tag="):
+        store.write("server-0", STATE, tag)
+
+
+def test_it_goes_to_other_processes(store, monkeypatch, tmp_path):
+    store.write("server-0", STATE, 3)
+    monkeypatch.chdir(tmp_path)
+    other = pickle.loads(pickle.dumps(store))
+    assert same(other.read("server-0")[0], STATE)
+    assert (other.place, other.keep, other.local) == (store.place, store.keep, store.local)
+
+
+def test_a_relative_folder_is_the_maker_s(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = Store("kept")
+    assert store.place == str(tmp_path / "kept")
+    assert Store(f"file://{tmp_path}/a%20b").place == str(tmp_path / "a b")
+
+
+def test_the_clock_may_jump(store, monkeypatch):
+    for tag, now in enumerate([2e9, 1e9, 0.0, -5.0, 4e9]):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        monkeypatch.setattr(time, "time_ns", lambda now=now: int(now * 1e9))
+        store.write("chief", {"update": tag}, tag)
+    assert store.read("chief") == ({"update": 4}, "")
+    assert store.tags("chief") == [3, 4]
+
+
+# damage ---------------------------------------------------------------------------------------------------------------
+
+WHOLE = b"".join(seal(STATE))
+
+
+@pytest.mark.parametrize("length", sorted({*range(0, HEADER.size + 20), *range(0, len(WHOLE), 7), len(WHOLE) - 1}))
+def test_truncated_at_any_length(length):
+    with pytest.raises(Damaged):
+        unseal(WHOLE[:length])
+
+
+def test_any_flipped_bit_is_found():
+    for at in range(len(WHOLE)):  # every byte, each bit of some of them
+        for bit in range(8) if at < HEADER.size else [at % 8]:
+            bad = bytearray(WHOLE)
+            bad[at] ^= 1 << bit
+            with pytest.raises(Damaged):
+                unseal(bytes(bad))
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\3\4" + bytes(100), WHOLE + b"\0", WHOLE * 2])
+def test_what_is_no_checkpoint(data):
+    with pytest.raises(Damaged):
+        unseal(data)
+
+
+def overwrite(store, role, tag, change):
+    name = store._file(role, tag)
+    data = store.files.get(name)
+    store.files.remove(name)
+    store.files.put(name, [change(data)])
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [(lambda d: d[:-3], "truncated"), (lambda d: d[:-1] + bytes([d[-1] ^ 4]), "checksum"), (lambda d: b"", "truncated")],
+    ids=["truncated", "a bit", "empty"],
+)  # fmt: skip
+def test_the_one_before_is_used(store, change, why):
+    for tag in (180, 240):
+        store.write("server-0", {"version": tag, "values": np.ones(50)}, tag)
+    overwrite(store, "server-0", 240, change)
+    state, remark = store.read("server-0")
+    assert state["version"] == 180
+    assert remark == (f"server-0's newest checkpoint (version 240) is damaged ({why}); the one before is used")
+    assert store.tags("server-0") == [180]
+    assert store.read("server-0", 240) is None
+    overwrite(store, "server-0", 180, change)
+    assert store.read("server-0") is None
+    assert store.trouble("server-0") == f"server-0's newest checkpoint (version 240) is damaged ({why}) (and 1 more)"
+
+
+def test_a_file_under_a_wrong_name_is_another_s(tmp_path):
+    store = Store(tmp_path)
+    store.write("server-0", STATE, 3)
+    os.rename(tmp_path / "server-0.000000000003.ckpt", tmp_path / "server-0.000000000009.ckpt")
+    assert store.read("server-0") is None
+    assert "another's" in store.trouble("server-0")
+
+
+# writing that fails ---------------------------------------------------------------------------------------------------
+
+
+def opened(path, mode):
+    return Path(path).open(mode)
+
+
+class Full:
+    """A file on a disk that is full after so many bytes."""
+
+    def __init__(self, file, left):
+        self.file, self.left = file, left
+
+    def write(self, piece):
+        self.file.write(bytes(piece)[: self.left])
+        self.left -= len(piece)
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.file.close()
+
+
+@pytest.mark.parametrize("left", [0, 1, HEADER.size, 80, 200])
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, left):
+    store = Store(tmp_path)
+    store.write("server-0", STATE, 1)
+    monkeypatch.setattr(places, "open", lambda path, mode: Full(opened(path, mode), left), raising=False)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        store.write("server-0", STATE, 2)
+    monkeypatch.undo()
+    assert store.tags("server-0") == [1]
+    assert os.listdir(tmp_path) == ["server-0.000000000001.ckpt"]
+    store.write("server-0", STATE, 2)  # there is room again
+    assert store.tags("server-0") == [1, 2]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full: only Linux has a disk that is full")
+def test_a_disk_that_is_really_full(monkeypatch, tmp_path):
+    monkeypatch.setattr(places, "open", lambda path, mode: opened("/dev/full", "wb"), raising=False)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        Store(tmp_path).write("server-0", STATE, 2)
+
+
+def test_what_is_not_on_the_disk_has_no_name(tmp_path, monkeypatch):
+    """The draft is synced before it is renamed, the folder after, the old one goes last."""
+    store, calls = Store(tmp_path, keep=1), []
+    store.write("server-0", STATE, 1)
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, real=real, name=name: (calls.append(name), real(*a))[1])
+    remove = store.files.remove
+    monkeypatch.setattr(store.files, "remove", lambda name: (calls.append("remove"), remove(name)))
+    store.write("server-0", STATE, 2)
+    assert calls == ["fsync", "replace", "fsync", "remove"]
+
+    def broken(handle):
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="broken"):
+        store.write("server-0", STATE, 3)
+    assert store.tags("server-0") == [2]
+
+
+def test_a_killed_writer_leaves_nothing_that_counts(tmp_path):
+    """Half a draft, of a process that is gone: it is no checkpoint, and the next writer sweeps it away."""
+    store = Store(tmp_path)
+    store.write("server-0", STATE, 1)
+    gone, living = (
+        tmp_path / f".server-0.000000000002.ckpt.{2**22 + 1}.ab.draft",
+        tmp_path / (f".server-0.000000000003.ckpt.{os.getpid()}.cd.draft"),
+    )
+    for path in (gone, living):
+        path.write_bytes(WHOLE[:50])
+    assert store.tags("server-0") == [1]
+    store.write("server-0", STATE, 2)
+    assert not gone.exists()
+    assert living.exists()  # another writer may be at it
+    assert store.tags("server-0") == [1, 2]
+
+
+def test_two_writers(store):
+    """A fenced incarnation and its successor write at once: whatever is there is whole."""
+    failures = []
+
+    def write(first):
+        try:
+            for tag in range(first, first + 40, 2):
+                store.write("server-0", {"version": tag, "values": np.full(500, tag)}, tag)
+                found = store.read("server-0")
+                assert found is None or (found[0]["values"] == found[0]["version"]).all()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert failures == []
+    assert store.trouble("server-0") == ""
+    assert store.read("server-0") is not None
+    assert not [name for name in store.files.names() if "draft" in name]
+
+
+# where ----------------------------------------------------------------------------------------------------------------
+
+
+def test_places_that_cannot_be_are_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(lk.BadInput, match="cannot be written to"):
+            Store(place).check()
+    with pytest.raises(lk.BadInput, match="nowhere"):
+        Store("nowhere://x")
+    with pytest.raises(lk.BadInput, match="keep=0"):
+        Store(tmp_path, keep=0)
+    for bad in (3, "", b"x"):
+        with pytest.raises(lk.BadInput, match="checkpoint="):
+            open_store(bad)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere, so no folder is unwritable")
+def test_an_unwritable_folder_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(lk.BadInput, match="ermission"):
+            Store(tmp_path).check()
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_place_that_refuses_is_refused_in_its_words(tmp_path, monkeypatch):
+    def refuses(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    store = Store(tmp_path)
+    monkeypatch.setattr(places, "open", refuses, raising=False)
+    with pytest.raises(lk.BadInput, match=r"cannot be written to .Permission denied"):
+        store.check()
+    with pytest.raises(PermissionError):
+        store.write("server-0", STATE, 1)
+
+
+def test_errors_of_a_file_system_are_of_the_system(store):
+    if store.local:
+        return
+
+    class Gone:
+        def open(self, *_):
+            raise RuntimeError("no connection")
+
+        ls = rm = invalidate_cache = open
+
+    store.write("server-0", STATE, 1)
+    real, store.files._fs = store.files._fs, Gone()
+    with pytest.raises(OSError, match="no connection"):
+        store.write("server-0", STATE, 2)
+    with pytest.raises(OSError, match="no connection"):  # "nothing there" would be another answer
+        store.read("server-0")
+    store.files._fs = real
+    assert store.tags("server-0") == [1]
+
+
+def test_true_false_and_none_name_no_place():
+    assert [open_store(nothing) for nothing in (None, True, False)] == [None] * 3
+    assert check_folder(None) is None

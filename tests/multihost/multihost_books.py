@@ -1,0 +1,58 @@
+"""What the client's program on a host computes of a run, for the test to judge: plain numbers, as JSON has them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from labkit.trace.vocabulary import TRAINING
+
+
+def until(condition: Any, limit: float) -> bool:
+    """Whether `condition()` came true within `limit` seconds."""
+    end = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def moves(run: Any, more: int = 20, limit: float = 12.0) -> bool:
+    """Whether the run applies so many updates more within the limit."""
+    goal = run.summary()["updates"] + more
+    return until(lambda: run.stopped_by is not None or run.summary()["updates"] >= goal, limit)
+
+
+def book(run: Any) -> dict[str, Any]:
+    """The ledger, as numbers."""
+    found = run.summary().book
+    return {name: _plain(value) for name, value in dict(found).items()}
+
+
+def sent(run: Any) -> dict[str, int]:
+    """Payload bytes that each role has sent to train: weights, gradients, pieces of sums."""
+    counters = run.trace.counters
+    return {role: int(counters[i].bytes[TRAINING]) for role, i in run.engine.plan.role_ids.items() if i in counters}
+
+
+def incarnations(run: Any) -> dict[str, list[int]]:
+    """The incarnations of every role of which something was heard."""
+    found: dict[str, list[int]] = {}
+    ids = list(run.engine.plan.role_ids)
+    for life in sorted(run.trace.lives):
+        found.setdefault(ids[life % len(ids)], []).append(life // len(ids))
+    return found
+
+
+def marks(run: Any, *kinds: str) -> list[dict[str, Any]]:
+    """The marks of these kinds, in order."""
+    return [{k: _plain(v) for k, v in mark.items()} for mark in run.trace.marks if mark["kind"] in kinds]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,81 @@
+"""A program that a test talks to, line by line: it does what it is told, and answers.
+
+Started in a namespace it is a notebook on that host: `Client.do("run = lk.train(...)")`, `Client.ask("run.now")`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import traceback
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+
+def main() -> None:
+    """Read `["do" | "ask", code]` a line; answer `{"value": ...}` or `{"error": name, "says": text}`, and the seconds."""
+    names: dict[str, Any] = {"__name__": "__notebook__"}
+    answers, sys.stdout = sys.stdout, sys.stderr  # what labkit or Dask prints is no answer
+    for line in sys.stdin:
+        what, code = json.loads(line)
+        began = time.monotonic()
+        try:
+            value = eval(code, names) if what == "ask" else exec(code, names)
+            answer = {"value": value}
+            text = json.dumps(answer | {"seconds": time.monotonic() - began}, default=str)
+        except BaseException as error:
+            traceback.print_exc()
+            text = json.dumps({"error": type(error).__name__, "says": str(error), "seconds": time.monotonic() - began})
+        print(text, file=answers, flush=True)
+
+
+class Refused(Exception):
+    """What the program was told to do failed there. `kind`: the name of the error."""
+
+    def __init__(self, kind: str, says: str):
+        super().__init__(f"{kind}: {says}")
+        self.kind = kind
+
+
+class Client:
+    """The test's side of the program, which runs on `host`. `limit`: seconds in which every answer has to come."""
+
+    def __init__(self, host: Any, env: dict[str, str], limit: float = 15.0):
+        self.limit = limit
+        self._program = host.spawn(
+            [sys.executable, __file__], env=env, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._answers: SimpleQueue[str] = SimpleQueue()
+        Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in self._program.stdout:
+            self._answers.put(line)
+        self._answers.put('{"error": "gone", "says": "the program has ended"}')
+
+    def do(self, code: str, limit: float | None = None) -> None:
+        """Statements."""
+        self._say("do", code, limit)
+
+    def ask(self, code: str, limit: float | None = None) -> Any:
+        """The value of an expression, as JSON has it."""
+        return self._say("ask", code, limit)
+
+    def _say(self, what: str, code: str, limit: float | None) -> Any:
+        limit = self.limit if limit is None else limit
+        self._program.stdin.write(json.dumps([what, code]) + "\n")
+        self._program.stdin.flush()
+        try:
+            answer = json.loads(self._answers.get(timeout=limit))
+        except Empty:
+            raise AssertionError(f"no answer within {limit:g} s: {code}") from None
+        if "error" in answer:
+            raise Refused(answer["error"], answer["says"])
+        return answer["value"]
+
+
+if __name__ == "__main__":
+    main()

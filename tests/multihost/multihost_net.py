@@ -1,0 +1,196 @@
+"""Several hosts on one machine: Linux network namespaces, each with a cable to a switch of its own.
+
+    with Network(3) as network:
+        network.hosts[0].spawn([sys.executable, "-m", "http.server"])
+        network.hosts[0].unplug()
+
+Law: everything is made inside namespaces, whose names tell who made them (process number and its start), so it cannot
+meet anything else on the machine; leaving the block ends every process in them and removes them; what a killed test
+left behind is removed by the next `sweep()`. To be imported on any system; to be used by root, on Linux, with `ip`.
+
+Pulling a cable takes down the port of the *switch*: the host keeps its address and its routes, and hears nothing. No
+connection is told: that is what distinguishes it from a killed process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PREFIX = "labkit"
+SUBNET = "10.86.0"  # the same in every network: no two of them are connected
+HOW = "run as root on Linux with iproute2 (apt-get install iproute2), where `ip netns add` is allowed"
+
+
+def ip(*arguments: str, check: bool = True) -> str:
+    """Run `ip`; what it printed."""
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=20, check=False)
+    if check and done.returncode:
+        raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def missing() -> str:
+    """Why no namespaces can be made here, or ""."""
+    if not sys.platform.startswith("linux"):
+        return f"network namespaces are Linux's: {HOW}"
+    if os.geteuid() != 0:
+        return f"not root: {HOW}"
+    if shutil.which("ip") is None:
+        return f"there is no `ip`: {HOW}"
+    try:
+        with Network(1):
+            return ""
+    except (RuntimeError, subprocess.SubprocessError) as error:
+        return f"{error}: {HOW}"
+
+
+def sweep() -> list[str]:
+    """Remove the namespaces whose makers are gone. Their names."""
+    stale = [name for name in _names() if name.startswith(f"{PREFIX}-") and not _alive(name)]
+    for name in stale:
+        _remove(name)
+    return stale
+
+
+def mine() -> list[str]:
+    """The namespaces of this process that are there now."""
+    return [name for name in _names() if name.startswith(f"{_me()}-")]
+
+
+class Host:
+    """One machine: a namespace with one cable. `address` is what others reach it by."""
+
+    def __init__(self, network: Network, name: str, number: int):
+        self.network, self.name, self.namespace = network, name, f"{network.name}-{name}"
+        self.address, self._port = f"{SUBNET}.{number + 1}", f"port{number}"
+        ip("netns", "add", self.namespace)
+        self._ip("link", "set", "lo", "up")
+        other_end = ("peer", "name", "eth0", "netns", self.namespace)
+        ip("-n", network.switch, "link", "add", self._port, "type", "veth", *other_end)
+        self._ip("address", "add", f"{self.address}/24", "dev", "eth0")
+        self._ip("link", "set", "eth0", "up")
+        ip("-n", network.switch, "link", "set", self._port, "master", "switch", "up")
+
+    def _ip(self, *arguments: str) -> str:
+        return ip("-n", self.namespace, *arguments)
+
+    def spawn(self, arguments: list[str], **more: Any) -> subprocess.Popen[Any]:
+        """Start a program here. It ends with the network at the latest, and so does whatever it has started here."""
+        started = subprocess.Popen(["ip", "netns", "exec", self.namespace, *arguments], start_new_session=True, **more)
+        self.network.started.append(started)
+        return started
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the processes that run here."""
+        return _processes(self.namespace)
+
+    def unplug(self) -> None:
+        """Pull the cable: nothing comes in or goes out any more, and no connection ends."""
+        ip("-n", self.network.switch, "link", "set", self._port, "down")
+
+    def plug(self) -> None:
+        """Put the cable back."""
+        ip("-n", self.network.switch, "link", "set", self._port, "up")
+
+    @property
+    def sent(self) -> int:
+        """Bytes that have left through the cable so far, headers and all, as the switch has counted them."""
+        (found,) = json.loads(ip("-n", self.network.switch, "-j", "-s", "link", "show", "dev", self._port))
+        return int(found["stats64"]["rx"]["bytes"])
+
+
+class Network:
+    """A switch, and hosts: one called `head`, and as many as are asked for."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, hosts: int):
+        self.name = f"{_me()}-{next(Network._numbers)}"
+        self.switch = f"{self.name}-switch"
+        self.started: list[subprocess.Popen[Any]] = []
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(self._remove)
+        with self._stack:
+            ip("netns", "add", self.switch)
+            ip("-n", self.switch, "link", "add", "switch", "up", "type", "bridge")
+            self.head = Host(self, "head", 0)
+            self.hosts = [Host(self, f"host{i}", i + 1) for i in range(hosts)]
+            self._stack = self._stack.pop_all()
+
+    @property
+    def all(self) -> list[Host]:
+        """The head and the others."""
+        return [self.head, *self.hosts]
+
+    def host(self, address: str) -> Host:
+        """The host with this address (or with what a Dask worker has: `tcp://10.86.0.2:34567`)."""
+        plain = address.rpartition("//")[2].partition(":")[0]
+        return next(host for host in self.all if host.address == plain)
+
+    def _remove(self) -> None:
+        for name in _names():
+            if name.startswith(f"{self.name}-"):
+                _remove(name)
+        for started in self.started:
+            started.wait(10)
+            for pipe in (started.stdin, started.stdout, started.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+    def __enter__(self) -> Network:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+
+def _me() -> str:
+    """What the names of our namespaces begin with: numbers of processes are used again, starts are not."""
+    return f"{PREFIX}-{os.getpid()}-{_start(os.getpid())}"
+
+
+def _start(number: int) -> str:
+    """When a process was started, in the kernel's ticks since the machine was; "" if it is gone."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _alive(name: str) -> bool:
+    """Whether the maker of a namespace still runs. What was not named as we name it is not ours: leave it alone."""
+    parts = name.split("-")
+    if len(parts) != 5 or not (parts[1].isdigit() and parts[2].isdigit()):
+        return True
+    return _start(int(parts[1])) == parts[2]
+
+
+def _names() -> list[str]:
+    return [line.split()[0] for line in ip("netns", "list", check=False).splitlines() if line.strip()]
+
+
+def _processes(namespace: str) -> list[int]:
+    return [int(number) for number in ip("netns", "pids", namespace, check=False).split()]
+
+
+def _remove(namespace: str) -> None:
+    """End every process in a namespace, whatever it does and starts meanwhile, and remove the namespace."""
+    until = time.monotonic() + 10
+    while (running := _processes(namespace)) and time.monotonic() < until:
+        for number in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(0.02)
+    ip("netns", "delete", namespace, check=False)
+    Path("/run/netns", namespace).unlink(missing_ok=True)

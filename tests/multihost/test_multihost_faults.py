@@ -1,0 +1,109 @@
+"""Cables pulled in the middle of a run, and put back: nobody hears an end, only silence.
+
+Here `patience` is 3 s: who is silent for longer is lost, and its next incarnation plays on another Dask worker; who is
+back before is taken back. Every call of the client returns within 15 s, which `Client` itself sees to.
+"""
+
+import time
+
+import pytest
+
+PATIENCE = 3.0
+TRAIN = (
+    "on = cluster.resized(workers={workers}, servers=1, patience={patience}, pace=0.01)\n"
+    "run = lk.train(lk.Problem('digits', hidden=(64,), seed=3), {strategy}, on, lk.Budget({budget}), "
+    "checkpoint={place!r})"
+)
+
+
+def start(cluster, workers=3, strategy="lk.AsyncPS(learning_rate=0.05)", budget="updates=4000"):
+    """A run in the middle of its training; the state of its roles is kept where all hosts reach it."""
+    place = f"file://{cluster.folder}/state"
+    code = TRAIN.format(workers=workers, patience=PATIENCE, strategy=strategy, budget=budget, place=place)
+    cluster.client.do(code, 30)
+    assert cluster.client.ask("books.moves(run, 50)")
+    return cluster.hosts_of_roles()
+
+
+def ends_well(cluster, seconds=90):
+    """The run reaches its budget; every gradient is in the books; it has learnt."""
+    until = time.monotonic() + seconds
+    while cluster.client.ask("run.stopped_by") is None:
+        assert time.monotonic() < until, cluster.client.ask("books.marks(run, 'lost', 'restart', 'waits', 'warning')")
+        cluster.client.ask("books.moves(run, 400, 5)")
+    assert cluster.client.ask("run.stopped_by") == "updates"
+    book = cluster.client.ask("books.book(run)")
+    assert book["closes"], book
+    assert book["missing"] == 0, book
+    assert cluster.client.ask("run.summary()['accuracy']") > 0.9
+
+
+def marked(cluster, role, *kinds):
+    """The marks of these kinds about a role."""
+    return [m for m in cluster.client.ask(f"books.marks(run, *{list(kinds)!r})") if m.get("name") == role]
+
+
+def marked_in_time(cluster, role, kind, seconds=15):
+    """The first such mark, when it comes."""
+    until = time.monotonic() + seconds
+    while not (found := marked(cluster, role, kind)):
+        assert time.monotonic() < until, cluster.client.ask(
+            "[dict(kind=m['kind'], text=m['text']) for m in run.trace.marks]"
+        )
+        cluster.client.ask("books.moves(run, 1, 0.1)")
+    return found[0]
+
+
+def lonely_worker(homes):
+    """A worker on a host where neither the server nor the chief is."""
+    taken = {homes["server-0"].name, homes["chief"].name}
+    return next(role for role, home in homes.items() if role.startswith("worker") and home.name not in taken)
+
+
+def test_a_worker_is_cut_off_and_its_next_life_plays_elsewhere(own_cluster):
+    homes = start(own_cluster)
+    role = lonely_worker(homes)
+    homes[role].unplug()
+    assert own_cluster.client.ask("books.moves(run, 20, 10)")  # the others go on
+    assert marked_in_time(own_cluster, role, "lost")["incarnation"] == 0
+    homes[role].plug()
+    assert marked_in_time(own_cluster, role, "restart", 40)["incarnation"] == 1
+    assert marked(own_cluster, role, "thaw", "reconnect") == []  # never both
+    ends_well(own_cluster)
+    assert own_cluster.client.ask("books.incarnations(run)")[role] in ([0, 1], [0, 1, 2])
+
+
+def test_a_cable_that_is_back_before_patience_ends(own_cluster):
+    homes = start(own_cluster)
+    role = lonely_worker(homes)
+    homes[role].unplug()
+    own_cluster.client.ask("books.until(lambda: False, 0.7)")
+    homes[role].plug()
+    ends_well(own_cluster)
+    assert marked(own_cluster, role, "lost", "restart", "fenced") == []
+    assert own_cluster.client.ask("books.incarnations(run)")[role] == [0]
+
+
+def test_a_server_is_cut_off_and_restored_on_another_host(own_cluster):
+    homes = start(own_cluster, workers=2)
+    served = homes["server-0"]
+    own_cluster.add_workers(own_cluster.network.hosts[2], 2)  # whoever plays beside the server needs a place as well
+    own_cluster.client.ask("books.until(lambda: run.now > 3e9, 10)")  # something has been kept by now
+    served.unplug()
+    back = marked_in_time(own_cluster, "server-0", "restart", 30)
+    assert back["incarnation"] >= 1
+    assert own_cluster.hosts_of_roles()["server-0"] is not served
+    served.plug()
+    ends_well(own_cluster)
+
+
+@pytest.mark.parametrize("loss", ["wait", "continue"])
+def test_a_synchronous_run_waits_or_goes_on(own_cluster, loss):
+    homes = start(own_cluster, strategy=f"lk.SyncPS(learning_rate=0.2, on_loss={loss!r})", budget="updates=600")
+    role = lonely_worker(homes)
+    homes[role].unplug()
+    marked_in_time(own_cluster, role, "lost")
+    if loss == "continue":
+        assert own_cluster.client.ask("books.moves(run, 20, 12)")
+    homes[role].plug()
+    ends_well(own_cluster)

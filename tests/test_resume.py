@@ -1,0 +1,362 @@
+"""`lk.resume`: a run whose program is gone goes on. In virtual time exactly; what is not the same run is refused."""
+
+import json
+import subprocess
+import sys
+import uuid
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.described import NoDescription, described, made
+from labkit.engines.checkpoints import Store
+from labkit.engines.log import read_commands, read_reached
+from labkit.strategies import STRATEGIES
+
+MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 200}, seed=3)
+BUDGET = lk.Budget(seconds=1.0)
+
+
+def cluster(**more):
+    return lk.SimulatedCluster(
+        workers=3, compute=lk.LogNormal(0.01, 0.7), latency=0.0007, bandwidth=3e6, slow={"worker-1": 1.5}, **more
+    )
+
+
+def begun(place=None, strategy=None, problem=MOONS, faults=(), budget=BUDGET):
+    return lk.train(problem, strategy or lk.AsyncPS(), cluster(), budget, checkpoint=place, faults=faults)
+
+
+def meddled(run):
+    """Things are done to a run, one in the middle of an instant; it is left at 0.35 s."""
+    run.advance(0.1).slow("worker-2", 3)
+    run.step().set(learning_rate=0.03)
+    run.advance(0.1).slow("worker-0", 2).slow("worker-0", 1)
+    return run.advance(0.35 - run.engine.seconds)
+
+
+def all_of(run):
+    """Every byte of a trace, and the model."""
+    trace = run.trace
+    tables = {name: np.sort(table.rows(), axis=0).tobytes() for name, table in trace.tables.items()}
+    ending = {k: v for k, v in (trace.ending or {}).items() if k != "wall_seconds"}
+    counters = {role: c.to_dict() for role, c in trace.counters.items()}
+    parameters = run.engine.parameters
+    return tables, ending, counters, trace.marks, trace.header, None if parameters is None else parameters.tobytes()
+
+
+# exactly --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.LocalSGD()], ids=lambda s: s.name
+)
+def test_it_stands_where_it_stood_and_goes_the_same_way(tmp_path, strategy):
+    faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]  # one end of it is past, the other still to come
+    whole = meddled(begun(None, strategy, faults=faults))
+    meddled(begun(tmp_path, strategy, faults=faults))  # and dropped
+    again = lk.resume(tmp_path)
+    assert again.engine.seconds == 0.35
+    assert not again.done
+    assert all_of(again) == all_of(whole)
+    assert all_of(again.wait()) == all_of(whole.wait())
+
+
+def test_again_and_again(tmp_path):
+    whole = meddled(begun()).slow("worker-1", 7).advance(0.2)
+    meddled(begun(tmp_path))
+    lk.resume(tmp_path).slow("worker-1", 7)
+    lk.resume(tmp_path).advance(0.2)
+    third = lk.resume(tmp_path)
+    assert all_of(third) == all_of(whole)
+    assert all_of(third.wait()) == all_of(whole.wait())
+    assert all_of(lk.resume(tmp_path)) == all_of(whole)  # it is over, there too
+    assert lk.resume(tmp_path).stopped_by == "seconds"
+
+
+def test_a_program_that_is_killed(tmp_path):
+    """The process is gone without a word, in the middle of the run."""
+    script = f"""
+import os, sys
+sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
+from test_resume import *
+meddled(begun({str(tmp_path)!r}))
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -9, done.stderr
+    whole, again = meddled(begun()), lk.resume(tmp_path)
+    assert all_of(again) == all_of(whole)
+
+
+def test_killed_while_it_is_repeated(tmp_path):
+    """What is on the way back forgets nothing of what is still ahead of it."""
+    meddled(begun(tmp_path))
+    before = read_commands(Store(tmp_path))
+    on_the_way = lk.resume(tmp_path, timeout=0)
+    assert on_the_way.engine.seconds < 0.35
+    assert read_commands(Store(tmp_path)) == before
+    assert all_of(lk.resume(tmp_path)) == all_of(meddled(begun()))
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_what_ended_it_ends_it_again(tmp_path, end):
+    run = meddled(begun(tmp_path))
+    run.stop() if end == "stop" else run.kill("worker-1")
+    again = lk.resume(tmp_path)
+    assert again.stopped_by == run.stopped_by
+    assert all_of(again) == all_of(run)
+
+
+def test_a_stopped_run_with_another_budget(tmp_path):
+    meddled(begun(tmp_path)).stop()
+    assert lk.resume(tmp_path).done
+    longer = lk.Budget(seconds=1.5)
+    whole = meddled(begun(budget=longer))
+    again = lk.resume(tmp_path, budget=longer)
+    assert not again.done
+    assert all_of(again.wait()) == all_of(whole.wait())
+
+
+def test_a_url():
+    place = f"memory://{uuid.uuid4().hex}/run"
+    run = begun(place).advance(0.1).slow("worker-2", 3)
+    again = lk.resume(place)
+    assert again.engine.seconds == 0.1
+    assert all_of(again.wait()) == all_of(run.wait())
+
+
+def test_a_place_without_room_does_not_end_the_run(tmp_path, monkeypatch):
+    run = begun(tmp_path).advance(0.1)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run.engine._diary.store.files, "put", full)
+    run.slow("worker-2", 3).advance(0.1).slow("worker-2", 1).wait()
+    warnings = [m["text"] for m in run.trace.marks if m["kind"] == "warning"]
+    assert warnings == ["What is needed to resume this run could not be written: [Errno 28] No space left on device"]
+    assert read_reached(Store(tmp_path)) == (0.1, None)
+
+
+# what is refused ------------------------------------------------------------------------------------------------------
+
+
+class MyOwn(lk.AsyncPS):
+    """A strategy that labkit does not know."""
+
+
+def own_data(seed=0):
+    rng = np.random.default_rng(seed)
+    return lk.from_arrays(rng.normal(size=(100, 3)), rng.integers(0, 2, 100), name="mine")
+
+
+def test_a_strategy_of_ones_own_is_given(tmp_path):
+    whole = meddled(begun(None, MyOwn(learning_rate=0.05)))
+    meddled(begun(tmp_path, MyOwn(learning_rate=0.05)))
+    with pytest.raises(
+        lk.BadInput, match=r"strategy .* is not labkit's own \(MyOwn\): give it, as lk.resume.*strategy="
+    ):
+        lk.resume(tmp_path)
+    with pytest.raises(lk.BadInput, match=r"has another one, knobs\.learning_rate 0\.05 instead of 0\.06"):
+        lk.resume(tmp_path, strategy=MyOwn(learning_rate=0.06))
+    with pytest.raises(lk.BadInput, match=r"has another one, name 'MyOwn' instead of 'AsyncPS'"):
+        lk.resume(tmp_path, strategy=lk.AsyncPS(learning_rate=0.05))
+    again = lk.resume(tmp_path, strategy=MyOwn(learning_rate=0.05))
+    assert all_of(again.wait()) == all_of(whole.wait())
+
+
+def test_data_of_ones_own_are_given(tmp_path):
+    problem = lk.Problem(own_data(), hidden=(4,), batch_size=8)
+    run = begun(tmp_path, problem=problem).advance(0.1)
+    with pytest.raises(lk.BadInput, match=r"problem .* is not labkit's own \(Problem\)|\(Dataset\)"):
+        lk.resume(tmp_path)
+    with pytest.raises(lk.BadInput, match="sha256"):
+        lk.resume(tmp_path, problem=lk.Problem(own_data(1), hidden=(4,), batch_size=8))
+    again = lk.resume(tmp_path, problem=lk.Problem(own_data(), hidden=(4,), batch_size=8))
+    assert all_of(again) == all_of(run)
+
+
+def test_a_law_of_ones_own_makes_the_cluster_ones_own(tmp_path):
+    class Mine(lk.Deterministic):
+        """Not labkit's."""
+
+    its = lk.SimulatedCluster(workers=2, compute=Mine(0.01))
+    lk.train(MOONS, lk.AsyncPS(), its, BUDGET, checkpoint=tmp_path).advance(0.1)
+    with pytest.raises(lk.BadInput, match=r"The cluster .*\(Mine\)"):
+        lk.resume(tmp_path)
+    assert lk.resume(tmp_path, cluster=its).engine.seconds == 0.1
+
+
+def test_a_cluster_on_which_states_do_not_fit(tmp_path):
+    begun(tmp_path).advance(0.1)
+    with pytest.raises(lk.BadInput, match=r"another one, workers 3 instead of 4"):
+        lk.resume(tmp_path, cluster=lk.SimulatedCluster(workers=4))
+    for other in (lk.DaskCluster(workers=3), "here"):
+        with pytest.raises(lk.BadInput, match=r"is of the engine 'simulated'; give such a one"):
+            lk.resume(tmp_path, cluster=other)
+
+
+def test_nothing_there(tmp_path):
+    for place in (tmp_path, tmp_path / "nowhere", f"memory://{uuid.uuid4().hex}"):
+        with pytest.raises(lk.BadInput, match=r"There is no run in .*run\.json is missing"):
+            lk.resume(place)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("name", ["run.json", "commands.json"])
+def test_damage_is_refused(tmp_path, name):
+    meddled(begun(tmp_path))
+    path = tmp_path / name
+    data = path.read_bytes()
+    at = data.index(b"worker-1" if name == "run.json" else b"0.03")
+    for bad in (data[:-5], data[: len(data) // 2], b"", b"[]", data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]):
+        path.write_bytes(bad)
+        with pytest.raises(lk.BadInput, match=f"{name} in .* is damaged"):
+            lk.resume(tmp_path)
+    path.write_bytes(data)
+    assert lk.resume(tmp_path).engine.seconds == 0.35
+
+
+def test_how_far_it_was_is_no_loss(tmp_path):
+    """That file is not synced: without it the run stands at its last command, and nothing else is lost."""
+    whole = meddled(begun())
+    meddled(begun(tmp_path))
+    (tmp_path / "reached.json").write_bytes(b"")
+    again = lk.resume(tmp_path)
+    assert again.engine.seconds == pytest.approx(0.2, abs=0.1)
+    assert all_of(again.wait()) == all_of(whole.wait())
+
+
+# a place holds one run ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_has_not_ended_is_not_overwritten(tmp_path):
+    begun(tmp_path).advance(0.1)
+    with pytest.raises(lk.BadInput, match=r"holds a run that has not ended \(AsyncPS on moons\): lk\.resume"):
+        begun(tmp_path)
+    lk.resume(tmp_path).wait()
+    assert begun(tmp_path, lk.SyncPS()).advance(0.1).engine.seconds == 0.1  # that one is over
+    assert lk.resume(tmp_path).plan.strategy == lk.SyncPS()
+    assert Store(tmp_path).roles() == []
+
+
+def test_checkpoints_without_a_run_are_not_overwritten(tmp_path):
+    Store(tmp_path).write("server-0", {}, 3)
+    with pytest.raises(lk.BadInput, match=r"holds checkpoints of server-0, but no run\.json"):
+        begun(tmp_path)
+    assert Store(tmp_path).tags("server-0") == [3]
+
+
+def test_what_does_not_start_leaves_no_run(tmp_path):
+    broken = lk.SimulatedCluster(workers=2, slow={"nobody": 2.0})
+    with pytest.raises(lk.BadInput, match="nobody"):
+        lk.train(MOONS, lk.AsyncPS(), broken, BUDGET, checkpoint=tmp_path)
+    assert begun(tmp_path).advance(0.1).engine.seconds == 0.1
+
+
+def test_no_place_no_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for nothing in (None, False):
+        meddled(begun(nothing)).stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+# descriptions ---------------------------------------------------------------------------------------------------------
+
+VALUES = [
+    lk.Problem("digits", partition="by-label:0.3", hidden=(4, 5), dtype="float64", options={}),
+    lk.Problem("spirals", options={"arms": 3}, partition=lk.BySize(skew=2.5)),
+    lk.AsyncPS(optimizer="adam", codec="top-k:0.1", schedule="warmup:50+cosine:1000", compensation="adaptive"),
+    lk.SparsePS(placement=lk.ConsistentHash(7, 3)), *(kind() for kind in STRATEGIES.values()),
+    cluster(server_time=lk.Uniform(0.1, 0.2), cores=3, record=False), lk.SimulatedCluster(compute=lk.Measured((0.1, 1 / 3))),
+    lk.Budget(updates=3, accuracy=0.1 + 0.2), lk.Slow("worker-1", 3.3, at=1e-9), None,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
+def test_a_description_makes_the_same_again(value):
+    again = made(json.loads(json.dumps(described(value), allow_nan=False)))
+    assert again == value
+    assert type(again) is type(value)
+
+
+def test_a_cluster_of_processes_is_described():
+    its = lk.DaskCluster(workers=3, servers=2, pace=lk.Exponential(0.1), slow={"worker-1": 2.0}, record=False)
+    again = made(json.loads(json.dumps(described(its))))
+    assert again.describe() == its.describe()
+    assert (again.ours, again.record) == (True, False)
+    assert described(lk.DaskCluster("tcp://host:8786"))["target"] == "tcp://host:8786"
+
+
+@pytest.mark.parametrize("value", [object(), MyOwn(), own_data(), lk.Problem(own_data()), {1: 2}, np.zeros(3)])
+def test_what_is_somebody_s_own_has_no_description(value):
+    with pytest.raises(NoDescription):
+        described(value)
+
+
+def test_only_labkit_s_own_is_made():
+    for name in ("system", "Path", "object", "NotThere"):
+        with pytest.raises(lk.BadInput, match=f"There is no {name}"):
+            made({"lk": name})
+    with pytest.raises(lk.BadInput, match="another one in this labkit"):
+        made({"lk": "Budget", "minutes": 3})
+
+
+# real processes -------------------------------------------------------------------------------------------------------
+
+
+class Paper:
+    """A cluster of the engine "dask" that only writes down how it is started."""
+
+    engine, workers, record, paced = "dask", 2, True, False
+
+    def __init__(self, servers=1):
+        self.servers = servers
+
+    def describe(self):
+        return {"engine": self.engine, "workers": self.workers}
+
+    def start(self, plan, commands=(), checkpoint=None, resume=None):
+        self.started = {"commands": list(commands), "checkpoint": checkpoint, "resume": resume}
+        return type("Engine", (), {"stopped_by": None, "cluster": self, "seconds": 0.0})()
+
+
+class Old(Paper):
+    def start(self, plan, commands=(), checkpoint=None):
+        return super().start(plan, commands, checkpoint)
+
+
+def test_real_roles_restore_what_they_kept(tmp_path):
+    faults = [lk.Slow("worker-1", 2, at=1.0)]
+    lk.train(MOONS, lk.AsyncPS(), Paper(), BUDGET, checkpoint=tmp_path, faults=faults)
+    Store(tmp_path).write("server-0", {"version": 7}, 7)
+    with pytest.raises(lk.BadInput, match=r"The cluster .*\(Paper\)"):
+        lk.resume(tmp_path)
+    with pytest.raises(lk.ClusterError, match="cannot go on"):
+        lk.resume(tmp_path, cluster=Old())
+    with pytest.raises(lk.BadInput, match="parameters on server-0; on this cluster"):
+        lk.resume(tmp_path, cluster=Paper(servers=2))
+    for age in (1, 2):
+        its = Paper()
+        run = lk.resume(tmp_path, cluster=its)
+        store = its.started["resume"]
+        assert (run.plan.strategy, run.plan.seed) == (lk.AsyncPS(), 3)
+        assert its.started["commands"] == []
+        assert its.started["checkpoint"] == store.place == str(tmp_path)
+        assert store.age == age
+        assert store.read("server-0") == ({"version": 7}, "")
+        assert max(store.tags("server-0")) < 0  # whatever is kept from now on is newer
+
+
+def test_a_real_run_that_is_over_needs_another_budget(tmp_path):
+    from labkit.engines.log import save_reached
+
+    lk.train(MOONS, lk.AsyncPS(), Paper(), BUDGET, checkpoint=tmp_path)
+    save_reached(Store(tmp_path), 1.0, "seconds")
+    with pytest.raises(lk.BadInput, match=r"is over \(stopped by seconds\)\. To go on, give it another budget"):
+        lk.resume(tmp_path, cluster=Paper())
+    run = lk.resume(tmp_path, cluster=Paper(), budget=lk.Budget(seconds=9))
+    assert run.plan.budget.seconds == 9
+    assert lk.resume(tmp_path, cluster=Paper()).plan.budget.seconds == 9  # it goes on, with that one
