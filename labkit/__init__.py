@@ -78,7 +78,7 @@ _WHERE = {
     "roles.placement": ["ConsistentHash", "HashPlacement", "RangePlacement"],
     "engines.dask": ["DaskCluster"],
     "engines.simulated": ["SimulatedCluster"],
-    "engines.faults": ["Slow"],
+    "engines.faults": ["Delay", "Drop", "Freeze", "Kill", "Partition", "Preempt", "Slow"],
     "engines.laws": [
         "Deterministic",
         "Exponential",

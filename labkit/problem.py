@@ -29,8 +29,8 @@ class Problem:
 
     `data`: the name of a data set (`labkit.data.NAMES`) or a `Dataset` made by `from_arrays`, `from_csv` or
     `from_dask`. `hidden`: the widths of the hidden layers. `partition`: who has which samples ("even", "by-label:0.5",
-    "by-size", "by-weight:1,2,4", "shared"). `timing_only`: nothing is computed, only when and where; arrays have their size but no
-    memory. `options` go to the data set (`{"noise": 0.1}`).
+    "by-size", "by-weight:1,2,4", "shared"). `timing_only`: nothing is computed, only when and where; arrays have their
+    size but no memory. `options` go to the data set (`{"noise": 0.1}`).
     """
 
     data: Any = "digits"

@@ -35,7 +35,8 @@ def train(
 ) -> Run:  # fmt: skip
     """Start training and return at once (a simulated run stands at time zero until it is told to go on).
 
-    `seed`: None is the problem's. `faults`: what goes wrong when, as `[lk.Slow("worker-2", 5, at=2.0)]`. `checkpoint`:
+    `seed`: None is the problem's. `faults`: what goes wrong when, as `[lk.Kill("worker-1", at=2.0), lk.Drop("worker",
+    "server", 0.05, during=(3, 5))]`, or as the command line has it, `["kill:worker-1@2"]`. `checkpoint`:
     a folder, or a URL that fsspec knows ("s3://bucket/run"), where roles keep what they need to begin again, and from
     which `lk.resume` goes on with the run when this program is gone; None is a temporary folder of the run, False keeps
     nothing. A simulated run writes only to a place that was named. A place that holds a run which has not ended is
@@ -53,19 +54,31 @@ def train(
         raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(updates=1000).")
     plan = make_plan(problem, strategy, cluster, budget, seed, cluster.record)
     commands = schedule_faults(faults, plan)
+    _check_allowed(commands, cluster)
     with kept_settings(checkpoint, plan, cluster, budget, commands):
         return Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
 
 
+def _check_allowed(commands: Any, cluster: Any) -> None:
+    """`BadInput` if a fault needs signals, and the processes are not ours to send them to."""
+    verb = next((verb for _, verb, *_ in commands if verb in _SIGNALS), None)
+    if verb is not None and not getattr(cluster, "may_kill", True):
+        raise BadInput(
+            f"faults: labkit did not start these processes, and others may need them, so it may not {verb} them; "
+            "lk.DaskCluster(..., may_kill=True) allows it."
+        )
+
+
+_SIGNALS = ("kill", "freeze", "thaw")
 _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning_rate=0.1)"}
 
 
 class Run:
     """One training run. A context manager: leaving the block stops it.
 
-    `wait()` until the end, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`,
-    `slow("worker-2", 5)`, `kill("worker-2")`; `summary()`, `result()`, `trace`, `watch()`. Only simulated:
-    `advance(seconds)`, `fork(at)`.
+    `wait()` until the end, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`;
+    `slow("worker-2", 5)`, `kill("worker-2")`, `freeze`, `cut`, ..., `inject(faults)`; `summary()`, `result()`, `trace`,
+    `watch()`. Only simulated: `advance(seconds)`, `fork(at)`.
     """
 
     def __init__(self, plan: Plan, engine: Any):
@@ -149,20 +162,69 @@ class Run:
         self.engine.set(**knobs)
         return self
 
+    # what goes wrong --------------------------------------------------------------------------------------------------
+
+    def inject(self, faults: Any) -> Run:
+        """Let these faults happen, one or several, as `lk.Freeze("worker-1", during=(1, 3))`: their times are seconds from
+        now on."""
+        commands = schedule_faults(faults, self.plan, self.engine.seconds)
+        _check_allowed(commands, self.engine.cluster)
+        for _, verb, *_ in commands:
+            self._check_can(verb)
+        return self._do("inject", commands)
+
     def slow(self, role: str, factor: float) -> Run:
         """Make `role` compute `factor` times slower than it would; 1 undoes it."""
-        self._check_goes_on()
-        self.engine.slow(role, factor)
-        return self
+        return self._do("slow", role, factor)
 
-    def kill(self, role: str) -> Run:
+    def kill(self, role: str, restart: bool = True) -> Run:
         """End the process that plays `role`, at once and without a word to it: on a cluster with SIGKILL.
 
-        Nobody takes its place yet: the run ends with a `ClusterError` that names the roles, which `wait()` raises.
+        Its next incarnation begins by itself; `restart=False`: it stays away until `restart(role)`.
         """
+        return self._do("kill", role, restart)
+
+    def restart(self, role: str) -> Run:
+        """Let `role`, which is away, come back. `BadInput` if it is not away."""
+        return self._do("restart", role)
+
+    def freeze(self, role: str) -> Run:
+        """Let the process that plays `role` stand still: on a cluster with SIGSTOP. After the cluster's `patience` it counts
+        as lost."""
+        return self._do("freeze", role)
+
+    def thaw(self, role: str) -> Run:
+        """Let a frozen process go on. Who has been given up meanwhile is told to leave."""
+        return self._do("thaw", role)
+
+    def cut(self, role: str, peer: str | None = None) -> Run:
+        """Let nothing pass between `role` and `peer`; None: between it and everybody. After the cluster's `patience` who is
+        cut off from everybody counts as lost."""
+        return self._do("cut", role, peer)
+
+    def reconnect(self, role: str, peer: str | None = None) -> Run:
+        """Undo `cut`: what was held passes now. None: all links of `role`."""
+        return self._do("reconnect", role, peer)
+
+    def delay(self, role: str, seconds: float, peer: str | None = None) -> Run:
+        """Let what `role` and `peer` (None: everybody) say to each other come `seconds` later; 0 undoes it."""
+        return self._do("delay", role, seconds, peer)
+
+    def drop(self, role: str, chance: float, peer: str | None = None) -> Run:
+        """Lose every transmission between `role` and `peer` (None: everybody) with this chance; 0 undoes it. What is lost is
+        sent again."""
+        return self._do("drop", role, chance, peer)
+
+    def _do(self, verb: str, *arguments: Any) -> Run:
         self._check_goes_on()
-        self.engine.kill(role)
+        self._check_can(verb)
+        getattr(self.engine, verb)(*arguments)
         return self
+
+    def _check_can(self, verb: str) -> None:
+        if not hasattr(self.engine, verb):
+            verbs = ", ".join(self.engine.verbs)
+            raise BadInput(f"{verb}: the engine of this run cannot do that; it can {verbs}. The run goes on.")
 
     def _check_goes_on(self) -> None:
         if self.done:

@@ -42,6 +42,7 @@ class Asked:
     seconds: float | None = None
     accuracy: float | None = None
     slow: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     server_time: str | None = None
     compute: str | None = None
     latency: float | None = None
@@ -87,6 +88,10 @@ RUN = (
     click.option("--accuracy", type=float, metavar="A",
                  help="End at this held-out accuracy. No budget at all: 0.95, or 20 s."),
     click.option("--slow", multiple=True, metavar="ROLE:FACTOR", help="Make a role slower, as worker-2:5; repeatable."),
+    click.option("--fault", "faults", multiple=True, metavar="FAULT",
+                 help="What goes wrong, and when (seconds): kill:worker-1@2.0, freeze:worker-1@1-3, slow:worker-2:5@2-4, "
+                      "delay:worker-1:server-0:0.1, drop:worker:server:0.05, partition:worker-1:*@2-4, "
+                      "preempt:worker:0.01; repeatable."),
     click.option("--server-time", metavar="LAW", help="Time of one piece of server work (none)."),
     click.option("--compute", metavar="LAW", help=f"Simulated: time of one gradient: {LAWS}"),
     click.option("--latency", type=float, metavar="SECONDS", help="Simulated: of every message (0)."),

@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from ..engines.fault import Fault
 from ..errors import LabkitError
 from ..problem import Problem
 from ..roles.judge import Budget
@@ -61,7 +62,7 @@ class Outcome:
         return f"{name} diverged: {why}; a smaller --learning-rate may help."
 
 
-def run(problem: Problem, strategy: Strategy, cluster: Any, budget: Budget) -> Outcome:
+def run(problem: Problem, strategy: Strategy, cluster: Any, budget: Budget, faults: tuple[Fault, ...] = ()) -> Outcome:
     """Train to the end. Errors of the run are in the outcome; what is refused before it starts is raised.
 
     The cluster is the caller's to close.
@@ -69,7 +70,7 @@ def run(problem: Problem, strategy: Strategy, cluster: Any, budget: Budget) -> O
     began = time.monotonic()
     error: LabkitError | None = None
     check_shape(problem, strategy, cluster)
-    going = train(problem, strategy, cluster, budget, checkpoint=False)
+    going = train(problem, strategy, cluster, budget, faults=faults, checkpoint=False)
     with going, Interrupt() as interrupt, Bar(strategy.name, goals(budget, problem)) as show:
         try:
             _follow(going, interrupt, show)

@@ -73,9 +73,9 @@ def one_run(name: str, engine: str, asked: Asked, files: Files, as_json: bool) -
 
     setup.check_files(files)
     strategy = setup.make_strategy(name, asked)
-    problem = setup.make_problem(asked, [strategy])
+    problem, faults = setup.make_problem(asked, [strategy]), setup.make_faults(asked)
     with setup.make_cluster(engine, asked) as cluster:
-        outcome = running.run(problem, strategy, cluster, setup.make_budget(asked))
+        outcome = running.run(problem, strategy, cluster, setup.make_budget(asked), faults)
     running.write(outcome, files)
     if outcome.error is not None:
         raise outcome.error
@@ -102,13 +102,14 @@ def several_runs(names: tuple[str, ...], engine: str, asked: Asked, files: Files
     shares = [setup.given_to(name, names, asked) for name in names]
     strategies = [setup.make_strategy(name, share) for name, share in zip(names, shares)]
     problem, budget = setup.make_problem(asked, strategies), setup.make_budget(asked)
+    faults = setup.make_faults(asked)
     outcomes: list[Any] = []
     with setup.make_cluster(engine, asked) as processes:
         clusters = [setup.seen_with(processes, share.servers) for share in shares]
         for strategy, cluster in zip(strategies, clusters):
-            setup.check_shape(problem, strategy, cluster)
+            setup.check_shape(problem, strategy, cluster, budget, faults)
         for strategy, cluster in zip(strategies, clusters):
-            outcomes.append(running.run(problem, strategy, cluster, budget))
+            outcomes.append(running.run(problem, strategy, cluster, budget, faults))
             if outcomes[-1].error is not None:
                 raise outcomes[-1].error
             if outcomes[-1].interrupted:

@@ -11,7 +11,9 @@ from typing import Any
 
 from ..data import options_of
 from ..engines.laws import Deterministic, law_by_name
-from ..engines.parts import find_role
+from ..engines.fault import Fault
+from ..engines.faults import parse_fault, schedule_faults
+from ..engines.parts import find_role, make_plan
 from ..errors import BadInput, nearest
 from ..knobs import knobs_of, parse_knob
 from ..problem import Problem
@@ -20,8 +22,8 @@ from ..strategies import STRATEGIES, Strategy, strategy_by_name
 from .options import Asked, Files
 
 __all__ = [
-    "check_files", "check_shape", "given_to", "goals", "make_budget", "make_cluster", "make_problem", "make_strategy",
-    "seen_with", "strategy_names",
+    "check_files", "check_shape", "given_to", "goals", "make_budget", "make_cluster", "make_faults", "make_problem",
+    "make_strategy", "seen_with", "strategy_names",
 ]  # fmt: skip
 
 ENGINES = ("dask", "simulated")
@@ -107,11 +109,20 @@ def seen_with(cluster: Any, servers: int | None) -> Any:
     return cluster.resized(servers=servers) if hasattr(cluster, "resized") else replace(cluster, servers=servers)
 
 
-def check_shape(problem: Problem, strategy: Strategy, cluster: Any) -> None:
-    """Refuse a shape that the strategy cannot have, and a slow role that it does not have, before anything starts."""
+def check_shape(
+    problem: Problem, strategy: Strategy, cluster: Any, budget: Budget | None = None, faults: tuple[Fault, ...] = ()
+) -> None:
+    """Refuse a shape that the strategy cannot have, and roles that it does not have, before anything starts."""
     roles = {role.name: role for role in strategy.layout(problem, cluster).roles}
     for role in cluster.slow:
         find_role(role, roles)
+    if faults:
+        schedule_faults(faults, make_plan(problem, strategy, cluster, budget, None, cluster.record))
+
+
+def make_faults(asked: Asked) -> tuple[Fault, ...]:
+    """What is to go wrong."""
+    return tuple(parse_fault(text) for text in asked.faults)
 
 
 def make_budget(asked: Asked) -> Budget:

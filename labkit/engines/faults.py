@@ -12,7 +12,7 @@ of a fault that is injected into one, from then on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -77,7 +77,7 @@ class Freeze(Lasting):
     role: str = knob("worker-0")
     at: float = knob(0.0, low=0.0, high=1e9)
     until: float | None = knob(None, low=0.0, high=1e9)
-    during: During = None
+    during: During = field(default=None, repr=False)
 
     verbs, word, parts, example = ("freeze", "thaw"), "freeze", ("role",), "freeze:worker-1@1-3"
 
@@ -95,7 +95,7 @@ class Slow(Lasting):
     factor: float = knob(2.0, low=0.001, high=1000.0)
     at: float = knob(0.0, low=0.0, high=1e9)
     until: float | None = knob(None, low=0.0, high=1e9)
-    during: During = None
+    during: During = field(default=None, repr=False)
 
     verbs, word, parts, example = ("slow",), "slow", ("role", "factor"), "slow:worker-2:5@2.0-4.0"
 
@@ -115,7 +115,7 @@ class Delay(OnLinks):
     seconds: float = knob(0.1, low=0.0, high=1e6)
     at: float = knob(0.0, low=0.0, high=1e9)
     until: float | None = knob(None, low=0.0, high=1e9)
-    during: During = None
+    during: During = field(default=None, repr=False)
 
     verbs, word, parts, example = ("delay",), "delay", ("a", "b", "seconds"), "delay:worker-1:server-0:0.1@2-4"
 
@@ -137,7 +137,7 @@ class Drop(OnLinks):
     chance: float = knob(0.1, low=0.0, high=0.95)
     at: float = knob(0.0, low=0.0, high=1e9)
     until: float | None = knob(None, low=0.0, high=1e9)
-    during: During = None
+    during: During = field(default=None, repr=False)
 
     verbs, word, parts, example = ("drop",), "drop", ("a", "b", "chance"), "drop:worker:server:0.05"
 
@@ -160,7 +160,7 @@ class Partition(OnLinks):
     b: Who = EVERYBODY
     at: float = knob(0.0, low=0.0, high=1e9)
     until: float | None = knob(None, low=0.0, high=1e9)
-    during: During = None
+    during: During = field(default=None, repr=False)
 
     verbs, word, parts, example = ("cut", "reconnect"), "partition", ("a", "b"), "partition:worker-1:*@2-4"
 
@@ -192,7 +192,7 @@ class Preempt(Lasting):
     roles: Who = "worker"
     at: float = knob(0.0, low=0.0, high=1e9)
     until: float | None = knob(None, low=0.0, high=1e9)
-    during: During = None
+    during: During = field(default=None, repr=False)
 
     verbs, word, parts, example = ("kill",), "preempt", ("roles", "rate"), "preempt:worker:0.01"
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..data import Batches, NullBatches
 from ..errors import BadInput, nearest
 from ..nn import Recommender
+from ..roles.backup import BACKUP_KINDS, backed, keep_copy, with_backups
 from ..roles.coder import coder_of
 from ..roles.context import stream
 from ..roles.gradient import Model
@@ -28,6 +29,7 @@ from .showing import samples_in_plain, shares_in_plain, sight_of
 __all__ = [
     "Plan",
     "batch_maker",
+    "begin",
     "build_parts",
     "check_factor",
     "check_slow",
@@ -92,12 +94,16 @@ class Plan:
     @property
     def message_kinds(self) -> tuple[type, ...]:
         """What may be said in this run: the strategy's messages, then the engine's own."""
-        return (*self.strategy.messages, Look, Snapshot, Joined, Left)
+        return (*self.strategy.messages, Look, Snapshot, Joined, Left, *self._of_backups)
 
     @cached_property
     def message_set(self) -> frozenset[type]:
         """What a role may say."""
-        return frozenset((*self.strategy.messages, Look))
+        return frozenset((*self.strategy.messages, Look, *self._of_backups))
+
+    @property
+    def _of_backups(self) -> tuple[type, ...]:
+        return BACKUP_KINDS if any(role.backs is not None for role in self.layout.roles) else ()
 
 
 def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, seed: int | None, record: bool) -> Plan:
@@ -106,10 +112,10 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
         problem = replace(problem, seed=seed)
     check_awaits(strategy)
     budget = (budget or Budget()).settled(problem)
-    layout = strategy.layout(problem, cluster)
+    layout = with_backups(strategy.layout(problem, cluster), cluster.replicas, strategy.name)
     if not problem.timing_only and any(role.shard is not None and role.store is None for role in layout.roles):
         check_fits(problem.objective())
-    check_strategy(strategy, (role.kind for role in layout.roles))
+    check_strategy(strategy, (role.kind for role in layout.roles if role.backs is None))
     if problem.timing_only and budget.updates is None and budget.seconds is None and budget.samples is None:
         raise BadInput(
             "A timing-only run needs Budget(updates=...), samples or seconds: there is no data to count epochs of."
@@ -195,6 +201,8 @@ def build_parts(
                 strategy=strategy,
             )
         )  # fmt: skip
+    if spec.backs is not None:  # its books are the server's: written by a pen of their own, which nobody reads
+        parts.append(_copied_shard(plan, plan.layout.roles[spec.backs], clock, objective, strategy))
     if spec.kind == "chief":
         x, y = test if test is not None and not plan.timing_only else (None, None)
         observed, every = plan.layout.observed, plan.strategy.eval_every
@@ -216,6 +224,26 @@ def build_parts(
             )
         )
     return tuple(parts)
+
+
+def _copied_shard(plan: Plan, server: RoleSpec, clock: Callable[[], int], objective: Any, strategy: Any) -> Shard:
+    pen = Recorder(plan.role_ids[server.name], record=False, roles=len(plan.layout.roles))
+    shard: Shard = (server.store or Shard.make)(
+        spec=server, plan=plan, objective=objective, recorder=pen, clock=clock, watcher=lambda _: None,
+        strategy=strategy,
+    )  # fmt: skip
+    return shard
+
+
+def begin(strategy: Any, plan: Plan, spec: RoleSpec, context: Any, parts: tuple[Any, ...]) -> Any:
+    """The coroutine of one role: the strategy's, with a copy kept where that was asked for."""
+    if spec.backs is not None:
+        return keep_copy(context, *parts)
+    play = getattr(strategy, spec.kind)
+    backup = spec.name.replace("server", "backup")
+    if spec.kind == "server" and backup in plan.role_ids:
+        return backed(play, context, parts[0], backup)
+    return play(context, *parts)
 
 
 def local_data(problem: Any) -> Any:

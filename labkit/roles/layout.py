@@ -28,6 +28,8 @@ class RoleSpec:
     it is given a shard with this number, that owns this part of the parameters. `data`: it has the share of the data
     with this number; roles with the same number draw the same batches.
 
+    `backs`: it holds a copy of the shard of the role with this place in the layout.
+
     `model`, `store`: what makes the thing that it computes with, and the thing that it owns, where these are not a
     `Model` of the whole network and a `Shard`. Both are picklable and called by name:
     `model(objective=, recorder=, clock=, strategy=)` and
@@ -44,6 +46,7 @@ class RoleSpec:
     data: int | None = None
     model: Callable[..., Any] | None = None
     store: Callable[..., Any] | None = None
+    backs: int | None = None
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ def _copy_value(kind: type, name: str, value: Any) -> Any:
         if value.dtype.kind not in _NUMBERS + "mMSU":
             what = f"{kind.__name__}.{name} holds an array of dtype {value.dtype}"
             raise RoleError(f"{what}; allowed: numbers, booleans, times and strings of fixed length.")
-        return value.copy()
+        return value if value.strides == (0,) else value.copy()
     if type(value) is tuple:
         if value and set(map(type, value)) == {int} and min(value) >= _LEAST and max(value) <= _MOST:
             return value  # as a gossip's clock: one number a worker

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..trace.vocabulary import CANCELLED, EVERYONE
-from .layout import Layout
+from .layout import Layout, RoleSpec
 
-__all__ = ["SAVE_EVERY", "begin_together", "grouped", "leave_in_hand", "replicas"]
+__all__ = ["SAVE_EVERY", "begin_together", "grouped", "leave_in_hand", "replicas", "spared"]
 
 SAVE_EVERY = 50  # updates between two checkpoints of the parts of a split model
 
@@ -35,6 +35,13 @@ def replicas(layout: Layout) -> bool:
     """Whether every role with parameters has the whole model, so that others can go on without it."""
     owners = [role for role in layout.roles if role.shard is not None]
     return grouped(layout) and len({str(role.part) for role in owners}) == 1 and not layout.groups
+
+
+def spared(layout: Layout, spec: RoleSpec, on_loss: str) -> bool:
+    """Whether the others take no more notice of a lost role until it is back; else they wait for it."""
+    if spec.backs is not None:
+        return True
+    return spec.computes and on_loss == "continue" and (not grouped(layout) or replicas(layout))
 
 
 def begin_together(

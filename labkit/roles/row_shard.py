@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ..errors import RoleError
 from ..nn import EmbeddingBag, NullObjective, SparseParameters
 from .messages import Snapshot
-from .rows import RowPull, Rows
+from .rows import RowPull, RowPush, Rows
 from .shard import Shard
 
 __all__ = ["HOTTEST", "Assembly", "RowShard", "dense_replica"]
@@ -35,6 +35,7 @@ class RowShard(Shard):
     may be applied, or the run ends, all rows that were touched are shown.
     """
 
+    pushes: ClassVar[dict[str, type]] = {"RowPush": RowPush}
     bag: EmbeddingBag
 
     @classmethod

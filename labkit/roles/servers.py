@@ -99,16 +99,18 @@ class Newest:
     async def weights(self, wait: bool = True) -> Parameters | Weights:
         """Weights newer than the last ones (`wait=False`: if they have come, else those again).
 
-        All that have come by now are passed over but the newest.
+        All that have come by now are passed over but the newest. If what comes is not new (a server was asked twice), the
+        last ones are the newest.
         """
+        came = False
         while True:
-            patience = None if self._torn() or (wait and not self._new()) else 0
+            patience = None if self._torn() or (wait and not came and not self._new()) else 0
             arrived = await self._ctx.recv(Weights, Joined, timeout=patience)
             if arrived is None:
                 break
             if arrived.__class__ is not Joined:
                 self._uneven = self._uneven or arrived.generation > 0
-                self._parts[arrived.shard] = arrived
+                self._parts[arrived.shard], came = arrived, True
             elif arrived.name in self._ctx.peers("server"):
                 self._ctx.send(arrived.name, PULL)
         parts = [self._parts[shard] for shard in range(self._shards)]

@@ -9,7 +9,7 @@ it is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from .books import NEVER, Books
 from .correction import Correction, correction_of
 from .durable import gather, restore, spread, state_of
 from .gradient import Gradient
-from .messages import Snapshot, Weights, weightless
+from .messages import Push, Snapshot, Weights, weightless
 
 __all__ = ["Limits", "Shard"]
 
@@ -58,6 +58,7 @@ class Shard(Books):
     """
 
     work = "server"
+    pushes: ClassVar[dict[str, type]] = {"Push": Push}  # what can be applied, by name
 
     def __init__(
         self, index: int, part: slice | Boxes, values: np.ndarray, optimizer: Any, schedule: Callable[[int], float],

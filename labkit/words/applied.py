@@ -38,9 +38,17 @@ def applied(trace: Trace, t: int, sender: int | None = None) -> tuple[np.ndarray
 
 def _reported(trace: Trace, t: int, owners: list[int], shared: int, sender: int) -> tuple[np.ndarray, np.ndarray]:
     role, time, who, count = trace.column("progress", "role", "time", "sender", "gradients")
+    if sender != EVERYONE:
+        who = np.where(who == EVERYONE, EVERYONE, who % len(trace.roles))  # of every life of this role
     seen = (who == sender) & (time <= t)
-    curves = [(time[seen & (role == owner)], count[seen & (role == owner)]) for owner in owners]
+    curves = [(time[seen & (role == owner)], _over_lives(count[seen & (role == owner)])) for owner in owners]
     if not all(len(when) for when, _ in curves):
         return np.empty(0), np.empty(0)
     when = np.unique(np.concatenate([when for when, _ in curves]))
     return when, np.sum([np.interp(when, x, y) for x, y in curves], axis=0) / shared
+
+
+def _over_lives(count: np.ndarray) -> np.ndarray:
+    """What was counted so far, by all lives of who counts: each begins again at zero."""
+    before = np.concatenate([count[:1] * 0, count[:-1]])
+    return count + np.cumsum(np.where(count < before, before, 0))

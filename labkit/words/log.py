@@ -1,6 +1,7 @@
 """A run's log in words: what you did, what the run reached, who was slow, how it ended; one line an event.
 
     5.00 s you slowed w2 x5
+    5.40 s w1 was killed
     5.92 s accuracy passed 95%
     7.40 s straggler: w2, computing 0.50 s against a median of 0.10 s
     12.00 s the end: 12 s are over
@@ -17,6 +18,7 @@ from typing import Any
 from ..trace.marks import marks_until, short, shortened
 from ..trace.trace import Trace
 from ..trace.vocabulary import seconds
+from .harm import LINKS, ROLES, links_text, role_text, value
 from .sentence import goal_of
 from .stragglers import Stragglers, stragglers
 
@@ -24,10 +26,7 @@ __all__ = ["MILESTONES", "Log", "events", "log_lines"]
 
 MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies worth a line, beside the budget's
 PAUSES = 3  # lines about pauses with nothing in between; who steps makes many
-VERBS = {
-    "kill": "killed", "restart": "restarted", "freeze": "froze", "thaw": "thawed", "cut": "cut off",
-    "reconnect": "reconnected", "resume": "went on", "pause": "paused",
-}  # fmt: skip
+VERBS = {"resume": "went on", "pause": "paused"}
 
 
 class Log(list[str]):
@@ -70,7 +69,11 @@ def _marks(trace: Trace, t: int) -> list[tuple[int, str]]:
     """Marks in words. Of many pauses in a row the first ones, and how many there were."""
     found: list[tuple[int, str]] = []
     pauses = 0
-    for mark in marks_until(trace, t):
+    for alike in _alike(marks_until(trace, t)):
+        mark = alike[0]
+        if mark["kind"] in LINKS and "name" in mark:
+            found.append((mark["time"], links_text(alike)))
+            continue
         pauses = pauses + 1 if mark["kind"] == "pause" else 0
         line = (mark["time"], mark_text(trace, mark))
         if pauses > PAUSES:
@@ -78,6 +81,22 @@ def _marks(trace: Trace, t: int) -> list[tuple[int, str]]:
         else:
             found.append(line)
     return found
+
+
+def _alike(marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Marks one by one; those that say the same of several links at one time are together."""
+    found: list[list[dict[str, Any]]] = []
+    for mark in marks:
+        last = found[-1][0] if found else None
+        if last is not None and mark["kind"] in LINKS and _said(mark) == _said(last):
+            found[-1].append(mark)
+        else:
+            found.append([mark])
+    return found
+
+
+def _said(mark: dict[str, Any]) -> tuple[Any, ...]:
+    return mark["kind"], mark["time"], value(mark)
 
 
 def mark_text(trace: Trace, mark: dict[str, Any]) -> str:
@@ -92,6 +111,8 @@ def mark_text(trace: Trace, mark: dict[str, Any]) -> str:
         return f"you set {mark['text']}"
     if kind in VERBS:
         return f"you {VERBS[kind]} {name}".rstrip()
+    if kind in ROLES:
+        return role_text(mark)
     if kind == "note":
         figures = ", ".join(f"{key} = {value:g}" for key, value in mark.get("numbers", {}).items())
         noted = "you noted" if mark["role"] < 0 else f"{short(trace.roles[mark['role']])} noted"

@@ -1,4 +1,6 @@
-"""The run cut into periods by what was done to its roles: who is slowed, dead, frozen or cut off, from when to when."""
+"""The run cut into periods by what was done to its roles: who is slowed, dead, lost, frozen or cut off, from when
+to when.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,11 @@ from ..trace.trace import Trace
 
 __all__ = ["AWAY", "BACK", "Period", "periods"]
 
-AWAY = {"kill": "is dead", "freeze": "stands still", "cut": "is cut off"}  # kinds of marks, and how the role is then
-BACK = {"restart": "kill", "thaw": "freeze", "reconnect": "cut"}  # what undoes them
+AWAY = {
+    "kill": "is dead", "lost": "is lost", "left": "has left", "freeze": "stands still", "cut": "is cut off",
+}  # kinds of marks, and how the role is then  # fmt: skip
+BACK = {"thaw": "freeze", "reconnect": "cut"}  # what undoes them; a restart, and who joins, undoes all
+GONE = ("kill", "lost", "left")  # who is gone is not lost once more, and thawing brings nobody back
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,13 @@ def _change(mark: dict[str, Any], role: int, slow: dict[int, float], away: dict[
         slow.pop(role, None)
         if mark["factor"] != 1:
             slow[role] = float(mark["factor"])
-    elif kind in AWAY:
-        away[role] = kind
-    elif kind in BACK:
+    elif kind in AWAY and mark.get("peer") is None:  # one link that is cut is no role that is
+        if kind == "kill" or away.get(role) not in GONE:
+            away[role] = kind
+    elif kind in BACK and mark.get("peer") is None:
+        if away.get(role) == BACK[kind]:
+            del away[role]
+    elif kind in ("restart", "joined"):
         away.pop(role, None)
     else:
         return False

@@ -102,6 +102,6 @@ def _disturbed(trace: Trace) -> str:
             said.append(f"{short(mark['name'])} x{mark['factor']:g}{at}")
         elif mark["kind"] == "set":
             said.append(f"{mark['text']}{at}")
-        elif "name" in mark:
+        elif mark["kind"] in DONE and "name" in mark:
             said.append(f"{mark['kind']} {short(mark['name'])}{at}")
     return "; ".join(said)

@@ -39,7 +39,7 @@ def who(trace: Trace, period: Period) -> str:
     for kind, words in AWAY.items():
         roles = sorted(role for role, what in period.away.items() if what == kind)
         if roles:
-            plural = words.replace("is ", "are ").replace("stands", "stand")
+            plural = words.replace("is ", "are ").replace("stands", "stand").replace("has ", "have ")
             said.append(f"{names(trace, roles)} {words if len(roles) == 1 else plural}")
     return _capital(text.listed(said, "and"))
 

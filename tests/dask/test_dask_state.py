@@ -192,12 +192,12 @@ def test_dask_arrays_that_can_no_longer_be_computed_are_an_error(cluster, tmp_pa
 
 def listeners(run):
     """{role: (host, port)} as the run's roles have told each other."""
-    return dict(run.engine.supervisor.peers)
+    return dict(run.engine.supervisor.members.address)
 
 
 def test_a_stranger_changes_nothing(cluster, started):
     run = moving(started(on=cluster.resized(pace=0.001)))
-    host, port, _ = listeners(run)["server-0"]
+    host, port = listeners(run)["server-0"]
     strangers = []
     for words in (
         b"GET / HTTP/1.1\r\n\r\n", os.urandom(4000), b"",
@@ -225,7 +225,7 @@ def test_an_encrypted_cluster_encrypts_the_wire():
         Client(local, set_as_default=False) as client,
     ):  # fmt: skip
         run = moving(lk.train(MOONS, lk.AsyncPS(), lk.DaskCluster(client, workers=1), lk.Budget(seconds=60)))
-        host, port, _ = listeners(run)["server-0"]
+        host, port = listeners(run)["server-0"]
         with socket.create_connection((host, port), 5) as plain:  # knows everything but the encryption
             secret = run.engine.supervisor.secret
             plain.sendall(Hello(run.engine.supervisor.run, "worker-0", "server-0", host, port, 5).pack(secret))

@@ -88,10 +88,12 @@ def test_a_server_is_cut_off_and_restored_on_another_host(own_cluster):
     homes = start(own_cluster, workers=2)
     served = homes["server-0"]
     own_cluster.add_workers(own_cluster.network.hosts[2], 2)  # whoever plays beside the server needs a place as well
-    own_cluster.client.ask("books.until(lambda: run.now > 3e9, 10)")  # something has been kept by now
+    own_cluster.client.ask("books.until(lambda: run.engine.now > 3e9, 10)")  # something has been kept by now
     served.unplug()
     back = marked_in_time(own_cluster, "server-0", "restart", 30)
     assert back["incarnation"] >= 1
+    assert "restored" in back["text"]
+    assert [file.name for file in (own_cluster.folder / "state").iterdir() if file.name.startswith("server-0")]
     assert own_cluster.hosts_of_roles()["server-0"] is not served
     served.plug()
     ends_well(own_cluster)
@@ -107,3 +109,20 @@ def test_a_synchronous_run_waits_or_goes_on(own_cluster, loss):
         assert own_cluster.client.ask("books.moves(run, 20, 12)")
     homes[role].plug()
     ends_well(own_cluster)
+
+
+def test_a_run_that_waits_says_for_whom_and_can_be_stopped(own_cluster):
+    """Two workers are cut off, and one Dask worker is left for them: the other one is waited for."""
+    homes = start(own_cluster, strategy="lk.SyncPS(learning_rate=0.2, on_loss='wait')", budget="updates=100000")
+    cut = [role for role, home in homes.items() if home is homes[lonely_worker(homes)]]
+    assert len(cut) == 2
+    homes[cut[0]].unplug()
+    until = time.monotonic() + 40
+    while not (waits := own_cluster.client.ask("books.marks(run, 'waits')")):
+        assert time.monotonic() < until
+        own_cluster.client.ask("books.moves(run, 1000000, 0.5)")
+    assert waits[0]["name"] in cut
+    assert waits[0]["text"].startswith(f"waits for {waits[0]['name']}, which ")
+    own_cluster.client.do("run.stop()")  # within 15 s, as every call
+    book = own_cluster.client.ask("books.book(run)")
+    assert book["closes"], book

@@ -3,7 +3,10 @@
 import pytest
 from multihost_net import Host
 
-TRAIN = "run = lk.train(lk.Problem('digits', hidden=(64,), seed=3), {strategy}, {cluster}, lk.Budget({budget}))"
+TRAIN = (
+    "run = lk.train(lk.Problem('digits', hidden=(64,), seed=3), {strategy}, {cluster}, lk.Budget({budget}), "
+    "checkpoint=False)"
+)
 
 
 def trained(cluster, strategy, on="cluster", budget="updates=1500"):

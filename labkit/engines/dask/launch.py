@@ -53,6 +53,10 @@ class Launcher:
                 raise error
         self._shares, self._test = futures[:-1], futures[-1]
 
+    def forget(self) -> None:
+        """Nobody will start any more: let go of the data."""
+        self._shares = self._test = None
+
     def _lazy_shares(self, homes: list[str]) -> Any:
         problem = self._full.problem
         with self.client.as_current():

@@ -35,6 +35,7 @@ class Membership:
         self.change = 0
         self.lost_lives: list[list[int]] = []
         self.former: dict[tuple[str, int], str] = {}  # lives that were declared lost: the Dask worker they played on
+        self._over = False
         self._numbers = {name: number for number, name in enumerate(names)}
         usage.update(where.values())
 
@@ -76,9 +77,10 @@ class Membership:
         self.change += 1
 
     def leave_for_good(self) -> None:
-        """The run is over."""
-        self.usage.subtract(self.where.values())
-        self.where = {}
+        """The run is over: nobody plays any more where they did."""
+        if not self._over:
+            self._over = True
+            self.usage.subtract(self.where.values())
 
     def _move(self, role: str, worker: str | None) -> None:
         where = dict(self.where)

@@ -51,6 +51,7 @@ class Supervisor:
         self.processes: dict[str, tuple[Any, ...]] = {}  # address -> the process there
         self._offsets: dict[str, int | None] = {}  # None: another machine's clock, not yet measured
         self._closed = False
+        self.launcher: Any = None
         self.queue = dispatcher_of(client).open(self.run)
 
     @property
@@ -264,6 +265,8 @@ class Supervisor:
         """Let go of everything that the run had on the cluster."""
         self._closed = True
         self.members.leave_for_good()
+        if self.launcher is not None:
+            self.launcher.forget()
         dispatcher_of(self.client).shut(self.run)
         if self.client.status != "running":
             return

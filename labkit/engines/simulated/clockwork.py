@@ -35,6 +35,7 @@ class Clockwork(Turns):
         super().__init__()
         self.plan = plan
         self._network, self._free = network, network.free
+        self._trouble: Any = None  # what is wrong with links, from the first time that something is
         self._kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
         self._ids = plan.role_ids
 
@@ -226,6 +227,9 @@ class Clockwork(Turns):
 
     def post(self, role: SimulatedRole, target: SimulatedRole, message: Message, size: int, category: int) -> None:
         """Put `message` of `size` bytes on its way; it is the target's own already."""
+        if self._trouble is not None:
+            self._trouble.post(role, target, message, size, category)
+            return
         now, counters = self.now, role.counters
         role.touched = target.touched = True
         counters.bytes[category] += size

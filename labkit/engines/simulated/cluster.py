@@ -22,6 +22,8 @@ class SimulatedCluster:
     seconds, `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy
     needs. `cores`: of every node; roles on one node queue for them. `record=False`: counters only.
 
+    `replicas=1`: every server has a backup, on a node of its own, that holds each application before it is answered.
+
     Faults: a role that is silent for `patience` seconds is given up; one that is lost comes back `restart_after` seconds
     later (None: never by itself). Shards are saved every `checkpoint_every` seconds (None: every second, but at most 5% of
     their time), which takes `checkpoint_time`.
@@ -36,6 +38,7 @@ class SimulatedCluster:
     slow: dict[str, float] = field(default_factory=dict)
     cores: int = knob(1, low=1, high=1024)
     record: bool = knob(True)
+    replicas: int = knob(0, low=0, high=1)
     patience: float = knob(5.0, low=0.001, high=1e6)
     restart_after: float | None = knob(0.8, low=0.0, high=1e9)
     checkpoint_every: float | None = knob(None, low=1e-6, high=1e9)
@@ -66,6 +69,7 @@ class SimulatedCluster:
             "bandwidth": None if math.isinf(self.bandwidth) else self.bandwidth,
             "slow": dict(self.slow),
             "cores": self.cores,
+            "replicas": self.replicas,
             "patience": self.patience,
             "restart_after": self.restart_after,
             "checkpoint_every": self.checkpoint_every,

@@ -118,6 +118,8 @@ class Ending(Clockwork):
         pending = [(r, m) for _, _, _, what, r, m in sorted(self._heap, key=lambda e: e[:3]) if what == DELIVER]
         for role in self.roles:
             pending.extend((role, message) for message in role.inbox)
+        if self._trouble is not None:
+            pending.extend(self._trouble.held())
         return [
             [role.shard.index, self._ids[m.sender], m.incarnation, m.step, m.count]
             for role, m in pending

@@ -23,9 +23,9 @@ from .making import Kit, bare_roles, begin_role, check_time_passes, shared_cores
 from .network import Network
 from .one_hand import OneHand
 from .quiet import QUIET
-from .recovery import Recovery
 from .roles import SimulatedRole
 from .slices import FIRST, Slices
+from .trouble import Troubles
 from .turns import COMMAND, EARLY
 
 __all__ = ["SimulatedRun"]
@@ -34,7 +34,7 @@ FOREVER = 1 << 62
 FLUSH = 200_000  # turns after which the roles' buffers go into the trace
 
 
-class SimulatedRun(Recovery):
+class SimulatedRun(Troubles):
     """One run in virtual time. It moves only when asked: `advance`, `wait`, `step`. Any thread may ask.
 
     `commands`: [(seconds, name, arguments), ...] carried out at their times. The log that a run keeps of its own, in
@@ -42,7 +42,7 @@ class SimulatedRun(Recovery):
     repeated exactly. `verbs`: what can be done to a role.
     """
 
-    verbs: tuple[str, ...] = ("slow", "kill", "restart", "freeze", "thaw")
+    verbs: tuple[str, ...] = ("slow", "kill", "restart", "freeze", "thaw", "delay", "drop", "cut", "reconnect")
 
     def __init__(self, plan: Plan, cluster: Any, commands: Any = (), checkpoint: Any = None):
         super().__init__(plan, Network(len(plan.layout.nodes), cluster.latency, cluster.bandwidth))
@@ -219,6 +219,22 @@ class SimulatedRun(Recovery):
         check_factor(factor)
         target.factor = float(factor)
         self.trace.mark(self.now, "slow", f"{role} computes {factor:g}x slower", name=role, factor=float(factor))
+
+    def inject(self, commands: Any) -> None:
+        """Carry out [(seconds, name, arguments), ...] at their times, which are those of the run.
+
+        A run that repeats this one hears of them at the same turn; what it is going to repeat anyway is not done twice.
+        """
+        with self._hand:
+            if self.stopped_by is None:
+                self._log("inject", {"commands": [list(command) for command in commands]})
+                repeated = [(nanoseconds(at), name, arguments) for at, name, arguments, _ in self._script]
+                for at, name, arguments in commands:
+                    command = (nanoseconds(at), name, arguments)
+                    if command in repeated:
+                        repeated.remove(command)
+                    else:
+                        self._event(max(command[0], self.now), EARLY, COMMAND, name, arguments)
 
     def set(self, **knobs: Any) -> None:
         """Change live knobs of the strategy, for every role at once."""

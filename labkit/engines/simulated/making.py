@@ -14,7 +14,7 @@ from ...errors import BadInput
 from ...roles.shard import Shard
 from ...trace.recorder import Recorder
 from ..laws import Deterministic
-from ..parts import Plan, batch_maker, build_parts, local_data, split
+from ..parts import Plan, batch_maker, begin, build_parts, local_data, split
 from .roles import SimulatedContext, SimulatedRole
 
 __all__ = ["Kit", "bare_roles", "begin_role", "check_time_passes", "shared_cores"]
@@ -75,7 +75,7 @@ def begin_role(run: Any, role: SimulatedRole, incarnation: int, state: Any = Non
     context = SimulatedContext(run, role, run.peers, plan.seed, batch_maker(plan, spec, share, incarnation))
     context.incarnation = incarnation
     context.restored = role.state if incarnation else None
-    role.shard = next((p for p in parts if isinstance(p, Shard)), None)
+    role.shard = next((p for p in parts if isinstance(p, Shard) and spec.backs is None), None)
     if role.shard is not None:
         if incarnation:
             role.shard.restore(state, same)
@@ -86,7 +86,7 @@ def begin_role(run: Any, role: SimulatedRole, incarnation: int, state: Any = Non
             judge.restore(role.state)
             judge.hurry = before.hurry
         run.judge = judge
-    role.begin = functools.partial(getattr(role.strategy, spec.kind), context, *parts)
+    role.begin = functools.partial(begin, role.strategy, plan, spec, context, parts)
 
 
 def check_time_passes(plan: Plan, cluster: Any) -> None:

@@ -1,7 +1,8 @@
 """The network of virtual time: cut-through and full duplex.
 
 A message starts when the sender's egress and, `latency` later, the receiver's ingress are free, and holds both for
-bytes / bandwidth. Roles on one node talk for free. All times are whole nanoseconds.
+bytes / bandwidth. Roles on one node talk for free. All times are whole nanoseconds. What can go wrong on a link is in
+`trouble`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import math
 
 from ...trace.vocabulary import NANO, nanoseconds
 
-__all__ = ["Network"]
+__all__ = ["RESEND_S", "Network"]
+
+RESEND_S = 0.05  # what is not acknowledged is sent again
 
 
 class Network:

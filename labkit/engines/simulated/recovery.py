@@ -17,7 +17,7 @@ from typing import Any
 
 from ...errors import BadInput
 from ...roles.messages import Joined, Left
-from ...roles.regroup import begin_together, grouped, leave_in_hand, replicas
+from ...roles.regroup import begin_together, grouped, leave_in_hand, spared
 from ...trace.vocabulary import nanoseconds
 from ..parts import find_role
 from .ending import Ending
@@ -150,9 +150,7 @@ class Recovery(Keeping, Ending):
 
     def _goes_on_without(self, role: SimulatedRole) -> bool:
         """Whether the others take no more notice of a lost role, until it is back."""
-        if self.plan.strategy.on_loss != "continue" or (role.shard is not None and not role.spec.computes):
-            return False
-        return role.spec.computes and (not grouped(self.plan.layout) or replicas(self.plan.layout))
+        return spared(self.plan.layout, role.spec, self.plan.strategy.on_loss)
 
     def _leave(self, names: list[str]) -> None:
         """These are no peers any more, and nobody waits for them."""
@@ -174,7 +172,7 @@ class Recovery(Keeping, Ending):
         if role.working is not None:
             self._free_core(role)
         role.waiting = role.unless = role.working = role.held = None
-        role.holds, role.resume = 0, None
+        role.holds, role.resume, role.listens = 0, None, ()
         role.token += 1
         role.inbox.clear()
         self._ready = type(self._ready)(entry for entry in self._ready if entry[3] is not role)
@@ -233,7 +231,10 @@ class Recovery(Keeping, Ending):
         role.unaware.update(other.name for other in self.roles if other.down)
         number = role.recorder.incarnation
         if back:
-            text = f"{role.name} is back" + _rolled_back(role, state, before)
+            copy = self.by_name.get(role.name.replace("server", "backup"), role)
+            text = f"{role.name} is back" + (
+                _rolled_back(role, state, before) if copy is role or copy.down else " and takes over its backup's copy"
+            )
             self.trace.mark(self.now, "restart", text, name=role.name, incarnation=number)
         joined = Joined(role.name)
         joined.__dict__["incarnation"] = number

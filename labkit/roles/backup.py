@@ -1,0 +1,190 @@
+"""A shard that is kept twice: the server tells its backup of every application, and goes on when that is acknowledged.
+
+    server: forever: ... apply;  send what was applied to the backup;  wait for its acknowledgement;  reply ...
+    backup: forever: receive what was applied;  apply it, too;  acknowledge
+
+What a worker has been told is therefore on two nodes. If the server is lost its next incarnation takes over the copy,
+and nothing is: pushes that were not answered are sent again, and the table of what has been applied goes with the copy.
+If the backup is lost the server goes on alone; the next backup asks for the whole shard. The price is a round trip for
+every application. (Strategies know nothing of it: the server's `ctx.compute` does it.)
+
+Chain replication of the same kind: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+from .context import Context
+from .layout import Layout, RoleSpec
+from .messages import Message, field_names
+from .regroup import grouped
+
+__all__ = ["BACKUP_KINDS", "Applied", "Copy", "Logged", "Want", "backed", "keep_copy", "with_backups"]
+
+LOOK_S = 0.05  # seconds between two looks whether the other one is still there
+
+
+@dataclass(frozen=True)
+class Want(Message):
+    """server <-> backup: tell me all that you hold."""
+
+
+@dataclass(frozen=True)
+class Copy(Message):
+    """server <-> backup: a whole shard. `plain`: JSON; `names` of `arrays`. Empty: I hold nothing."""
+
+    plain: str
+    names: tuple[str, ...]
+    arrays: tuple[np.ndarray, ...]
+    number: int
+
+
+@dataclass(frozen=True)
+class Applied(Message):
+    """server -> backup: a call of the shard's method `name`. `arguments`: pushes as (0, sender, incarnation, fields ...),
+    other values as they are.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+    several: bool
+    number: int
+
+
+@dataclass(frozen=True)
+class Logged(Message):
+    """backup -> server: I hold it, too."""
+
+    number: int
+
+
+BACKUP_KINDS = (Want, Copy, Applied, Logged)
+
+
+def with_backups(layout: Layout, replicas: int, strategy: str) -> Layout:
+    """The layout with a backup, on a node of its own, for every server; `BadInput` if there are no servers to back."""
+    if not replicas:
+        return layout
+    servers = [role for role in layout.roles if role.kind == "server" and role.shard is not None]
+    if not servers or grouped(layout):
+        raise BadInput(f"replicas={replicas}: {strategy} has no servers that could be kept twice; leave replicas out.")
+    backups = [
+        RoleSpec(f"backup-{s.index}", "backup", s.index, f"backup-{s.index}", backs=layout.roles.index(s))
+        for s in servers
+    ]
+    return replace(layout, roles=(*layout.roles, *backups))
+
+
+async def keep_copy(ctx: Context, shard: Any) -> None:
+    """The backup: hold what the server holds."""
+    server = ctx.name.replace("backup", "server")
+    whole = not ctx.incarnation  # at the start of a run both have the first weights
+    if not whole:
+        ctx.send(server, Want())
+    async for message in ctx.inbox(Applied, Copy, Want):
+        if isinstance(message, Want):
+            ctx.send(message, _copy_of(shard, 0) if whole else Copy("", (), (), 0))
+        elif isinstance(message, Copy):
+            _take(shard, message)
+            whole = True
+            ctx.send(message, Logged(message.number))
+        elif whole:
+            arguments = [_said_again(a, shard) for a in message.arguments]
+            if message.several:
+                arguments = [arguments[: -_rest(message)], *arguments[-_rest(message) :]]
+            await ctx.compute(getattr(shard, message.name), *arguments)
+            ctx.send(message, Logged(message.number))
+
+
+async def backed(play: Callable[..., Any], ctx: Context, shard: Any, backup: str) -> None:
+    """The server, played by `play(ctx, shard)`, with its copy on `backup`."""
+    twin = _Twin(ctx, shard, backup)
+    if ctx.incarnation:
+        await twin.take_over()
+    await play(twin, shard)
+
+
+class _Twin:
+    """`ctx` as a server with a backup sees it."""
+
+    def __init__(self, ctx: Context, shard: Any, backup: str):
+        self._ctx, self._shard, self._backup = ctx, shard, backup
+        self._number = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+    async def compute(self, fn: Callable[..., Any], *args: Any, **how: Any) -> Any:
+        """See `Context.compute`; what the shard has done is done when its backup has done it, too."""
+        value = await self._ctx.compute(fn, *args, **how)
+        if getattr(fn, "__self__", None) is self._shard and self._there():
+            self._number += 1
+            several = bool(args) and isinstance(args[0], (list, tuple))
+            told = [*args[0], *args[1:]] if several else list(args)
+            said = Applied(fn.__name__, tuple(map(_say, told)), several, self._number)
+            self._ctx.send(self._backup, said)
+            await self._acknowledged()
+        return value
+
+    def _there(self) -> bool:
+        return self._backup in self._ctx.peers("backup")
+
+    async def _acknowledged(self) -> None:
+        """Until the backup holds it, or is not there any more. One that has come anew is told everything."""
+        while self._there():
+            answer = await self._ctx.recv(Logged, Want, timeout=LOOK_S)
+            if isinstance(answer, Want):
+                self._ctx.send(answer, _copy_of(self._shard, self._number))
+            elif answer is not None and answer.number == self._number:
+                return
+
+    async def take_over(self) -> None:
+        """The next incarnation: if there is a copy, become it."""
+        if self._there():
+            self._ctx.send(self._backup, Want())
+        while self._there():
+            answer = await self._ctx.recv(Copy, timeout=LOOK_S)
+            if answer is None:
+                continue
+            if answer.plain:
+                _take(self._shard, answer)
+                self._ctx.note(f"{self._ctx.name} took over its backup's copy, of update {self._shard.version}")
+            return
+
+
+def _say(argument: Any) -> Any:
+    if not isinstance(argument, Message):
+        return argument
+    fields = (getattr(argument, name) for name in field_names(type(argument)))
+    return (type(argument).__name__, argument.sender, argument.incarnation, *fields)
+
+
+def _said_again(argument: Any, shard: Any) -> Any:
+    if not isinstance(argument, tuple):
+        return argument
+    name, sender, incarnation, *fields = argument
+    push = shard.pushes[name](*fields)
+    push.__dict__.update(sender=sender, incarnation=incarnation)
+    return push
+
+
+def _rest(message: Applied) -> int:
+    return sum(not isinstance(a, tuple) for a in message.arguments)
+
+
+def _copy_of(shard: Any, number: int) -> Copy:
+    state: Mapping[str, Any] = shard.to_state()
+    arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
+    plain = json.dumps({k: v for k, v in state.items() if k not in arrays})
+    return Copy(plain, tuple(arrays), tuple(arrays.values()), number)
+
+
+def _take(shard: Any, copy: Copy) -> None:
+    shard.restore(json.loads(copy.plain) | dict(zip(copy.names, copy.arrays)), same=True)

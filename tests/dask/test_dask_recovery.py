@@ -1,0 +1,243 @@
+"""Processes are killed, frozen and cut off, and the run goes on: it comes to its budget, and its books close."""
+
+import os
+import signal
+
+import pytest
+from dask_help import closes, eventually, labkit_threads, moving, pid_of, plugins, updates
+
+import labkit as lk
+
+pytestmark = pytest.mark.dask
+
+
+@pytest.fixture
+def small(cluster):
+    """Two workers that take 10 ms for a gradient; who is silent for a second is lost."""
+    return cluster.resized(workers=2, pace=0.01, patience=1.0)
+
+
+def marks(run, *kinds):
+    return [m for m in run.trace.marks if m["kind"] in kinds]
+
+
+def seen(run, kind, role):
+    """Wait for a mark of that kind about `role`; the mark."""
+    return eventually(lambda: next((m for m in marks(run, kind) if m.get("name") == role), None), 20.0)
+
+
+def comes_to_its_end(run, count, limit=60):
+    """The run applies `count` updates in all, and nothing of it is left."""
+    run.wait(limit)
+    assert run.stopped_by == "updates"
+    assert updates(run) == count
+    assert run.trace.ending["lost"] == []
+    assert labkit_threads() == []
+    return closes(run)
+
+
+def lives_lost(run):
+    names = [role["name"] for role in run.trace.header["layout"]["roles"]]
+    return [(names[role], life) for role, life in run.trace.ending["lost_lives"]]
+
+
+# killed ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small, started):
+    run = moving(started(on=small, budget=lk.Budget(updates=400)), 40)
+    os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
+    lost = seen(run, "lost", "worker-1")
+    assert (lost["incarnation"], lost["why"]) == (0, "ended unexpectedly")
+    assert seen(run, "restart", "worker-1")["incarnation"] == 1
+    comes_to_its_end(run, 400)
+    assert lives_lost(run) == [("worker-1", 0)]
+    assert run.trace.lives[2 + 4].computed > 0  # its second life has worked
+    eventually(lambda: not plugins(small.client))
+    assert not any(small._backend.usage.values())
+
+
+@pytest.mark.parametrize("on_loss", ["wait", "continue"])
+def test_a_synchronous_run_waits_or_goes_on(small, started, on_loss):
+    run = moving(started(lk.SyncPS(on_loss=on_loss), on=small, budget=lk.Budget(updates=200)), 20)
+    run.engine.kill("worker-0", restart=False)
+    if on_loss == "wait":
+        assert seen(run, "waits", "worker-0")["text"] == "waits for worker-0, which was killed"
+        stood = updates(run)
+        assert updates(run) <= stood + 1
+    else:
+        assert seen(run, "left", "worker-0")
+        moving(run, 20)
+    run.engine.restart("worker-0")
+    assert seen(run, "restart", "worker-0")
+    comes_to_its_end(run, 200)
+
+
+def test_a_run_that_waits_is_stopped(small, started):
+    run = moving(started(lk.SyncPS(), on=small), 20)
+    run.engine.kill("worker-0", restart=False)
+    seen(run, "waits", "worker-0")
+    run.stop()
+    assert run.stopped_by == "user"
+    assert run.trace.ending["lost"] == ["worker-0"]
+    closes(run)
+
+
+def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
+    on = cluster.resized(workers=2, servers=2, pace=0.01, checkpoint_every=0.2)
+    run = moving(started(on=on, budget=lk.Budget(updates=300)), 60)
+    run.engine.kill("server-1")
+    text = seen(run, "restart", "server-1")["text"]
+    assert text.startswith("server-1 is back, restored from update ")
+    assert not text.startswith("server-1 is back, restored from update 0")
+    book = comes_to_its_end(run, 300)
+    assert book["rolled_back"] + book["partly_applied"] + book["lost"] < 60
+    assert run.trace.lives[1 + 5].version == 300
+
+
+def test_without_checkpoints_a_server_begins_with_the_first_weights(small, started):
+    run = moving(started(on=small, budget=lk.Budget(updates=150), checkpoint=False), 40)
+    run.engine.kill("server-0")
+    assert "restored from the first weights" in seen(run, "restart", "server-0")["text"]
+    comes_to_its_end(run, 150)
+
+
+def test_the_chief_comes_back_with_what_it_had_evaluated(small, started):
+    run = moving(started(on=small, budget=lk.Budget(updates=300)), 60)
+    run.engine.kill("chief")
+    assert seen(run, "restart", "chief")
+    comes_to_its_end(run, 300)
+    assert run.summary()["accuracy"] is not None
+    assert run.result()
+
+
+def test_everybody_at_once(small, started):
+    on = small.resized(patience=4.0)  # four processes start at one time
+    run = moving(started(on=on, budget=lk.Budget(updates=200)), 40)
+    for role in ("worker-0", "worker-1", "server-0", "chief"):
+        run.engine.kill(role)
+    for role in ("worker-0", "worker-1", "server-0", "chief"):
+        seen(run, "restart", role)
+    comes_to_its_end(run, 200)
+    assert len(lives_lost(run)) == 4
+
+
+def test_a_life_is_lost_while_it_is_starting(small, started):
+    run = moving(started(on=small, budget=lk.Budget(updates=300)), 40)
+    run.engine.kill("worker-1")
+    eventually(lambda: run.engine.members.state["worker-1"] == "starting")
+    os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
+    eventually(lambda: run.engine.members.life["worker-1"] >= 2, 20)
+    eventually(lambda: run.engine.members.state["worker-1"] == "here", 20)
+    comes_to_its_end(run, 300)
+
+
+def test_a_paused_run_recovers_and_stands_still(small, started):
+    run = moving(started(on=small, budget=lk.Budget(updates=200)), 40).pause()
+    run.engine.kill("worker-1")
+    seen(run, "restart", "worker-1")
+    eventually(lambda: run.engine.members.whole)
+    stood = updates(run)
+    run.step()
+    assert updates(run) <= stood + 3
+    run.resume()
+    comes_to_its_end(run, 200)
+
+
+def test_knobs_and_slowness_hold_for_the_next_life(small, started):
+    run = moving(started(on=small), 20)
+    run.slow("worker-1", 20)
+    run.set(learning_rate=0.03)
+    run.engine.kill("worker-1")
+    seen(run, "restart", "worker-1")
+    assert run.engine.supervisor.launcher.factors["worker-1"] == 20
+    eventually(lambda: (c := run.trace.lives.get(2 + 4)) is not None and c.computed > 0)
+    moving(run, 40)
+    assert run.trace.lives[2 + 4].computed < 15
+    run.stop()
+    closes(run)
+
+
+# together -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [lk.RingAllReduce(), lk.RingAllReduce(on_loss="continue"), lk.LocalSGD()],
+                         ids=["ring", "ring that goes on", "local"])  # fmt: skip
+def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster, started, strategy):
+    on = cluster.resized(workers=3, pace=0.01)
+    run = moving(started(strategy, on=on, budget=lk.Budget(updates=150)), 30)
+    run.engine.kill("worker-1")
+    assert seen(run, "restart", "worker-1")
+    assert marks(run, "regroup")
+    comes_to_its_end(run, 150)
+    assert lives_lost(run) == [("worker-1", 0)]
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_split_model_go_back_to_a_version_that_all_have_kept(cluster, started):
+    run = moving(started(lk.FSDP(), on=cluster.resized(workers=3, pace=0.01), budget=lk.Budget(updates=160)), 70)
+    run.engine.kill("worker-2")
+    text = seen(run, "restart", "worker-2")["text"]
+    assert "restored from update 50" in text or "restored from update 100" in text
+    book = comes_to_its_end(run, 160)
+    assert book["rolled_back"] > 0
+
+
+# silent ---------------------------------------------------------------------------------------------------------------
+
+
+def test_who_thaws_in_time_is_taken_back(small, started):
+    run = moving(started(on=small, budget=lk.Budget(updates=200)), 20)
+    run.engine.freeze("worker-1")
+    moving(run, 10)
+    run.engine.thaw("worker-1")
+    comes_to_its_end(run, 200)
+    assert not marks(run, "lost", "fenced", "restart")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["worker-1", "server-0"])
+@pytest.mark.parametrize("how", [("freeze", "thaw"), ("cut", "reconnect")], ids=["frozen", "cut off"])
+def test_who_comes_back_too_late_is_fenced(small, started, role, how):
+    run = moving(started(on=small), 20)
+    getattr(run.engine, how[0])(role)
+    assert "did not answer for 1 s" in seen(run, "lost", role)["why"]
+    seen(run, "restart", role)
+    moving(run, 20)
+    getattr(run.engine, how[1])(role)
+    assert seen(run, "fenced", role)["incarnation"] == 0
+    assert run.engine.members.life[role] == 1
+    moving(run, 20).stop()
+    closes(run)
+    assert run.trace.ending["lost"] == []
+    eventually(lambda: not plugins(small.client))
+
+
+def test_what_is_said_over_a_link_that_is_cut_for_a_while_arrives(small, started):
+    run = moving(started(on=small, budget=lk.Budget(updates=150)), 20)
+    run.engine.cut("worker-1", "server-0")
+    moving(run, 20)
+    run.engine.reconnect("worker-1", "server-0")
+    book = comes_to_its_end(run, 150)
+    assert (book["lost"], book["rolled_back"]) == (0, 0)
+    assert not marks(run, "lost")
+
+
+# refused --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_is_refused_by_name(small, started):
+    run = moving(started(lk.SyncPS(), on=small))
+    for act, says in (
+        (lambda: run.engine.restart("worker-0"), "only who was to stay away"),
+        (lambda: run.engine.thaw("worker-0"), "it is not frozen"),
+        (lambda: run.engine.freeze("worker-9"), "no role 'worker-9'"),
+        (lambda: run.engine.cut("worker-0", "server-9"), "no role 'server-9'"),
+    ):
+        with pytest.raises(lk.BadInput, match=says):
+            act()
+    run.engine.kill("worker-0", restart=False)
+    seen(run, "lost", "worker-0")
+    with pytest.raises(lk.BadInput, match=r"kill\('worker-0'\): it is not here \(worker-0 was killed\)"):
+        run.engine.kill("worker-0")
+    run.stop()
