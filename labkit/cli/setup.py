@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..data import options_of
-from ..engines.laws import Deterministic, law_by_name
 from ..engines.fault import Fault
 from ..engines.faults import parse_fault, schedule_faults
+from ..engines.laws import Deterministic, law_by_name
 from ..engines.parts import find_role, make_plan
 from ..errors import BadInput, nearest
 from ..knobs import knobs_of, parse_knob

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -23,6 +23,7 @@ from ..roles.messages import Joined, Left, Look, Snapshot
 from ..roles.shard import Limits, Shard
 from ..trace.recorder import Recorder
 from .awaits import check_awaits
+from .elastic import Elastic, elastic_of
 from .shape import check_strategy
 from .showing import samples_in_plain, shares_in_plain, sight_of
 
@@ -55,6 +56,7 @@ class Plan:
     norms_every: int
     record: bool = True
     sight: Sight | None = None  # what the chief looks at, beside the accuracy
+    elastic: Elastic | None = None  # whose workers may come and go
 
     def without_data(self) -> Plan:
         """The plan as roles in other processes get it: what is in the data, they are given apart."""
@@ -112,7 +114,9 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
         problem = replace(problem, seed=seed)
     check_awaits(strategy)
     budget = (budget or Budget()).settled(problem)
-    layout = with_backups(strategy.layout(problem, cluster), cluster.replicas, strategy.name)
+    wide = cluster if cluster.max_workers is None else cluster.widened()
+    layout = with_backups(strategy.layout(problem, wide), cluster.replicas, strategy.name)
+    elastic = elastic_of(strategy, problem, cluster, layout, problem.seed)
     if not problem.timing_only and any(role.shard is not None and role.store is None for role in layout.roles):
         check_fits(problem.objective())
     check_strategy(strategy, (role.kind for role in layout.roles if role.backs is None))
@@ -140,6 +144,7 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
         every if record else 0,
         record,
         sight_of(problem, record),
+        elastic,
     )
 
 
@@ -150,12 +155,13 @@ def check_fits(objective: Any) -> None:
 
 
 def batch_maker(
-    plan: Plan, spec: RoleSpec, share: tuple[np.ndarray, np.ndarray] | None, incarnation: int = 0
-) -> Callable[[], Iterator[Any]] | None:
+    plan: Plan, spec: RoleSpec, share: tuple[np.ndarray, np.ndarray] | None, incarnation: int = 0,
+    present: Callable[[], Sequence[str]] = tuple,
+) -> Callable[[], Iterator[Any]] | None:  # fmt: skip
     """What `ctx.batches()` calls: None for a role without data.
 
     The order of the batches follows from (seed, share, incarnation), so roles with one share draw the same ones, and who was
-    restarted draws others than before.
+    restarted draws others than before. `present()`: the workers that take part, where they come and go.
     """
     number = spec.data
     if number is None:
@@ -163,7 +169,10 @@ def batch_maker(
     if plan.timing_only or share is None:
         return lambda: iter(NullBatches(1, plan.batch_size))
     x, y = share
-    return lambda: iter(Batches(x, y, plan.batch_size, stream(plan.seed, "worker", number, "batches", incarnation)))
+    deal = plan.elastic.dealer(spec.name, y, present) if plan.elastic else None
+    return lambda: iter(
+        Batches(x, y, plan.batch_size, stream(plan.seed, "worker", number, "batches", incarnation), deal)
+    )
 
 
 def build_parts(
@@ -254,10 +263,14 @@ def local_data(problem: Any) -> Any:
     return dataset.gathered() if hasattr(dataset, "gathered") else dataset
 
 
-def split(dataset: Any, problem: Any, shares: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(x, y) of each worker's share, by the problem's partition."""
+def split(
+    dataset: Any, problem: Any, shares: int, elastic: Elastic | None = None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(x, y) of each worker's share, by the problem's partition; all of them where they are dealt anew at each epoch."""
     labels = dataset.y_train if dataset.classes is not None else len(dataset.x_train)
     whole = (dataset.x_train, dataset.y_train)
+    if elastic is not None:
+        return [whole] * shares
     indices = problem.partition.split(labels, shares, problem.seed)
     return [whole if len(i) == len(whole[0]) else (whole[0][i], whole[1][i]) for i in indices]
 

@@ -7,7 +7,7 @@ core).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from .context import Context
 from .layout import Layout
 from .looking import Looker, Sight
 from .messages import Joined, Look, Snapshot
+from .regroup import replicas
 from .shard import Limits
 
 __all__ = ["Budget", "Judge", "all_full", "final_snapshot", "next_mixture", "next_snapshot", "rest"]
@@ -108,6 +109,8 @@ class Judge:
         self.update = -1
         self.loss = self.accuracy = None
         self.shard_limits = limits.divided(layout.shares) if layout.copies == "own" else limits
+        self._replicas = replicas(layout)
+        self._kinds = tuple(dict.fromkeys(role.kind for role in layout.roles))
         self._shard_of = {role.name: role.shard for role in layout.roles if role.shard is not None}
         self._full: set[int] = set()  # shards that have applied all that the budget allows
 
@@ -156,6 +159,25 @@ class Judge:
         if self.shard_limits.reached(snapshot.version, snapshot.samples):
             self._full.add(snapshot.shard)
 
+    def here(self, ctx: Context) -> tuple[str, ...]:
+        """Whom to look at. Replicas that are away are no part of the model; where all are equal, any one will do."""
+        if not self._replicas:
+            return self.owners
+        present = [n for kind in self._kinds for n in ctx.peers(kind) if n in self._shard_of]
+        if self.layout.copies == "own":
+            return tuple(present) or self.owners
+        return self.owners if self.owners[0] in present or not present else (present[0],)
+
+    def numbers(self, owners: Iterable[str]) -> set[int]:
+        """The numbers of these roles' shards."""
+        return {self._shard_of[owner] for owner in owners}
+
+    def everybody(self, ctx: Context) -> set[int]:
+        """The numbers of all shards that take part."""
+        if not self._replicas:
+            return set(self._shard_of.values())
+        return self.numbers(n for kind in self._kinds for n in ctx.peers(kind) if n in self._shard_of)
+
     def rejoined(self, name: str) -> None:
         """A shard was restarted: what it has applied may be less than it was."""
         self._full.discard(self._shard_of.get(name, -1))
@@ -193,9 +215,9 @@ async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
     goal, ahead = judge.next_goal(), judge.eval_every
     while True:
         shown: dict[int, Snapshot] = {}
-        for owner in judge.owners:
+        for owner in judge.here(ctx):
             ctx.send(owner, Look(goal))
-        while len(shown) < len(judge.owners):
+        while not judge.numbers(judge.here(ctx)) <= shown.keys():
             arrived = await _shown(ctx, judge, Look(goal), judge.time_left(ctx.now))
             if arrived is None:
                 return await final_snapshot(ctx, judge)
@@ -203,7 +225,7 @@ async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
             shows = len(arrived.values) > 0 or arrived.ids is not None  # the latter of a shard with no row to show
             if shows and (arrived.version >= goal or arrived.shard in judge._full):
                 shown[arrived.shard] = arrived
-        snapshots = tuple(shown[shard] for shard in sorted(shown))
+        snapshots = tuple(shown[shard] for shard in sorted(judge.numbers(judge.here(ctx))))
         last = max(s.version for s in snapshots)
         if all(s.version == last or s.shard in judge._full for s in snapshots) or ahead > TRIES * judge.eval_every:
             return snapshots
@@ -215,7 +237,7 @@ async def next_mixture(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
     `eval_every`: those of one version would be of many times, as far apart as the slowest is slow.
     """
     goal = judge.next_goal()
-    going = [owner for shard, owner in enumerate(judge.owners) if shard not in judge._full]
+    going = [owner for owner in judge.here(ctx) if not judge.numbers([owner]) <= judge._full]
     for owner in going:
         ctx.send(owner, Look(goal))
     arrived = await _shown(ctx, judge, Look(goal), judge.time_left(ctx.now)) if going else None
@@ -238,20 +260,20 @@ async def rest(ctx: Context, judge: Judge, worked: float) -> None:
 async def final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
     """Snapshots of all observed shards as they are now."""
     last: dict[int, Snapshot] = {}
-    for owner in judge.owners:
+    for owner in judge.here(ctx):
         ctx.send(owner, Look(final=True))
-    while len(last) < len(judge.owners):
+    while not judge.numbers(judge.here(ctx)) <= last.keys():
         arrived = await _shown(ctx, judge, Look(final=True), None)
         if arrived is not None:
             judge.take(arrived)  # a shard says only once that it is full
             if arrived.final:
                 last[arrived.shard] = arrived
-    return tuple(last[shard] for shard in sorted(last))
+    return tuple(last[shard] for shard in sorted(judge.numbers(judge.here(ctx))))
 
 
 async def all_full(ctx: Context, judge: Judge) -> None:
     """If the budget of updates or samples ended the run: wait until all shards, and replicas, have applied it all."""
-    while judge.verdict in ("updates", "samples", "epochs") and len(judge._full) < judge.shards:
+    while judge.verdict in ("updates", "samples", "epochs") and not judge.everybody(ctx) <= judge._full:
         arrived = await _shown(ctx, judge, Look(judge.next_goal()), judge.time_left(ctx.now))
         if arrived is None:
             return
@@ -265,5 +287,5 @@ async def _shown(ctx: Context, judge: Judge, look: Look, timeout: float | None) 
         if arrived is None or isinstance(arrived, Snapshot):
             return arrived
         judge.rejoined(arrived.name)
-        if arrived.name in judge.owners:
+        if arrived.name in judge.here(ctx):
             ctx.send(arrived.name, look)

@@ -58,6 +58,7 @@ class Shard(Books):
     """
 
     work = "server"
+    looked = True  # whether the chief looks at it: a further replica is only asked when the first one is away
     pushes: ClassVar[dict[str, type]] = {"Push": Push}  # what can be applied, by name
 
     def __init__(
@@ -91,13 +92,14 @@ class Shard(Books):
     ) -> Self:  # fmt: skip
         """The shard of role `spec` in a run by `plan`, with the first weights. `strategy`: the engine's own copy."""
         limits = plan.limits.divided(plan.layout.shares) if plan.layout.copies == "own" else plan.limits
-        looked_at = spec.name in plan.layout.observed and not plan.timing_only
-        return cls(
+        made = cls(
             spec.shard, spec.part, Boxes.of(spec.part).take(plan.start(objective)), strategy.optimizer,
             strategy.schedule, recorder, clock, plan.role_ids, limits, weight_decay=strategy.weight_decay,
-            eval_every=strategy.eval_every if looked_at else 0, watcher=watcher, correction=correction_of(strategy),
+            eval_every=0 if plan.timing_only else strategy.eval_every, watcher=watcher, correction=correction_of(strategy),
             codec=getattr(strategy, "codec", None), senders=plan.layout.shares,
         )  # fmt: skip
+        made.looked = spec.name in plan.layout.observed
+        return made
 
     # what strategies call ---------------------------------------------------------------------------------------------
 

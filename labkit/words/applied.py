@@ -38,8 +38,6 @@ def applied(trace: Trace, t: int, sender: int | None = None) -> tuple[np.ndarray
 
 def _reported(trace: Trace, t: int, owners: list[int], shared: int, sender: int) -> tuple[np.ndarray, np.ndarray]:
     role, time, who, count = trace.column("progress", "role", "time", "sender", "gradients")
-    if sender != EVERYONE:
-        who = np.where(who == EVERYONE, EVERYONE, who % len(trace.roles))  # of every life of this role
     seen = (who == sender) & (time <= t)
     curves = [(time[seen & (role == owner)], _over_lives(count[seen & (role == owner)])) for owner in owners]
     if not all(len(when) for when, _ in curves):

@@ -1,8 +1,8 @@
 """What happened to roles and links, in words: a line a mark, and one line for many links that fared alike.
 
-    5.00 s w2 was killed
-    5.80 s w2 is back (incarnation 1)
-    6.00 s s0 is back (incarnation 1), restored from update 240: 12 updates are rolled back
+5.00 s w2 was killed
+5.80 s w2 is back (incarnation 1)
+6.00 s s0 is back (incarnation 1), restored from update 240: 12 updates are rolled back
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def links_text(marks: Sequence[dict[str, Any]]) -> str:
             said.append(f"{_listed(names)} {was} " + (verb[1] if peer is None else f"{verb[0]} {short(peer)}"))
         return "; ".join(said)
     between = "; ".join(
-        f"between {_listed(names)} and {'everybody' if peer is None else short(peer)}" for names, peer in _grouped(marks)
+        f"between {_listed(names)} and {'everybody' if peer is None else short(peer)}"
+        for names, peer in _grouped(marks)
     )
     if kind == "delay":
         how = f"come {text.duration(amount * NANO)[0]} later" if amount else "come in time again"
@@ -88,17 +89,14 @@ def _grouped(marks: Sequence[dict[str, Any]]) -> list[tuple[list[str], str | Non
     found: dict[str | None, list[str]] = {}
     for mark in marks:
         found.setdefault(mark.get("peer"), []).append(short(mark["name"]))
-    joined: dict[tuple[str, ...], list[str | None]] = {}
-    for peer, names in found.items():
-        joined.setdefault(tuple(names), []).append(peer)
+    joined: dict[tuple[str, ...], list[str]] = {}
     pairs: list[tuple[list[str], str | None]] = []
-    for names, peers in joined.items():
-        known = [short(peer) for peer in peers if peer is not None]
-        if known:
-            pairs.append((list(names), _listed(known)))
-        if None in peers:
-            pairs.append((list(names), None))
-    return pairs
+    for peer, names in found.items():
+        if peer is None:
+            pairs.append((names, None))
+        else:
+            joined.setdefault(tuple(names), []).append(short(peer))
+    return pairs + [(list(alike), _listed(peers)) for alike, peers in joined.items()]
 
 
 def _listed(names: Sequence[str]) -> str:

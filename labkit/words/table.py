@@ -28,6 +28,7 @@ COLUMNS: dict[str, str] = {
 }  # fmt: skip
 
 ALWAYS = ("K", "s", "b", "H", "tau", "graph", "shape", "order", "dense")  # knobs that say which variant it is
+DONE = ("kill", "freeze", "thaw", "cut", "reconnect", "delay", "drop")  # marks of what was done, not of what followed
 USUAL = {
     "optimizer": "SGD()", "schedule": "Constant()", "weight_decay": 0.0, "clip_norm": None, "codec": None,
     "compensation": None, "staleness_aware": False, "fused": True, "n_push": 1, "n_fetch": 1, "reduce": "mean",

@@ -32,9 +32,10 @@ def needs(package, pip):
     return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=why)
 
 
-def trains(target, encrypted=False):
+def trains(client, encrypted=False):
     """Both kinds of strategies train on it, with closed books, and leave nothing behind."""
-    with lk.DaskCluster(target, workers=2, servers=1) as cluster:
+    client.wait_for_workers(NODES, timeout=60)
+    with lk.DaskCluster(client, workers=2, servers=1) as cluster:
         for strategy, on in [
             (lk.AsyncPS(learning_rate=0.2), cluster),
             (lk.RingAllReduce(learning_rate=0.5), cluster.resized(servers=0)),
@@ -177,7 +178,6 @@ def test_a_cluster_of_jobs(tmp_path):
         Client(jobs, set_as_default=False) as client,
     ):  # fmt: skip
         jobs.scale(jobs=NODES)
-        client.wait_for_workers(NODES, timeout=60)
         trains(client)
 
 
@@ -232,7 +232,6 @@ def test_a_cluster_behind_a_gateway(tmp_path):
         cluster.get_client(set_as_default=False) as client,
     ):
         cluster.scale(NODES)
-        client.wait_for_workers(NODES, timeout=60)
         trains(client, encrypted=True)
     del door, cluster, client
     gc.collect()

@@ -21,7 +21,6 @@ def test_books_close_when_a_run_ends_while_a_shard_of_two_is_lost(cluster, start
     run.stop()
     assert time.monotonic() - began < 15
     assert run.trace.ending["lost"] == ["server-1"]
-    assert "server-1" in str(run.summary())
     closes(run)
 
 

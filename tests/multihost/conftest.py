@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from multihost_client import Client
-from multihost_net import Host, Network, mine, missing, sweep
+from multihost_net import Host, Network, left, missing, sweep
 
 import labkit as lk
 
@@ -26,13 +26,12 @@ PORT = 8786
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = [item for item in items if HERE in item.path.parents]
-    mine = [item for item in here if "pure" not in item.keywords]
-    why = missing() if mine and not REQUIRED and not config.option.collectonly else ""
+    why = missing() if here and not REQUIRED and not config.option.collectonly else ""
     for item in here:
         item.add_marker(pytest.mark.dask)
         item.add_marker(pytest.mark.slow)
-    for item in mine if why else ():
-        item.add_marker(pytest.mark.skip(reason=f"no hosts: {why}"))
+        if why:
+            item.add_marker(pytest.mark.skip(reason=f"no hosts: {why}"))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -79,7 +78,6 @@ class Cluster:
         )  # fmt: skip
 
     def _await_workers(self, count: int) -> None:
-        self.client.do("cluster.client.wait_for_workers", 30)
         self.client.do(f"cluster.client.wait_for_workers({count}, timeout=60)", 70)
 
     def hosts_of_roles(self) -> dict[str, Host]:
@@ -96,7 +94,7 @@ def _swept() -> Iterator[None]:
         return
     sweep()
     yield
-    assert mine() == []
+    assert left() == []
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ connection is told: that is what distinguishes it from a killed process.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -39,6 +40,7 @@ def ip(*arguments: str, check: bool = True) -> str:
     return done.stdout
 
 
+@functools.cache
 def missing() -> str:
     """Why no namespaces can be made here, or ""."""
     if not sys.platform.startswith("linux"):
@@ -62,7 +64,7 @@ def sweep() -> list[str]:
     return stale
 
 
-def mine() -> list[str]:
+def left() -> list[str]:
     """The namespaces of this process that are there now."""
     return [name for name in _names() if name.startswith(f"{_me()}-")]
 

@@ -19,7 +19,9 @@ while True:
 KILLED = """
 import os, signal, subprocess, multihost_net as net
 network = net.Network(1)
-network.hosts[0].spawn(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+command = ["sh", "-c", "echo up; exec sleep 1000"]
+sleeper = network.hosts[0].spawn(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+sleeper.stdout.readline()
 print(network.name, *network.hosts[0].processes, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -67,17 +69,17 @@ def test_nothing_stays():
         started = network.hosts[0].spawn([sys.executable, "-c", stubborn], stdout=subprocess.PIPE, text=True)
         assert started.stdout.readline() == "up\n"
         assert started.pid in network.hosts[0].processes
-        assert len(net.mine()) >= 4
+        assert len(net.left()) >= 4
     assert started.returncode is not None
-    assert not [name for name in net.mine() if name.startswith(network.name)]
+    assert not [name for name in net.left() if name.startswith(network.name)]
 
 
 def test_nothing_stays_of_a_network_that_could_not_be_made(monkeypatch):
-    before = net.mine()
+    before = net.left()
     monkeypatch.setattr(net, "SUBNET", "not an address")
     with pytest.raises(RuntimeError, match="address"):
         net.Network(1)
-    assert net.mine() == before
+    assert net.left() == before
 
 
 def test_what_a_killed_test_left_is_swept_and_what_others_have_is_not(network):
@@ -97,4 +99,4 @@ def test_what_a_killed_test_left_is_swept_and_what_others_have_is_not(network):
     while os.path.exists(f"/proc/{left}") and time.monotonic() < until:
         time.sleep(0.01)
     assert not os.path.exists(f"/proc/{left}")
-    assert all(host.namespace in net.mine() for host in network.all)
+    assert all(host.namespace in net.left() for host in network.all)

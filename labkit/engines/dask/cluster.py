@@ -30,6 +30,8 @@ class _Shape:
     workers: int = knob(4, low=1, high=10_000)
     servers: int | None = knob(None, low=0, high=10_000)
     record: bool = knob(True)
+    replicas: int = knob(0, low=0, high=1)
+    max_workers: int | None = knob(None, low=1, high=10_000)
     patience: float = knob(5.0, low=0.6, high=3600.0)
     checkpoint_every: float | None = knob(None, low=0.001, high=86_400.0)
 
@@ -47,6 +49,7 @@ class DaskCluster:
     `servers=None`: what the strategy needs. `record=False`: counters only. `dashboard=True`: processes of labkit's own
     come with Dask's dashboard (needs bokeh; half a second and 20 MB more). `may_kill=True`: `run.kill` may end
     processes that labkit did not start. `patience`: seconds after which a role that is silent is lost.
+    `replicas=1`: every server has a backup, on a node of its own. `max_workers`: so many may be there at a time.
     `checkpoint_every`: seconds between two checkpoints of a shard; None is every second, but at most 5% of its time.
     """
 
@@ -56,14 +59,15 @@ class DaskCluster:
         self, target: Any = None, *, workers: int = 4, servers: int | None = None, pace: Any = None,
         server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = True,
         dashboard: bool = False, may_kill: bool = False, patience: float = 5.0,
-        checkpoint_every: float | None = None, _backend: Backend | None = None,
+        checkpoint_every: float | None = None, replicas: int = 0, max_workers: int | None = None, _backend: Backend | None = None,
     ):  # fmt: skip
         if isinstance(target, int):
             raise BadInput(
                 f"DaskCluster({target}): name it, as DaskCluster(workers={target}); the first argument is a scheduler."
             )
-        shape = _Shape(workers, servers, record, patience, checkpoint_every)
+        shape = _Shape(workers, servers, record, replicas, max_workers, patience, checkpoint_every)
         self.workers, self.servers, self.record = shape.workers, shape.servers, shape.record
+        self.replicas, self.max_workers = shape.replicas, shape.max_workers
         self.patience, self.checkpoint_every = shape.patience, shape.checkpoint_every
         self.pace, self.server_time = as_law("pace", pace), as_law("server_time", server_time)
         self.slow = check_slow(slow or {})
@@ -88,6 +92,7 @@ class DaskCluster:
         now = {
             "workers": self.workers, "servers": self.servers, "pace": self.pace, "server_time": self.server_time,
             "slow": self.slow, "record": self.record, "may_kill": self.may_kill,
+            "replicas": self.replicas, "max_workers": self.max_workers,
             "patience": self.patience, "checkpoint_every": self.checkpoint_every,
         }  # fmt: skip
         unknown = sorted(set(changes) - set(now))
@@ -96,6 +101,10 @@ class DaskCluster:
         made = DaskCluster(_backend=self._backend, **{**now, **changes})
         made._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view on them
         return made
+
+    def widened(self) -> DaskCluster:
+        """With all workers that there may be."""
+        return self if self.max_workers is None else self.resized(workers=self.max_workers, max_workers=None)
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for the header of a trace."""

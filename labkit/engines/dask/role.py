@@ -20,7 +20,7 @@ from ...trace.vocabulary import SLEEP as SLEEPING
 from ...trace.vocabulary import WAIT as WAITING
 from ..drive import failure_report, foreign_effect
 from ..laws import Sampler
-from ..parts import batch_maker, build_parts
+from ..parts import batch_maker, begin, build_parts
 from .duty import Ended, Obedient
 from .mailbox import Slot
 from .station import Ticket
@@ -86,7 +86,7 @@ class RealRole(Obedient):
         self.restored = self._restore() if ticket.incarnation else ""
         if self.shard is not None and ticket.together:
             self.shard.save_at, self.shard.keeper = 0, self._keep_together
-        self.coroutine = getattr(self.strategy, spec.kind)(self.context, *parts)
+        self.coroutine = begin(self.strategy, plan, spec, self.context, parts)
 
     def _keep_together(self, shard: Shard) -> None:
         """The parts of a split model are kept at the same versions, or they would be no model."""

@@ -161,7 +161,7 @@ class Station:
     def _show(self, final: bool) -> None:
         shard = self.shard
         assert shard is not None
-        snapshot = shard.snapshot(final, self.spec.name in self.plan.layout.observed)
+        snapshot = shard.snapshot(final, shard.looked)
         self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
 
     def _trouble(self, what: str) -> None:

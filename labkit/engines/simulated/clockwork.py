@@ -279,8 +279,10 @@ class Clockwork(Turns):
     def _aware(self, role: SimulatedRole, message: Message) -> None:
         """`role` takes `message`: from now on it talks to the incarnation that this is about, or from."""
         name = message.name if message.__class__ is Joined else message.sender  # type: ignore[attr-defined]
-        if name in role.unaware and message.incarnation == self.by_name[name].recorder.incarnation:
-            role.unaware.discard(name)
+        if name in role.unaware:
+            other = self.by_name[name]  # a last word of somebody who has been lost since is no reason to talk to it
+            if not other.down and message.incarnation == other.recorder.incarnation:
+                role.unaware.discard(name)
 
 
 def _once(effect: Any, role: SimulatedRole) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import BadInput
@@ -24,6 +24,8 @@ class SimulatedCluster:
 
     `replicas=1`: every server has a backup, on a node of its own, that holds each application before it is answered.
 
+    `max_workers`: so many may be there at a time; who is not there at the start can join (`run.scale(workers=6)`).
+
     Faults: a role that is silent for `patience` seconds is given up; one that is lost comes back `restart_after` seconds
     later (None: never by itself). Shards are saved every `checkpoint_every` seconds (None: every second, but at most 5% of
     their time), which takes `checkpoint_time`.
@@ -39,6 +41,7 @@ class SimulatedCluster:
     cores: int = knob(1, low=1, high=1024)
     record: bool = knob(True)
     replicas: int = knob(0, low=0, high=1)
+    max_workers: int | None = knob(None, low=1, high=100_000)
     patience: float = knob(5.0, low=0.001, high=1e6)
     restart_after: float | None = knob(0.8, low=0.0, high=1e9)
     checkpoint_every: float | None = knob(None, low=1e-6, high=1e9)
@@ -70,11 +73,16 @@ class SimulatedCluster:
             "slow": dict(self.slow),
             "cores": self.cores,
             "replicas": self.replicas,
+            "max_workers": self.max_workers,
             "patience": self.patience,
             "restart_after": self.restart_after,
             "checkpoint_every": self.checkpoint_every,
             "checkpoint_time": self.checkpoint_time,
         }
+
+    def widened(self) -> SimulatedCluster:
+        """With all workers that there may be."""
+        return self if self.max_workers is None else replace(self, workers=self.max_workers, max_workers=None)
 
     def start(self, plan: Any, **options: Any) -> Any:
         """A run of `plan`, standing at time zero."""

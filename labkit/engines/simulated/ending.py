@@ -29,6 +29,7 @@ class Ending(Clockwork):
     error: LabkitError | None
     commands: list[tuple[float, str, dict[str, Any], int]]
     _players: list[SimulatedRole]  # when these have returned the run is finished
+    _away: set[str]  # roles that have left, or have not joined
     _lost_lives: list[list[int]]  # [role, incarnation] of those that have ended without a word
     _diary: Diary  # what is needed to go on with the run
 
@@ -48,7 +49,7 @@ class Ending(Clockwork):
         role.resume, role.returned = None, True
         if role is self.chief:
             self._end(self.judge.verdict or "finished", "")
-        elif all(r.returned for r in self._players):
+        elif all(r.returned or r.name in self._away for r in self._players):
             self._hurry("finished")
 
     def _failed(self, role: SimulatedRole, error: BaseException) -> None:
@@ -102,7 +103,8 @@ class Ending(Clockwork):
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self.now, wall_seconds=None, in_flight=self._in_flight(),
             update=self.judge.update, loss=self.judge.loss, accuracy=self.judge.accuracy,
-            parameters_sha256=fingerprint(self.judge.parameters), lost=sorted(r.name for r in self.roles if r.down),
+            parameters_sha256=fingerprint(self.judge.parameters), 
+            lost=sorted(r.name for r in self.roles if r.down and r.name not in self._away),
             lost_lives=self._lost_lives,
             commands=[list(command) for command in self.commands],
         )  # fmt: skip

@@ -58,9 +58,9 @@ class SimulatedRun(Troubles):
         self.commands: list[tuple[float, str, dict[str, Any], int]] = []
         self._last_word: Any = None  # the command that ended the run
         self._checkpoints: dict[str, dict[int, Any]] = {}
-        self._begin_whole()
         with QUIET(self._threads):
             self._make_roles()
+            self._begin_whole()
         self._flush_every = max(FLUSH, 50 * len(self.roles))  # a flush asks every role
         self._flush_at = self._flush_every
         self._script = [command for command in reversed(list(commands)) if len(command) == 4]
@@ -70,7 +70,8 @@ class SimulatedRun(Troubles):
         for name, factor in cluster.slow.items():
             self._slow(name, factor)
         for role in self.roles:
-            self._go_on(role, None)
+            if not role.down:
+                self._go_on(role, None)
 
     def _make_roles(self) -> None:
         self.roles = bare_roles(self.plan, self.cluster)
@@ -127,8 +128,9 @@ class SimulatedRun(Troubles):
         """Turns up to the next rest. True if there is more to do."""
         if self.roles[0].coroutine is None:  # when the run is moved for the first time
             for role in self.roles:
-                role.coroutine = role.begin()
-                role.resume = role.coroutine.send
+                if not role.down:
+                    role.coroutine = role.begin()
+                    role.resume = role.coroutine.send
         try:
             going = self._loop(until, one_update)
         except KeyboardInterrupt:
@@ -190,12 +192,15 @@ class SimulatedRun(Troubles):
 
     def _show(self, role: SimulatedRole, final: bool) -> None:
         shard = role.shard
-        shown = shard.snapshot(final, role.name in self.plan.layout.observed)
-        snapshot, size = own_copy(shown, role.name)
+        if self.chief.down:  # its next incarnation asks again
+            return
+        shown = shard.snapshot(final, shard.looked)
+        snapshot, size = own_copy(shown, role.name, role.recorder.incarnation)
         self.post(role, self.chief, snapshot, size, EVALUATION)
 
     def _looked(self, role: SimulatedRole, look: Look) -> None:
         """The chief asks to see a shard: now, or when it comes to a certain version."""
+        role.shard.looked = True
         if look.final or role.shard.look(look.at):
             self._show(role, look.final)
 

@@ -50,7 +50,7 @@ class Keeping(Clockwork):
         role.shard.keeper, role.shard.save_at = self._due, NEVER
         if not grouped(layout) or not replicas(layout):
             role.shard.save_at = 0 if grouped(layout) else self.now + self._every()
-        elif role is next(r for r in self.roles if r.shard is not None and not r.down):
+        elif role is next((r for r in self.roles if r.shard is not None and not r.down), role):
             role.shard.save_at = self.now + self._every()
 
     def _every(self) -> int:

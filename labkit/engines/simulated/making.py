@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ class Kit:
         """What the roles of `plan` share."""
         problem = plan.problem
         dataset = None if problem.timing_only else local_data(problem)
-        shares = split(dataset, problem, plan.layout.shares) if dataset is not None else None
+        shares = split(dataset, problem, plan.layout.shares, plan.elastic) if dataset is not None else None
         return cls(problem.objective(), shares, (dataset.x_test, dataset.y_test) if dataset is not None else None)
 
 
@@ -71,8 +71,9 @@ def begin_role(run: Any, role: SimulatedRole, incarnation: int, state: Any = Non
     parts = build_parts(
         plan, spec, role.recorder, run.clock, run.watch, kit.objective, role.strategy, kit.test, incarnation
     )
+    present = partial(run.peers.get, "worker", ())
     share = kit.shares[spec.data] if kit.shares is not None and spec.data is not None else None
-    context = SimulatedContext(run, role, run.peers, plan.seed, batch_maker(plan, spec, share, incarnation))
+    context = SimulatedContext(run, role, run.peers, plan.seed, batch_maker(plan, spec, share, incarnation, present))
     context.incarnation = incarnation
     context.restored = role.state if incarnation else None
     role.shard = next((p for p in parts if isinstance(p, Shard) and spec.backs is None), None)
@@ -86,7 +87,7 @@ def begin_role(run: Any, role: SimulatedRole, incarnation: int, state: Any = Non
             judge.restore(role.state)
             judge.hurry = before.hurry
         run.judge = judge
-    role.begin = functools.partial(begin, role.strategy, plan, spec, context, parts)
+    role.begin = partial(begin, role.strategy, plan, spec, context, parts)
 
 
 def check_time_passes(plan: Plan, cluster: Any) -> None:

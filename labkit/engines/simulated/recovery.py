@@ -47,6 +47,13 @@ class Recovery(Keeping, Ending):
         self._frozen: dict[str, int] = {}  # roles that were frozen -> the serial number
         self._ghosts: set[str] = set()  # roles that are frozen and have been given up
         self._serial = 0
+        absent = self.plan.elastic.absent if self.plan.elastic else ()
+        self._away = set(absent)  # who is not there, and is not waited for
+        self.peers |= {kind: tuple(m for m in members if m not in absent) for kind, members in self.peers.items()}
+        for role in self.roles:
+            if role.name in absent:
+                role.down = "has not joined yet"
+        self._unaware(list(absent))
 
     # commands ---------------------------------------------------------------------------------------------------------
 
@@ -102,8 +109,37 @@ class Recovery(Keeping, Ending):
                     self._ghosts.discard(one.name)
                     text = f"{one.name} woke up too late: its place is taken, and it was told to leave"
                     self.trace.mark(self.now, "fenced", text, name=one.name)
-                elif self._frozen.pop(one.name, None) is not None:
+                if self._frozen.pop(one.name, None) is not None:
                     self._release(one)
+
+    # who comes and goes -----------------------------------------------------------------------------------------------
+
+    def join(self, role: str) -> None:
+        """A worker that is not there takes part from this instant on."""
+        with self._hand:
+            find_role(role, self.by_name)
+            if self.stopped_by is None and role in self._away:
+                self._log("join", {"role": role})
+                self._away.discard(role)
+                self._return([role])
+
+    def leave(self, role: str) -> None:
+        """A worker takes its leave at this instant: what it has in hand is dropped, what it has sent arrives."""
+        with self._hand:
+            target = find_role(role, self.by_name)
+            if self.stopped_by is None and not target.down:
+                self._log("leave", {"role": role})
+                leave_in_hand(target.recorder, self.now, target.id, len(self.roles), None)
+                self._bury(target)
+                target.down = "has left"
+                self._away.add(role)
+                self._unaware([role])
+                self._leave([role])
+
+    def _unaware(self, names: list[str]) -> None:
+        for role in self.roles:
+            if not role.down:
+                role.unaware.update(names)
 
     # silence ----------------------------------------------------------------------------------------------------------
 
@@ -136,6 +172,7 @@ class Recovery(Keeping, Ending):
             return
         for role in lost:
             self._bury(role)
+            self._frozen.pop(role.name, None)  # its next incarnation is another process
             role.down = why
             self._lost_lives.append([role.id, role.recorder.incarnation])
             incarnation = role.recorder.incarnation
@@ -143,14 +180,12 @@ class Recovery(Keeping, Ending):
                 self.now, "lost", f"lost {role.name}: it {why}", name=role.name, incarnation=incarnation, why=why
             )
         self._forget_mail(set(names))
-        for role in self.roles:
-            if not role.down:
-                role.unaware.update(names)
+        self._unaware(names)
         self._leave([r.name for r in lost if self._goes_on_without(r)])
 
     def _goes_on_without(self, role: SimulatedRole) -> bool:
         """Whether the others take no more notice of a lost role, until it is back."""
-        return spared(self.plan.layout, role.spec, self.plan.strategy.on_loss)
+        return role.name in self._away or spared(self.plan.layout, role.spec, self.plan.strategy.on_loss)
 
     def _leave(self, names: list[str]) -> None:
         """These are no peers any more, and nobody waits for them."""
@@ -230,7 +265,9 @@ class Recovery(Keeping, Ending):
         role.unaware.clear()
         role.unaware.update(other.name for other in self.roles if other.down)
         number = role.recorder.incarnation
-        if back:
+        if back in ("has not joined yet", "has left"):
+            self.trace.mark(self.now, "joined", f"{role.name} takes part", name=role.name, incarnation=number)
+        elif back:
             copy = self.by_name.get(role.name.replace("server", "backup"), role)
             text = f"{role.name} is back" + (
                 _rolled_back(role, state, before) if copy is role or copy.down else " and takes over its backup's copy"
@@ -244,6 +281,8 @@ class Recovery(Keeping, Ending):
         role.coroutine = role.begin()
         role.resume = role.coroutine.send
         self._go_on(role, None)
+        if role.name in self._frozen:  # it stands still, and begins when it is thawed
+            self._hold(role)
 
     def _tell(self, role: SimulatedRole, news: Left | Joined) -> None:
         """News of a member. Who did not listen for it last has nothing to say again, and is aware of it at once."""

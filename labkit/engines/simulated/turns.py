@@ -93,6 +93,8 @@ class Turns:
                     return False
                 self.now = time
                 if what == COMMAND:
+                    if role[0] == "_":  # the engine's own: it follows from what was done, and is no entry of the log
+                        self._turn += 1
                     getattr(self, role)(**payload)
                     return True
                 self._turn += 1
@@ -113,7 +115,10 @@ class Turns:
         getattr(self, name)(**arguments)
 
     def _versions(self) -> int:
-        return min((self.by_name[owner].shard.version for owner in self.plan.layout.observed), default=0)
+        return min(
+            (self.by_name[owner].shard.version for owner in self.plan.layout.observed if not self.by_name[owner].down),
+            default=0,
+        )
 
     def _idle(self, time: int) -> bool:
         """Whether only the end of the budget's seconds would move this run: then it has got stuck before."""

@@ -1,0 +1,137 @@
+"""Books of the tests' own: kept beside labkit's, by looking over its shoulder, and compared with them.
+
+`Oracle.watch(monkeypatch)` puts a reader at five doors: where gradients reach a shard's parameters, where a shard is saved and
+restored, where gradients are computed, where messages are handed over, where marks are made. It never changes what
+passes. What contradicts a promise is a sentence in `wrong`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from labkit.engines.simulated.engine import SimulatedRun
+from labkit.roles.gradient import Gradient, Model
+from labkit.roles.messages import Joined, Left
+from labkit.roles.row_shard import RowShard
+from labkit.roles.shard import Shard
+from labkit.trace.trace import Trace
+
+HELD = "held, for the tests"  # an entry of a shard's state
+
+
+class Oracle:
+    """What a run in virtual time has really done."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.computed = 0  # gradients, by whomever, in whichever life
+        self.ended: dict[tuple[int, int], int] = {}  # (role, incarnation) -> when it was lost, ns
+        self.applied = 0
+
+    def watch(self, monkeypatch: Any) -> Oracle:
+        """Read along until the test is over."""
+        for name in ("_watch_steps", "_watch_states", "_watch_work", "_watch_mail", "_watch_rows"):
+            getattr(self, name)(monkeypatch)
+        return self
+
+    # the parameters ---------------------------------------------------------------------------------------------------
+
+    def _watch_steps(self, monkeypatch: Any) -> None:
+        for kind in (Shard, RowShard):
+            monkeypatch.setattr(kind, "_step", self._read_step(kind._step))
+
+    def _read_step(self, step: Any) -> Any:
+        def read(shard: Any, gradients: Any, *more: Any) -> Any:
+            held = shard.__dict__.setdefault(HELD, set())
+            for g in gradients:
+                keys = _keys(shard, g)
+                if held & keys:
+                    self.wrong.append(f"shard {shard.index} applies {sorted(held & keys)} twice")
+                held |= keys
+            self.applied += 1
+            return step(shard, gradients, *more)
+
+        return read
+
+    def _watch_states(self, monkeypatch: Any) -> None:
+        to_state, restore = Shard.to_state, Shard.restore
+
+        def saved(shard: Any) -> Any:
+            return {**to_state(shard), HELD: frozenset(shard.__dict__.get(HELD, ()))}
+
+        def restored(shard: Any, state: Any, same: bool = False) -> None:
+            restore(shard, state, same)
+            shard.__dict__[HELD] = set() if state is None else set(state[HELD])
+
+        monkeypatch.setattr(Shard, "to_state", saved)
+        monkeypatch.setattr(Shard, "restore", restored)
+
+    # work -------------------------------------------------------------------------------------------------------------
+
+    def _watch_work(self, monkeypatch: Any) -> None:
+        for name in ("gradient", "cancelled"):
+            monkeypatch.setattr(Model, name, self._counted(getattr(Model, name)))
+
+    def _counted(self, method: Any) -> Any:
+        def counted(*args: Any) -> Any:
+            self.computed += 1
+            return method(*args)
+
+        return counted
+
+    # lives ------------------------------------------------------------------------------------------------------------
+
+    def _watch_mail(self, monkeypatch: Any) -> None:
+        post, deliver = SimulatedRun.post, SimulatedRun._deliver
+
+        def posted(run: Any, role: Any, target: Any, message: Any, *more: Any) -> Any:
+            if role.down or (role.id, role.recorder.incarnation) in self.ended or role.holds:
+                self.wrong.append(f"{role.name}#{role.recorder.incarnation} speaks, and is {role.down or 'frozen'}")
+            return post(run, role, target, message, *more)
+
+        def delivered(run: Any, role: Any, message: Any) -> Any:
+            if message.__class__ not in (Left, Joined):
+                life = (run._ids[message.sender], message.incarnation)
+                if life in self.ended:
+                    self.wrong.append(f"{role.name} hears {message.sender}#{life[1]}, which was lost before")
+            if role.down:
+                self.wrong.append(f"{role.name} hears {message.__class__.__name__}, and is away")
+            return deliver(run, role, message)
+
+        monkeypatch.setattr(SimulatedRun, "post", posted)
+        monkeypatch.setattr(SimulatedRun, "_deliver", delivered)
+
+    def _watch_rows(self, monkeypatch: Any) -> None:
+        mark, append = Trace.mark, Trace.append
+
+        def marked(trace: Trace, time: int, kind: str, text: str, **more: Any) -> Any:
+            if kind == "lost":
+                self.ended[trace.roles.index(more["name"]), more["incarnation"]] = time
+            return mark(trace, time, kind, text, **more)
+
+        def appended(trace: Trace, batch: dict[str, Any]) -> Any:
+            life = (batch["role"], batch["incarnation"])
+            if life in self.ended and batch["until"] > self.ended[life]:
+                self.wrong.append(f"{trace.roles[life[0]]}#{life[1]} reports after it was lost")
+            return append(trace, batch)
+
+        monkeypatch.setattr(Trace, "mark", marked)
+        monkeypatch.setattr(Trace, "append", appended)
+
+    def agrees(self, run: Any, book: dict[str, Any]) -> None:
+        """Compare labkit's books with these, where servers hold the parts of one model."""
+        if run.plan.layout.copies:
+            return
+        held = [r.shard.__dict__.get(HELD, set()) for r in run.engine.roles if r.spec.shard is not None]
+        everywhere, somewhere = set.intersection(*held), set.union(*held)
+        if not any(role.down for role in run.engine.roles if role.spec.shard is not None):
+            assert (book["applied"], book["partly_applied"]) == (len(everywhere), len(somewhere - everywhere)), book
+        assert book["computed"] == self.computed, (book, self.computed)
+
+
+def _keys(shard: Any, g: Any) -> set[tuple[Any, ...]]:
+    """The gradients in `g`, each with its sender's life."""
+    if g.__class__ is not Gradient:
+        return {(g.sender, g.incarnation, step) for step in range(g.step - g.count + 1, g.step + 1)}
+    sender = "everyone" if g.everyone else shard.recorder.role
+    return {(sender, shard.recorder.incarnation, g.step)}
