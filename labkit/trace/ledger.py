@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from .marks import away
 from .recorder import Counters
 from .trace import Trace
 from .vocabulary import COMPUTE, EVERYONE, REASONS, ROLLED_BACK
@@ -42,7 +43,8 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
     with trace.lock:
         if t is not None and t < trace.watermark():
             return _earlier(trace, t)
-        return _Books(trace.header["layout"], trace.roles, dict(trace.lives), _drops(trace), trace.ending).made()
+        gone = away(trace)
+        return _Books(trace.header["layout"], trace.roles, dict(trace.lives), _drops(trace), trace.ending, gone).made()
 
 
 def _empty() -> dict[str, Any]:
@@ -83,8 +85,9 @@ class _Books:
 
     def __init__(
         self, layout: dict[str, Any], roles: tuple[str, ...], lives: dict[int, Counters], drops: Drops,
-        ending: dict[str, Any] | None,
+        ending: dict[str, Any] | None, away: set[int],
     ):  # fmt: skip
+        self.away = away
         self.specs, self.replicated, self.roles = layout["roles"], layout["replicated"], len(roles)
         self.lives, self.drops, self.ending, self.book = lives, drops, ending, _empty()
         self.newest = {
@@ -109,7 +112,7 @@ class _Books:
         """By number; a lost role that never reported has counted nothing."""
         made = {}
         for role, spec in enumerate(self.specs):
-            if spec["shard"] is None:
+            if spec["shard"] is None or (self.replicated and role in self.away):  # a replica that left is none
                 continue
             known = sorted(n for n in {*self.lives, *self.lost} if n % self.roles == role)
             if known:
@@ -197,7 +200,7 @@ def _earlier(trace: Trace, t: int) -> dict[str, Any]:
     )
     counters = _counters_at(trace, t)
     if applies and spans and not mixed and not restarted:
-        return _Books(layout, trace.roles, counters, drops, None).made()
+        return _Books(layout, trace.roles, counters, drops, None, away(trace, t)).made()
     book = _empty() | {"in_flight": None, "closes": None}
     book["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None
     book["applied"] = None if mixed else _reported(trace, t)

@@ -7,7 +7,7 @@ from typing import Any
 
 from .trace import Trace
 
-__all__ = ["factors", "marks_until", "short", "shortened", "slowed"]
+__all__ = ["away", "factors", "marks_until", "short", "shortened", "slowed"]
 
 _WORDS = {"worker": "w", "server": "s", "stage": "st", "replica": "r"}
 _NAME = re.compile(r"\b(worker|server|stage|replica)-(\d+)\b")
@@ -29,6 +29,17 @@ def marks_until(trace: Trace, t: int) -> list[dict[str, Any]]:
     with trace.lock:
         marks = list(trace.marks)
     return sorted((m for m in marks if m["time"] <= t), key=lambda m: m["time"])
+
+
+def away(trace: Trace, t: int | None = None) -> set[int]:
+    """The roles that take no part now (or at `t`, ns): they have left, or were lost and the others go on without them."""
+    last = {}
+    with trace.lock:
+        marks = [m for m in trace.marks if m["kind"] in ("left", "joined", "restart")]
+    for mark in marks:
+        if t is None or mark["time"] <= t:
+            last[mark["name"]] = mark["kind"]
+    return {i for i, name in enumerate(trace.roles) if last.get(name) == "left"}
 
 
 def factors(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .ledger import ledger
+from .marks import away
 from .trace import Trace
 from .vocabulary import CATEGORIES, PHASES, UNKNOWN, seconds
 
@@ -18,7 +19,10 @@ __all__ = [
 
 
 def _shards(trace: Trace) -> list[Any]:
-    return [c for c in trace.counters.values() if c.shard >= 0]
+    gone = (
+        away(trace) if trace.header["layout"]["replicated"] else ()
+    )  # a replica that has left is no part of the model
+    return [c for role, c in trace.counters.items() if c.shard >= 0 and role not in gone]
 
 
 def updates(trace: Trace) -> int:

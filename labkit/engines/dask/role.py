@@ -76,7 +76,7 @@ class RealRole(Obedient):
         self.laws = {"gradient": pace, "server": serving, "measure": None}
         watch, objective = self.watch, ticket.objective
         parts = build_parts(plan, spec, self.recorder, self.clock, watch, objective, self.strategy, test, life)
-        self.shard = next((p for p in parts if isinstance(p, Shard)), None)
+        self.shard = next((p for p in parts if isinstance(p, Shard) and spec.backs is None), None)
         self.judge = parts[0] if spec.kind == "chief" else None
         if self.judge is not None:
             self.judge.warm_up(plan.seed)

@@ -276,6 +276,5 @@ class Supervisor:
 
 def _who_leaves(plan: Plan) -> list[str]:
     """The roles without which the others go on, and which are no peers any more when they are lost."""
-    if plan.strategy.on_loss != "continue" or (grouped(plan.layout) and not replicas(plan.layout)):
-        return []
-    return [spec.name for spec in plan.layout.roles if spec.computes]
+    stays = plan.strategy.on_loss != "continue" or (grouped(plan.layout) and not replicas(plan.layout))
+    return [spec.name for spec in plan.layout.roles if spec.backs is not None or (spec.computes and not stays)]

@@ -115,10 +115,8 @@ class Turns:
         getattr(self, name)(**arguments)
 
     def _versions(self) -> int:
-        return min(
-            (self.by_name[owner].shard.version for owner in self.plan.layout.observed if not self.by_name[owner].down),
-            default=0,
-        )
+        looked_at = (self.by_name[owner] for owner in self.plan.layout.observed)
+        return min((role.shard.version for role in looked_at if not role.down), default=0)
 
     def _idle(self, time: int) -> bool:
         """Whether only the end of the budget's seconds would move this run: then it has got stuck before."""
