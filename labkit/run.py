@@ -162,6 +162,24 @@ class Run:
         self.engine.set(**knobs)
         return self
 
+    def scale(self, workers: int) -> Run:
+        """From now on so many workers take part: those that are missing join, the last ones leave.
+
+        Only on a cluster with `max_workers`, which is the most there can be.
+        """
+        everybody = [role.name for role in self.plan.layout.roles if role.kind == "worker"]
+        if self.plan.elastic is None:
+            raise BadInput("scale: the workers of this run are fixed; give the cluster max_workers=8, for example.")
+        if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= len(everybody):
+            raise BadInput(f"scale({workers!r}): from 1 to max_workers={len(everybody)} workers.")
+        present = self.engine.present
+        missing = [name for name in everybody if name not in present]
+        for name in missing[: max(0, workers - len(present))]:
+            self._do("join", name)
+        for name in present[workers:]:
+            self._do("leave", name)
+        return self
+
     # what goes wrong --------------------------------------------------------------------------------------------------
 
     def inject(self, faults: Any) -> Run:

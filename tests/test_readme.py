@@ -1,5 +1,6 @@
 """The README's code is run as it stands there, and does what the text around it says."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -60,8 +61,18 @@ def test_the_lab_without_a_browser(tmp_path):
     assert decode(code, ("done",))[0].shape.workers == 8
 
 
+def test_machines_are_lost_and_nothing_else(tmp_path):
+    text = output(block("lk.Kill("), tmp_path)
+    for said in ("w1 was killed", "s0 was killed"):
+        assert said in text, text
+    book = ast.literal_eval(text.splitlines()[-1])
+    assert book["computed"] == sum(n for k, n in book.items() if k not in ("computed", "dropped")) + sum(
+        book["dropped"].values()
+    )
+
+
 def test_every_block_is_run():
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5  # those that need machines are marked `no-run`
 
 
 def test_no_placeholder_is_left_over():

@@ -27,7 +27,7 @@ PLAIN = {
 
 def role_text(mark: dict[str, Any]) -> str:
     """A mark of one of the kinds `ROLES`."""
-    kind, name, said = mark["kind"], short(mark.get("name", "")), shortened(str(mark["text"]))
+    kind, name, said = mark["kind"], who(mark.get("name", "")), shortened(str(mark["text"]))
     if kind in PLAIN and name:
         return PLAIN[kind].format(name)
     if kind == "kill":
@@ -47,10 +47,15 @@ def role_text(mark: dict[str, Any]) -> str:
     return said or f"{kind} {name}"
 
 
+def who(name: str) -> str:
+    """`w2`, `the chief`."""
+    return "the chief" if name == "chief" else short(name)
+
+
 def _life(mark: dict[str, Any]) -> str:
     """`w2`; of a later life `w2 (incarnation 1)`."""
     number = mark.get("incarnation", 0)
-    return short(mark["name"]) + (f" (incarnation {number})" if number else "")
+    return who(mark["name"]) + (f" (incarnation {number})" if number else "")
 
 
 def links_text(marks: Sequence[dict[str, Any]]) -> str:
@@ -62,11 +67,10 @@ def links_text(marks: Sequence[dict[str, Any]]) -> str:
         said = []
         for names, peer in _grouped(marks):
             was = "was" if len(names) == 1 else "were"
-            said.append(f"{_listed(names)} {was} " + (verb[1] if peer is None else f"{verb[0]} {short(peer)}"))
+            said.append(f"{_listed(names)} {was} " + (verb[1] if peer is None else f"{verb[0]} {who(peer)}"))
         return "; ".join(said)
     between = "; ".join(
-        f"between {_listed(names)} and {'everybody' if peer is None else short(peer)}"
-        for names, peer in _grouped(marks)
+        f"between {_listed(names)} and {'everybody' if peer is None else who(peer)}" for names, peer in _grouped(marks)
     )
     if kind == "delay":
         how = f"come {text.duration(amount * NANO)[0]} later" if amount else "come in time again"
@@ -88,14 +92,14 @@ def _grouped(marks: Sequence[dict[str, Any]]) -> list[tuple[list[str], str | Non
     """(roles, the peer that they have in common)."""
     found: dict[str | None, list[str]] = {}
     for mark in marks:
-        found.setdefault(mark.get("peer"), []).append(short(mark["name"]))
+        found.setdefault(mark.get("peer"), []).append(who(mark["name"]))
     joined: dict[tuple[str, ...], list[str]] = {}
     pairs: list[tuple[list[str], str | None]] = []
     for peer, names in found.items():
         if peer is None:
             pairs.append((names, None))
         else:
-            joined.setdefault(tuple(names), []).append(short(peer))
+            joined.setdefault(tuple(names), []).append(who(peer))
     return pairs + [(list(alike), _listed(peers)) for alike, peers in joined.items()]
 
 

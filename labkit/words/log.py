@@ -68,9 +68,15 @@ def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None)
 def _marks(trace: Trace, t: int) -> list[tuple[int, str]]:
     """Marks in words. Of many pauses in a row the first ones, and how many there were."""
     found: list[tuple[int, str]] = []
+    killed: list[str] = []  # what follows from that at once is said already
     pauses = 0
     for alike in _alike(marks_until(trace, t)):
         mark = alike[0]
+        if mark["kind"] == "kill":
+            killed.append(mark.get("name", ""))
+        elif mark["kind"] == "lost" and mark.get("name") in killed and "killed" in mark.get("why", ""):
+            killed.remove(mark["name"])
+            continue
         if mark["kind"] in LINKS and "name" in mark:
             found.append((mark["time"], links_text(alike)))
             continue

@@ -12,6 +12,7 @@ from typing import Any
 from labkit.engines.simulated.engine import SimulatedRun
 from labkit.roles.gradient import Gradient, Model
 from labkit.roles.messages import Joined, Left
+from labkit.roles.replica import Centre
 from labkit.roles.row_shard import RowShard
 from labkit.roles.shard import Shard
 from labkit.trace.trace import Trace
@@ -26,7 +27,6 @@ class Oracle:
         self.wrong: list[str] = []
         self.computed = 0  # gradients, by whomever, in whichever life
         self.ended: dict[tuple[int, int], int] = {}  # (role, incarnation) -> when it was lost, ns
-        self.applied = 0
 
     def watch(self, monkeypatch: Any) -> Oracle:
         """Read along until the test is over."""
@@ -38,20 +38,32 @@ class Oracle:
 
     def _watch_steps(self, monkeypatch: Any) -> None:
         for kind in (Shard, RowShard):
-            monkeypatch.setattr(kind, "_step", self._read_step(kind._step))
+            monkeypatch.setattr(kind, "_step", self._read(kind._step))
+        attract = Centre.attract
 
-    def _read_step(self, step: Any) -> Any:
+        def attracted(shard: Any, push: Any, share: float) -> bool:
+            done = attract(shard, push, share)
+            if done:
+                self._hold(shard, (push,))
+            return done
+
+        monkeypatch.setattr(Centre, "attract", attracted)
+
+    def _read(self, step: Any) -> Any:
         def read(shard: Any, gradients: Any, *more: Any) -> Any:
-            held = shard.__dict__.setdefault(HELD, set())
-            for g in gradients:
-                keys = _keys(shard, g)
-                if held & keys:
-                    self.wrong.append(f"shard {shard.index} applies {sorted(held & keys)} twice")
-                held |= keys
-            self.applied += 1
+            self._hold(shard, gradients)
             return step(shard, gradients, *more)
 
         return read
+
+    def _hold(self, shard: Any, gradients: Any) -> None:
+        """The parameters of `shard` hold these from now on."""
+        held = shard.__dict__.setdefault(HELD, set())
+        for g in gradients:
+            keys = _keys(shard, g)
+            if held & keys:
+                self.wrong.append(f"shard {shard.index} applies {sorted(held & keys)} twice")
+            held |= keys
 
     def _watch_states(self, monkeypatch: Any) -> None:
         to_state, restore = Shard.to_state, Shard.restore
@@ -82,7 +94,8 @@ class Oracle:
     # lives ------------------------------------------------------------------------------------------------------------
 
     def _watch_mail(self, monkeypatch: Any) -> None:
-        post, deliver = SimulatedRun.post, SimulatedRun._deliver
+        post, deliver, release = SimulatedRun.post, SimulatedRun._deliver, SimulatedRun._release
+        released: list[Any] = []  # whoever is handed now what has come for it before
 
         def posted(run: Any, role: Any, target: Any, message: Any, *more: Any) -> Any:
             if role.down or (role.id, role.recorder.incarnation) in self.ended or role.holds:
@@ -90,7 +103,7 @@ class Oracle:
             return post(run, role, target, message, *more)
 
         def delivered(run: Any, role: Any, message: Any) -> Any:
-            if message.__class__ not in (Left, Joined):
+            if message.__class__ not in (Left, Joined) and role not in released:
                 life = (run._ids[message.sender], message.incarnation)
                 if life in self.ended:
                     self.wrong.append(f"{role.name} hears {message.sender}#{life[1]}, which was lost before")
@@ -98,6 +111,12 @@ class Oracle:
                 self.wrong.append(f"{role.name} hears {message.__class__.__name__}, and is away")
             return deliver(run, role, message)
 
+        def freed(run: Any, role: Any) -> None:
+            released.append(role)
+            release(run, role)
+            released.remove(role)
+
+        monkeypatch.setattr(SimulatedRun, "_release", freed)
         monkeypatch.setattr(SimulatedRun, "post", posted)
         monkeypatch.setattr(SimulatedRun, "_deliver", delivered)
 

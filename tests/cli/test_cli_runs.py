@@ -171,6 +171,19 @@ def test_compare_gives_each_strategy_what_it_needs(labkit, tmp_path):
     assert last_object(alone) == said["runs"][1]
 
 
+def test_faults_happen_as_they_were_written(labkit, tmp_path):
+    faults = ("--fault", "kill:worker-1@0.05", "--fault", "drop:worker:server:0.2@0.02-0.1")
+    result = labkit("simulate", *SMALL, "--updates", 60, *faults, "--log", tmp_path / "log.txt", "--json")
+    assert result.exit_code == 0, result.stderr
+    said, lines = last_object(result), (tmp_path / "log.txt").read_text()
+    assert (said["updates"], said["ledger"]["lost"]) == (60, 1)  # what w1 was computing
+    assert "0.05 s w1 was killed\n" in lines
+    assert "20% of what is sent between w0, w1" in lines
+    result = labkit("compare", "sync-ps", "async-ps", "--engine", "simulated", *SMALL, *faults, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert [run["updates"] for run in last_object(result)["runs"]] == [20, 20]
+
+
 def test_compare_says_what_an_update_is(labkit):
     result = labkit("compare", "sync-ps", "async-ps", "--engine", "simulated", *SMALL)
     assert "SyncPS: one update is the mean of one gradient of every worker." in result.stdout

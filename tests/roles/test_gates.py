@@ -6,9 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labkit as lk
-from labkit.roles.gates import Gate, first
+from labkit.roles.gates import Gate, Round, first
+from labkit.roles.messages import Joined, Left
 
 NAMES = tuple(f"worker-{i}" for i in range(5))
+
+
+def pull(worker):
+    made = lk.Pull()
+    made.__dict__["sender"] = worker
+    return made
+
+
+def begins(gate, name, slack):
+    """`name` asks whether it may begin. Returns the names of those who may."""
+    return [request.sender for request in gate.admit(pull(name), slack)]
 
 
 @given(
@@ -20,7 +32,7 @@ def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
     gate, clocks, waiting = Gate(names), dict.fromkeys(names, 0), set()
     computing = set()
     for name in luck.sample(names, workers):  # everybody's first pull
-        assert gate.admit(name, slack) == [name]
+        assert begins(gate, name, slack) == [name]
         computing.add(name)
     for _ in range(turns):
         name = luck.choice(sorted(computing))
@@ -28,7 +40,7 @@ def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
         gate.tick(name)
         clocks[name] += 1
         waiting.add(name)
-        admitted = gate.admit(name, slack)
+        admitted = begins(gate, name, slack)
         slowest = min(clocks.values())
         assert (gate.clocks, gate.slowest) == (clocks, slowest)
         assert len(set(admitted)) == len(admitted)
@@ -43,14 +55,14 @@ def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
 def test_the_slack_may_change_between_two_requests(slacks, luck):
     gate, clocks, waiting, computing = Gate(NAMES[:3]), dict.fromkeys(NAMES[:3], 0), set(), set(NAMES[:3])
     for name in NAMES[:3]:
-        gate.admit(name, slacks[0])
+        begins(gate, name, slacks[0])
     for slack in slacks:
         name = luck.choice(sorted(computing))
         computing.remove(name)
         gate.tick(name)
         clocks[name] += 1
         waiting.add(name)
-        admitted = set(gate.admit(name, slack))
+        admitted = set(begins(gate, name, slack))
         assert admitted == {w for w in waiting if clocks[w] - min(clocks.values()) <= slack}
         waiting -= admitted
         computing |= admitted
@@ -61,10 +73,93 @@ def test_memory_of_a_gate_does_not_grow():
     for _ in range(1000):
         for name in NAMES[:2]:
             gate.tick(name)
-            gate.admit(name, 0)
+            begins(gate, name, 0)
     assert gate.slowest == 1000
     assert len(gate._at) == 1
     assert not gate._waiting
+
+
+@given(
+    workers=st.integers(2, 5), slack=st.integers(0, 3), luck=st.randoms(use_true_random=False), turns=st.integers(1, 60)
+)
+def test_who_leaves_a_gate_is_waited_for_no_longer_and_who_joins_begins_with_the_slowest(workers, slack, luck, turns):
+    """The rule read aloud, over those that take part now."""
+    names = NAMES[:workers]
+    gate, clocks, waiting, computing = Gate(names), dict.fromkeys(names, 0), set(), set()
+    for name in names:
+        computing.update(begins(gate, name, slack))
+    for _ in range(turns):
+        what, away = luck.randrange(4), sorted(set(names) - set(clocks))
+        if what == 0 and len(clocks) > 1:
+            gone = luck.choice(sorted(clocks))
+            del clocks[gone]
+            computing.discard(gone)
+            admitted = [r.sender for r in gate.members(tuple(clocks), slack)]
+            admitted = [name for name in admitted if name != gone]  # an answer to nobody
+            waiting.discard(gone)
+        elif what == 1 and away:
+            new = luck.choice(away)
+            clocks[new] = min(clocks.values())
+            admitted = [r.sender for r in gate.members(tuple(sorted(clocks)), slack)]
+            waiting.add(new)
+            admitted += begins(gate, new, slack)
+        elif computing:
+            name = luck.choice(sorted(computing))
+            computing.remove(name)
+            gate.tick(name)
+            clocks[name] += 1
+            waiting.add(name)
+            admitted = begins(gate, name, slack)
+        slowest = min(clocks.values())
+        assert (gate.clocks, gate.slowest) == (clocks, slowest)
+        admitted = [name for name in admitted if name in clocks]
+        assert set(admitted) >= {w for w in waiting if clocks[w] - slowest <= slack}
+        waiting -= set(admitted)
+        computing |= set(admitted)
+        assert computing
+
+
+def test_the_last_word_of_one_who_has_left_moves_no_clock():
+    gate = Gate(NAMES[:2])
+    gate.members(NAMES[1:2], 0)
+    gate.tick("worker-0")
+    assert (gate.clocks, gate.slowest) == ({"worker-1": 0}, 0)
+    assert begins(gate, "worker-0", 0) == ["worker-0"]  # whoever asks is not left waiting
+
+
+def test_nobody_is_left_and_somebody_joins():
+    gate = Gate(NAMES[:2])
+    for _ in range(3):
+        gate.tick("worker-0")
+        gate.tick("worker-1")
+    gate.members((), 0)
+    gate.members(("worker-1",), 0)
+    gate.tick("worker-1")
+    assert (gate.clocks, gate.slowest) == ({"worker-1": 4}, 4)
+
+
+# a round of everybody -------------------------------------------------------------------------------------------------
+
+
+def test_a_round_is_one_gradient_of_everybody_who_takes_part():
+    step = Round(Shard(3))
+    assert [step.take(push(w, 3)) for w in (2, 0)] == [True, True]
+    assert not step.complete(NAMES[:3])
+    assert step.complete(("worker-0", "worker-2"))  # the third has left
+    assert step.take(push(1, 3))
+    assert step.complete(NAMES[:3])
+    assert [p.sender for p in step.pushes()] == list(NAMES[:3])  # also of one that has left since
+    assert not step.complete(NAMES[:3])
+    assert not step.complete(())  # of nobody's gradients there is no mean
+
+
+def test_a_round_takes_one_of_a_worker_and_none_of_the_round_before():
+    shard = Shard(3)
+    step = Round(shard)
+    old, first_life, second_life = push(0, 2, 7), push(0, 3, 8), push(0, 3, 0)
+    assert [step.take(p) for p in (old, first_life, second_life)] == [False, True, True]
+    assert shard.dropped == [("worker-0", 7, "late"), ("worker-0", 8, "late")]
+    assert step.pushes() == [second_life]
 
 
 # the first gradients of a round ---------------------------------------------------------------------------------------
@@ -74,25 +169,34 @@ class Ctx:
     """A context whose inbox is a script."""
 
     def __init__(self, *script):
-        self.script, self.sent = list(script), []
+        self.script, self.sent, self.there = list(script), [], NAMES
 
     def peers(self, kind):
-        return NAMES if kind == "worker" else ()
+        return self.there if kind == "worker" else ()
 
     async def recv(self, *kinds):
-        assert kinds == (lk.Push, lk.Pull)
-        return self.script.pop(0)
+        assert kinds == (lk.Push, lk.Pull, Left, Joined)
+        made = self.script.pop(0)
+        if isinstance(made, (Left, Joined)):  # it comes after they have changed
+            there = {*self.there, made.name} if isinstance(made, Joined) else {*self.there} - {made.name}
+            self.there = tuple(sorted(there))
+        return made
 
     def send(self, to, message):
-        self.sent.append((to, message))
+        self.sent.append((to.sender, message))
 
 
 class Shard:
+    role_ids = {name: i for i, name in enumerate(NAMES)}  # noqa: RUF012
+
     def __init__(self, version):
         self.version, self.dropped = version, []
 
     def weights(self):
         return f"weights {self.version}"
+
+    def fresh(self, push):
+        return push.version == self.version
 
     def drop(self, push, why):
         self.dropped.append((push.sender, push.step, why))
@@ -104,12 +208,6 @@ def push(worker, version, step=0):
     return made
 
 
-def pull(worker):
-    made = lk.Pull()
-    made.__dict__["sender"] = f"worker-{worker}"
-    return made
-
-
 def play(coroutine):
     with pytest.raises(StopIteration) as end:
         coroutine.send(None)
@@ -117,7 +215,7 @@ def play(coroutine):
 
 
 def test_first_takes_those_of_the_present_version_and_drops_the_others():
-    ctx = Ctx(push(4, 7), push(2, 6), pull(3), push(0, 7), push(1, 5, step=9), push(3, 7), push(1, 7))
+    ctx = Ctx(push(4, 7), push(2, 6), pull("worker-3"), push(0, 7), push(1, 5, step=9), push(3, 7), push(1, 7))
     shard = Shard(7)
     pushes = play(first(ctx, shard, 3))
     assert [p.sender for p in pushes] == ["worker-0", "worker-3", "worker-4"]  # added in the order of the workers
@@ -128,4 +226,28 @@ def test_first_takes_those_of_the_present_version_and_drops_the_others():
 
 def test_first_takes_several_of_one_worker_in_their_order():
     ctx = Ctx(push(1, 0, 5), push(0, 0, 8), push(1, 0, 6), push(1, 0, 7))
-    assert [(p.sender[-1], p.step) for p in play(first(ctx, Shard(0), 4))] == [("0", 8), ("1", 5), ("1", 6), ("1", 7)]
+    assert [(p.sender[-1], p.step) for p in play(first(ctx, Shard(0), 4, False))] == [
+        ("0", 8),
+        ("1", 5),
+        ("1", 6),
+        ("1", 7),
+    ]
+
+
+def test_first_waits_for_no_more_than_there_are():
+    left, joined = Left("worker-4"), Joined("worker-4")
+    ctx = Ctx(*(Left(f"worker-{i}") for i in (1, 2)), push(0, 0), push(3, 0), left)
+    assert [p.sender for p in play(first(ctx, Shard(0), 4))] == ["worker-0", "worker-3"]
+    assert ctx.script == []
+    ctx = Ctx(left, push(0, 0), push(1, 0), push(2, 0), joined, push(3, 0), push(4, 0))
+    assert len(play(first(ctx, Shard(0), 5))) == 5
+
+
+def test_first_takes_one_of_a_worker_that_was_restarted():
+    shard = Shard(0)
+    again = push(1, 0, 0)
+    ctx = Ctx(push(1, 0, 4), again, push(2, 0))
+    pushes = play(first(ctx, shard, 2))
+    assert [p.sender for p in pushes] == ["worker-1", "worker-2"]
+    assert pushes[0] is again
+    assert shard.dropped == [("worker-1", 4, "late")]

@@ -10,7 +10,7 @@ import labkit as lk
 from labkit.roles.context import Context
 from labkit.roles.effects import COMPUTE, RECV
 from labkit.roles.judge import Judge, all_full, final_snapshot
-from labkit.roles.messages import Look, Snapshot
+from labkit.roles.messages import Joined, Look, Snapshot
 from labkit.roles.shard import Limits
 
 
@@ -24,7 +24,7 @@ class Sheet(Context):
         self.clock = clock
 
     def send(self, to, message):
-        self.sent.append((to, message))
+        self.sent.append((to if isinstance(to, str) else to.sender, message))
 
     def note(self, text, **numbers):
         self.kept.append((text, numbers))
@@ -48,9 +48,13 @@ class Counting:
 
     version: int = 0
     asked: list = field(default_factory=list)
+    role_ids: dict = field(default_factory=lambda: {f"worker-{i}": i for i in range(9)})
 
     def weights(self):
         return f"weights {self.version}"
+
+    def fresh(self, push):
+        return push.version == self.version
 
     def apply(self, *args):
         self.asked.append(args)
@@ -105,7 +109,7 @@ def test_sync_server_waits_for_all_and_adds_in_the_order_of_the_workers(order):
     server = lk.SyncPS(learning_rate=0.5, reduce="sum").server(ctx, shard)
     wait = server.send(None)
     for step in range(3):
-        pushes = {w: push(w, step) for w in workers}
+        pushes = {w: push(w, step, step) for w in workers}
         for i in order[:-1]:
             assert server.send(pushes[workers[i]]) == wait
             assert ctx.posted() == []
@@ -130,7 +134,7 @@ class Model:
 
 
 def weights(values, shard=0, version=0, generation=0):
-    return lk.Weights(np.array(values, float), shard, generation, version)
+    return said(lk.Weights, f"server-{shard}", np.array(values, float), shard, generation, version)
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS()], ids=lambda s: s.name)
@@ -138,7 +142,7 @@ def test_worker_pulls_computes_and_pushes_what_it_computed_on(strategy):
     ctx = Sheet("worker-0", server=("server-0", "server-1"))
     worker = strategy.worker(ctx, Model(slice(0, 2), slice(2, 3)))
     wait = worker.send(None)
-    assert wait == (RECV, (lk.Weights,), None, None)
+    assert wait == (RECV, (lk.Weights, Joined), None, None)
     assert ctx.posted() == [("server-0", lk.Pull()), ("server-1", lk.Pull())]
     worker.send(weights([3.0], 1, version=7))  # the second shard answers first: a torn read, and recorded so
     work = worker.send(weights([1.0, 2.0], 0, version=5, generation=1))
@@ -208,6 +212,7 @@ class Loss:
 
 
 def judge(budget, owners=("server-0",), limits=None):
+    roles = tuple(lk.RoleSpec(name, name[:-2], i, name, shard=i) for i, name in enumerate(owners))
     return Judge(
         Loss(),
         np.zeros(1),
@@ -219,8 +224,11 @@ def judge(budget, owners=("server-0",), limits=None):
         10,
         Book(),
         lambda: 0,
-        lk.Layout((), tuple(owners), (), assemble=lambda shown: np.concatenate([s.values for s in shown])),
+        lk.Layout(roles, tuple(owners), (), assemble=lambda shown: np.concatenate([s.values for s in shown])),
     )
+
+
+NEWS = (Snapshot, Joined)  # what the chief of parameter servers waits for
 
 
 def snapshot(loss, accuracy, version=10, shard=0, final=False, values=None):
@@ -231,11 +239,11 @@ def test_chief_looks_until_the_accuracy_is_reached():
     ctx, j = Sheet("chief"), judge(lk.Budget(accuracy=0.9))
     chief = lk.AsyncPS().chief(ctx, j)
     wait = chief.send(None)
-    assert wait == (RECV, (Snapshot,), None, None)
+    assert wait == (RECV, NEWS, None, None)
     assert ctx.posted() == [("server-0", Look(0))]
     perform(chief.send(snapshot(2.0, 0.5)))
     ctx.clock = 1.0
-    assert chief.send(None) == (RECV, (Snapshot,), 19.0, None)  # it rests nineteen times as long as the evaluation took
+    assert chief.send(None) == (RECV, NEWS, 19.0, None)  # it rests nineteen times as long as the evaluation took
     assert ctx.kept == [{"parameters": pytest.approx([2.0, 0.5]), "update": 10, "loss": 2.0, "accuracy": 0.5}]
     assert chief.send(None) == wait
     assert ctx.posted() == [("server-0", Look(20))]
@@ -248,11 +256,11 @@ def test_chief_looks_until_the_accuracy_is_reached():
 def test_chief_takes_a_last_look_when_time_is_up():
     ctx, j = Sheet("chief", 0.5), judge(lk.Budget(seconds=2.0), ("server-0", "server-1"))
     chief = lk.AsyncPS().chief(ctx, j)
-    assert chief.send(None) == (RECV, (Snapshot,), 1.5, None)
+    assert chief.send(None) == (RECV, NEWS, 1.5, None)
     ctx.posted()
     ctx.clock = 2.0
     wait = chief.send(None)
-    assert wait == (RECV, (Snapshot,), None, None)
+    assert wait == (RECV, NEWS, None, None)
     assert ctx.posted() == [("server-0", Look(final=True)), ("server-1", Look(final=True))]
     assert chief.send(snapshot(1.0, 0.5, 10)) == wait  # an older one, not the answer
     assert chief.send(snapshot(0, 0, 12, 1, True, values=[0.25])) == wait
@@ -268,9 +276,9 @@ def test_chief_rests_no_longer_than_the_budget_and_not_once_it_is_used_up():
     chief.send(None)
     perform(chief.send(snapshot(2.0, 0.5, 10)))
     ctx.clock = 1.0
-    assert chief.send(None) == (RECV, (Snapshot,), 4.0, None)
+    assert chief.send(None) == (RECV, NEWS, 4.0, None)
     ctx.posted()
-    assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, (Snapshot,), 4.0, None)  # full: it looks at once
+    assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, NEWS, 4.0, None)  # full: it looks at once
     assert ctx.posted() == [("server-0", Look(20))]
     perform(chief.send(snapshot(1.0, 0.6, 20)))
     with pytest.raises(StopIteration):

@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-from test_role_scripts import Counting, Model, Sheet, judge, perform, push, said, snapshot, weights
+from test_role_scripts import NEWS, Counting, Model, Sheet, judge, perform, push, said, snapshot, weights
 
 import labkit as lk
 from labkit.roles.effects import COMPUTE, RECV
-from labkit.roles.messages import Look, Snapshot
+from labkit.roles.messages import Joined, Left, Look, Snapshot
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 REQUESTS = (RECV, (lk.Push, lk.Pull), None, None)
+MEMBERS = (RECV, (lk.Push, lk.Pull, Left, Joined), None, None)  # of who must know who takes part
 
 
 def pull(sender):
@@ -36,9 +37,9 @@ class Dropping(Counting):
 def test_ssp_server_applies_at_once_and_answers_when_the_gate_opens():
     ctx, shard = Sheet(worker=WORKERS[:2]), Counting()
     server = lk.SSP(learning_rate=0.5, s=1).server(ctx, shard)
-    assert server.send(None) == REQUESTS
+    assert server.send(None) == MEMBERS
     for worker in WORKERS[:2]:
-        assert server.send(pull(worker)) == REQUESTS
+        assert server.send(pull(worker)) == MEMBERS
         assert ctx.posted() == [(worker, "weights 0")]
     for step, answered in ((0, True), (1, False)):  # worker-0 runs ahead: to 1, then to 2, which is too far
         mine = push("worker-0", step)
@@ -46,10 +47,10 @@ def test_ssp_server_applies_at_once_and_answers_when_the_gate_opens():
         assert work == (COMPUTE, shard.apply, (mine, 0.5), 1.0, None)
         assert ctx.posted() == []
         perform(work)
-        assert server.send(None) == REQUESTS
+        assert server.send(None) == MEMBERS
         assert ctx.posted() == ([("worker-0", f"weights {step + 1}")] if answered else [])
     perform(server.send(push("worker-1", 0)))
-    assert server.send(None) == REQUESTS
+    assert server.send(None) == MEMBERS
     assert ctx.posted() == [("worker-1", "weights 3"), ("worker-0", "weights 3")]  # the one behind first
 
 
@@ -72,15 +73,15 @@ def test_ssp_without_slack_answers_all_together():
 def test_backup_workers_server_takes_the_first_and_tells_all():
     ctx, shard = Sheet(worker=WORKERS), Dropping()
     server = lk.BackupWorkers(learning_rate=0.5, b=1).server(ctx, shard)
-    assert server.send(None) == REQUESTS
+    assert server.send(None) == MEMBERS
     first, second = push("worker-2"), push("worker-0")
-    assert server.send(first) == REQUESTS
+    assert server.send(first) == MEMBERS
     work = server.send(second)
     assert work == (COMPUTE, shard.apply, ([second, first], 0.5), 1.0, None)  # in the order of the workers: a mean
     perform(work)
-    assert server.send(None) == REQUESTS
+    assert server.send(None) == MEMBERS
     assert ctx.posted() == [(w, "weights 1") for w in WORKERS]
-    assert server.send(push("worker-1", 0, version=0)) == REQUESTS  # computed on the step that is over
+    assert server.send(push("worker-1", 0, version=0)) == MEMBERS  # computed on the step that is over
     assert shard.asked[-1] == ("worker-1", "late")
     assert ctx.posted() == []  # it has been told already
 
@@ -90,14 +91,14 @@ def test_k_async_server_answers_those_of_the_step_when_it_is_made():
     server = lk.KAsync(learning_rate=0.5, K=2).server(ctx, shard)
     server.send(None)
     first, second = push("worker-2"), push("worker-0")
-    assert server.send(first) == REQUESTS
+    assert server.send(first) == MEMBERS
     assert ctx.posted() == []
-    assert server.send(pull("worker-1")) == REQUESTS
+    assert server.send(pull("worker-1")) == MEMBERS
     assert ctx.posted() == [("worker-1", "weights 0")]  # a late comer does not wait for the step
     work = server.send(second)
     assert work == (COMPUTE, shard.apply, ([first, second], 0.5), 1.0, None)
     perform(work)
-    assert server.send(None) == REQUESTS
+    assert server.send(None) == MEMBERS
     assert ctx.posted() == [("worker-2", "weights 1"), ("worker-0", "weights 1")]
 
 
@@ -105,7 +106,7 @@ def test_k_batch_async_server_answers_at_once_and_who_makes_the_step_gets_it():
     ctx, shard = Sheet(worker=WORKERS), Counting()
     server = lk.KBatchAsync(K=2).server(ctx, shard)
     server.send(None)
-    assert server.send(push("worker-1", 0)) == REQUESTS
+    assert server.send(push("worker-1", 0)) == MEMBERS
     assert ctx.posted() == [("worker-1", "weights 0")]
     work = server.send(push("worker-1", 1))
     assert ctx.posted() == []
@@ -131,8 +132,8 @@ def test_easgd_server_tells_where_the_centre_was_before_it_is_pulled():
 
 # workers --------------------------------------------------------------------------------------------------------------
 
-POLL = (RECV, (lk.Weights,), 0, None)
-WAIT = (RECV, (lk.Weights,), None, None)
+POLL = (RECV, (lk.Weights, Joined), 0, None)
+WAIT = (RECV, (lk.Weights, Joined), None, None)
 
 
 @pytest.mark.parametrize("strategy", [lk.BackupWorkers(), lk.KSync(), lk.BackupWorkers(give_up=False)])
@@ -212,7 +213,7 @@ def test_worker_of_downpour_pushes_sums_and_fetches_now_and_then():
         assert local[0] is COMPUTE
         perform(local)
         work = worker.send(None)
-        if work == (RECV, (lk.Ack,), None, None):
+        if work == (RECV, (lk.Ack, Joined), None, None):
             sent += [m for _, m in ctx.posted()]
             work = worker.send(said(lk.Ack, "server-0", 1))
     assert steps == [[8.0], [0.0], [0.0]]
@@ -317,7 +318,7 @@ def test_the_chief_of_ad_psgd_looks_at_all_when_one_has_come_to_the_next_multipl
     j = judge(lk.Budget(updates=20), owners)
     chief = lk.ADPSGD().chief(ctx, j)
     wait = chief.send(None)
-    assert wait == (RECV, (Snapshot,), None, None)
+    assert wait == (RECV, NEWS, None, None)
     assert ctx.posted() == [(r, Look(0)) for r in owners]
     for goal, shown in ((0, (0, 0)), (10, (10, 3)), (10, (20, 7)), (10, (20, 20))):
         full = shown[0] == 20
@@ -341,7 +342,7 @@ def test_the_chief_of_ad_psgd_ends_with_the_time():
     chief = lk.ADPSGD().chief(ctx, j)
     assert chief.send(None) == (RECV, (Snapshot,), 1.5, None)
     ctx.clock = 2.0
-    assert chief.send(None) == (RECV, (Snapshot,), None, None)
+    assert chief.send(None) == (RECV, NEWS, None, None)
     perform(chief.send(snapshot(0, 0, 3, 0, final=True, values=[1.0, 0.5])))
     assert j.verdict == "seconds"
     with pytest.raises(StopIteration):

@@ -50,18 +50,90 @@ def marked(kind, text="", **more):
         ({"kind": "set", "text": "learning_rate = 0.05"}, "you set learning_rate = 0.05"),
         ({"kind": "pause", "text": "paused"}, "you paused"),
         ({"kind": "resume", "text": ""}, "you went on"),
-        ({"kind": "kill", "text": "killed server-0", "name": "server-0"}, "you killed s0"),
-        ({"kind": "restart", "text": "", "name": "server-0"}, "you restarted s0"),
-        ({"kind": "freeze", "text": "", "name": "worker-1"}, "you froze w1"),
-        ({"kind": "thaw", "text": "", "name": "worker-1"}, "you thawed w1"),
-        ({"kind": "cut", "text": "", "name": "worker-1"}, "you cut off w1"),
-        ({"kind": "reconnect", "text": "", "name": "worker-1"}, "you reconnected w1"),
+        ({"kind": "kill", "text": "killed server-0", "name": "server-0"}, "s0 was killed"),
+        ({"kind": "kill", "text": "", "name": "server-0", "restart": False}, "s0 was killed and stays away"),
+        ({"kind": "kill", "text": "", "name": "server-0", "down": True}, "s0 was to be killed, but it is away already"),
+        (
+            {"kind": "lost", "text": "", "name": "worker-2", "incarnation": 0, "why": "was killed"},
+            "w2 is lost: it was killed",
+        ),
+        (
+            {"kind": "lost", "text": "", "name": "worker-2", "incarnation": 1, "why": "was silent for 5 s"},
+            "w2 (incarnation 1) is lost: it was silent for 5 s",
+        ),
+        ({"kind": "restart", "text": "", "name": "server-0"}, "s0 is back"),
+        (
+            {"kind": "restart", "text": "worker-2 is back", "name": "worker-2", "incarnation": 1},
+            "w2 is back (incarnation 1)",
+        ),
+        (
+            {
+                "kind": "restart",
+                "name": "server-0",
+                "incarnation": 1,
+                "text": "server-0 is back, restored from update 240: 12 updates are rolled back",
+            },
+            "s0 is back (incarnation 1), restored from update 240: 12 updates are rolled back",
+        ),
+        (
+            {"kind": "restart", "text": "from its backup", "name": "server-0", "incarnation": 2},
+            "s0 is back (incarnation 2): from its backup",
+        ),
+        ({"kind": "left", "text": "", "name": "worker-1"}, "w1 left: the others go on without it"),
+        ({"kind": "joined", "text": "", "name": "worker-1"}, "w1 joined"),
+        ({"kind": "freeze", "text": "", "name": "worker-1"}, "w1 was frozen"),
+        ({"kind": "thaw", "text": "", "name": "worker-1"}, "w1 was thawed"),
+        ({"kind": "fenced", "text": "worker-1 woke up too late", "name": "worker-1"}, "w1 woke up too late"),
+        ({"kind": "waits", "text": "waits for worker-2, which was killed"}, "the run waits for w2, which was killed"),
+        ({"kind": "cut", "text": "", "name": "worker-1"}, "w1 was cut off"),
+        ({"kind": "cut", "text": "", "name": "worker-1", "peer": "server-0"}, "w1 was cut off from s0"),
+        ({"kind": "reconnect", "text": "", "name": "worker-1", "peer": None}, "w1 was reconnected"),
+        ({"kind": "reconnect", "text": "", "name": "worker-1", "peer": "server-0"}, "w1 was reconnected with s0"),
+        (
+            {"kind": "delay", "text": "", "name": "worker-1", "peer": "server-0", "seconds": 0.1},
+            "messages between w1 and s0 come 0.10 s later",
+        ),
+        (
+            {"kind": "delay", "text": "", "name": "worker-1", "peer": None, "delay": 0.0},
+            "messages between w1 and everybody come in time again",
+        ),
+        (
+            {"kind": "drop", "text": "", "name": "worker-1", "peer": "server-0", "chance": 0.05},
+            "5% of what is sent between w1 and s0 is lost, and sent again",
+        ),
+        (
+            {"kind": "drop", "text": "", "name": "worker-1", "peer": "server-0", "drop": 0.0},
+            "nothing that is sent between w1 and s0 is lost any more",
+        ),
         ({"kind": "note", "text": "lunch"}, "you noted: lunch"),
         ({"kind": "warning", "text": "worker-1 did not hear of 'slow'"}, "w1 did not hear of 'slow'"),
     ],
 )
 def test_marks_are_what_you_did(mark, line):
     assert marked(**mark) == [f"5.00 s {line}"]
+
+
+def test_links_that_fare_alike_are_one_line():
+    run = simulated("drop:worker:server:0.05@0.1-0.2", "partition:worker-0,worker-1:*@0.1-0.15")
+    run.advance(0.3)
+    assert [line for line in log_lines(run.trace) if "accuracy" not in line] == [
+        "0.10 s 5% of what is sent between w0, w1 and w2 and s0 is lost, and sent again",
+        "0.10 s w0 and w1 were cut off from s0, w2 and the chief",
+        "0.15 s w0 and w1 were reconnected with s0, w2 and the chief",
+        "0.20 s nothing that is sent between w0, w1 and w2 and s0 is lost any more",
+    ]
+
+
+def test_who_was_killed_is_not_lost_as_well():
+    run = simulated("kill:worker-1@0.1", restart_after=0.2, patience=0.1).advance(0.35)
+    assert [line for line in log_lines(run.trace) if line.startswith("0.10 s")] == [
+        "0.10 s w1 was killed", "0.10 s w1 left: the others go on without it",
+    ]  # fmt: skip
+    assert "0.30 s w1 is back (incarnation 1)" in log_lines(run.trace)
+    run = simulated("freeze:worker-1@0.1-0.5", restart_after=0.2, patience=0.1).wait()
+    lines = log_lines(run.trace)
+    assert "0.20 s w1 is lost: it was silent for 0.1 s" in lines
+    assert sum("fenced" in line or "too late" in line for line in lines) == (run.trace.now > 0.5 * NANO)
 
 
 def test_what_a_role_noted_is_its_own():

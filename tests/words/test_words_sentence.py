@@ -307,6 +307,24 @@ def test_the_dead_are_named():
     assert sentence(run.trace).startswith("w1 and w2 are back; throughput is back to ")
 
 
+def test_the_lost_are_named_until_they_are_back():
+    run = simulated(lk.AsyncPS()).advance(6.0)
+    mark = run.engine.trace.mark
+    mark(5 * NANO, "cut", "cut worker-1", name="worker-1", peer=None)
+    mark(5 * NANO, "cut", "cut worker-2 off from server-0", name="worker-2", peer="server-0")
+    assert sentence(run.trace).startswith("w1 is cut off. ")
+    mark(5 * NANO + 1, "lost", "lost worker-1", name="worker-1", incarnation=0, why="was silent for 5 s")
+    mark(5 * NANO + 1, "left", "the others go on without worker-1", name="worker-1")
+    assert sentence(run.trace).startswith("w1 is lost. ")
+    mark(5 * NANO + 2, "reconnect", "reconnected worker-1", name="worker-1", peer=None)
+    assert sentence(run.trace).startswith("w1 is lost. ")  # that was its life before
+    mark(5 * NANO + 3, "left", "worker-2 leaves", name="worker-2")
+    assert sentence(run.trace).startswith("w1 is lost and w2 has left. ")
+    mark(5 * NANO + 4, "restart", "worker-1 is back", name="worker-1", incarnation=1)
+    mark(5 * NANO + 4, "joined", "worker-2 joins", name="worker-2")
+    assert sentence(run.trace).startswith("w1 and w2 are back")
+
+
 def test_nothing_moves_any_more():
     """A thousand times slower: nobody gets a new weight within the time."""
     said = sentence(simulated(lk.SyncPS(), lk.Slow("worker-2", 1000, at=AT)).wait().trace)

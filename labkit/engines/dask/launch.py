@@ -86,7 +86,7 @@ class Launcher:
         if self._lazy and life:
             self._move(spec, home)
         plan = self.plan if strategy is None else replace(self.plan, strategy=strategy)
-        needs_it = spec.computes or spec.shard is not None or spec.kind == "chief"
+        needs_it = spec.computes or spec.shard is not None or spec.backs is not None or spec.kind == "chief"
         ticket = Ticket(
             self.run, index, life, plan, self.objective if needs_it else None, self.secret,
             factor=self.factors.get(role, 1.0), restored=restored, **self.settings,

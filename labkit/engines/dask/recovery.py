@@ -196,7 +196,10 @@ class Recovery:
     def say_restart(self, role: str, event: dict[str, Any]) -> None:
         """A mark that says what the life begins with, and what is gone."""
         text = f"{role} is back"
-        if event["restored"]:
+        backup = role.replace("server", "backup")
+        if backup != role and self.members.state.get(backup) == HERE:
+            text += " and takes over its backup's copy"
+        elif event["restored"]:
             text += f", restored {event['restored']}"
             if event["kept_at"]:
                 text += f" of {max(0.0, self._lost_at.get(role, 0.0) - event['kept_at'] / 1e9):.2f} s before"

@@ -18,7 +18,7 @@ from typing import Any
 from distributed import Client, Future
 
 from ...errors import BadInput, ClusterError
-from ...roles.regroup import grouped, replicas
+from ...roles.regroup import spared
 from ..parts import Plan
 from .ask import ask
 from .dispatch import dispatcher_of
@@ -276,5 +276,5 @@ class Supervisor:
 
 def _who_leaves(plan: Plan) -> list[str]:
     """The roles without which the others go on, and which are no peers any more when they are lost."""
-    stays = plan.strategy.on_loss != "continue" or (grouped(plan.layout) and not replicas(plan.layout))
-    return [spec.name for spec in plan.layout.roles if spec.backs is not None or (spec.computes and not stays)]
+    layout, on_loss = plan.layout, plan.strategy.on_loss
+    return [spec.name for spec in layout.roles if spared(layout, spec, on_loss)]

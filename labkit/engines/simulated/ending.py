@@ -103,7 +103,7 @@ class Ending(Clockwork):
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self.now, wall_seconds=None, in_flight=self._in_flight(),
             update=self.judge.update, loss=self.judge.loss, accuracy=self.judge.accuracy,
-            parameters_sha256=fingerprint(self.judge.parameters), 
+            parameters_sha256=fingerprint(self.judge.parameters),
             lost=sorted(r.name for r in self.roles if r.down and r.name not in self._away),
             lost_lives=self._lost_lives,
             commands=[list(command) for command in self.commands],

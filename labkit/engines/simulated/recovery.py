@@ -114,6 +114,11 @@ class Recovery(Keeping, Ending):
 
     # who comes and goes -----------------------------------------------------------------------------------------------
 
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The workers that take part."""
+        return self.peers["worker"]
+
     def join(self, role: str) -> None:
         """A worker that is not there takes part from this instant on."""
         with self._hand:
@@ -318,7 +323,9 @@ class Recovery(Keeping, Ending):
 
     def _waits_for(self) -> str:
         """Whom the run waits for, if nobody brings them back; "" if it does not."""
-        away = [r for r in self.roles if r.down and r.name not in self._back and not self._goes_on_without(r)]
+        away = [r for r in self.roles if r.down and r.name not in self._back]
+        if any(not r.down for r in self._players):  # else there is nobody to go on without them
+            away = [r for r in away if not self._goes_on_without(r)]
         return "; ".join(f"{r.name}, which {r.down}" for r in away)
 
     def _idle(self, time: int) -> bool:

@@ -1,0 +1,287 @@
+"""Faults as values: their texts, their commands, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labkit as lk
+from labkit.engines.faults import FAULTS, parse_fault, schedule_faults
+from labkit.engines.parts import make_plan
+from labkit.problem import Problem
+
+MOONS = Problem("moons", hidden=(4,), batch_size=8)
+
+
+def plan_of(workers=3, servers=1, budget=None, seed=0, strategy=None):
+    cluster = lk.SimulatedCluster(workers=workers, servers=servers)
+    return make_plan(MOONS, strategy or lk.AsyncPS(), cluster, budget or lk.Budget(seconds=100), seed, True)
+
+
+# text -----------------------------------------------------------------------------------------------------------------
+
+TEXTS = {
+    "kill:worker-1@2": lk.Kill("worker-1", at=2.0),
+    "kill:worker-1:for-good@2": lk.Kill("worker-1", at=2.0, restart=False),
+    "slow:worker-2:5@2-4": lk.Slow("worker-2", 5, during=(2, 4)),
+    "freeze:worker-1@1-3": lk.Freeze("worker-1", at=1, until=3),
+    "delay:worker-1:server-0:0.1@2-4": lk.Delay("worker-1", "server-0", 0.1, during=(2, 4)),
+    "drop:worker:server:0.05": lk.Drop("worker", "server", 0.05),
+    "partition:worker-1:*@2-4": lk.Partition("worker-1", during=(2, 4)),
+    "partition:worker-0,worker-1:*@2": lk.Partition(["worker-0", "worker-1"], at=2),
+    "preempt:worker:0.01": lk.Preempt(0.01),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_and_value_are_the_same_thing(text):
+    assert parse_fault(text) == TEXTS[text]
+    assert TEXTS[text].spelled() == text
+
+
+def test_times_are_read_as_people_write_them():
+    assert parse_fault(" slow:worker-2:5.0 @ 2.0-4.0 ") == lk.Slow("worker-2", 5, during=(2, 4))
+    assert parse_fault("freeze:worker-1@1e-05-2e0") == lk.Freeze("worker-1", at=1e-5, until=2)
+    assert parse_fault("freeze:worker-1@1-") == lk.Freeze("worker-1", at=1)
+    assert parse_fault("partition:worker-1@2-4") == lk.Partition("worker-1", during=(2, 4))
+    assert parse_fault("delay:worker-1:0.1") == lk.Delay("worker-1", seconds=0.1)
+
+
+names = st.from_regex(r"[a-z]{1,8}(-[0-9]{1,3})?", fullmatch=True)
+who = st.one_of(names, st.lists(names, min_size=1, max_size=3).map(tuple), st.just("*"))
+moments = st.floats(0, 1e6)
+times = st.tuples(moments, st.none() | st.floats(1e-3, 1e6)).map(
+    lambda t: {"at": t[0], "until": None if t[1] is None else t[0] + t[1]}
+)
+faults = st.one_of(
+    st.builds(lk.Kill, names, at=moments, restart=st.booleans()),
+    st.builds(lambda r, t: lk.Freeze(r, **t), names, times),
+    st.builds(lambda r, f, t: lk.Slow(r, f, **t), names, st.floats(0.001, 1000), times),
+    st.builds(lambda a, b, s, t: lk.Delay(a, b, s, **t), who, who, st.floats(0, 1e6), times),
+    st.builds(lambda a, b, c, t: lk.Drop(a, b, c, **t), who, who, st.floats(0, 0.95), times),
+    st.builds(lambda a, b, t: lk.Partition(a, b, **t), who, who, times),
+    st.builds(lambda r, w, t: lk.Preempt(r, w, **t), st.floats(1e-9, 1e3), who, times),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(faults)
+def test_every_fault_is_read_back_as_it_was_written(fault):
+    assert parse_fault(fault.spelled()) == fault
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("kil:worker-1", r"no fault 'kil'\. Did you mean 'kill'\?.*written as kill:worker-1@2\.0"),
+        ("kill", "'kill' is not a fault as 'kill:worker-1@2.0'"),
+        ("kill:@2", "'kill:@2' is not a fault as"),
+        ("kill:worker-1@", "give a time after the @"),
+        ("kill:worker-1@-1", "is not a fault as"),
+        ("kill:worker-1@1-2", "is not a fault as"),
+        ("slow:worker-1:x", "is not a fault as 'slow:worker-2:5@2.0-4.0'"),
+        ("slow:worker-1:nan", "factor is a number from 0.001 to 1000"),
+        ("slow:worker-1:5@4-2", "has to end after it has begun"),
+        ("drop:worker:server:2", "chance is a number from 0 to 0.95"),
+        ("drop:worker,*:server:0.1", r"give a role \('worker-1'\), a kind"),
+        ("preempt:worker:0", "rate is a number from 1e-09"),
+    ],
+)
+def test_what_is_no_fault_is_refused(text, says):
+    with pytest.raises(lk.BadInput, match=says):
+        parse_fault(text)
+
+
+def test_every_example_is_a_fault():
+    for word, kind in FAULTS.items():
+        assert type(parse_fault(kind.example)) is kind
+        assert kind.example.startswith(word + ":")
+
+
+# times ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [lk.Slow, lk.Freeze])
+def test_during_is_at_and_until(kind):
+    assert kind("worker-1", during=(1, 2)) == kind("worker-1", at=1.0, until=2.0)
+    assert kind("worker-1", during=(1, None)) == kind("worker-1", at=1.0)
+    assert replace(kind("worker-1", during=(1, 3)), at=2.0) == kind("worker-1", at=2.0, until=3.0)
+    for more in ({"at": 1.0}, {"until": 3.0}):
+        with pytest.raises(lk.BadInput, match=r"during=\(1, 2\) and at= or until= say one thing twice"):
+            kind("worker-1", during=(1, 2), **more)
+    for wrong in (3, (1,), (1, 2, 3)):
+        with pytest.raises(lk.BadInput, match=r"give \(start, stop\) in seconds"):
+            kind("worker-1", during=wrong)
+    with pytest.raises(lk.BadInput, match="has to end after it has begun"):
+        kind("worker-1", during=(2, 2))
+
+
+# commands -------------------------------------------------------------------------------------------------------------
+
+
+def test_commands_call_the_engine_by_its_methods():
+    made = schedule_faults([TEXTS[t] for t in list(TEXTS)[:5]], plan_of())
+    assert made == [
+        (1.0, "freeze", {"role": "worker-1"}),
+        (2.0, "kill", {"role": "worker-1", "restart": True}),
+        (2.0, "kill", {"role": "worker-1", "restart": False}),
+        (2.0, "slow", {"role": "worker-2", "factor": 5.0}),
+        (2.0, "delay", {"role": "worker-1", "seconds": 0.1, "peer": "server-0"}),
+        (3.0, "thaw", {"role": "worker-1"}),
+        (4.0, "slow", {"role": "worker-2", "factor": 1.0}),
+        (4.0, "delay", {"role": "worker-1", "seconds": 0.0, "peer": "server-0"}),
+    ]
+
+
+def ends(fault, **shape):
+    return {(verb, c["role"], c["peer"]) for _, verb, c in schedule_faults(fault, plan_of(**shape))}
+
+
+def test_links_are_named_by_role_kind_or_group():
+    assert ends("drop:worker:server:0.1", workers=2, servers=2) == {
+        ("drop", f"worker-{w}", f"server-{s}") for w in range(2) for s in range(2)
+    }
+    assert ends("delay:worker:worker:0.1") == {
+        ("delay", "worker-0", "worker-1"), ("delay", "worker-0", "worker-2"), ("delay", "worker-1", "worker-2"),
+    }  # fmt: skip
+    assert ends("drop:worker:*:0.1", workers=2) == {("drop", "worker-0", None), ("drop", "worker-1", None)}
+    assert ends("drop:*:worker-1:0.1") == {("drop", "worker-1", None)}
+    assert ends("delay:worker-0,server:worker-1:0.1") == {
+        ("delay", "worker-0", "worker-1"), ("delay", "server-0", "worker-1"),
+    }  # fmt: skip
+
+
+def test_a_partition_leaves_each_side_whole():
+    assert ends("partition:worker-1:*") == {("cut", "worker-1", None)}
+    assert ends("partition:worker-1,worker-2:*") == {
+        ("cut", w, other) for w in ("worker-1", "worker-2") for other in ("worker-0", "server-0", "chief")
+    }
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("kill:worker-9", "There is no role 'worker-9'. Did you mean 'worker-"),
+        ("slow:server:2", "There is no role 'server'"),
+        ("drop:workers:server:0.1", "There is no role 'workers'. Did you mean 'worker'"),
+        ("drop:worker-1:worker-1:0.1", "nothing lies between a role and itself"),
+        (lk.Partition(("worker", "server", "chief")), "nobody outside of that group"),
+        (lk.Kill, "is not a fault; give for example"),
+        (7, "is not a fault; give for example"),
+    ],
+)
+def test_what_does_not_fit_the_run_is_refused(fault, says):
+    with pytest.raises(lk.BadInput, match=says):
+        schedule_faults(fault, plan_of())
+
+
+# preemption -----------------------------------------------------------------------------------------------------------
+
+
+def kills(rate=0.1, roles="worker", **shape):
+    found = {}
+    for at, verb, arguments in lk.Preempt(rate, roles).commands(plan_of(**shape)):
+        assert (verb, arguments["restart"]) == ("kill", True)
+        found.setdefault(arguments["role"], []).append(at)
+    return found
+
+
+def test_preemptions_come_at_exponential_times():
+    horizon, rate = 20_000, 0.05
+    found = kills(rate, budget=lk.Budget(seconds=horizon))
+    assert set(found) == {"worker-0", "worker-1", "worker-2"}
+    for moments in found.values():
+        assert abs(len(moments) - rate * horizon) < 5 * np.sqrt(rate * horizon)  # Poisson: mean = variance
+        gaps = np.diff([0.0, *moments])
+        assert abs(gaps.std() / gaps.mean() - 1) < 0.2  # of an exponential law both are 1 / rate
+
+
+def test_preemptions_depend_on_seed_role_and_fault_only():
+    assert kills(seed=1) == kills(seed=1) != kills(seed=2)
+    assert kills(workers=3)["worker-1"] == kills(workers=2)["worker-1"]
+    assert kills(roles="worker-1")["worker-1"] != kills(rate=0.1000001, roles="worker-1")["worker-1"]
+    assert kills(strategy=lk.SyncPS()) == kills()
+
+
+def test_preemptions_end():
+    plan = plan_of(budget=lk.Budget(seconds=50))
+    everything = lk.Preempt(0.1).commands(plan)
+    assert max(at for at, *_ in everything) < 50
+    assert all(10 <= at < 20 for at, *_ in lk.Preempt(0.5, during=(10, 20)).commands(plan))
+    endless = lk.Preempt(10.0).commands(plan_of(budget=lk.Budget(updates=100)))
+    assert len(endless) == 10_000
+    assert endless == sorted(endless, key=lambda command: command[0])
+
+
+# runs -----------------------------------------------------------------------------------------------------------------
+
+
+def started(*faults, strategy=None, **more):
+    cluster = lk.SimulatedCluster(workers=3, compute=lk.Exponential(0.01), **more)
+    return lk.train(MOONS, strategy or lk.AsyncPS(), cluster, lk.Budget(updates=150), faults=faults)
+
+
+def marks(run):
+    return [(mark["time"], mark["kind"], mark["text"]) for mark in run.trace.marks]
+
+
+def test_injected_faults_count_from_now():
+    run = started().advance(0.2)
+    run.inject("slow:worker-1:5@0.1-0.15").inject([lk.Slow("worker-2", 2)])
+    run.advance(0.2)
+    slow = [(mark["time"], mark["name"], mark["factor"]) for mark in run.trace.marks if mark["kind"] == "slow"]
+    assert slow == [(200_000_000, "worker-2", 2), (300_000_000, "worker-1", 5), (350_000_000, "worker-1", 1)]
+
+
+def test_what_was_injected_is_repeated_exactly():
+    run = started("slow:worker-0:2@0.05").advance(0.1)
+    run.inject(["slow:worker-1:5@0.1-0.3", "delay:worker-2:0.05@0.05"])
+    run.wait()
+    again = run.engine.cluster.start(run.plan, commands=run.engine.commands)
+    again.wait()
+    assert marks(run) == [(m["time"], m["kind"], m["text"]) for m in again.trace.marks]
+    assert run.trace.ending["parameters_sha256"] == again.trace.ending["parameters_sha256"]
+    kinds = [kind for _, kind, _ in marks(run)]
+    for at, seen in ((0.05, 1), (0.12, 1), (0.3, 3)):  # before it was injected, and while it was under way
+        fork = run.fork(at)
+        assert [kind for _, kind, _ in marks(fork)] == kinds[:seen]
+        fork.wait()
+        assert [kind for _, kind, _ in marks(fork)] == (kinds[:1] if at < 0.1 else kinds)
+
+
+def test_the_run_has_a_verb_for_everything():
+    run = started(patience=10.0).advance(0.05)
+    run.freeze("worker-0").advance(0.01).thaw("worker-0")
+    run.cut("worker-1").advance(0.01).reconnect("worker-1").cut("worker-1", "server-0").reconnect(
+        "worker-1", "server-0"
+    )
+    run.delay("worker-2", 0.01).delay("worker-2", 0).drop("worker-2", 0.1, "server-0").drop("worker-2", 0, "server-0")
+    run.kill("worker-2", restart=False).advance(0.01).restart("worker-2")
+    seen = [kind for _, kind, _ in marks(run) if kind not in ("lost", "left", "joined")]
+    assert seen == [
+        "freeze", "thaw", "cut", "reconnect", "cut", "reconnect", "delay", "delay", "drop", "drop", "kill", "restart",
+    ]  # fmt: skip
+    run.wait()
+    assert lk.ledger(run.trace)["closes"]
+    with pytest.raises(lk.BadInput, match="The run is over"):
+        run.inject("kill:worker-1")
+
+
+def test_an_engine_that_cannot_says_so():
+    run = started()
+    run.engine = type("Poor", (), {"verbs": ("slow",), "stopped_by": None, "seconds": 0.0, "cluster": None})()
+    with pytest.raises(lk.BadInput, match=r"cut: the engine of this run cannot do that; it can slow\. The run goes on"):
+        run.cut("worker-1")
+    with pytest.raises(lk.BadInput, match="kill: the engine of this run cannot"):
+        run.inject("kill:worker-1")
+
+
+def test_signals_to_processes_of_others_are_refused_before_anything_starts():
+    cluster = lk.DaskCluster("tcp://127.0.0.1:1", workers=2)  # nobody is there: it would be noticed if it were started
+    for fault in ("kill:worker-1@2", "freeze:worker-1@2", "preempt:worker:1"):
+        with pytest.raises(lk.BadInput, match=r"labkit did not start these processes.*may_kill=True"):
+            lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=10), faults=fault)

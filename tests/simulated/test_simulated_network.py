@@ -1,0 +1,294 @@
+"""Links in virtual time and what is wrong with them: arrivals by hand, chances by their laws, order, books."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.engines.simulated.network import RESEND_S
+from labkit.engines.simulated.trouble import transmissions
+
+MOONS = lk.Problem("moons", hidden=(4,), batch_size=8)
+NANO = 10**9
+
+
+@dataclass(frozen=True)
+class Note(lk.Message):
+    """`values` of 8 bytes each."""
+
+    values: np.ndarray
+    number: int
+
+
+class Talk(lk.AsyncPS):
+    """Each worker says a note of 800 bytes to the server every 0.1 s from 0.1 s on."""
+
+    messages = (*lk.AsyncPS.messages, Note)
+
+    async def worker(self, ctx, model):
+        for number in range(1, 1000):
+            await ctx.sleep(0.1)
+            ctx.send("server-0", Note(np.zeros(100), number))
+
+    async def server(self, ctx, shard):
+        async for note in ctx.inbox(Note):
+            ctx.note(note.sender, number=note.number)
+
+
+def talk(*faults, seconds=0.95, workers=1, **network):
+    """({worker: [(number, when)]}, the run)."""
+    cluster = lk.SimulatedCluster(workers=workers, **network)
+    run = lk.train(MOONS, Talk(), cluster, lk.Budget(seconds=10_000), faults=faults).advance(seconds)
+    return heard_in(run), run
+
+
+def heard_in(run):
+    """{worker: [(number, when)]}."""
+    heard = {}
+    for mark in run.trace.marks:
+        if mark["kind"] == "note":
+            heard.setdefault(mark["text"], []).append((int(mark["numbers"]["number"]), round(mark["time"] / NANO, 6)))
+    return heard
+
+
+def times(heard, worker="worker-0"):
+    return [when for _, when in heard[worker]]
+
+
+# arrivals by hand -----------------------------------------------------------------------------------------------------
+
+
+def test_a_delay_is_added_and_nobody_overtakes():
+    heard, _ = talk("delay:worker-0:server-0:0.25@0.15-0.25", latency=0.01, seconds=0.65)
+    assert heard["worker-0"] == [(1, 0.11), (2, 0.46), (3, 0.46), (4, 0.46), (5, 0.51), (6, 0.61)]
+
+
+def test_a_delay_comes_on_top_of_the_wire():
+    # 800 bytes at 8,000 bytes/s hold the wire for 0.1 s
+    heard, _ = talk("delay:*:*:0.05", latency=0.01, bandwidth=8_000.0, seconds=0.5)
+    assert times(heard) == [0.26, 0.36, 0.46]
+
+
+def test_the_other_links_know_nothing_of_it():
+    heard, _ = talk("delay:worker-0:server-0:0.25", workers=2, latency=0.01, seconds=0.6)
+    assert times(heard) == [0.36, 0.46, 0.56]
+    assert times(heard, "worker-1") == [0.11, 0.21, 0.31, 0.41, 0.51]
+
+
+def test_the_newest_word_about_a_link_holds():
+    heard, _ = talk("delay:worker-0:server-0:0.25", "delay:worker-0:0.02@0.05", latency=0.01, seconds=0.25)
+    assert times(heard) == [0.13, 0.23]
+
+
+@pytest.mark.parametrize("fault", ["partition:worker-0:*@0.15-0.55", "partition:server-0:worker@0.15-0.55"])
+def test_a_cut_holds_what_is_sent_until_it_is_mended(fault):
+    heard, run = talk(fault, latency=0.08, seconds=0.75)
+    assert heard["worker-0"] == [(1, 0.18), (2, 0.63), (3, 0.63), (4, 0.63), (5, 0.63), (6, 0.68)]
+    sent, received, size = run.trace.column("messages", "sent", "received", "bytes")
+    rows = sorted(zip(sent[size == 800] / NANO, received[size == 800] / NANO))
+    assert rows[:4] == [(0.1, 0.18), (0.2, 0.63), (0.3, 0.63), (0.4, 0.63)]
+
+
+def test_a_free_network_can_be_cut_and_delayed_too():
+    heard, _ = talk("partition:worker-0:server-0@0.15-0.35", "delay:worker-0:0.07@0.45-0.55", seconds=0.75)
+    assert heard["worker-0"] == [(1, 0.1), (2, 0.35), (3, 0.35), (4, 0.4), (5, 0.57), (6, 0.6), (7, 0.7)]
+
+
+def test_reconnecting_a_role_mends_all_its_links_but_those_of_who_is_alone():
+    _, run = talk(workers=2, seconds=0.05)
+    run.cut("worker-0", "server-0").cut("worker-1").advance(0.2)
+    run.reconnect("server-0")
+    run.advance(0.1)
+    assert set(heard_in(run)) == {"worker-0"}
+    run.reconnect("worker-1").advance(0.06)
+    assert [number for number, _ in heard_in(run)["worker-1"]] == [1, 2, 3, 4]
+
+
+# chance ---------------------------------------------------------------------------------------------------------------
+
+
+def test_transmissions_follow_their_laws():
+    chance, samples, luck = 0.3, 20_000, np.random.default_rng(7)
+    drawn = np.array([transmissions(luck, chance) for _ in range(samples)])
+    sent, lost, again = drawn.T
+
+    def geometric(values, stop):
+        """P(k) = (1 - stop)^k stop, each within five standard deviations."""
+        seen = Counter(values.tolist())
+        for k in range(8):
+            p = (1 - stop) ** k * stop
+            assert abs(seen[k] - samples * p) < 5 * np.sqrt(samples * p * (1 - p)) + 1
+
+    geometric(sent - 1, (1 - chance) ** 2)  # until both a transmission and its acknowledgement come through
+    geometric(lost, 1 - chance)
+    geometric(again, 1 - chance)  # each arrival is acknowledged, and the acknowledgement lost with the same chance
+    assert (sent >= lost + again + 1).all()
+
+
+def test_what_is_lost_arrives_a_whole_number_of_resends_later_and_in_order():
+    chance, seconds = 0.3, 100.05
+    heard, run = talk(lk.Drop("worker-0", "server-0", chance), latency=0.01, seconds=seconds)
+    found = heard["worker-0"]
+    assert [number for number, _ in found] == list(range(1, len(found) + 1))
+    assert [when for _, when in found] == sorted(when for _, when in found)
+    late = np.array([round((when - 0.01 - 0.1 * number) / RESEND_S, 6) for number, when in found])
+    assert (late == np.round(late)).all()
+    assert late.min() == 0
+    assert late.max() > 2
+
+    size, server, worker = 800, *(run.trace.counters[run.plan.role_ids[n]] for n in ("server-0", "worker-0"))
+    total = sum(worker.bytes) / size  # transmissions of 1,000 notes
+    assert total == int(total)
+    assert abs(total / worker.messages - 1 / (1 - chance) ** 2) < 0.2
+    assert abs(server.duplicates / worker.messages - chance / (1 - chance)) < 0.1
+    sender, bytes_ = run.trace.column("messages", "sender", "bytes")
+    assert bytes_[sender == run.plan.role_ids["worker-0"]].sum() == sum(worker.bytes)
+
+
+def test_a_link_has_its_own_luck():
+    alone, _ = talk(lk.Drop("*", "*", 0.3), latency=0.01, seconds=20)
+    together, _ = talk(lk.Drop("*", "*", 0.3), workers=3, latency=0.01, seconds=20)
+    assert alone["worker-0"] == together["worker-0"]
+    assert len({tuple(times(together, worker)) for worker in together}) == 3
+
+
+# runs -----------------------------------------------------------------------------------------------------------------
+
+
+def trained(strategy, *faults, updates=120, wait=True, **more):
+    settings = {"workers": 3, "compute": lk.Exponential(0.01), "latency": 0.001} | more
+    run = lk.train(MOONS, strategy, lk.SimulatedCluster(**settings), lk.Budget(updates=updates), faults=faults)
+    return run.wait() if wait else run
+
+
+EVERY = [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.SSP(s=1), lk.LocalSGD(H=4)]
+
+
+@pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
+def test_budgets_are_met_and_books_close_though_a_fifth_is_lost(strategy):
+    run = trained(strategy, lk.Drop("*", "*", 0.2))
+    assert (run.stopped_by, run.summary()["updates"]) == ("updates", 120)
+    assert lk.ledger(run.trace)["closes"]
+    assert sum(c.duplicates for c in run.trace.counters.values()) > 10
+
+
+def test_losses_change_when_a_synchronous_run_steps_but_not_what_it_learns():
+    calm, poor = trained(lk.SyncPS()), trained(lk.SyncPS(), lk.Drop("*", "*", 0.2))
+    assert calm.trace.ending["parameters_sha256"] == poor.trace.ending["parameters_sha256"]
+    assert poor.trace.now > calm.trace.now
+
+
+@pytest.mark.parametrize("network", [{"latency": 0.0}, {"latency": 0.002, "bandwidth": 1e6}], ids=["free", "wire"])
+@pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
+def test_trouble_without_effect_is_none(strategy, network):
+    calm = trained(strategy, **network)
+    nothing = trained(strategy, lk.Delay("*", "*", 0.0), lk.Drop("*", "*", 0.0), **network)
+    assert calm.trace.ending["parameters_sha256"] == nothing.trace.ending["parameters_sha256"]
+    for table in ("messages", "spans", "applies"):
+        for one, other in zip(*(run.trace.column(table, *run.trace.tables[table].columns) for run in (calm, nothing))):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("strategy", EVERY, ids=lambda s: s.name)
+def test_a_run_with_trouble_is_repeated_exactly(strategy):
+    faults = [
+        "drop:*:*:0.1@0.05-0.4",
+        "partition:worker-1:*@0.1-0.3",
+        "partition:worker-2:*@0.5-1.5",
+        "slow:worker-0:2@0.7",
+    ]
+    run = trained(strategy, *faults, patience=0.3, restart_after=0.2)
+    again = run.engine.cluster.start(run.plan, commands=run.engine.commands)
+    again.wait()
+    assert [m["text"] for m in run.trace.marks] == [m["text"] for m in again.trace.marks]
+    assert run.trace.now == again.trace.now
+    assert run.trace.ending["parameters_sha256"] == again.trace.ending["parameters_sha256"]
+
+
+# who is cut off -------------------------------------------------------------------------------------------------------
+
+
+def kinds(run, name):
+    return [mark["kind"] for mark in run.trace.marks if mark.get("name") == name]
+
+
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
+def test_who_is_cut_off_is_taken_back_or_fenced_never_both(strategy):
+    soon = trained(strategy, "partition:worker-1:*@0.1-0.3", patience=0.3)
+    assert kinds(soon, "worker-1") == ["cut", "reconnect"]
+    late = trained(strategy, "partition:worker-1:*@0.1-1.0", patience=0.3, restart_after=0.2, updates=400)
+    found = [kind for kind in kinds(late, "worker-1") if kind not in ("left", "joined")]
+    assert found == ["cut", "lost", "restart", "reconnect", "fenced"]
+    lost = next(mark for mark in late.trace.marks if mark["kind"] == "lost")
+    assert lost["time"] == 0.4 * NANO
+    for run in (soon, late):
+        assert lk.ledger(run.trace)["closes"]
+        assert run.stopped_by == "updates"
+
+
+def test_the_next_life_of_who_was_cut_off_is_not():
+    run = trained(lk.AsyncPS(), "partition:worker-1:*@0.1", patience=0.2, restart_after=0.2, updates=400)
+    time, sender = run.trace.column("applies", "time", "sender")
+    mine = time[sender == run.plan.role_ids["worker-1"]]
+    assert mine.max() > 0.5 * NANO
+    assert not ((mine > 0.11 * NANO) & (mine < 0.5 * NANO)).any()
+
+
+def test_gradients_that_a_cut_holds_are_in_flight():
+    run = trained(lk.AsyncPS(), "partition:worker-1:server-0@0.1", patience=5.0)
+    book = lk.ledger(run.trace)
+    assert (book["in_flight"], book["closes"]) == (1, True)
+
+
+def test_the_chief_sees_nothing_through_a_cut():
+    run = trained(lk.AsyncPS(eval_every=10), "partition:chief:*@0.1-0.3", patience=5.0)
+    time, update = run.trace.column("evaluations", "time", "update")
+    assert not ((time > 0.1 * NANO) & (time < 0.3 * NANO)).any()
+    assert len(time[time <= 0.1 * NANO]) > 1
+    assert update[-1] == 120
+
+
+def test_a_run_that_a_cut_holds_up_says_so_and_can_be_stopped():
+    run = trained(lk.SyncPS(), "partition:worker-1:server-0@0.1", wait=False)
+    with pytest.raises(lk.ClusterError, match="it waits for worker-1, which is cut off from server-0"):
+        run.wait()
+    run = trained(lk.SyncPS(), "partition:worker-1:server-0@0.1", wait=False).advance(5)
+    assert [mark["text"] for mark in run.trace.marks if mark["kind"] == "waits"] == [
+        "waits for worker-1, which is cut off from server-0"
+    ]
+    run.stop()
+    assert run.stopped_by == "user"
+    assert lk.ledger(run.trace)["closes"]
+
+
+# refusals -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        (lambda run: run.delay("worker-1", -1), "seconds=-1 is not allowed; it is a number from 0"),
+        (lambda run: run.delay("worker-1", "x"), "seconds='x' is not allowed"),
+        (lambda run: run.drop("worker-1", 1.0), "chance=1.0 is not allowed; it is a number from 0 to 0.95"),
+        (lambda run: run.cut("worker-9"), "There is no role 'worker-9'"),
+        (lambda run: run.cut("worker-1", "server"), "There is no role 'server'. Did you mean 'server-0'"),
+        (lambda run: run.cut("worker-1", "worker-1"), "nothing lies between a role and itself"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_the_run_goes_on(does, says):
+    run = trained(lk.AsyncPS(), wait=False)
+    with pytest.raises(lk.BadInput, match=says):
+        does(run)
+    assert not run.trace.marks
+    assert run.wait().stopped_by == "updates"
+
+
+def test_roles_of_one_node_have_nothing_between_them():
+    strategy = lk.AsyncPS(chief_works=True, eval_every=10)
+    run = trained(strategy, "partition:worker-0:chief@0.05", "delay:chief:worker-0:9")
+    assert run.stopped_by == "updates"
+    assert run.trace.now < NANO
