@@ -218,7 +218,7 @@ async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
         for owner in judge.here(ctx):
             ctx.send(owner, Look(goal))
         while not judge.numbers(judge.here(ctx)) <= shown.keys():
-            arrived = await _shown(ctx, judge, Look(goal), judge.time_left(ctx.now))
+            arrived = await _shown(ctx, judge, Look(goal))
             if arrived is None:
                 return await final_snapshot(ctx, judge)
             judge.take(arrived)
@@ -240,7 +240,7 @@ async def next_mixture(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
     going = [owner for owner in judge.here(ctx) if not judge.numbers([owner]) <= judge._full]
     for owner in going:
         ctx.send(owner, Look(goal))
-    arrived = await _shown(ctx, judge, Look(goal), judge.time_left(ctx.now)) if going else None
+    arrived = await _shown(ctx, judge, Look(goal)) if going else None
     shown = await final_snapshot(ctx, judge)
     for snapshot in shown:
         judge.take(snapshot)
@@ -263,7 +263,7 @@ async def final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
     for owner in judge.here(ctx):
         ctx.send(owner, Look(final=True))
     while not judge.numbers(judge.here(ctx)) <= last.keys():
-        arrived = await _shown(ctx, judge, Look(final=True), None)
+        arrived = await _shown(ctx, judge, Look(final=True))
         if arrived is not None:
             judge.take(arrived)  # a shard says only once that it is full
             if arrived.final:
@@ -274,16 +274,19 @@ async def final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
 async def all_full(ctx: Context, judge: Judge) -> None:
     """If the budget of updates or samples ended the run: wait until all shards, and replicas, have applied it all."""
     while judge.verdict in ("updates", "samples", "epochs") and not judge.everybody(ctx) <= judge._full:
-        arrived = await _shown(ctx, judge, Look(judge.next_goal()), judge.time_left(ctx.now))
+        arrived = await _shown(ctx, judge, Look(judge.next_goal()))
         if arrived is None:
             return
         judge.take(arrived)
 
 
-async def _shown(ctx: Context, judge: Judge, look: Look, timeout: float | None) -> Snapshot | None:
-    """The next snapshot, or None when time is up. A shard that was restarted has forgotten that it was asked."""
+async def _shown(ctx: Context, judge: Judge, look: Look) -> Snapshot | None:
+    """The next snapshot, or None when time is up; a final one is worth any time. A shard that was restarted has
+    forgotten that it was asked.
+    """
     while True:
-        arrived = await ctx.recv(Snapshot, Joined, timeout=timeout)
+        left = None if look.final else judge.time_left(ctx.now)
+        arrived = await ctx.recv(Snapshot, Joined, timeout=left)
         if arrived is None or isinstance(arrived, Snapshot):
             return arrived
         judge.rejoined(arrived.name)

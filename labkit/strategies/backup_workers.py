@@ -41,8 +41,11 @@ class FirstOnes(ServerStrategy):
     each_once: ClassVar[bool] = True  # a step has at most one gradient of a worker
 
     def needed(self, workers: int) -> int:
-        """How many gradients make a step; `BadInput` if there can never be so many."""
+        """How many gradients make a step with so many workers."""
         raise NotImplementedError  # a subclass's
+
+    def check(self, workers: int) -> None:
+        """`BadInput` if so many workers can never make a step."""
 
     def mean_staleness(self, workers: int) -> float | None:
         """Only gradients of the present version are applied."""
@@ -50,7 +53,7 @@ class FirstOnes(ServerStrategy):
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Servers, workers and a chief, if a step can have as many gradients as it needs."""
-        self.needed(cluster.workers)
+        self.check(cluster.workers)
         return server_layout(self, problem, cluster)
 
     async def server(self, ctx: Context, shard: Any) -> None:
@@ -87,10 +90,13 @@ class BackupWorkers(FirstOnes):
     in_words: ClassVar[str] = "synchronous, but nobody waits for the last ones."
 
     def needed(self, workers: int) -> int:
-        """All but b."""
+        """All but b; where so many are away that nobody would be left, whoever is there."""
+        return max(1, workers - self.b)
+
+    def check(self, workers: int) -> None:
+        """Not all may be spare."""
         if self.b >= workers:
             raise BadInput(f"BackupWorkers(b={self.b}) with workers={workers}: b is at most {workers - 1} here.")
-        return workers - self.b
 
     def one_update(self) -> str:
         """The first ones make a step."""

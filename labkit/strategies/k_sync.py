@@ -34,10 +34,13 @@ class KSync(FirstOnes):
     in_words: ClassVar[str] = "synchronous, with the first K workers only."
 
     def needed(self, workers: int) -> int:
-        """K, of so many workers."""
+        """K, however many there are."""
+        return self.K
+
+    def check(self, workers: int) -> None:
+        """K of them must be there."""
         if workers < self.K:
             raise BadInput(f"{self.name}(K={self.K}) with workers={workers}: K is at most {workers} here.")
-        return self.K
 
     def one_update(self) -> str:
         """The first K make a step."""
@@ -52,9 +55,8 @@ class KBatchSync(KSync):
     in_words: ClassVar[str] = "synchronous, with the first K mini-batches only."
     each_once: ClassVar[bool] = False
 
-    def needed(self, workers: int) -> int:
-        """K, of any number of workers."""
-        return self.K
+    def check(self, workers: int) -> None:
+        """One is enough."""
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """One gradient after another on the same weights, until newer ones come; more than K of them nobody needs."""

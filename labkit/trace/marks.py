@@ -1,16 +1,24 @@
-"""Who was disturbed, and when: what the marks of a trace say, as values."""
+"""Who was disturbed, and when: what the marks of a trace say, as values.
+
+Law: everything here is a function of (trace, moment), so who looks back sees what was. Where several marks have one
+time they count in the order in which they were made.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from .trace import Trace
 
-__all__ = ["away", "factors", "marks_until", "short", "shortened", "slowed"]
+__all__ = ["CONDITIONS", "Spell", "away", "conditions", "factors", "marks_until", "short", "shortened", "slowed", "spells"]
 
-_WORDS = {"worker": "w", "server": "s", "stage": "st", "replica": "r"}
-_NAME = re.compile(r"\b(worker|server|stage|replica)-(\d+)\b")
+CONDITIONS = ("killed", "lost", "left", "frozen", "cut off")  # how a role can be, beside well
+_GONE = {"kill": "killed", "lost": "lost", "left": "left"}
+_HELD = {"freeze": "frozen", "cut": "cut off"}
+_FREED = {"thaw": "frozen", "reconnect": "cut off"}
+_WORDS = {"worker": "w", "server": "s", "stage": "st", "replica": "r", "backup": "b"}
+_NAME = re.compile(r"\b(worker|server|stage|replica|backup)-(\d+)\b")
 
 
 def short(name: str) -> str:
@@ -55,3 +63,57 @@ def factors(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
 def slowed(trace: Trace, t: int) -> dict[int, float]:
     """{role: factor} of the roles that are slowed at time `t`."""
     return {role: steps[-1][1] for role, steps in factors(trace, t).items() if steps[-1][1] != 1.0}
+
+
+class Spell(NamedTuple):
+    """From `begin` to `end` (ns; None: it lasts) a role was `condition`, one of `CONDITIONS`."""
+
+    begin: int
+    end: int | None
+    condition: str
+
+
+def spells(trace: Trace, t: int) -> dict[int, list[Spell]]:
+    """{role: the spells in which it was not itself, in order} of all that was known at `t` ns.
+
+    Who is gone is killed, lost or left, whichever came first, until it restarts or joins; a role that is still there can
+    be frozen, or cut off from everybody. A single link that is cut is no condition of a role.
+    """
+    ids = {name: i for i, name in enumerate(trace.roles)}
+    gone: dict[int, str] = {}
+    held: dict[int, tuple[str, ...]] = {}
+    found: dict[int, list[Spell]] = {}
+    for mark in marks_until(trace, t):
+        role = ids.get(mark.get("name", ""))
+        if role is None or mark.get("peer") is not None:
+            continue
+        kind = mark["kind"]
+        if kind in _GONE:
+            gone.setdefault(role, _GONE[kind])
+        elif kind in ("restart", "joined"):  # another process, on which nothing has been done yet
+            gone.pop(role, None)
+            held.pop(role, None)
+        elif kind in _HELD and role not in gone:
+            held[role] = (*(h for h in held.get(role, ()) if h != _HELD[kind]), _HELD[kind])
+        elif kind in _FREED:
+            held[role] = tuple(h for h in held.get(role, ()) if h != _FREED[kind])
+        now = gone.get(role) or (held.get(role) or ("",))[0]
+        _turn(found.setdefault(role, []), mark["time"], now)
+    return {role: mine for role, mine in found.items() if mine}
+
+
+def _turn(mine: list[Spell], time: int, now: str) -> None:
+    """From `time` on a role is `now`; "" is well."""
+    if mine and mine[-1].end is None:
+        if mine[-1].condition == now:
+            return
+        last = mine.pop()
+        if last.begin < time:
+            mine.append(last._replace(end=time))
+    if now:
+        mine.append(Spell(time, None, now))
+
+
+def conditions(trace: Trace, t: int) -> dict[int, str]:
+    """{role: "killed", "lost", "left", "frozen" or "cut off"} of those that are not themselves at `t` ns."""
+    return {role: mine[-1].condition for role, mine in sorted(spells(trace, t).items()) if mine[-1].end is None}

@@ -10,7 +10,6 @@ import pytest
 from schedules import schedule
 
 import labkit as lk
-from labkit.errors import ClusterError
 from labkit.trace.ledger import ledger
 
 SEEDS = range(200 if os.environ.get("LABKIT_CHAOS") == "whole" else 60)

@@ -101,3 +101,15 @@ def test_unequal_shares_on_both_engines(request, engine):
     assert abs(three - 3 * one) <= 3
     assert run.summary()["accuracy"] > 0.9
     closes(run)
+
+
+@pytest.mark.dask
+@pytest.mark.slow
+def test_a_cluster_says_what_it_has(cluster):
+    table = cluster.resources()
+    assert {r.speed > 0 for r in table.rows} == {True}
+    weights = cluster.speeds(lk.Problem("moons"), lk.AsyncPS())
+    assert len(weights) == 2
+    assert min(weights) > 0
+    slowed = cluster.resized(slow={"worker-0": 1000}).speeds(lk.Problem("moons"), lk.AsyncPS())
+    assert slowed[0] < slowed[1] / 10

@@ -1,6 +1,7 @@
 """Runs whose roles are on three hosts: between hosts everything goes over the cable, and the books close."""
 
 import pytest
+from multihost_client import Refused
 from multihost_net import Host
 
 TRAIN = (
@@ -76,3 +77,33 @@ def test_the_processes_are_where_the_roles_are(cluster):
         assert number in cluster.network.host(address).processes
     assert {host.name for host in homes.values()} == {"host0", "host1", "host2"}
     cluster.client.do("run.stop()")
+
+
+def test_servers_on_different_hosts_and_workers_where_they_are_wanted(cluster):
+    trained_on = "cluster.resized(workers=2, servers=2, place={})"
+    _, homes = trained(cluster, "lk.AsyncPS(learning_rate=0.1)", trained_on.format("'spread'"), "updates=300")
+    assert homes["server-0"] is not homes["server-1"]
+    assert {host.name for host in homes.values()} == {"host0", "host1", "host2"}
+    _, homes = trained(cluster, "lk.AsyncPS()", trained_on.format("'pack'"), "updates=300")
+    assert len({host.name for host in homes.values()}) == 3  # five nodes, two a host
+    third = cluster.network.hosts[2]
+    wish = {"worker": third.address}
+    _, homes = trained(cluster, "lk.AsyncPS(learning_rate=0.1)", trained_on.format(wish), "updates=300")
+    assert homes["worker-0"] is homes["worker-1"] is third
+
+
+def test_a_folder_of_one_machine_is_refused_where_roles_are_on_several(cluster):
+    train = "run = lk.train('moons', lk.AsyncPS(), cluster, lk.Budget(updates=5){})"
+    for more in ("", ", checkpoint='/tmp/somewhere'"):
+        with pytest.raises(Refused, match=r"BadInput: Roles run on 3 hosts.*give checkpoint='s3://bucket/run'"):
+            cluster.client.do(train.format(more))
+    cluster.client.do(train.format(f", checkpoint='file://{cluster.folder}/kept'"), 30)
+    cluster.client.do("run.wait(30)", 35)
+    assert list((cluster.folder / "kept").iterdir())
+
+
+def test_shares_in_proportion_to_what_was_measured(cluster):
+    cluster.client.do("print(cluster.resources())", 30)
+    speeds = cluster.client.ask("cluster.speeds(lk.Problem('digits'), lk.AsyncPS())", 30)
+    assert len(speeds) == 3
+    assert min(speeds) > 0

@@ -114,8 +114,8 @@ class Backend:
             assert self._client is not None
             return self._client
 
-    def addresses(self, nodes: int) -> list[str]:
-        """`nodes` Dask workers that answer and have this very labkit, the least used first.
+    def addresses(self, nodes: int, every: bool = False) -> list[str]:
+        """`nodes` Dask workers that answer and have this very labkit (`every`: all of them), the least used first.
 
         Ours grow as needed; given ones are what they are.
         """
@@ -131,7 +131,7 @@ class Backend:
                 else:
                     self._grow(nodes)
             client = self.client()
-            awake = self._awake(client, nodes)
+            awake = self._awake(client, sys.maxsize if every else nodes)
             if self._target is None and len(awake) < nodes:
                 self._grow(nodes + len(self._silent))
                 awake = self._awake(client, nodes)

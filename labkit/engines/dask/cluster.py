@@ -19,6 +19,7 @@ from ..checkpoints import check_folder
 from ..laws import as_law
 from ..parts import check_factor, check_slow, find_role
 from .backend import Backend
+from .placement import Wish, check_place, check_wish, host_of, place
 
 __all__ = ["DaskCluster"]
 
@@ -51,6 +52,8 @@ class DaskCluster:
     processes that labkit did not start. `patience`: seconds after which a role that is silent is lost.
     `replicas=1`: every server has a backup, on a node of its own. `max_workers`: so many may be there at a time.
     `checkpoint_every`: seconds between two checkpoints of a shard; None is every second, but at most 5% of its time.
+    `place`: who plays where, as "spread", "pack" or {"server-0": "10.0.0.2", "worker": "10.0.0.3"}, by role or kind;
+    None takes the least used Dask workers.
     """
 
     engine = "dask"
@@ -59,7 +62,8 @@ class DaskCluster:
         self, target: Any = None, *, workers: int = 4, servers: int | None = None, pace: Any = None,
         server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = True,
         dashboard: bool = False, may_kill: bool = False, patience: float = 5.0,
-        checkpoint_every: float | None = None, replicas: int = 0, max_workers: int | None = None, _backend: Backend | None = None,
+        checkpoint_every: float | None = None, replicas: int = 0, max_workers: int | None = None,
+        place: Wish = None, _backend: Backend | None = None,
     ):  # fmt: skip
         if isinstance(target, int):
             raise BadInput(
@@ -70,7 +74,7 @@ class DaskCluster:
         self.replicas, self.max_workers = shape.replicas, shape.max_workers
         self.patience, self.checkpoint_every = shape.patience, shape.checkpoint_every
         self.pace, self.server_time = as_law("pace", pace), as_law("server_time", server_time)
-        self.slow = check_slow(slow or {})
+        self.slow, self.place = check_slow(slow or {}), check_wish(place)
         self._backend = _backend or Backend(target, bool(dashboard))
         self.may_kill = self._backend.ours or bool(may_kill)
         self._wanted = shape.workers + (1 if shape.servers is None else shape.servers) + 1
@@ -94,6 +98,7 @@ class DaskCluster:
             "slow": self.slow, "record": self.record, "may_kill": self.may_kill,
             "replicas": self.replicas, "max_workers": self.max_workers,
             "patience": self.patience, "checkpoint_every": self.checkpoint_every,
+            "place": self.place,
         }  # fmt: skip
         unknown = sorted(set(changes) - set(now))
         if unknown:
@@ -162,9 +167,34 @@ class DaskCluster:
         for role, factor in self.slow.items():
             find_role(role, plan.role_ids)
             check_factor(factor)
-        workers = self._backend.addresses(len(plan.layout.nodes))
-        supervisor = Supervisor(self._backend.client(), plan, workers, self._backend.usage)
+        placed = self._place(plan.layout)
+        check_place(checkpoint, {host_of(address) for address in placed.values()})
+        supervisor = Supervisor(self._backend.client(), plan, list(placed.values()), self._backend.usage)
         return DaskRun(plan, self, supervisor, commands, folder if checkpoint is not False else False, began)
+
+    def _place(self, layout: Any) -> dict[str, str]:
+        there = self._backend.addresses(len(layout.nodes), every=self.place is not None)
+        return place(layout.nodes, layout.roles, there, self._backend.usage, self.place)
+
+    def resources(self, speeds: bool = True) -> Any:
+        """A table of the Dask workers that are there (`.rows`): threads, memory, the roles they play, their speed.
+
+        `speeds=False`: not measured, which takes half a second and the cores.
+        """
+        from .resources import resources
+
+        return resources(self._backend.client(), self.runs, speeds)
+
+    def speeds(self, problem: Any, strategy: Any) -> tuple[float, ...]:
+        """For each share of the data, the speed (gradients a second) of who will compute on it: for `lk.ByWeight`.
+
+        Measured now, where a run of `strategy` that starts next will be placed; a role that is `slow` counts as such.
+        """
+        from .resources import measure_speed, shares_of_speed
+
+        layout = strategy.layout(problem, self)
+        placed = self._place(layout)
+        return shares_of_speed(layout, placed, measure_speed(self.client, placed.values()), self.slow)
 
     def close(self) -> None:
         """End the processes, if they are ours. Runs on them end first."""

@@ -15,6 +15,7 @@ from typing import Any
 from ...roles.regroup import grouped
 from .group import Group
 from .membership import HERE, LOST, STARTING, Membership
+from .placement import next_home
 from .supervisor import Supervisor
 
 __all__ = ["Recovery", "Seek"]
@@ -134,7 +135,7 @@ class Recovery:
 
     def _look_after(self, seek: Seek, now: float) -> None:
         if seek.worker is None:
-            worker = self.free(now - seek.since > SHARE_S)
+            worker = self.free(seek.roles[0], now - seek.since > SHARE_S)
             if worker is not None:
                 seek.worker, seek.tried = worker, now
                 for role in () if seek.together else seek.roles:
@@ -148,13 +149,14 @@ class Recovery:
         self._waits_for.update(overdue)
         self._say_who_stays_away(overdue)
 
-    def free(self, shared: bool) -> str | None:
-        """A Dask worker on which no role of this run plays: one that is all free, or, if it may be `shared`, the freest."""
-        usage = self.members.usage
-        kept = {seek.worker for seek in self.seeks if seek.worker is not None}
-        rest = self.known - self.suspects - kept - set(self.members.where.values())
-        found = sorted(rest, key=lambda address: (usage[address], address))
-        return found[0] if found and (shared or usage[found[0]] <= 0) else None
+    def free(self, role: str, shared: bool) -> str | None:
+        """Where `role` may play next: a Dask worker without a role of this run, and, unless `shared`, of any other."""
+        usage, layout = self.members.usage, self.run.plan.layout
+        nodes = {spec.name: spec.node for spec in layout.roles}
+        rest = self.known - self.suspects - set(self.members.where.values())
+        free = {address for address in rest if shared or usage[address] <= 0}
+        placed = {nodes[name]: home for name, home in self.members.where.items()}
+        return next_home(nodes[role], layout.roles, free, placed, usage, self.run.cluster.place)
 
     def _grow(self, seek: Seek, now: float) -> None:
         """Have processes of labkit's own started, if they are; that may wait for others, so another thread does it."""
