@@ -22,9 +22,10 @@ from .settings import kept_settings
 from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
-from .trace.vocabulary import nanoseconds
+from .trace.vocabulary import nanoseconds, seconds
 from .words.log import Log, log_lines
 from .words.sentence import sentence
+from .words.stragglers import stragglers
 
 __all__ = ["Run", "train"]
 
@@ -283,6 +284,12 @@ class Run:
     def log(self) -> Log:
         """What happened so far, a line an event: what you did, what was reached, who was slow, how it ended."""
         return Log(log_lines(self.trace))
+
+    @property
+    def stragglers(self) -> Log:
+        """Who became clearly slower than the others, when, and by what: computing, its messages, or waiting for others."""
+        trace = self.trace
+        return Log([f"{seconds(at):.2f} s {line}" for at, line in stragglers(trace, trace.watermark())])
 
     def sentence(self, t: float | None = None, pinned: Run | Trace | None = None) -> str:
         """What the pictures show, in words. `t`: at this engine time (s; None is now). `pinned`: next to that run."""

@@ -90,6 +90,19 @@ class Round:
         """Whether everybody who takes part has pushed."""
         return len(self.taken) >= max(1, len(workers)) and all(worker in self.taken for worker in workers)
 
+    def begin_again(self, servers: Sequence[str]) -> list[Any]:
+        """Somebody has joined. Where there are several servers, a round that is over at one may not be over at another, and
+        workers that wait for different servers could wait for each other for ever: what has come is dropped as late.
+
+        Returns those pushes, to be answered; so everybody's next gradient belongs to the same round everywhere.
+        """
+        if len(servers) < 2:
+            return []
+        given_up = self.pushes()
+        for push in given_up:
+            self._shard.drop(push, "late")
+        return given_up
+
     def pushes(self) -> list[Any]:
         """All of them, in the order of their senders. The next round begins."""
         made, self.taken = in_order(self._shard, self.taken.values()), {}
@@ -98,13 +111,13 @@ class Round:
 
 async def first(ctx: Context, shard: Any, count: int, each_once: bool = True) -> list[Push]:
     """The first `count` gradients that were computed on the shard's present version, in the order of the workers; fewer
-    if there are no longer as many workers.
+    if each worker has one and there are no longer as many.
 
     Those computed on an older one come too late and are dropped; of a worker that pushes twice, restarted in between, the
     first one is (`each_once`). Pulls are answered meanwhile.
     """
     pushes: list[Push] = []
-    while len(pushes) < min(count, max(1, len(ctx.peers("worker")))):
+    while len(pushes) < (min(count, max(1, len(ctx.peers("worker")))) if each_once else count):
         request = await ctx.recv(Push, Pull, Left, Joined)
         if isinstance(request, Pull):
             ctx.send(request, shard.weights())

@@ -19,12 +19,14 @@ from .messages import Ack, Joined, Message, Pull, Weights
 
 __all__ = ["Newest", "answers", "post", "pull", "push", "push_pull"]
 
-PULL = Pull()
+PULL, WEIGHTS = Pull(), (Weights, Joined)
 
 
 async def pull(ctx: Context) -> Parameters | Weights:
     """Fetch the weights of every shard."""
     servers = ctx.peers("server")
+    if len(servers) == 1:
+        return await _asked(ctx, servers[0], PULL)
     for server in servers:
         ctx.send(server, PULL)
     return _together(await answers(ctx, servers, lambda shard: PULL))
@@ -43,7 +45,21 @@ async def push(ctx: Context, gradient: Gradient) -> None:
 
 async def push_pull(ctx: Context, gradient: Gradient) -> Parameters | Weights:
     """Send `gradient` to every shard and wait for the weights that each answers with."""
+    servers = ctx.peers("server")
+    if len(servers) == 1:
+        return await _asked(ctx, servers[0], gradient.push(0))
     return _together(await answers(ctx, ctx.peers("server"), _sent(ctx, gradient).__getitem__))
+
+
+async def _asked(ctx: Context, server: str, said: Message) -> Weights:
+    """What one server, which has all, answers: its weights have all that `Parameters` have. As `answers`, and faster."""
+    ctx.send(server, said)
+    while True:
+        message: Any = await effects.recv(WEIGHTS, None, None)
+        if message.__class__ is not Joined:
+            return message  # type: ignore[no-any-return]
+        if message.name == server:
+            ctx.send(server, said)
 
 
 def _sent(ctx: Context, gradient: Gradient) -> list[Any]:

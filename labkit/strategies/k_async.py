@@ -63,7 +63,7 @@ class KAsync(AsynchronousServer):
                 pushes.append(request)
             served = pushes if not self.at_once else [request] if isinstance(request, Push) else []
             there = self.K if self.at_once else min(self.K, len(ctx.peers("worker")))
-            if pushes and len(pushes) >= there:
+            if pushes and (len(pushes) >= there or isinstance(request, Joined)):  # who is new finds nobody waiting
                 await ctx.compute(shard.apply, pushes, self.learning_rate)
                 pushes = []
             if self.at_once or not pushes:

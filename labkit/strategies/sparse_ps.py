@@ -81,6 +81,8 @@ class SparsePS(StaleGradients):
                 step.take(request)
             elif isinstance(request, RowPush):
                 await ctx.compute(shard.apply, request, self.learning_rate, self.reduce)
+            elif isinstance(request, Joined):
+                step.begin_again(ctx.peers("server"))
             if step.complete(ctx.peers("worker")):
                 await ctx.compute(shard.apply, step.pushes(), self.learning_rate, self.reduce)
             for pull in pulls:

@@ -51,6 +51,8 @@ class SyncPS(ServerStrategy):
         async for request in ctx.inbox(Push, Pull, Left, Joined):
             if isinstance(request, Pull) or (isinstance(request, Push) and not step.take(request)):
                 ctx.send(request, shard.weights())
+            for push in step.begin_again(ctx.peers("server")) if isinstance(request, Joined) else ():
+                ctx.send(push, shard.weights())
             if step.complete(ctx.peers("worker")):
                 pushes = step.pushes()
                 await ctx.compute(shard.apply, pushes, self.learning_rate, self.reduce)

@@ -1,8 +1,8 @@
-"""Where the roles of a run stand in a picture of them: servers above, workers below; without servers a ring; the stages
-of a pipeline, and the parts of each replica, in rows.
+"""Where the roles of a run stand in a picture of them: servers and their backups above, workers below; without servers a
+ring; the stages of a pipeline, and the parts of each replica, in rows.
 
-Of more than 24 workers neighbours stand together as one node; those that are slowed keep a node of their own, as long as
-they are few. Coordinates are pixels from the lower left corner.
+Of more than 24 workers neighbours stand together as one node; those that are slowed, or not themselves, keep a node of
+their own, as long as they are few. Coordinates are pixels from the lower left corner.
 """
 
 from __future__ import annotations
@@ -13,23 +13,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..trace.trace import Trace
-from .marks import short, slowed
+from .marks import conditions, short, slowed
 
 __all__ = ["Node", "nodes_of", "placed"]
 
 MOST, TOGETHER = {"server": 8, "worker": 24}, {"server": 6, "worker": 8}  # nodes; groups, where there are more roles
 MOST_SLOWED = 4
+SERVES = ("server", "backup")  # kinds of roles that stand above
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node of the picture: its roles, for how many machines it stands, its name, and how it is drawn."""
+    """One node of the picture: its roles, for how many machines it stands, its name, and how it is drawn. `condition`: of
+    the role that is not itself, as `trace.marks.conditions` has it, if the node stands for one machine; else "".
+    """
 
     roles: tuple[int, ...]
     count: int
     name: str
     server: bool
     slow: bool
+    condition: str = ""
 
     @property
     def many(self) -> bool:
@@ -39,21 +43,32 @@ class Node:
 
 def nodes_of(trace: Trace, t: int) -> tuple[list[Node], list[list[Node]]]:
     """(servers, rows of workers) at `t` ns. Roles on one machine are one node. The chief is left out: it only looks."""
-    slow = set(slowed(trace, t))
-    servers = _grouped(trace, _machines(trace, True), slow, "server")
+    loud = _Loud(set(slowed(trace, t)), conditions(trace, t))
+    servers = _grouped(trace, _machines(trace, True), loud, "server")
     if len(servers) == 1 and not servers[0].many:
         servers = [replace(servers[0], name="server")]
     workers = _machines(trace, False)
     if len(workers) > MOST["worker"]:
-        return servers, [_grouped(trace, workers, slow, "worker")]
-    return servers, [[_node(trace, [machine], slow, False) for machine in row] for row in _rows(trace, workers)]
+        return servers, [_grouped(trace, workers, loud, "worker")]
+    return servers, [[_node(trace, [machine], loud, False) for machine in row] for row in _rows(trace, workers)]
+
+
+@dataclass(frozen=True)
+class _Loud:
+    """Who is slowed, and who is not itself."""
+
+    slow: set[int]
+    conditions: dict[int, str]
+
+    def __contains__(self, role: int) -> bool:
+        return role in self.slow or role in self.conditions
 
 
 def _machines(trace: Trace, servers: bool) -> list[tuple[int, ...]]:
     """The roles on each machine, workers first, without the chief; of servers or of all others."""
     found: dict[str, list[int]] = {}
     for role, kind in enumerate(trace.kinds):
-        if kind != "chief" and (kind == "server") == servers:
+        if kind != "chief" and (kind in SERVES) == servers:
             found.setdefault(trace.nodes[role], []).append(role)
     return [tuple(sorted(roles, key=lambda r: (trace.kinds[r] != "worker", r))) for roles in found.values()]
 
@@ -66,21 +81,22 @@ def _rows(trace: Trace, workers: list[tuple[int, ...]]) -> list[list[tuple[int, 
     return rows if sorted(machine for row in rows for machine in row) == sorted(workers) else [workers]
 
 
-def _node(trace: Trace, machines: list[tuple[int, ...]], slow: set[int], server: bool) -> Node:
+def _node(trace: Trace, machines: list[tuple[int, ...]], loud: _Loud, server: bool) -> Node:
     roles = tuple(role for machine in machines for role in machine)
     first, last = short(trace.roles[machines[0][0]]), short(trace.roles[machines[-1][0]])
     name = first if len(machines) == 1 else f"{first}–{last.lstrip('abcdefghijklmnopqrstuvwxyz-')}"
-    return Node(roles, len(machines), name, server, any(role in slow for role in roles))
+    how = [loud.conditions[role] for role in roles if role in loud.conditions] if len(machines) == 1 else []
+    return Node(roles, len(machines), name, server, any(role in loud.slow for role in roles), how[0] if how else "")
 
 
-def _grouped(trace: Trace, machines: list[tuple[int, ...]], slow: set[int], kind: str) -> list[Node]:
+def _grouped(trace: Trace, machines: list[tuple[int, ...]], loud: _Loud, kind: str) -> list[Node]:
     if len(machines) <= MOST[kind]:
-        return [_node(trace, [machine], slow, kind == "server") for machine in machines]
-    alone = [machine for machine in machines if any(role in slow for role in machine)][:MOST_SLOWED]
+        return [_node(trace, [machine], loud, kind == "server") for machine in machines]
+    alone = [machine for machine in machines if any(role in loud for role in machine)][:MOST_SLOWED]
     rest = [machine for machine in machines if machine not in alone]
     edges = np.linspace(0, len(rest), TOGETHER[kind] + 1).astype(int)
     groups = [rest[a:b] for a, b in zip(edges, edges[1:])] + [[machine] for machine in alone]
-    return [_node(trace, group, slow, kind == "server") for group in groups if group]
+    return [_node(trace, group, loud, kind == "server") for group in groups if group]
 
 
 def placed(

@@ -25,7 +25,9 @@ from ..trace.trace import Trace
 from ..trace.vocabulary import COMPUTE, EVERYONE, NANO
 from . import style
 from .curves import Curve, Curves, until
-from .marks import knob_steps, short, slowed
+from .lives import Work, continued, without
+from .marks import conditions, knob_steps, short, slowed
+from .timeline import under_way
 from .traffic import simulated, typical_ns
 
 __all__ = ["Leads", "Progress", "clocked", "draw", "highest", "leads"]
@@ -62,7 +64,7 @@ def leads(trace: Trace, t: int) -> Leads:
     roles = clocked(trace)
     if _cut(trace):
         return _applied(trace, t, roles)
-    work = _work(trace, t, roles)
+    work = continued(trace, t, roles, _work(trace, t, roles))
     if not any(len(start) for start, _, _ in work):
         return Leads(roles, np.empty(0, np.int64), np.empty((len(roles), 0), np.int64))
     events = np.unique(np.concatenate([np.r_[start, end] for start, end, _ in work]))
@@ -71,6 +73,11 @@ def leads(trace: Trace, t: int) -> Leads:
     time = np.unique(np.r_[0, time, t])
     begun = np.array([_last(start, clock, time) for start, _, clock in work])
     finished = np.array([_last(end, clock + 1, time) for _, end, clock in work])
+    missed = without(trace, t)
+    for i, role in enumerate(roles):  # nobody waits for who is not there
+        for gap in missed.get(role, ()):
+            away = (time >= gap.begin) & (time < (t + 1 if gap.end is None else gap.end))
+            begun[i, away], finished[i, away] = 0, np.iinfo(np.int64).max
     return Leads(roles, time, np.maximum(begun - finished.min(axis=0), 0))
 
 
@@ -79,7 +86,7 @@ def _last(when: np.ndarray, value: np.ndarray, time: np.ndarray) -> np.ndarray:
     return np.r_[0, value][np.searchsorted(when, time, side="right")]
 
 
-def _work(trace: Trace, t: int, roles: list[int]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _work(trace: Trace, t: int, roles: list[int]) -> list[Work]:
     """(start, end, gradients finished before) of each gradient of each role that was begun by `t`."""
     role, phase, start, end, step = trace.column("spans", "role", "phase", "start", "end", "step")
     seen = (phase == COMPUTE) & (start <= t)
@@ -89,13 +96,13 @@ def _work(trace: Trace, t: int, roles: list[int]) -> list[tuple[np.ndarray, np.n
     role, start, end, clock = role[order], start[order], end[order], np.maximum(clock[order], 0)
     edges = np.searchsorted(role, [*roles, len(trace.roles)])
     last = np.searchsorted(role, roles, side="right")
-    found = []
+    found, open_ = [], under_way(trace, t)
     for who, a, b in zip(roles, edges, last):
         mine = start[a:b], end[a:b], clock[a:b]
-        now = trace.counters[who].open if who in trace.counters else []
-        if now and now[0] == COMPUTE and now[1] <= t and (a == b or now[1] > mine[0][-1]):  # under way: no row yet
+        now = open_.get(who)
+        if now is not None and (a == b or now > mine[0][-1]):  # under way: no row yet
             begun = mine[2][-1] + 1 if b > a else 0
-            mine = np.r_[mine[0], now[1]], np.r_[mine[1], t + 1], np.r_[mine[2], begun]
+            mine = np.r_[mine[0], now], np.r_[mine[1], t + 1], np.r_[mine[2], begun]
         found.append(mine)
     return found
 
@@ -152,7 +159,7 @@ class Progress(Curves):
         if len(found.roles) < 2 or not found.lead.any() or t <= 0:
             return []
         edges, most = highest(found, 0, t, int(np.clip(t / (2 * typical_ns(trace)), 1, MOST_BINS)))
-        slow, ahead = slowed(trace, t), most[:, -1]
+        slow, ahead = {**slowed(trace, t), **conditions(trace, t)}, most[:, -1]
         front = int(np.lexsort((-found.lead[:, -1], -ahead))[0])
         few = len(found.roles) <= MOST_LINES
 

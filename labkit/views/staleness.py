@@ -89,7 +89,9 @@ class Staleness(Panel):
         """Share of gradients; and what the dashed line is, if there is one."""
         then = self._compared(trace, moment(trace, t))
         kept = "a sample of the gradients" if trace.tables["applies"].skipped else "gradients"
-        return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "")
+        unknown = _unknown(trace, moment(trace, t))
+        lost = f" · of {unknown:,} unknown: the server had been restored" if unknown else ""
+        return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Bars up to `t`, the law, the comparison, the pins."""
@@ -180,6 +182,14 @@ class Staleness(Panel):
                 room.box(x - 1, 0.14 * room.high, x + 1, 0.36 * room.high, LINE)
                 left, bottom, _ = room.near(wide, x, 0.38 * room.high, [x - wide / 2, x + 5, x - 5 - wide])
                 room.put(words, left, bottom, wide)
+
+
+def _unknown(trace: Trace, t: int) -> int:
+    """Gradients up to `t` ns whose weights were of another generation of the server: how stale they were nobody knows."""
+    if t >= trace.watermark():
+        return int(staleness(trace)["unknown"])
+    time, stale, count = trace.column("applies", "time", "staleness", "count")
+    return int(count[(time <= t) & (stale == UNKNOWN)].sum())
 
 
 def _binned(counts: dict[int, int], wide: int) -> tuple[list[int], list[float]]:

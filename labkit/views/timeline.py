@@ -1,7 +1,8 @@
 """The timeline: one row a role; blue = a worker computes, a gap = it waits, green = a gradient is applied.
 
 Orange are the spans that a slowed worker began while it was slowed; of a pipeline's stage the darker spans are
-backwards. The paler piece at the right end is work that is under way (a span is recorded when it is over). The window
+backwards. Hatched grey is the time in which a role was not there, or was held: it says killed, lost, left, frozen, cut
+off; an orange arrow is where its next incarnation begins. The paler piece at the right end is work that is under way (a span is recorded when it is over). The window
 is sixteen typical gradients long, or as long as a run that was over sooner. Of more workers than there is room for,
 evenly chosen ones are shown.
 """
@@ -20,7 +21,8 @@ from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO
 from . import style
 from .blocks import Blocks
 from .events import Events
-from .marks import mark_labels, short, slow_spans, slowed
+from .lives import GONE
+from .marks import conditions, mark_labels, short, slow_spans, slowed, spells
 from .panel import Panel, moment
 from .passes import Passes, pipelined
 from .room import pixels_of
@@ -30,6 +32,8 @@ __all__ = ["Timeline", "draw", "shown_roles", "under_way", "window_ns"]
 MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
 LEAST = 5.5  # pixels of a row
 HALF = 0.34  # half the height of a row's boxes
+MOST_WORDS = 12
+SERVES = ("server", "backup")  # kinds of roles that stand above the workers
 BOXES = (
     ("blue", style.BLUE, style.BLUE_FILL, 1.0), ("blue back", style.BLUE, style.BLUE_LINE, 1.0),
     ("orange", style.ORANGE, style.ORANGE_FILL, 1.0), ("orange back", style.ORANGE, style.ORANGE_DEEP, 1.0),
@@ -54,23 +58,28 @@ def window_ns(trace: Trace) -> int:
 
 
 def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
-    """The rows from top to bottom: servers, then workers; of more than `most` the slowed ones and evenly chosen others."""
-    servers, workers = trace.role_ids("server")[:MOST_SERVERS], trace.role_ids("worker")
-    others = [i for i, kind in enumerate(trace.kinds) if kind not in ("server", "worker", "chief")]
-    workers = sorted(workers + others)
+    """The rows from top to bottom: servers, their backups, then workers; of more than `most` workers those that are
+    slowed, or not themselves, and evenly chosen others.
+    """
+    servers = [role for kind in SERVES for role in trace.role_ids(kind)[:MOST_SERVERS]]
+    workers = [i for i, kind in enumerate(trace.kinds) if kind not in (*SERVES, "chief")]
     if len(workers) > most:
-        loud = sorted(slowed(trace, t))[: most // 5]
+        loud = sorted({*slowed(trace, t), *conditions(trace, t)})[: most // 5]
         keep = {workers[round(k)] for k in np.linspace(0, len(workers) - 1, most - most // 5)}
         workers = sorted(keep | set(loud) & set(workers))
     return servers + workers
 
 
 def under_way(trace: Trace, t: int) -> dict[int, int]:
-    """{role: since when it has been computing} of those whose work at `t` is not over yet, as far as roles have reported."""
-    found = {}
+    """{role: since when it has been computing} of those whose work at `t` is not over yet, as far as roles have reported.
+    What a role had in hand when it was lost is not under way any more.
+    """
+    found, gaps = {}, spells(trace, t)
     for role, counters in trace.counters.items():
-        if counters.open and counters.open[0] == COMPUTE and counters.open[1] <= t:
-            found[role] = counters.open[1]
+        since = counters.open[1] if counters.open and counters.open[0] == COMPUTE else t + 1
+        gone = [spell for spell in gaps.get(role, ()) if spell.condition in GONE]
+        if since <= t and not any(since < spell.begin or spell.end is None for spell in gone):
+            found[role] = since
     return found
 
 
@@ -102,15 +111,22 @@ class Timeline(Panel):
             made = PolyCollection([], edgecolors=edge, facecolors=to_rgba(face, alpha), linewidths=1.0, zorder=2)
             axes.add_collection(made, autolim=False)
             self.boxes[kind] = made
+        self.gaps = PolyCollection([], facecolors=style.GRID, edgecolors=style.FAINT, hatch="////", linewidths=0, zorder=1.8)
+        axes.add_collection(self.gaps, autolim=False)
+        (self.back,) = axes.plot([], [], ">", color=style.ORANGE, markersize=5.5, markeredgewidth=0, zorder=4)
+        self.words = [style.write(axes, 0, 0, "", style.ORANGE, va="center", zorder=5) for _ in range(MOST_WORDS)]
+        for words in self.words:
+            words.set(clip_on=True, path_effects=style.halo())
         self.events = Events(axes, above=True)
         self._most = int(np.clip(pixels_of(axes)[1] / LEAST - 1, 8, MOST_ROWS))
         self._labelled: Any = None
+        self._crowded = False  # there is no room for words in a row
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """What the colours mean, and how much time is shown."""
         green = "green = applied" + (" at the server" if trace.role_ids("server") else "")
-        workers, servers = len(trace.role_ids("worker")), len(trace.role_ids("server")[:MOST_SERVERS])
+        workers, servers = len(trace.role_ids("worker")), sum(len(trace.role_ids(k)[:MOST_SERVERS]) for k in SERVES)
         rows = len(shown_roles(trace, moment(trace, t), self._most)) - servers
         some = f" · {rows} of {workers:,} workers" if rows < workers else ""
         cut = trace.tables["spans"].skipped or trace.tables["applies"].skipped
@@ -129,6 +145,7 @@ class Timeline(Panel):
         self._axis(trace, t, rows, first, window)
         self._spans(trace, t, place, first)
         self._applies(trace, t, place, first, window)
+        self._gaps(trace, t, place, first, window)
         self.events.show([(time / NANO, label) for time, label in mark_labels(trace, t)])
         kept = len(trace.tables["spans"]) or not any(sum(c.phases) for c in trace.counters.values())
         self.note.set_text("" if kept else "this run keeps totals only")
@@ -147,15 +164,15 @@ class Timeline(Panel):
 
     def _axis(self, trace: Trace, t: int, rows: list[int], first: int, window: int) -> None:
         self.axes.set_xlim(first / NANO, (first + window) / NANO)
-        slow = slowed(trace, t)
-        state = (tuple(rows), tuple(slow))
+        slow = {*slowed(trace, t), *conditions(trace, t)}
+        state = (tuple(rows), tuple(sorted(slow)))
         if state == self._labelled:
             return
         self._labelled = state
         one = len(trace.role_ids("server")) == 1
         high = pixels_of(self.axes)[1] / len(rows) if rows else 1.0
         every = max(1, int(np.ceil(11 / high)))
-        loud = [k for k, r in enumerate(rows) if r in slow or trace.kinds[r] == "server"]
+        loud = [k for k, r in enumerate(rows) if r in slow or trace.kinds[r] in SERVES]
         quiet = [k for k in range(0, len(rows), every) if all(abs(k - other) >= every for other in loud)]
         ticks = sorted({*loud, *quiet})
         names = ["server" if one and trace.kinds[rows[k]] == "server" else short(trace.roles[rows[k]]) for k in ticks]
@@ -164,6 +181,7 @@ class Timeline(Panel):
         for k, label in zip(ticks, self.axes.get_yticklabels()):
             label.set_color(style.ORANGE if rows[k] in slow else style.GREY)
             label.set_fontsize(style.SMALL if high >= 12 else 7)
+        self._crowded = high < 12
         self.axes.set_ylim(len(rows) - 0.45, -0.55)
         for kind, edge, _, _ in BOXES:
             self.boxes[kind].set_linewidth(1.0 if high >= 9 or edge == "none" else 0.5)
@@ -183,11 +201,35 @@ class Timeline(Panel):
                 self._fill(name, place[who[which]], begin[which], over[which])
         now_slow = slowed(trace, t)
         begun = {**under_way(trace, t), **dict(zip(role[cut].tolist(), start[cut].tolist()))}
+        held = {r: mine[-1].begin for r, mine in spells(trace, t).items() if mine[-1].end is None}
         for colour, wanted in (("open blue", False), ("open orange", True)):
             open_ = [r for r in begun if (r in now_slow) == wanted and place[r] >= 0]
             began = np.array([begun[r] for r in open_], dtype=np.int64)
-            self._fill(colour, place[open_], began, np.full(len(open_), t))
+            stands = np.array([held.get(r, t) for r in open_], dtype=np.int64)
+            self._fill(colour, place[open_], began, np.maximum(stands, began))
         self._busy = (role[phase == APPLY], start[phase == APPLY], np.minimum(end[phase == APPLY], t))
+
+    def _gaps(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
+        """Who was not there, from when to when; and where the next incarnation begins."""
+        seen = [
+            (place[role], max(gap.begin, first), t if gap.end is None else gap.end, gap)
+            for role, mine in spells(trace, t).items() if place[role] >= 0
+            for gap in mine if gap.end is None or gap.end >= first
+        ]  # fmt: skip
+        rows, begin, end = (np.array(column, dtype=float) for column in zip(*(s[:3] for s in seen))) if seen else (np.empty(0),) * 3
+        self.gaps.set_verts(list(_corners(rows, begin, end)))  # type: ignore[arg-type]
+        back = [(over / NANO, row) for row, _, over, gap in seen if gap.end is not None and gap.condition in GONE]
+        self.back.set_data([x for x, _ in back], [row for _, row in back])
+        pixels = pixels_of(self.axes)[0] / window
+        texts = iter(self.words)
+        for row, since, over, gap in seen[::-1]:
+            words = next(texts, None)
+            room = (over - since if gap.end is not None else first + window - since) * pixels
+            if words is None or style.width(gap.condition) + 8 > room or self._crowded:
+                continue
+            words.set(text=gap.condition, x=(since + 5 / pixels) / NANO, y=row)
+        for words in texts:
+            words.set_text("")
 
     def _applies(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
         rows, columns = self._applied.between(trace, first, t), trace.tables["applies"].columns
@@ -208,7 +250,11 @@ class Timeline(Panel):
         )
 
     def _fill(self, kind: str, rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
-        left, right = start / NANO, end / NANO
-        top, bottom = rows - HALF, rows + HALF
-        corners = np.stack([left, bottom, left, top, right, top, right, bottom], axis=-1)
-        self.boxes[kind].set_verts(corners.reshape(-1, 4, 2))  # type: ignore[arg-type]
+        self.boxes[kind].set_verts(_corners(rows, start, end))  # type: ignore[arg-type]
+
+
+def _corners(rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Boxes, shape (n, 4, 2), around rows, from `start` to `end` (ns)."""
+    left, right = start / NANO, end / NANO
+    top, bottom = rows - HALF, rows + HALF
+    return np.stack([left, bottom, left, top, right, top, right, bottom], axis=-1).reshape(-1, 4, 2)

@@ -1,6 +1,7 @@
 """Who talks to whom: the roles, the lines between them, and one update under a loupe.
 
-A line's width is how many bytes went that way lately. Dots are messages: blue to a server or between workers, green
+A line's width is how many bytes went that way lately. A role that is not there, or is held, is hollow, dashed and orange,
+with the word for it. Dots are messages: blue to a server or between workers, green
 from a server, small and grey without content; a ring (a hollow dot) is the way back through a pipeline. A worker is
 filled while it computes, a server when it applies. What the dots replay, and how much slower, the loupe says.
 """
@@ -29,6 +30,7 @@ __all__ = ["Topology", "draw", "way"]
 FOOT = 22  # pixels for the words of the loupe
 ASIDE = 5.0  # pixels: the two directions between two nodes are so far apart, twice
 MOST_NAMES = 40
+DASHED = (0, (2.2, 1.6))
 STEPS = np.linspace(0, 1, 13)
 
 
@@ -164,6 +166,7 @@ class Topology(Panel):
             marks.set_facecolor([face for face, _, _ in looks])
             marks.set_edgecolor([edge for _, edge, _ in looks])
             marks.set_linewidth([line for _, _, line in looks])
+            marks.set_linestyle([DASHED if scene.nodes[k].condition else "-" for k in mine])
         self._names(scene, busy)
 
     def _names(self, scene: _Scene, busy: set[int]) -> None:
@@ -179,14 +182,19 @@ class Topology(Panel):
             else:
                 name = node.name if style.width(node.name) < step or node.server else node.name.split("–")[0]
                 long, level = style.width(name), y + (half + 8 if node.server else -half - 8)
-                if x - long / 2 > last.get(level, -99.0) + 3 or node.slow:
+                if x - long / 2 > last.get(level, -99.0) + 3 or node.slow or node.condition:
                     last[level] = x + long / 2
                     said.append((name, level - y))
+            if node.condition:
+                away = half + 8 if node.server else -half - 8
+                beside = next((words for words, dy in said if dy), "")
+                said = [(words, dy) for words, dy in said if not dy]
+                said.append((f"{beside} {node.condition}".strip(), away))
             for words, dy in said:
                 text = next(texts, None)
                 if text is not None:
                     text.set(text=words, x=x, y=y + dy)
-                    text.set_color(style.PAPER if node.server and k in busy and not dy else _ink(node))
+                    text.set_color(style.PAPER if node.server and k in busy and not dy and not node.condition else _ink(node))
         for text in texts:
             text.set_text("")
 
@@ -230,15 +238,15 @@ class Topology(Panel):
 def _look(node: Node, busy: bool, focus: bool) -> tuple[str, str, float]:
     """(face, edge, width of the edge) of a node."""
     strong, pale = (
-        (style.ORANGE, style.ORANGE_FILL) if node.slow
+        (style.ORANGE, style.ORANGE_FILL) if node.slow or node.condition
         else (style.GREEN, style.GREEN) if node.server
         else (style.BLUE, style.BLUE_FILL)
     )  # fmt: skip
-    return pale if busy else style.PAPER, strong, 2.6 if focus else 1.5
+    return pale if busy and not node.condition else style.PAPER, strong, 2.6 if focus else 1.5
 
 
 def _ink(node: Node) -> str:
-    return style.ORANGE if node.slow else style.GREEN if node.server else style.INK
+    return style.ORANGE if node.slow or node.condition else style.GREEN if node.server else style.INK
 
 
 def _diameter(scene: _Scene, k: int) -> float:

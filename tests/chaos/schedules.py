@@ -55,6 +55,8 @@ def schedule(seed: int, real: bool = False) -> Schedule:
     luck.shuffle(workers)
     shape = {"workers": workers[0], "servers": servers} | (_real_shape(luck) if real else _shape(luck))
     budget = lk.Budget(updates=luck.choice([40, 60, 90]) if real else luck.choice([30, 80, 150, 400]))
+    if "data" in kind.suits:  # updates that take long
+        budget = lk.Budget(updates=40)
     for count in (*workers, 4):
         shape["workers"] = count
         plan = _fits(problem, strategy, shape, budget)

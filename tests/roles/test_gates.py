@@ -243,6 +243,11 @@ def test_first_waits_for_no_more_than_there_are():
     assert len(play(first(ctx, Shard(0), 5))) == 5
 
 
+def test_first_of_mini_batches_waits_for_as_many_as_it_was_asked_however_few_workers_there_are():
+    ctx = Ctx(*(Left(f"worker-{i}") for i in (1, 2, 3, 4)), *(push(0, 0, step) for step in range(5)))
+    assert [p.step for p in play(first(ctx, Shard(0), 3, False))] == [0, 1, 2]
+
+
 def test_first_takes_one_of_a_worker_that_was_restarted():
     shard = Shard(0)
     again = push(1, 0, 0)

@@ -149,9 +149,11 @@ def test_booked_as_any_shard():
 
 
 def test_a_push_that_does_not_fit_and_a_row_that_is_not_there():
-    shard, _, _ = made()
-    with pytest.raises(RoleError, match="pushed 2 ids with 3 values by worker-0; 4 belong"):
-        shard.apply(push("worker-0", 0, [1, 2], [1, 2, 3]), 0.1)
+    shard, recorder, _ = made()
+    assert not shard.apply(push("worker-0", 0, [1, 2], [1, 2, 3]), 0.1)
+    (mark,) = recorder.marks
+    assert (shard.version, mark["kind"], mark["name"]) == (0, "refused", "worker-0")
+    assert "step 0: it does not fit: 2 ids with (3,) values, and 4 belong to them" in mark["text"]
     for ids, wrong in (((100,), "row 100"), ((-1, 2), "row -1")):
         with pytest.raises(RoleError, match=wrong + "; the table has rows 0 to 99"):
             shard.rows(pull(*ids))

@@ -243,7 +243,7 @@ def test_chief_looks_until_the_accuracy_is_reached():
     assert ctx.posted() == [("server-0", Look(0))]
     perform(chief.send(snapshot(2.0, 0.5)))
     ctx.clock = 1.0
-    assert chief.send(None) == (RECV, NEWS, 19.0, None)  # it rests nineteen times as long as the evaluation took
+    assert chief.send(None) == (RECV, (Snapshot,), 19.0, None)  # a rest: nineteen times as long as the evaluation took
     assert ctx.kept == [{"parameters": pytest.approx([2.0, 0.5]), "update": 10, "loss": 2.0, "accuracy": 0.5}]
     assert chief.send(None) == wait
     assert ctx.posted() == [("server-0", Look(20))]
@@ -276,9 +276,9 @@ def test_chief_rests_no_longer_than_the_budget_and_not_once_it_is_used_up():
     chief.send(None)
     perform(chief.send(snapshot(2.0, 0.5, 10)))
     ctx.clock = 1.0
-    assert chief.send(None) == (RECV, NEWS, 4.0, None)
+    assert chief.send(None) == (RECV, (Snapshot,), 4.0, None)
     ctx.posted()
-    assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, NEWS, 4.0, None)  # full: it looks at once
+    assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, (Snapshot,), 4.0, None)  # full: it looks at once
     assert ctx.posted() == [("server-0", Look(20))]
     perform(chief.send(snapshot(1.0, 0.6, 20)))
     with pytest.raises(StopIteration):

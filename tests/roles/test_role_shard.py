@@ -1,10 +1,11 @@
 """A shard books what it applies: staleness, versions, the end of the budget, once only."""
 
+import re
+
 import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.errors import RoleError
 from labkit.roles.layout import shard_slices
 from labkit.roles.shard import Limits, Shard
 from labkit.trace import Recorder
@@ -131,11 +132,16 @@ def test_schedule_counts_updates_and_optimizers_count_from_one():
 
 
 def test_weights_are_the_shards_own_array_and_a_push_of_another_shape_is_refused():
-    shard, _, _ = made()
+    shard, recorder, _ = made()
     assert shard.weights().values is shard.values
-    with pytest.raises(RoleError, match=r"shard 0 has 2 parameters and was pushed \(3,\) by worker-1"):
-        shard.apply(push("worker-1", 0, values=(1.0, 2.0, 3.0)), 0.1)
+    before = shard.values.copy()
+    assert not shard.apply(push("worker-1", 0, values=(1.0, 2.0, 3.0)), 0.1)
     assert shard.version == 0
+    assert np.array_equal(shard.values, before)
+    assert recorder.counters.drops[REASONS.index("refused")] == 1
+    (mark,) = recorder.marks
+    assert (mark["kind"], mark["name"]) == ("refused", "worker-1")
+    assert re.search(r"refused a gradient of worker-1, step 0: it does not fit: .*2 parameters.*\(3,\)", mark["text"])
 
 
 def test_conservation_counters():

@@ -37,7 +37,7 @@ class Clockwork(Turns):
         self._network, self._free = network, network.free
         self._trouble: Any = None  # what is wrong with links, from the first time that something is
         self._kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
-        self._ids = plan.role_ids
+        self._ids, self._many = plan.role_ids, len(plan.role_ids)  # a life is a role's number + incarnation x roles
 
     # what a run does when ...
 
@@ -100,7 +100,7 @@ class Clockwork(Turns):
                     else:
                         inbox.popleft()
                     if message.carries:
-                        role.counters.taken[self._life(message)] = message.step  # type: ignore[attr-defined]
+                        role.counters.taken[self._ids[message.sender] + message.incarnation * self._many] = message.step  # type: ignore[attr-defined]
                     if role.unaware:
                         self._aware(role, message)
                     return message
@@ -252,7 +252,7 @@ class Clockwork(Turns):
             role.waiting = None
             role.token += 1
             if message.carries:
-                role.counters.taken[self._life(message)] = message.step  # type: ignore[attr-defined]
+                role.counters.taken[self._ids[message.sender] + message.incarnation * self._many] = message.step  # type: ignore[attr-defined]
             if role.unaware:
                 self._aware(role, message)
             self._sequence = entry = self._sequence + 1
@@ -271,10 +271,6 @@ class Clockwork(Turns):
                 self._free_core(role)
                 role.working = role.unless = None
                 self._go_on(role, None)
-
-    def _life(self, message: Message) -> int:
-        """The number of the life that a message comes from."""
-        return self._ids[message.sender] + message.incarnation * len(self._ids)
 
     def _aware(self, role: SimulatedRole, message: Message) -> None:
         """`role` takes `message`: from now on it talks to the incarnation that this is about, or from."""

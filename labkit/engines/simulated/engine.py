@@ -131,6 +131,9 @@ class SimulatedRun(Troubles):
                 if not role.down:
                     role.coroutine = role.begin()
                     role.resume = role.coroutine.send
+        if until == FOREVER and not one_update and self._endless():
+            self._stuck()
+            return False
         try:
             going = self._loop(until, one_update)
         except KeyboardInterrupt:

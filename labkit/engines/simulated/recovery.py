@@ -328,6 +328,10 @@ class Recovery(Keeping, Ending):
             away = [r for r in away if not self._goes_on_without(r)]
         return "; ".join(f"{r.name}, which {r.down}" for r in away)
 
+    def _endless(self) -> bool:
+        """Whether the chief is gone for good, who alone can end the run, and nothing is planned that brings it back."""
+        return bool(self.chief.down) and self.chief.name not in self._back and all(e[3] != COMMAND for e in self._heap)
+
     def _idle(self, time: int) -> bool:
         return not any(r.down for r in self.roles) and super()._idle(time)
 
