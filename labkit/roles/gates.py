@@ -59,7 +59,8 @@ class Gate:
 
     def members(self, workers: Sequence[str], slack: int) -> list[Any]:
         """`workers` take part from now on. Returns the requests of all who may begin because of that."""
-        for gone in [worker for worker in self.clocks if worker not in workers]:
+        there = set(workers)
+        for gone in [worker for worker in self.clocks if worker not in there]:
             self._at[self.clocks.pop(gone)] -= 1
         for new in [worker for worker in workers if worker not in self.clocks]:
             self.clocks[new] = self.slowest

@@ -1,14 +1,12 @@
 """When is a run over, and how good is the model? The chief asks, the judge knows.
 
-A `Budget` says when to stop: only what is given counts, whichever comes first. Evaluation is measurement, not
-training: free in virtual time, and in real time the chief rests nineteen times as long as an evaluation took (5% of a
-core).
+A `Budget` says when to stop: only what is given counts, whichever comes first. How the chief asks stands in `chief.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,14 +17,11 @@ from ..trace.recorder import Recorder
 from .context import Context
 from .layout import Layout
 from .looking import Looker, Sight
-from .messages import Joined, Look, Snapshot
+from .messages import Snapshot
 from .regroup import replicas
 from .shard import Limits
 
-__all__ = ["Budget", "Judge", "all_full", "final_snapshot", "next_mixture", "next_snapshot", "rest"]
-
-REST = 19
-TRIES = 16  # how far ahead, in multiples of eval_every, shards are asked to meet before their pieces are taken
+__all__ = ["Budget", "Judge"]
 
 
 @dataclass(frozen=True)
@@ -110,8 +105,10 @@ class Judge:
         self.loss = self.accuracy = None
         self.shard_limits = limits.divided(layout.shares) if layout.copies == "own" else limits
         self._replicas = replicas(layout)
+        self._peers: list[tuple[str, ...]] = [()] * len(layout.roles)
         self._kinds = tuple(dict.fromkeys(role.kind for role in layout.roles))
         self._shard_of = {role.name: role.shard for role in layout.roles if role.shard is not None}
+        self._here = self._present = owners
         self._full: set[int] = set()  # shards that have applied all that the budget allows
 
     def warm_up(self, seed: int) -> None:
@@ -161,22 +158,30 @@ class Judge:
 
     def here(self, ctx: Context) -> tuple[str, ...]:
         """Whom to look at. Replicas that are away are no part of the model; where all are equal, any one will do."""
-        if not self._replicas:
-            return self.owners
-        present = [n for kind in self._kinds for n in ctx.peers(kind) if n in self._shard_of]
-        if self.layout.copies == "own":
-            return tuple(present) or self.owners
-        return self.owners if self.owners[0] in present or not present else (present[0],)
+        peers = [ctx.peers(kind) for kind in self._kinds]
+        if self._replicas and not all(
+            a is b for a, b in zip(peers, self._peers)
+        ):  # made anew when somebody comes or goes
+            present = tuple(name for names in peers for name in names if name in self._shard_of)
+            self._peers, self._present = peers, present or self.owners
+            self._here = self._present
+            if self.layout.copies == "equal":
+                self._here = self.owners if self.owners[0] in present or not present else present[:1]
+        return self._here
 
     def numbers(self, owners: Iterable[str]) -> set[int]:
         """The numbers of these roles' shards."""
         return {self._shard_of[owner] for owner in owners}
 
-    def everybody(self, ctx: Context) -> set[int]:
-        """The numbers of all shards that take part."""
-        if not self._replicas:
-            return set(self._shard_of.values())
-        return self.numbers(n for kind in self._kinds for n in ctx.peers(kind) if n in self._shard_of)
+    def shown(self, ctx: Context, snapshots: Collection[int]) -> bool:
+        """Whether snapshots of these shards are all that is to be seen."""
+        owners = self.here(ctx)
+        return len(snapshots) >= len(owners) and all(self._shard_of[owner] in snapshots for owner in owners)
+
+    def all_full(self, ctx: Context) -> bool:
+        """Whether all shards that take part have applied what the budget allows."""
+        owners = self._present if self._replicas and self.here(ctx) else tuple(self._shard_of)
+        return len(self._full) >= len(owners) and all(self._shard_of[owner] in self._full for owner in owners)
 
     def rejoined(self, name: str) -> None:
         """A shard was restarted: what it has applied may be less than it was."""
@@ -203,92 +208,3 @@ class Judge:
         if self.hurry:
             return 0.0
         return None if self.budget.seconds is None else max(0.0, self.budget.seconds - now)
-
-
-async def next_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
-    """Snapshots of all shards at one version: the next `eval_every`. When time is up, as they are now.
-
-    A shard that is past the version shows its next multiple. Then all are asked for one that lies far enough ahead, so
-    what is evaluated is a model that was, not pieces of two. (Shards of an asynchronous server may never meet; after a
-    few tries their pieces are taken as they are, as a worker's torn read is.)
-    """
-    goal, ahead = judge.next_goal(), judge.eval_every
-    while True:
-        shown: dict[int, Snapshot] = {}
-        for owner in judge.here(ctx):
-            ctx.send(owner, Look(goal))
-        while not judge.numbers(judge.here(ctx)) <= shown.keys():
-            arrived = await _shown(ctx, judge, Look(goal))
-            if arrived is None:
-                return await final_snapshot(ctx, judge)
-            judge.take(arrived)
-            shows = len(arrived.values) > 0 or arrived.ids is not None  # the latter of a shard with no row to show
-            if shows and (arrived.version >= goal or arrived.shard in judge._full):
-                shown[arrived.shard] = arrived
-        snapshots = tuple(shown[shard] for shard in sorted(judge.numbers(judge.here(ctx))))
-        last = max(s.version for s in snapshots)
-        if all(s.version == last or s.shard in judge._full for s in snapshots) or ahead > TRIES * judge.eval_every:
-            return snapshots
-        goal, ahead = last + ahead, 2 * ahead
-
-
-async def next_mixture(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
-    """Snapshots of replicas that do not wait for each other, all as they are when one of them shows its next
-    `eval_every`: those of one version would be of many times, as far apart as the slowest is slow.
-    """
-    goal = judge.next_goal()
-    going = [owner for owner in judge.here(ctx) if not judge.numbers([owner]) <= judge._full]
-    for owner in going:
-        ctx.send(owner, Look(goal))
-    arrived = await _shown(ctx, judge, Look(goal)) if going else None
-    shown = await final_snapshot(ctx, judge)
-    for snapshot in shown:
-        judge.take(snapshot)
-    return shown if going and arrived is None else tuple(replace(snapshot, final=False) for snapshot in shown)
-
-
-async def rest(ctx: Context, judge: Judge, worked: float) -> None:
-    """Evaluation is to take 5% of a core: rest nineteen times as long, unless the budget is used up meanwhile."""
-    left = judge.time_left(ctx.now)
-    pause = REST * worked if left is None else min(REST * worked, left)
-    if pause > 0 and not judge.verdict:
-        arrived = await ctx.recv(Snapshot, timeout=pause)
-        if arrived is not None:
-            judge.take(arrived)
-
-
-async def final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
-    """Snapshots of all observed shards as they are now."""
-    last: dict[int, Snapshot] = {}
-    for owner in judge.here(ctx):
-        ctx.send(owner, Look(final=True))
-    while not judge.numbers(judge.here(ctx)) <= last.keys():
-        arrived = await _shown(ctx, judge, Look(final=True))
-        if arrived is not None:
-            judge.take(arrived)  # a shard says only once that it is full
-            if arrived.final:
-                last[arrived.shard] = arrived
-    return tuple(last[shard] for shard in sorted(judge.numbers(judge.here(ctx))))
-
-
-async def all_full(ctx: Context, judge: Judge) -> None:
-    """If the budget of updates or samples ended the run: wait until all shards, and replicas, have applied it all."""
-    while judge.verdict in ("updates", "samples", "epochs") and not judge.everybody(ctx) <= judge._full:
-        arrived = await _shown(ctx, judge, Look(judge.next_goal()))
-        if arrived is None:
-            return
-        judge.take(arrived)
-
-
-async def _shown(ctx: Context, judge: Judge, look: Look) -> Snapshot | None:
-    """The next snapshot, or None when time is up; a final one is worth any time. A shard that was restarted has
-    forgotten that it was asked.
-    """
-    while True:
-        left = None if look.final else judge.time_left(ctx.now)
-        arrived = await ctx.recv(Snapshot, Joined, timeout=left)
-        if arrived is None or isinstance(arrived, Snapshot):
-            return arrived
-        judge.rejoined(arrived.name)
-        if arrived.name in judge.here(ctx):
-            ctx.send(arrived.name, look)

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..knobs import knob
+from ..roles.chief import next_mixture
 from ..roles.context import Context
 from ..roles.graphs import GRAPHS, neighbours, sides
-from ..roles.judge import Judge, next_mixture
+from ..roles.judge import Judge
 from ..roles.layout import Layout, RoleSpec
 from ..roles.messages import Message, Mix, Pull, Push, Snapshot, Weights
 from .base import MixedReplicas

@@ -14,9 +14,10 @@ from ..knobs import check_knob, check_knobs, knob, knobs_of
 from ..nn import SGD, Constant, optimizer_by_name, schedule_by_name
 from ..nn.codecs import as_codec
 from ..nn.compensation import compensation_by_name
+from ..roles.chief import all_full, next_snapshot, rest
 from ..roles.coder import check_codec
 from ..roles.context import Context
-from ..roles.judge import Judge, all_full, next_snapshot, rest
+from ..roles.judge import Judge
 from ..roles.layout import Layout, RoleSpec, mean_of_replicas, shard_slices
 from ..roles.messages import Joined, Left, Message, Pull, Push, Snapshot, Weights
 from ..roles.replica import Replica

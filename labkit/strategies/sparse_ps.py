@@ -24,10 +24,11 @@ from typing import Any, ClassVar
 
 from ..knobs import knob
 from ..nn import Adagrad
+from ..roles.chief import final_snapshot
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
 from ..roles.gates import Round
-from ..roles.judge import Judge, final_snapshot
+from ..roles.judge import Judge
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Joined, Left, Message
 from ..roles.placement import placement_of

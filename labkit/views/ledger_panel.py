@@ -90,7 +90,8 @@ class Ledger(Panel):
         book = ledger(trace, t)
         shown = lines(book)[:MOST]
         step = min(ROW, self._high / (len(shown) + 1.1))
-        counts = np.array([count or 0 for _, count in shown], dtype=float)
+        known = book["computed"] is not None  # else there is nothing to measure the other bars by
+        counts = np.array([(count or 0) if known else 0 for _, count in shown], dtype=float)
         longest = max(counts[0], counts[1:].sum(), 1.0)
         before = np.r_[0.0, 0.0, np.cumsum(counts[1:-1])]
         scale = (self._wide - BAR) / longest

@@ -42,12 +42,15 @@ def without(trace: Trace, t: int) -> dict[int, list[Spell]]:
     }  # fmt: skip
 
 
-def continued(trace: Trace, t: int, roles: Sequence[int], work: list[Work]) -> list[Work]:
-    """The work of these roles with clocks that go on over their lives."""
+def continued(
+    trace: Trace, t: int, roles: Sequence[int], work: list[Work]
+) -> tuple[list[Work], list[list[tuple[int, int]]]]:
+    """The work of these roles with clocks that go on over their lives; and of each role, (ns, gradients finished) where
+    another life begins.
+    """
     gaps, missed = spells(trace, t), without(trace, t)
     lives = [life for who, role in enumerate(roles) for life in _lives(who, work[who], gaps.get(role, []))]
-    if len(lives) <= len(roles):
-        return work
+    begins: list[list[tuple[int, int]]] = [[] for _ in roles]
     clocks = [clock.copy() for _, _, clock in work]
     for life in sorted(life for life in lives if life.first):
         mine = clocks[life.who]
@@ -60,7 +63,8 @@ def continued(trace: Trace, t: int, roles: Sequence[int], work: list[Work]) -> l
             done = [clocks[who][work[who][1] <= life.begin] for who in present]
             begin = min((int(seen[-1]) + 1 if len(seen) else 0 for seen in done), default=begin)
         mine[life.first : life.last] += begin - int(mine[life.first])
-    return [(start, end, clock) for (start, end, _), clock in zip(work, clocks)]
+        begins[life.who].append((life.begin, begin))
+    return [(start, end, clock) for (start, end, _), clock in zip(work, clocks)], begins
 
 
 def _lives(who: int, work: Work, gaps: Sequence[Spell]) -> list[_Life]:

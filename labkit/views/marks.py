@@ -64,7 +64,7 @@ def _label(mark: dict[str, Any]) -> str:
         return BETWEEN[kind].format(name, short(peer))
     if name and kind in ("delay", "drop"):
         who = f"{name}–{short(peer)}" if peer is not None else name
-        if kind == "delay" and "seconds" in mark or "delay" in mark:
+        if (kind == "delay" and "seconds" in mark) or "delay" in mark:
             late = mark.get("seconds", mark.get("delay"))
             return f"{who} {late:g} s late" if late else f"{who} in time again"
         chance = mark.get("chance", mark.get("drop", 0.0))

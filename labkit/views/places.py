@@ -65,12 +65,17 @@ class _Loud:
 
 
 def _machines(trace: Trace, servers: bool) -> list[tuple[int, ...]]:
-    """The roles on each machine, workers first, without the chief; of servers or of all others."""
+    """The roles on each machine, workers first, without the chief; of servers, each beside its backup, or of all others."""
     found: dict[str, list[int]] = {}
     for role, kind in enumerate(trace.kinds):
         if kind != "chief" and (kind in SERVES) == servers:
             found.setdefault(trace.nodes[role], []).append(role)
-    return [tuple(sorted(roles, key=lambda r: (trace.kinds[r] != "worker", r))) for roles in found.values()]
+    made = [tuple(sorted(roles, key=lambda r: (trace.kinds[r] != "worker", r))) for roles in found.values()]
+    if not servers or "backup" not in trace.kinds:
+        return made
+    backs = {role: trace.roles[role].replace("backup", "server") for role in trace.role_ids("backup")}
+    beside = {role: trace.roles.index(name) for role, name in backs.items() if name in trace.roles}
+    return sorted(made, key=lambda machine: (beside.get(machine[0], machine[0]), machine[0]))
 
 
 def _rows(trace: Trace, workers: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:

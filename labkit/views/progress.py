@@ -4,7 +4,8 @@
 
 That is the number which bounded staleness bounds: an iteration may begin only if the worker's own clock is at most s
 beyond the slowest clock, and while the iteration goes on its lead can only shrink. So on a run with a knob `s` no line
-crosses the red one, and a runaway comes to stand at it. Of more than six workers the extremes are drawn, and a band that
+crosses the red one, and a runaway comes to stand at it. (The gate of a server that was restored counts anew: whoever was
+ahead by then stays so beyond the bound.) Of more than six workers the extremes are drawn, and a band that
 holds nine in ten.
 
 Where rows of spans were left out (a run too fast to report them all) the clocks are those of the server, which counts
@@ -64,7 +65,7 @@ def leads(trace: Trace, t: int) -> Leads:
     roles = clocked(trace)
     if _cut(trace):
         return _applied(trace, t, roles)
-    work = continued(trace, t, roles, _work(trace, t, roles))
+    work, begins = continued(trace, t, roles, _work(trace, t, roles))
     if not any(len(start) for start, _, _ in work):
         return Leads(roles, np.empty(0, np.int64), np.empty((len(roles), 0), np.int64))
     events = np.unique(np.concatenate([np.r_[start, end] for start, end, _ in work]))
@@ -72,7 +73,7 @@ def leads(trace: Trace, t: int) -> Leads:
     time = events if len(events) <= MOST_EVENTS else np.linspace(0, t, POINTS).astype(np.int64)
     time = np.unique(np.r_[0, time, t])
     begun = np.array([_last(start, clock, time) for start, _, clock in work])
-    finished = np.array([_last(end, clock + 1, time) for _, end, clock in work])
+    finished = np.array([_finished(*one, levels, time) for one, levels in zip(work, begins)])
     missed = without(trace, t)
     for i, role in enumerate(roles):  # nobody waits for who is not there
         for gap in missed.get(role, ()):
@@ -84,6 +85,15 @@ def leads(trace: Trace, t: int) -> Leads:
 def _last(when: np.ndarray, value: np.ndarray, time: np.ndarray) -> np.ndarray:
     """The value of the last event at or before each time; 0 before the first."""
     return np.r_[0, value][np.searchsorted(when, time, side="right")]
+
+
+def _finished(
+    start: np.ndarray, end: np.ndarray, clock: np.ndarray, levels: list[tuple[int, int]], time: np.ndarray
+) -> np.ndarray:
+    """Gradients finished at each time, where new lives begin at `levels`."""
+    when, value = np.r_[end, [at for at, _ in levels]], np.r_[clock + 1, [level for _, level in levels]]
+    order = np.argsort(when, kind="stable")
+    return _last(when[order], value[order], time).astype(np.int64)
 
 
 def _work(trace: Trace, t: int, roles: list[int]) -> list[Work]:
@@ -159,12 +169,14 @@ class Progress(Curves):
         if len(found.roles) < 2 or not found.lead.any() or t <= 0:
             return []
         edges, most = highest(found, 0, t, int(np.clip(t / (2 * typical_ns(trace)), 1, MOST_BINS)))
-        slow, ahead = {**slowed(trace, t), **conditions(trace, t)}, most[:, -1]
+        gone, ahead = conditions(trace, t), most[:, -1]
+        slow = {*slowed(trace, t), *gone}
         front = int(np.lexsort((-found.lead[:, -1], -ahead))[0])
         few = len(found.roles) <= MOST_LINES
 
         def line(i: int, colour: str, width: float, bold: bool = False) -> Curve:
-            words = short(trace.roles[found.roles[i]]) + (f", {ahead[i]:,} ahead" if ahead[i] else ", last")
+            how = gone.get(found.roles[i]) or (f"{ahead[i]:,} ahead" if ahead[i] else "last")
+            words = f"{short(trace.roles[found.roles[i]])}, {how}"
             label = words if i == front or found.roles[i] in slow else ""
             return Curve(*_stairs(edges / NANO, np.r_[most[i], most[i, -1]]), label, colour, "-", width, bold)
 

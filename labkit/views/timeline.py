@@ -111,7 +111,7 @@ class Timeline(Panel):
             made = PolyCollection([], edgecolors=edge, facecolors=to_rgba(face, alpha), linewidths=1.0, zorder=2)
             axes.add_collection(made, autolim=False)
             self.boxes[kind] = made
-        self.gaps = PolyCollection([], facecolors=style.GRID, edgecolors=style.FAINT, hatch="////", linewidths=0, zorder=1.8)
+        self.gaps = PolyCollection([], facecolors=to_rgba(style.GRID, 0.7), edgecolors=style.FAINT, hatch="////", linewidths=0, zorder=2.5)
         axes.add_collection(self.gaps, autolim=False)
         (self.back,) = axes.plot([], [], ">", color=style.ORANGE, markersize=5.5, markeredgewidth=0, zorder=4)
         self.words = [style.write(axes, 0, 0, "", style.ORANGE, va="center", zorder=5) for _ in range(MOST_WORDS)]

@@ -106,13 +106,14 @@ def test_pause_step_slow_set_and_stop(lab):
             wrong()
 
 
-def test_kill_ends_a_run_with_an_error_that_names_the_role(lab):
-    one = lab().run()
+def test_a_killed_worker_comes_back_and_the_run_goes_on_to_its_end(lab):
+    one = lab().run().pause()
     one.kill("worker-1")
-    with pytest.raises(lk.ClusterError, match="worker-1"):
-        one.wait()
-    assert one.view().state == "failed"
-    assert "worker-1" in one.view().problem
+    one.resume().wait()
+    assert one.view().state == "over"
+    told = [(mark["kind"], mark["name"]) for mark in one.trace.marks if mark["kind"] in ("kill", "lost", "restart")]
+    assert told == [(kind, "worker-1") for kind in ("kill", "lost", "restart")]
+    assert one.trace.ending["lost"] == []
     assert lk.ledger(one.trace)["closes"]
 
 
@@ -286,9 +287,12 @@ def test_after_the_end_a_worker_cannot_be_slowed_and_its_kill_is_in_the_code(lab
     one.run().pause()
     one.kill("worker-1")
     assert "kill:worker-1@" in one.code()
+    one.resume().wait()
     two = lk.Lab.from_code(one.code())
-    with pytest.raises(lk.ClusterError, match="worker-1"):
-        two.run().wait()
+    two.run().wait()
+    assert [(m["time"], m["text"]) for m in two.trace.marks if m["kind"] == "kill"] == [
+        (m["time"], m["text"]) for m in one.trace.marks if m["kind"] == "kill"
+    ]
     assert two.trace.ending["time"] == one.trace.ending["time"]
     two.close()
 

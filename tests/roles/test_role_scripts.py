@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.roles.chief import all_full, final_snapshot
 from labkit.roles.context import Context
 from labkit.roles.effects import COMPUTE, RECV
-from labkit.roles.judge import Judge, all_full, final_snapshot
+from labkit.roles.judge import Judge
 from labkit.roles.messages import Joined, Look, Snapshot
 from labkit.roles.shard import Limits
 
@@ -278,7 +279,7 @@ def test_chief_rests_no_longer_than_the_budget_and_not_once_it_is_used_up():
     ctx.clock = 1.0
     assert chief.send(None) == (RECV, (Snapshot,), 4.0, None)
     ctx.posted()
-    assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, (Snapshot,), 4.0, None)  # full: it looks at once
+    assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, NEWS, 4.0, None)  # full: it looks at once
     assert ctx.posted() == [("server-0", Look(20))]
     perform(chief.send(snapshot(1.0, 0.6, 20)))
     with pytest.raises(StopIteration):

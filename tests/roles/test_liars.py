@@ -1,0 +1,187 @@
+"""A worker that lies - another shape, NaN, another dtype, garbage instead of a code - is refused and recorded; the server
+lives, the others train on, and the ledger closes. A model that really diverges still ends its run as diverged.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.trace.ledger import ledger
+
+MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, seed=3)
+UPDATES = 60
+TRUE = 10  # pushes for which the liar tells the truth
+
+
+def nothing_finite(values):
+    return np.full_like(values, np.nan)
+
+
+def one_number_is_infinite(values):
+    return np.where(np.arange(len(values)) == 3, np.inf, values).astype(values.dtype)
+
+
+def too_long(values):
+    return np.append(values, values[:1])
+
+
+def a_square(values):
+    return values[: len(values) // 2 * 2].reshape(2, -1)
+
+
+def empty(values):
+    return values[:0]
+
+
+def words(values):
+    return np.full(len(values), "gradient")
+
+
+def complex_numbers(values):
+    return values * 1j
+
+
+LIES = [nothing_finite, one_number_is_infinite, too_long, a_square, empty, words, complex_numbers]
+
+
+def no_code(values):
+    """What a codec sends, cut short."""
+    return tuple(array[:-1] if array.ndim else array for array in values)
+
+
+def wrong_indices(values):
+    return tuple(array + 10**6 if array.dtype.kind in "iu" else array for array in values)
+
+
+def not_a_tuple(values):
+    return values[0]
+
+
+def nan_in_code(values):
+    return tuple(np.full_like(array, np.nan) if array.dtype.kind == "f" else array for array in values)
+
+
+@dataclass(frozen=True)
+class Lying:
+    """Worker 1 (all workers, if `everybody`) lies from its 11th push on."""
+
+    lie: Any = nothing_finite
+    everybody: bool = False
+
+    def said(self, ctx, push):
+        if push.step < TRUE or (not self.everybody and ctx.name != "worker-1"):
+            return push
+        return replace(push, values=self.lie(push.values))
+
+
+async def worker(self, ctx, model):
+    """An honest worker's loop, but for `said`."""
+    weights = await lk.pull(ctx)
+    servers = ctx.peers("server")
+    for batch in ctx.batches():
+        gradient = await ctx.compute(model.gradient, weights, batch)
+        for shard, server in enumerate(servers):
+            ctx.send(server, LIARS[self.liar].said(ctx, gradient.push(shard)))
+        answers = [await ctx.recv(lk.Weights, sender=server) for server in servers]
+        whole = np.concatenate([answer.values for answer in answers])
+        weights = lk.roles.gradient.Parameters(whole, tuple((a.generation, a.version) for a in answers))
+
+
+LIARS: dict[str, Lying] = {lie.__name__: Lying(lie) for lie in (
+    *LIES, no_code, wrong_indices, not_a_tuple, nan_in_code,
+)} | {"everybody": Lying(nothing_finite, True)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Async(lk.AsyncPS):
+    liar: str = lk.knob("nothing_finite", choices=tuple(LIARS))
+    worker = worker
+
+
+@dataclass(frozen=True)
+class Sync(lk.SyncPS):
+    liar: str = lk.knob("nothing_finite", choices=tuple(LIARS))
+    worker = worker
+
+
+def trained(strategy, servers=2, **more):
+    cluster = lk.SimulatedCluster(workers=3, servers=servers, compute=lk.Exponential(0.01))
+    return lk.train(MOONS, strategy, cluster, lk.Budget(updates=UPDATES), **more)
+
+
+def refused(run):
+    """The refusals in the trace: (who, said)."""
+    return [(mark["name"], mark["text"]) for mark in run.trace.marks if mark["kind"] == "refused"]
+
+
+def holds(run):
+    """What is to hold whoever lies."""
+    book = ledger(run.trace)
+    assert book["closes"] is True, book
+    assert book["missing"] == 0, book
+    assert run.stopped_by == "updates"
+    assert run.summary()["updates"] == UPDATES
+    said = refused(run)
+    assert said
+    assert {name for name, _ in said} == {"worker-1"}
+    assert book["dropped"]["refused"] + book["partly_applied"] > 0
+    assert np.isfinite(run.result().parameters).all()
+    return said
+
+
+@pytest.mark.parametrize("kind", [Async, Sync])
+@pytest.mark.parametrize("lie", [lie.__name__ for lie in LIES])
+def test_a_lie_is_refused_and_the_others_train_on(kind, lie):
+    run = trained(kind(liar=lie)).wait(20)
+    said = holds(run)
+    assert all("step " in text for _, text in said)
+    honest = [c for name, c in zip(run.trace.roles, run.trace.counters.values()) if name in ("worker-0", "worker-2")]
+    assert all(c.computed > TRUE for c in honest)
+
+
+@pytest.mark.parametrize("lie", [no_code, wrong_indices, not_a_tuple, nan_in_code], ids=lambda lie: lie.__name__)
+@pytest.mark.parametrize("codec", ["top-k:0.2", "qsgd:4", "float16"])
+def test_a_codes_garbage_is_refused(lie, codec):
+    if (codec, lie) in HARMLESS:
+        pytest.skip(HARMLESS[codec, lie])
+    holds(trained(Async(liar=lie.__name__, codec=codec), servers=1).wait(20))
+
+
+HARMLESS: dict[Any, str] = {
+    ("float16", wrong_indices): "float16 has no indices to be wrong",
+}
+
+
+def test_the_loss_of_the_others_falls():
+    run = lk.train(
+        lk.Problem("digits", hidden=(32,), seed=1), Async(liar="nothing_finite"), lk.SimulatedCluster(workers=4),
+        lk.Budget(accuracy=0.9, updates=3000),
+    ).wait(60)  # fmt: skip
+    assert run.stopped_by == "accuracy"
+    assert {name for name, _ in refused(run)} == {"worker-1"}
+
+
+def test_a_liar_whose_gradients_are_refused_on_one_shard_only():
+    """The other shard applies its part: partly applied."""
+    run = trained(Async(liar="one_number_is_infinite")).wait(20)
+    holds(run)
+    assert ledger(run.trace)["partly_applied"] > 0
+
+
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(learning_rate=10.0), lk.SyncPS(learning_rate=10.0), lk.SSP(learning_rate=10.0)],
+                         ids=lambda s: s.name)  # fmt: skip
+def test_a_model_that_diverges_is_no_liar(strategy):
+    problem = lk.Problem("quadratic", batch_size=8) if "quadratic" in lk.data.DATA else MOONS
+    run = lk.train(problem, strategy, lk.SimulatedCluster(workers=3), lk.Budget(updates=20_000)).wait(60)
+    assert run.stopped_by == "diverged"
+    assert ledger(run.trace)["closes"] is True
+
+
+def test_if_all_lie_it_is_the_model_that_is_ill():
+    run = trained(Async(liar="everybody"), servers=1)
+    run.wait(20)
+    assert run.stopped_by == "diverged"
+    assert ledger(run.trace)["closes"] is True
