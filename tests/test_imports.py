@@ -28,7 +28,8 @@ BELOW = {
 }  # fmt: skip
 BELOW["described"] = BELOW["engines"] | {"engines", "strategies"}
 BELOW["settings"] = BELOW["described"] | {"described"}
-BELOW["run"] = BELOW["settings"] | {"settings", "predictor", "summary", "words"}
+BELOW["verbs"] = BELOW["engines"] | {"engines"}
+BELOW["run"] = BELOW["settings"] | {"settings", "verbs", "predictor", "summary", "words"}
 BELOW["resume"] = BELOW["run"] | {"run"}
 BELOW["advice"] = BELOW["run"] | {"views"}
 UP = BELOW["run"] | {"run", "advice", "views"}

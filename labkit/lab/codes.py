@@ -9,8 +9,6 @@ is refused by name.
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -23,10 +21,10 @@ from ..nn.compensation import COMPENSATIONS
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES, Constant
 from ..strategies import STRATEGIES
-from ..trace.vocabulary import NANO
+from .deeds import number
 from .setup import Setup, strategy_name
 
-__all__ = ["Did", "decode", "done", "encode", "spelled", "undone"]
+__all__ = ["decode", "encode", "spelled"]
 
 REGISTRIES: tuple[dict[str, Any], ...] = (OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS)
 
@@ -117,7 +115,7 @@ def read(setup: Setup, name: str, text: str) -> Any:
             key, colon, raw = part.rpartition(":")
             if not colon:
                 raise BadInput(f"{name}={text!r}: write {name}=worker-2:5, names and numbers.")
-            found[key] = _number(raw)
+            found[key] = number(raw)
         return found
     if name == "hidden":
         widths = [w.strip() for w in text.replace("none", "").split(",")]
@@ -129,81 +127,5 @@ def read(setup: Setup, name: str, text: str) -> Any:
         if known is not None and known.type is not object:
             if known.optional and text.lower() in ("", "none"):
                 return None
-            return text if known.type is str else _number(text)
-    return _number(text) if name in ("pace", "speed") else text
-
-
-@dataclass(frozen=True)
-class Did:
-    """Something that was done to a run, as a fault that does it again: the engine's method, its arguments, and when.
-
-    `turn`: of a run in virtual time, the turn of its loop before which it was done: several things happen at one time.
-    """
-
-    at: float
-    verb: str
-    arguments: tuple[tuple[str, Any], ...]
-    turn: int | None = None
-
-    def commands(self, plan: Any) -> list[tuple[Any, ...]]:
-        """What the engine is told, and when."""
-        told = (self.at, self.verb, dict(self.arguments))
-        return [told if self.turn is None else (*told, self.turn)]
-
-
-def done(run: Any) -> str:
-    """What was done to a run, one after the other: `slow:worker-2:5.0@5.0,set:learning_rate:0.2@7.25`; in virtual time
-    with the turn (`@5.0#731`).
-    """
-    if hasattr(run.engine, "commands"):
-        commands = [(at, verb, arguments, f"#{turn}") for at, verb, arguments, turn in run.engine.commands]
-        return ",".join(filter(None, (_did(*command) for command in commands)))
-    with run.engine.trace.lock:
-        marks = sorted((m for m in run.engine.trace.marks if m["role"] < 0 and m["time"] > 0), key=lambda m: m["time"])
-    found = []
-    for mark in marks:
-        if mark["kind"] == "slow":
-            found.append(_did(mark["time"] / NANO, "slow", {"role": mark["name"], "factor": mark["factor"]}, ""))
-        elif mark["kind"] == "kill":
-            found.append(_did(mark["time"] / NANO, "kill", {"role": mark["name"]}, ""))
-        elif mark["kind"] == "set":
-            knobs = dict(part.split(" = ") for part in mark["text"].split(", "))
-            found.append(_did(mark["time"] / NANO, "set", {n: _number(v) for n, v in knobs.items()}, ""))
-    return ",".join(found)
-
-
-def _did(at: float, verb: str, arguments: dict[str, Any], turn: str) -> str:
-    when = f"@{at!r}{turn}"
-    if verb == "slow":
-        return f"slow:{arguments['role']}:{float(arguments['factor'])!r}{when}"
-    if verb == "kill":
-        return f"kill:{arguments['role']}{when}"
-    return ",".join(f"set:{n}:{v!r}{when}" for n, v in arguments.items()) if verb == "set" else ""
-
-
-def undone(text: str) -> tuple[Did, ...]:
-    """What a run that is started with these faults will have done to it: the inverse of `done`."""
-    found = []
-    for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"(slow|set|kill):([\w-]+)(?::([^@:]+))?@([\d.e+-]+)(?:#(\d+))?", part)
-        if match is None or (match[1] == "kill") != (match[3] is None):
-            raise BadInput(f"{part!r} is not something that is done to a run; one reads slow:worker-2:5@5.0.")
-        verb, name, value, at, turn = match.groups()
-        told = {"kill": {"role": name}, "slow": {"role": name, "factor": _number(value)}, "set": {name: _number(value)}}
-        arguments = tuple(told[verb].items())
-        found.append(Did(float(at), verb, arguments, None if turn is None else int(turn)))
-    return tuple(found)
-
-
-def _number(text: str | None) -> Any:
-    """True, 4, 0.5, inf; or the text itself, which is then refused by whoever takes numbers."""
-    if text is None:
-        return None
-    if text in ("True", "False", "true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+            return text if known.type is str else number(text)
+    return number(text) if name in ("pace", "speed") else text

@@ -40,6 +40,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "accuracy": (None, 0.9, 0.95, 0.97, 0.98),
     "weight_decay": (0.0, 1e-5, 1e-4, 1e-3, 1e-2),
     "clip_norm": (None, 0.1, 0.5, 1.0, 5.0, 10.0),
+    "replicas": (0, 1), "checkpoint_every": (None, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
 }
 TEXTS = {
     "data": NAMES, "partition": ("even", "by-label:0.1", "by-label:1", "by-size:1", "by-size:2", "shared"),
@@ -49,12 +50,13 @@ TEXTS = {
 LABELS = {
     "learning_rate": "rate", "servers": "shards", "batch_size": "batch", "seconds": "stop after", "accuracy": "stop at",
     "pace": "gradient", "law": "time law", "hidden": "hidden layers", "eval_every": "look every",
+    "on_loss": "one lost", "replicas": "backups", "checkpoint_every": "save every",
 }  # fmt: skip
-UNITS = {"pace": "s", "latency": "s", "bandwidth": "B/s", "seconds": "s"}
+UNITS = {"pace": "s", "latency": "s", "bandwidth": "B/s", "seconds": "s", "checkpoint_every": "s"}
 RARE = ("fused", "n_push", "n_fetch", "give_up", "post_local", "stages")  # knobs of one strategy that few turn
 HIDDEN = {
     "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "updates", "samples",
-    "epochs", "placement",
+    "epochs", "placement", "max_workers", "patience", "restart_after", "checkpoint_time",
 }  # fmt: skip
 
 
@@ -85,7 +87,7 @@ def controls(setup: Setup, names: tuple[str, ...] | None = None) -> tuple[Contro
     """The controls of this setup, in order. `names`: only these (an unknown one is refused by name)."""
     order = (
         "strategy", "learning_rate", *knobs_of(setup.strategy), "engine", "workers", "servers", "pace", "law", "latency",
-        "bandwidth", "data", "batch_size", "hidden", "partition", "activation", "seed", "seconds", "accuracy",
+        "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed", "seconds", "accuracy",
     )  # fmt: skip
     found = {
         name: _control(setup, name) for name in dict.fromkeys(order) if name not in HIDDEN and _applies(setup, name)
@@ -104,7 +106,7 @@ def _applies(setup: Setup, name: str) -> bool:
     simulated = setup.shape.engine == "simulated"
     if name in ("latency", "bandwidth"):
         return simulated
-    if name == "servers":
+    if name in ("servers", "replicas", "checkpoint_every"):
         return setup.strategy.uses_servers
     if name == "accuracy":
         return not setup.problem.timing_only and setup.problem.name not in ("quadratic", "linear-regression")
@@ -191,7 +193,7 @@ def _steps(name: str, values: Any, now: Any) -> tuple[tuple[str, Any], ...]:
 
 def _named(name: str, value: Any) -> str:
     if value is None:
-        return "never" if name == "accuracy" else "none"
+        return {"accuracy": "never", "checkpoint_every": "auto"}.get(name, "none")
     if name == "accuracy":
         return f"{100 * value:g}%"
     if name == "bandwidth":

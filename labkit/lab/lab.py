@@ -21,7 +21,7 @@ from ..roles.judge import Budget
 from ..run import Run
 from ..strategies import Strategy
 from ..trace.vocabulary import NANO
-from . import codes
+from . import codes, deeds, harm
 from .cells import forget, remember, this_cell
 from .desk import Desk
 from .opening import first_setup, in_kernel, inherited
@@ -39,12 +39,12 @@ _numbers = count(1)
 # What each button does: its words while it is being done, and what does it.
 DOING = {
     "run": "starting", "pause": "pausing", "resume": "going on", "stop": "stopping", "reset": "resetting",
-    "step": "stepping", "what_if": "going back", "pin": "pinning", "unpin": "unpinning", "slow": "slowing",
-    "kill": "killing", "answer": "committing", "tell": "starting", "look_at": "looking", "set": "setting",
-}  # fmt: skip
+    "step": "stepping", "what_if": "going back", "pin": "pinning", "unpin": "unpinning",
+    "answer": "committing", "tell": "starting", "look_at": "looking", "set": "setting",
+} | harm.DOING  # fmt: skip
 
 
-class Lab(Reading):
+class Lab(harm.Harm, Reading):
     """A live laboratory in a notebook: the last expression of a cell shows it.
 
     `lk.Lab()` has everything, ready to run. `problem`, `strategy`, `cluster`, `budget`: begin with these. `run`: look at
@@ -64,7 +64,7 @@ class Lab(Reading):
     ):  # fmt: skip
         setup = first_setup(problem, strategy, cluster, budget, run).changed(speed=1.0 if speed is None else speed)
         self._story = story_by_name(story) if story is not None else None
-        self._faults: tuple[codes.Did, ...] = ()
+        self._faults: tuple[deeds.Did, ...] = ()
         self._closed = self._shown = False
         self._lock = threading.Lock()
         names = (panels,) if isinstance(panels, str) else tuple(panels) if panels is not None else None
@@ -159,14 +159,6 @@ class Lab(Reading):
         self._change(settings)
         return self._do("set", settings)
 
-    def slow(self, role: str, factor: float) -> Self:
-        """Make a role compute `factor` times slower; 1 undoes it."""
-        return self._do("slow", role, factor)
-
-    def kill(self, role: str) -> Self:
-        """Kill a role: on a cluster its process, with SIGKILL."""
-        return self._do("kill", role)
-
     def answer(self, answer: int | str) -> Self:
         """Commit to an answer of the story's question, by its number (0 is the first) or its text."""
         self._commit(answer)
@@ -196,7 +188,7 @@ class Lab(Reading):
         """
         stage, story = self.stage, self.stage.story or self._story
         same = hasattr(stage.run, "plan") and stage.bridging is None and stage.setup == stage.shown
-        done = codes.done(stage.run) if same and story is None else ""
+        done = deeds.done(stage.run) if same and story is None else ""
         panels = self._page.chosen if self._page is not None else None
         more = {"story": story.name if story else "", "panels": ",".join(panels or ()), "done": done}
         given = {name: text for name, text in more.items() if text}
@@ -208,7 +200,7 @@ class Lab(Reading):
         setup, more = codes.decode(code, ("story", "panels", "done"))
         if "panels" in more:
             options.setdefault("panels", tuple(more["panels"].split(",")))
-        faults = codes.undone(more.get("done", ""))
+        faults = deeds.undone(more.get("done", ""))
         lab = cls(story=more.get("story"), **options)
         lab.stage.setup = setup
         lab._faults = faults if setup.shape.engine == "simulated" else tuple(replace(f, turn=None) for f in faults)
@@ -287,9 +279,9 @@ class Lab(Reading):
         stage = self.stage
         return {
             "run": self._start, "pause": stage.hold, "resume": stage.go_on, "stop": stage.stop, "reset": stage.reset,
-            "step": stage.step, "what_if": stage.what_if, "slow": stage.slow, "kill": stage.kill, "answer": stage.show_truth,
+            "step": stage.step, "what_if": stage.what_if, "slow": stage.slow, "answer": stage.show_truth,
             "tell": self._tell, "pin": stage.pin, "unpin": stage.unpin, "look_at": stage.show, "set": stage.act_on_run,
-        }  # fmt: skip
+        } | {verb: partial(stage.harm, verb) for verb in harm.DOING if verb != "slow"}  # fmt: skip
 
     def _do(self, name: str, *arguments: Any) -> Self:
         if self._closed:

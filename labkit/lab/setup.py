@@ -93,6 +93,14 @@ class Shape:
     bandwidth: float = knob(math.inf, low=1.0, high=math.inf, help="bytes a second of every node")
     slow: dict[str, float] = field(default_factory=dict)
     cores: int = knob(1, low=1, high=1024)
+    replicas: int = knob(0, low=0, high=1, help="backups of every server: with one, a server that dies costs nothing")
+    max_workers: int | None = knob(None, low=1, high=100_000)
+    patience: float = knob(5.0, low=0.001, high=3600.0, help="seconds of silence until a role counts as lost")
+    restart_after: float | None = knob(0.8, low=0.0, high=1e9)
+    checkpoint_every: float | None = knob(
+        None, low=1e-3, high=86_400.0, help="seconds between two checkpoints of a shard; auto: every second, at most 5%"
+    )
+    checkpoint_time: float = knob(0.0, low=0.0, high=1e6)
 
     @classmethod
     def of(cls, cluster: Any) -> Shape:
@@ -110,11 +118,14 @@ class Shape:
                 raise BadInput("There is no cluster of processes: the engine dask needs one.")
             return dask.resized(
                 workers=self.workers, servers=self.servers, pace=self.compute, server_time=self.server_time,
-                slow=self.slow,
+                slow=self.slow, replicas=self.replicas, max_workers=self.max_workers, patience=self.patience,
+                checkpoint_every=self.checkpoint_every,
             )  # fmt: skip
         return SimulatedCluster(
             self.workers, self.servers, self.compute or Deterministic(0.1), self.server_time, self.latency,
-            self.bandwidth, self.slow, self.cores,
+            self.bandwidth, self.slow, self.cores, replicas=self.replicas, max_workers=self.max_workers,
+            patience=self.patience, restart_after=self.restart_after, checkpoint_every=self.checkpoint_every,
+            checkpoint_time=self.checkpoint_time,
         )  # fmt: skip
 
 
@@ -239,8 +250,8 @@ class Setup:
         """Without what the strategy cannot use, and without what nobody could see the end of."""
         made = self
         shape = made.shape
-        if not made.strategy.uses_servers and shape.servers:
-            shape = replace(shape, servers=None)
+        if not made.strategy.uses_servers and (shape.servers or shape.replicas):
+            shape = replace(shape, servers=None, replicas=0)
         if shape.engine == "simulated" and shape.compute is None:
             shape = replace(shape, compute=Deterministic(0.1))
         limit = made.budget

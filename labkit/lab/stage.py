@@ -19,6 +19,7 @@ from ..run import Run, train
 from ..trace import Trace
 from ..trace.vocabulary import NANO
 from ..words.table import run_row
+from .harm import Harmed
 from .processes import Processes
 from .setup import Setup
 
@@ -46,7 +47,7 @@ class Entry:
         return self.run.engine.trace if self.run is not None else None
 
 
-class Stage:
+class Stage(Harmed):
     """See the module. `clock` returns seconds of wall time."""
 
     def __init__(self, setup: Setup, processes: Processes, clock: Callable[[], float] = time.monotonic):
@@ -125,7 +126,7 @@ class Stage:
         paper = replace(paper, budget=Budget(seconds=3600))
         self._on(train(paper.problem, paper.strategy, paper.cluster(None), paper.budget), paper)
         self.bridging, self._after, self._booked = setup, faults, True
-        nodes = len(setup.strategy.layout(setup.problem, paper.cluster(None)).nodes)
+        nodes = len(self.run.plan.layout.nodes)  # type: ignore[union-attr]
         self.processes.start(nodes, lambda: self.on_ready())
 
     def on_ready(self) -> None:
@@ -267,23 +268,6 @@ class Stage:
                 self.shown = self.shown.changed(**live)
                 if self.bridging is not None:
                     self.bridging = self.bridging.changed(**live)
-
-    def slow(self, role: str, factor: float) -> None:
-        """Make a role slower in the run that goes on; before the first one, in the run that comes."""
-        if self.going:
-            self.run.slow(role, factor)  # type: ignore[union-attr]
-            if self.bridging is not None:  # the run on real processes is to begin so
-                self.bridging = self.bridging.changed(slow={**self.bridging.shape.slow, role: factor})
-        elif self.run is None:
-            self.setup = self.setup.changed(slow={**self.setup.shape.slow, role: factor})
-        else:
-            raise BadInput(f"slow {role}: the run is over. Press Run first, or Reset to prepare the next one.")
-
-    def kill(self, role: str) -> None:
-        """Kill a role of the run that goes on."""
-        if not self.going:
-            raise BadInput(f"kill {role}: no run goes on.")
-        self.run.kill(role)  # type: ignore[union-attr]
 
     # time passes ------------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..errors import LabkitError
 from ..trace import Trace
+from ..trace.marks import conditions, slowed, undoable
 from ..trace.vocabulary import NANO
-from ..views.marks import slowed
 from .setup import Setup
 from .stage import Entry, Stage
 from .story import Story
@@ -27,7 +27,8 @@ class View:
     itself. `simulated`: the run that is on is moved by hand. `cluster`: (processes up, processes wanted) while they
     start; meanwhile a simulated run is seen. `busy`: the command that is being carried out, as "stopping". `problem`:
     what went wrong last. `says`: the story's sentence. `asked`: the story's question is to be shown; `said`: the answer
-    that was committed to. `slow`: {role: factor} at `t`. `verbs`: what can be done to a role. `can`: the names of the
+    that was committed to. `slow`: {role: factor} at `t`; `conditions`: {role: "killed", "frozen", ...} at
+    `t`. `verbs`: what can be done to a role; `undo`: {role: which of them would undo something now}. `can`: the names of the
     commands that make sense now. `changed`: the settings that the next run will have and this one has not.
     """
 
@@ -53,7 +54,9 @@ class View:
     asked: bool
     said: int | None
     slow: dict[str, float]
+    conditions: dict[str, str]
     verbs: tuple[str, ...]
+    undo: dict[str, frozenset[str]]
     can: frozenset[str]
     dashboard: str | None
 
@@ -77,7 +80,8 @@ def make_view(stage: Teller, story: Story | None, busy: str, problem: str) -> Vi
         cluster=stage.processes.progress() if stage.bridging is not None else None, busy=busy,
         problem=problem or (str(failed) if failed is not None else ""), story=told, act=stage.act,
         says=_says(stage, told), asked=stage.asked and told is not None and told.question is not None, said=stage.said,
-        slow=_slow(stage, trace, t), verbs=run.engine.verbs if stage.going and run else (),
+        slow=_slow(stage, trace, t), conditions={trace.roles[r]: how for r, how in conditions(trace, t).items()},
+        verbs=run.engine.verbs if stage.going and run else (), undo=undoable(trace),
         can=frozenset(_can(stage)), dashboard=_dashboard(stage),
     )  # fmt: skip
 

@@ -80,6 +80,10 @@ class Books:
                 except (LabkitError, ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
                     self._refuse(g, f"does not fit: {error}")
                     continue
+                kind, own = values.dtype, self.values.dtype
+                if kind != own and not np.can_cast(kind, own, "same_kind"):
+                    self._refuse(g, f"does not fit: its numbers are {kind}, and the shard's are {own}")
+                    continue
                 if not self._finite(values):
                     self._sick.add(g.sender)
                     if len(self._sick) < max(2, self.senders):

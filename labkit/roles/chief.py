@@ -85,7 +85,11 @@ async def final_snapshot(ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
 
 
 async def all_full(ctx: Context, judge: Judge) -> None:
-    """If the budget of updates or samples ended the run: wait until all shards, and replicas, have applied it all."""
+    """If the budget of updates or samples ended the run: wait until all shards, and replicas, have applied it all. A shard
+    says so by itself, but once: to a chief that is away meanwhile, in vain.
+    """
+    for owner in judge.unsaid(ctx) if ctx.incarnation and judge.verdict else ():
+        ctx.send(owner, Look(judge.next_goal()))
     while judge.verdict in ("updates", "samples", "epochs") and not judge.all_full(ctx):
         arrived = await _shown(ctx, judge, Look(judge.next_goal()))
         if arrived is None:
@@ -103,5 +107,5 @@ async def _shown(ctx: Context, judge: Judge, look: Look) -> Snapshot | None:
         if arrived is None or isinstance(arrived, Snapshot):
             return arrived
         judge.rejoined(arrived.name)
-        if arrived.name in judge.here(ctx):
+        if arrived.name in (judge.unsaid(ctx) if judge.verdict else judge.here(ctx)):
             ctx.send(arrived.name, look)

@@ -183,6 +183,11 @@ class Judge:
         owners = self._present if self._replicas and self.here(ctx) else tuple(self._shard_of)
         return len(self._full) >= len(owners) and all(self._shard_of[owner] in self._full for owner in owners)
 
+    def unsaid(self, ctx: Context) -> list[str]:
+        """Who has not said that it has applied all that the budget allows: of those that take part."""
+        owners = self._present if self._replicas and self.here(ctx) else tuple(self._shard_of)
+        return [owner for owner in owners if self._shard_of[owner] not in self._full]
+
     def rejoined(self, name: str) -> None:
         """A shard was restarted: what it has applied may be less than it was."""
         self._full.discard(self._shard_of.get(name, -1))

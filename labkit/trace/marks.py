@@ -11,11 +11,15 @@ from typing import Any, NamedTuple
 
 from .trace import Trace
 
-__all__ = ["CONDITIONS", "Spell", "away", "conditions", "factors", "marks_until", "short", "shortened", "slowed", "spells"]
+__all__ = [
+    "CONDITIONS", "Spell", "away", "conditions", "factors", "marks_until", "short", "shortened", "slowed", "spells",
+    "undoable",
+]  # fmt: skip
 
 CONDITIONS = ("killed", "lost", "left", "frozen", "cut off")  # how a role can be, beside well
 _GONE = {"kill": "killed", "lost": "lost", "left": "left"}
 _HELD = {"freeze": "frozen", "cut": "cut off"}
+_UNDO = {"freeze": "thaw", "cut": "reconnect"}
 _FREED = {"thaw": "frozen", "reconnect": "cut off"}
 _WORDS = {"worker": "w", "server": "s", "stage": "st", "replica": "r", "backup": "b"}
 _NAME = re.compile(r"\b(worker|server|stage|replica|backup)-(\d+)\b")
@@ -117,3 +121,27 @@ def _turn(mine: list[Spell], time: int, now: str) -> None:
 def conditions(trace: Trace, t: int) -> dict[int, str]:
     """{role: "killed", "lost", "left", "frozen" or "cut off"} of those that are not themselves at `t` ns."""
     return {role: mine[-1].condition for role, mine in sorted(spells(trace, t).items()) if mine[-1].end is None}
+
+
+def undoable(trace: Trace) -> dict[str, frozenset[str]]:
+    """{role name: which of "restart", "thaw" and "reconnect" would undo something now}. A process that was given up while
+    it was frozen, or cut off, can still be thawed, or connected again, when its next incarnation has its place.
+    """
+    with trace.lock:
+        marks = sorted(trace.marks, key=lambda mark: mark["time"])
+    found: dict[str, set[str]] = {}
+    for mark in marks:
+        kind, due = mark["kind"], found.setdefault(mark.get("name", ""), set())
+        if mark.get("peer") is not None:
+            continue
+        if kind == "kill":
+            due.clear()  # the process and all that was done to it
+        if kind in _GONE:
+            due.add("restart")
+        elif kind in ("restart", "joined"):
+            due.discard("restart")
+        elif kind in _HELD:
+            due.add(_UNDO[kind])
+        else:
+            due.discard(kind)
+    return {name: frozenset(due) for name, due in found.items() if due}

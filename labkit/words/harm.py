@@ -38,7 +38,7 @@ def role_text(mark: dict[str, Any]) -> str:
         why = mark.get("why", "")
         return f"{_life(mark)} is lost" + (f": it {shortened(why)}" if why else "")
     if kind == "restart":
-        _, known, how = said.partition(f"{name} is back")
+        _, known, how = said.partition(" is back")
         how = how if known or not said else f": {said}"
         number = mark.get("incarnation")
         return f"{name} is back" + ("" if number is None else f" (incarnation {number})") + how

@@ -39,15 +39,13 @@ class Oracle:
     def _watch_steps(self, monkeypatch: Any) -> None:
         for kind in (Shard, RowShard):
             monkeypatch.setattr(kind, "_step", self._read(kind._step))
-        attract = Centre.attract
+        book = Centre._book
 
-        def attracted(shard: Any, push: Any, share: float) -> bool:
-            done = attract(shard, push, share)
-            if done:
-                self._hold(shard, (push,))
-            return done
+        def booked(shard: Any, gradients: Any) -> None:
+            self._hold(shard, gradients)
+            book(shard, gradients)
 
-        monkeypatch.setattr(Centre, "attract", attracted)
+        monkeypatch.setattr(Centre, "_book", booked)
 
     def _read(self, step: Any) -> Any:
         def read(shard: Any, gradients: Any, *more: Any) -> Any:

@@ -15,7 +15,7 @@ from labkit.trace.ledger import ledger
 
 SEEDS = range(200 if os.environ.get("LABKIT_CHAOS") == "whole" else 60)
 WALL = 30.0  # seconds for one call; a fraction of one is usual
-LATER = 20  # times 20 virtual seconds: then a run of a few hundred updates is over, unless it waits
+STILL = 20.0
 
 
 def started(plan):
@@ -40,10 +40,10 @@ def played(plan):
 
 
 def goes_on(run):
-    """To its end; or until it cannot come to one, since nothing happens, or the chief is gone for good."""
-    for _ in range(LATER):
-        if not run.engine.advance(run.engine.seconds + 20.0, WALL) or run.engine.by_name["chief"].down:
-            break
+    """To its end; or until nothing has been applied for `STILL` virtual seconds, when no fault has an effect any more."""
+    versions = None
+    while not run.done and versions != (versions := [r.shard.version for r in run.engine.roles if r.shard is not None]):
+        run.engine.advance(run.engine.seconds + STILL, WALL)
     return run
 
 

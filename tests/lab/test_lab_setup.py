@@ -11,8 +11,9 @@ import pytest
 
 import labkit as lk
 from labkit.knobs import knobs_of
-from labkit.lab.codes import decode, done, encode, spelled, undone
+from labkit.lab.codes import decode, encode, spelled
 from labkit.lab.controls import HIDDEN, controls
+from labkit.lab.deeds import done, undone
 from labkit.lab.setup import LAWS, Setup, Shape, law_of, mean_of
 from labkit.strategies import FIRST, STRATEGIES
 

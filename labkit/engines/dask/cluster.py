@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import BadInput
 from ...knobs import check_knob, knob, knobs_of
-from ..checkpoints import check_folder
+from ..checkpoints import open_store
 from ..laws import as_law
 from ..parts import check_factor, check_slow, find_role
 from .backend import Backend
@@ -50,7 +50,10 @@ class DaskCluster:
     `servers=None`: what the strategy needs. `record=False`: counters only. `dashboard=True`: processes of labkit's own
     come with Dask's dashboard (needs bokeh; half a second and 20 MB more). `may_kill=True`: `run.kill` may end
     processes that labkit did not start. `patience`: seconds after which a role that is silent is lost.
-    `replicas=1`: every server has a backup, on a node of its own. `max_workers`: so many may be there at a time.
+    `replicas=1`: every server has a backup, on a node of its own. `max_workers`: so many may be there at a time:
+    `run.scale(n)` has workers join and leave. On a scheduler that was given one also joins by itself when a Dask worker
+    comes (as `cluster.scale` or `adapt` start them), and leaves in order when Dask retires its Dask worker:
+    `DaskCluster(client, workers=2, max_workers=6)`.
     `checkpoint_every`: seconds between two checkpoints of a shard; None is every second, but at most 5% of its time.
     `place`: who plays where, as "spread", "pack" or {"server-0": "10.0.0.2", "worker": "10.0.0.3"}, by role or kind;
     None takes the least used Dask workers.
@@ -157,24 +160,30 @@ class DaskCluster:
         """The Dask client."""
         return self._backend.client()
 
-    def start(self, plan: Any, commands: Any = (), checkpoint: Any = None) -> Any:
-        """A run of `plan`; returns when all its roles run. `ClusterError` if they cannot."""
+    def start(self, plan: Any, commands: Any = (), checkpoint: Any = None, resume: Any = None) -> Any:
+        """A run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
+
+        `commands`: [(seconds, name, arguments), ...] to carry out at their times. `resume`: the `Store`, at the place
+        `checkpoint`, of a run that is gone on with.
+        """
         from .engine import DaskRun
-        from .supervisor import Supervisor
+        from .supervisor import Supervisor, present_roles
 
         began = time.monotonic()
-        folder = check_folder(checkpoint)  # what can be refused is refused before anything starts
+        store = open_store(checkpoint)  # what can be refused is refused before anything starts
         for role, factor in self.slow.items():
             find_role(role, plan.role_ids)
             check_factor(factor)
-        placed = self._place(plan.layout)
-        check_place(checkpoint, {host_of(address) for address in placed.values()})
+        placed = self._place(present_roles(plan))
+        where = store.place if store is not None and not store.local else checkpoint
+        check_place(where, {host_of(address) for address in placed.values()})
         supervisor = Supervisor(self._backend.client(), plan, list(placed.values()), self._backend.usage)
-        return DaskRun(plan, self, supervisor, commands, folder if checkpoint is not False else False, began)
+        return DaskRun(plan, self, supervisor, commands, False if checkpoint is False else store, began, resume)
 
-    def _place(self, layout: Any) -> dict[str, str]:
-        there = self._backend.addresses(len(layout.nodes), every=self.place is not None)
-        return place(layout.nodes, layout.roles, there, self._backend.usage, self.place)
+    def _place(self, roles: Any) -> dict[str, str]:
+        nodes = tuple(dict.fromkeys(spec.node for spec in roles))
+        there = self._backend.addresses(len(nodes), every=self.place is not None)
+        return place(nodes, roles, there, self._backend.usage, self.place)
 
     def resources(self, speeds: bool = True) -> Any:
         """A table of the Dask workers that are there (`.rows`): threads, memory, the roles they play, their speed.
@@ -193,7 +202,7 @@ class DaskCluster:
         from .resources import measure_speed, shares_of_speed
 
         layout = strategy.layout(problem, self)
-        placed = self._place(layout)
+        placed = self._place(layout.roles)
         return shares_of_speed(layout, placed, measure_speed(self.client, placed.values()), self.slow)
 
     def close(self) -> None:

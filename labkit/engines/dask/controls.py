@@ -32,6 +32,7 @@ class Controls(Disturbances):
     cluster: Any
     trace: Trace
     folder: str | None
+    age: int
     _thread: threading.Thread
 
     def __init__(self, plan: Plan, supervisor: Supervisor):
@@ -182,7 +183,7 @@ class Controls(Disturbances):
         """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
         if self._evaluated is not None or self.folder is None:
             return self._evaluated
-        found = Store(self.folder).read("chief")
+        found = Store(self.folder, age=self.age).read("chief")
         return None if found is None else found[0].get("parameters")
 
     def flush(self) -> None:

@@ -7,12 +7,15 @@ itself. Signals go to processes that are labkit's own, or, of others, where the 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 from ...errors import BadInput
 from ..parts import Plan, find_role
-from .membership import AWAY, LOST, Membership
+from .membership import HERE, STARTING, Membership
 from .processes import boot_id, freeze_process, thaw_process
 from .supervisor import Supervisor
 
@@ -20,6 +23,7 @@ __all__ = ["Disturbances"]
 
 NANNY_S = 5.0
 NOTHING = {"delay": 0.0, "drop": 0.0, "cut": False}
+MOST_LOST = 0.95  # more is as good as a cut, and would take for ever
 
 
 class Disturbances:
@@ -39,6 +43,7 @@ class Disturbances:
             str, list[tuple[str, tuple[Any, ...]]]
         ] = {}  # role -> (Dask worker, process) that is frozen
         self._links: dict[tuple[str, str | None], dict[str, Any]] = {}  # (role, peer) -> what is wrong between them
+        self._numbers = count(1)  # of orders about links
 
     def say(self, kind: str, text: str, **more: Any) -> None:
         """Write a mark."""
@@ -48,7 +53,7 @@ class Disturbances:
     def verbs(self) -> tuple[str, ...]:
         """What can be done to a role."""
         signals = ("kill", "restart", "freeze", "thaw") if self.cluster.may_kill else ()
-        return ("slow", *signals, "cut", "reconnect")
+        return ("slow", *signals, "cut", "reconnect", "delay", "drop")
 
     # processes --------------------------------------------------------------------------------------------------------
 
@@ -57,27 +62,42 @@ class Disturbances:
 
         Processes that labkit did not start may hold other people's work: `BadInput` unless the cluster allows it.
         """
-        address = self._may_signal("kill", role)
+        find_role(role, self.plan.role_ids)
+        self._check_allowed("kill", role)
+        address = self.members.where.get(role)
+        there = address is not None and address in self.supervisor.processes
+        if there:
+            self.supervisor.check_kill(role)
         with self._lock:
             if self._closing:
                 return
-            if not restart:
-                self.held |= set(self.members.on(address)) - {"chief"} | {role}
-            self._killed.add(address)
+            node = self._node_of(role)
+            self.held = self.held - node if restart else self.held | (node - {"chief"}) | {role}
             self.say("kill", f"killed {role}", name=role)
+            if not there:  # it is lost already, or its next life has not said where it is: that one is given up
+                return self.supervisor.queue.put({"what": "killed again", "role": role, "restart": restart})
+            assert address is not None
+            self._killed.add(address)
         if not self.supervisor.kill(address, self.cluster.ours):
             self.say("warning", f"{role} did not hear of 'kill'")
 
+    def _node_of(self, role: str) -> set[str]:
+        """The roles that share a process with this one, and itself."""
+        nodes = {spec.name: spec.node for spec in self.plan.layout.roles}
+        return {name for name, node in nodes.items() if node == nodes[role]}
+
     def restart(self, role: str) -> None:
-        """Let a role come back that was killed to stay away. `BadInput` if it is here, or already on its way."""
+        """Let a role come back that was killed to stay away. `BadInput` if it is here."""
         find_role(role, self.plan.role_ids)
         with self._lock:
-            self.held.discard(role)
-            if self.members.state[role] != AWAY:
+            node = self._node_of(role)
+            held = bool(self.held & node)
+            self.held -= node
+            if self.members.state[role] in (HERE, STARTING) and not held:
                 raise BadInput(
                     f"restart({role!r}): it is {self.members.state[role]}; only who was to stay away is restarted."
                 )
-            self.supervisor.queue.put({"what": "want back", "role": role})
+            self.supervisor.queue.put({"what": "want back", "roles": sorted(node)})
 
     def freeze(self, role: str) -> None:
         """Stop the process that plays `role` where it stands (SIGSTOP)."""
@@ -109,16 +129,19 @@ class Disturbances:
     def _may_signal(self, verb: str, role: str) -> str:
         """The Dask worker that plays `role`; `BadInput` if there is none, or it is not to be touched."""
         find_role(role, self.plan.role_ids)
-        if not self.cluster.may_kill:
-            raise BadInput(
-                f"{verb}({role!r}): labkit did not start these processes, and others may need them; "
-                "lk.DaskCluster(..., may_kill=True) allows it."
-            )
+        self._check_allowed(verb, role)
         address = self.members.where.get(role)
         if address is None or address not in self.supervisor.processes:
             raise BadInput(f"{verb}({role!r}): it is not here ({role} {self.members.why.get(role, 'is starting')}).")
         self.supervisor.check_kill(role)
         return address
+
+    def _check_allowed(self, verb: str, role: str) -> None:
+        if not self.cluster.may_kill:
+            raise BadInput(
+                f"{verb}({role!r}): labkit did not start these processes, and others may need them; "
+                "lk.DaskCluster(..., may_kill=True) allows it."
+            )
 
     def _signal(self, address: str, process: tuple[Any, ...], act: Any) -> None:
         """On this machine at once; elsewhere by the nanny of the process, which is awake even if that is not."""
@@ -145,68 +168,82 @@ class Disturbances:
 
     def cut(self, role: str, peer: str | None = None) -> None:
         """Nothing passes between `role` and `peer` any more; None: between it and everybody, the client included."""
-        self._impair("cut", f"cut {role} off from {peer or 'everybody'}", role, peer, cut=True)
+        self._impair("cut", f"cut {role} off from {peer or 'everybody'}", role, peer, {"cut": True})
 
     def reconnect(self, role: str, peer: str | None = None) -> None:
         """Undo `cut`: what waited passes now."""
-        self._impair("reconnect", f"reconnected {role} with {peer or 'everybody'}", role, peer, cut=False)
+        self._impair("reconnect", f"reconnected {role} with {peer or 'everybody'}", role, peer, {"cut": False})
 
     def delay(self, role: str, seconds: float, peer: str | None = None) -> None:
         """Whatever `role` and `peer` (None: everybody) say to each other comes so much later; 0 undoes it."""
+        seconds = _number("seconds", seconds, 1e6)
         text = f"messages between {role} and {peer or 'everybody'} come {seconds:g} s later"
-        self._impair("delay", text, role, peer, delay=float(seconds))
+        self._impair("delay", text, role, peer, {"delay": seconds}, seconds=seconds)
 
     def drop(self, role: str, chance: float, peer: str | None = None) -> None:
         """Every transmission between `role` and `peer` (None: everybody) is lost with this chance; 0 undoes it."""
+        chance = _number("chance", chance, MOST_LOST)
         text = f"messages between {role} and {peer or 'everybody'} are lost with chance {chance:g}"
-        self._impair("drop", text, role, peer, drop=float(chance))
+        self._impair("drop", text, role, peer, {"drop": chance}, chance=chance)
 
-    def _impair(self, kind: str, text: str, role: str, peer: str | None, **change: Any) -> None:
+    def _impair(
+        self, kind: str, text: str, role: str, peer: str | None, change: dict[str, Any], **more: float
+    ) -> None:  # fmt: skip
         find_role(role, self.plan.role_ids)
         if peer is not None:
             find_role(peer, self.plan.role_ids)
+        if peer == role:
+            raise BadInput(f"{kind}({role!r}, peer={peer!r}): nothing lies between a role and itself.")
         with self._lock:
             if self._closing:
                 return
-            now = self._links[role, peer] = {**NOTHING, **self._links.get((role, peer), {}), **change}
-            self.say(kind, text, name=role, peer=peer, **{k: v for k, v in change.items() if k != "cut"})
-            self._order(role, peer, now)
-            for other in self.plan.role_ids if peer is None else [peer]:
-                if other != role:
-                    self._order(other, role, now)
+            for name in self._node_of(role) if peer is None and "cut" in change else {role}:
+                self._links[name, peer] = {**NOTHING, **self._links.get((name, peer), {}), **change}
+            self.say(kind, text, name=role, peer=peer, **more)
+            self._order([role, peer] if peer is not None else self.plan.role_ids)
             if kind == "reconnect" and peer is None:  # lives that were cut off, and have been followed
                 for (name, life), address in self.members.former.items():
                     if name == role:
-                        self.supervisor.post({"do": "impair", "peer": None, **NOTHING}, [address], role, life)
+                        self.supervisor.post(_order(next(self._numbers), {}, False), [address], role, life)
 
-    def _order(self, role: str, peer: str | None, what: dict[str, Any]) -> None:
-        address = self.members.where.get(role)
-        if address is not None:
-            self.supervisor.post({"do": "impair", "peer": peer, **what}, [address], role)
+    def _between(self, role: str, peer: str) -> dict[str, Any]:
+        """How the link between two roles behaves, by all that was said of it. Roles on one node have none."""
+        if peer in self._node_of(role):
+            return NOTHING
+        said = [self._links.get(key, NOTHING) for key in ((role, None), (peer, None), (role, peer), (peer, role))]
+        return {
+            "delay": sum(one["delay"] for one in said),
+            "drop": 1.0 - math.prod(1.0 - one["drop"] for one in said),
+            "cut": any(one["cut"] for one in said),
+        }
 
-    def links_of(self, role: str) -> list[dict[str, Any]]:
-        """The orders about its links that a life of `role` which has just begun is to hear.
+    def _order(self, roles: Iterable[str]) -> None:
+        for role in roles:
+            address = self.members.where.get(role)
+            if address is not None:
+                self.supervisor.post(self.links_of(role), [address], role, self.members.life[role])
 
-        Whoever was cut off from everybody begins elsewhere, and is not.
-        """
-        orders = []
-        for (name, peer), what in self._links.items():
-            if name == role:
-                orders.append({"do": "impair", "peer": peer, **what, "cut": what["cut"] and peer is not None})
-            elif peer == role or peer is None:
-                orders.append(
-                    {"do": "impair", "peer": name, **what, "cut": what["cut"] and self._still_cut(name, peer)}
-                )
-        return [order for order in orders if any(order[key] for key in NOTHING)]
-
-    def _still_cut(self, role: str, peer: str | None) -> bool:
-        return peer is not None or self.members.state[role] != LOST
+    def links_of(self, role: str) -> dict[str, Any]:
+        """How all links of a role behave: an order that replaces those before it. Waits for nobody."""
+        number = next(self._numbers)  # first: what is said under a higher number is at least as new
+        links = {peer: self._between(role, peer) for peer in self.plan.role_ids if peer != role}
+        alone = self._links.get((role, None), NOTHING)["cut"]
+        return _order(number, {peer: what for peer, what in links.items() if what != NOTHING}, alone)
 
     def mend(self, role: str) -> None:
-        """A life that was cut off from everybody is lost: the next one is not."""
+        """A life that was cut off from everybody is lost: the next one, which begins elsewhere, is not."""
         what = self._links.get((role, None))
         if what is not None and what["cut"]:
-            what["cut"] = False
-            for other in self.members.address:
-                if other != role:
-                    self._order(other, role, what)
+            self._links[role, None] = {**what, "cut": False}
+            self._order([name for name in self.members.address if name != role])
+
+
+def _order(number: int, links: dict[str, dict[str, Any]], alone: bool) -> dict[str, Any]:
+    """For a role: how its links behave, and whether it is cut off from the client, too."""
+    return {"do": "impair", "number": number, "links": links, "alone": alone}
+
+
+def _number(name: str, value: Any, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise BadInput(f"{name}={value!r} is not allowed; it is a number from 0 to {most:g}.")
+    return float(value)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...nn import SparseParameters
 from ...roles.messages import Joined, Left
+from ...roles.regroup import leave_in_hand
 from ...trace.vocabulary import seconds
 from .station import Station
 
@@ -40,7 +41,10 @@ class Obedient(Station):
     waiting: tuple[tuple[type, ...], str | None] | None
     interrupt: bool
     change = -1  # the number of the newest order about who takes part
+    impaired = 0  # the same of orders about links
+    repeated = 0  # frames that had come before, as far as they are in the books
     known: dict[str, int]  # the newest life of each role that has been here
+    links: dict[str, dict[str, Any]]  # how links behave, of those that are in trouble
 
     # who is there -----------------------------------------------------------------------------------------------------
 
@@ -53,6 +57,9 @@ class Obedient(Station):
         self._learn(command)
         self.known = {name: life for name, (_, _, life) in command["here"].items()}
         self.unaware = {name for name in command["lives"] if name not in command["here"]}
+        self.links = {}
+        for order in command.get("orders", ()):
+            getattr(self, f"_do_{order['do']}")(order)
 
     def _learn(self, command: dict[str, Any]) -> None:
         self.change, self.lives = command["change"], command["lives"]
@@ -126,10 +133,15 @@ class Obedient(Station):
     def _do_begin(self, command: dict[str, Any]) -> None:
         """It was said twice."""
 
-    _do_leave = _do_drain = _do_regroup = _do_end
+    _do_leave = _do_drain = _do_regroup = _do_depart = _do_end
 
     def _do_impair(self, command: dict[str, Any]) -> None:
-        self.wire.impair(command["peer"], delay=command["delay"], drop=command["drop"], cut=command["cut"])
+        """How every link behaves, the whole of it; what has not changed is left alone."""
+        if command["number"] > self.impaired:
+            self.impaired, before, self.links = command["number"], self.links, command["links"]
+            for peer in before.keys() | self.links.keys():
+                if before.get(peer) != self.links.get(peer):
+                    self.wire.impair(peer, **self.links.get(peer, {}))
 
     def _do_pause(self, command: dict[str, Any]) -> None:
         self._freeze()
@@ -166,6 +178,7 @@ class Obedient(Station):
         """Rows since the last report, counters, and what the role is waiting for."""
         if self.frozen is None:
             self.wire.flush()
+        self._count_repeated()
         kinds, sender = self.waiting or ((), None)
         busy = self.waiting is None or self.frozen is not None
         self.slot.report(
@@ -173,6 +186,11 @@ class Obedient(Station):
             waiting=None if busy else [k.__name__ for k in kinds],
             sent=sum(self.wire.sent.values()), received=sum(self.wire.received.values()),
         )  # fmt: skip
+
+    def _count_repeated(self) -> None:
+        repeated = sum(self.wire.repeated.values())
+        self.counters.duplicates += repeated - self.repeated
+        self.repeated = repeated
 
     def _farewell(self, command: dict[str, Any]) -> dict[str, Any]:
         """Close in order: say goodbye; when everybody has said so, read what is still under way; count it."""
@@ -190,12 +208,32 @@ class Obedient(Station):
             self.slot.report("ended")
             if self._all_have_ended():
                 late |= self.wire.drain(set(self.ids) - gone, GOODBYE_S)
+        elif command["do"] == "depart" and self.elastic:
+            late = self.wire.finish_sending(GOODBYE_S)
+            leave_in_hand(self.recorder, ended, self.ids[self.spec.name], len(self.ids), None)
+        report = self._last_report(command, ended, late)
+        if command["do"] == "depart":
+            retired = bool(command.get("retired"))
+            self.slot.report("departed", report={**report, "parameters": None}, retired=retired)
+        return report
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the run goes on without this role if it leaves."""
+        return self.plan.elastic is not None and self.spec.kind == "worker"
+
+    def _last_report(self, command: dict[str, Any], ended: int, late: set[str]) -> dict[str, Any]:
+        """All counts, and what was still under way."""
         shard = -1 if self.shard is None else self.shard.index
         in_flight = [
             [shard, self.ids[m.sender], m.incarnation, m.step, m.count]  # type: ignore[attr-defined]
             for m in self.inbox
             if m.carries
         ]
+        shards = {s.name: -1 if s.shard is None else s.shard for s in self.plan.layout.roles}
+        for to, step, count in self.wire.unsent():
+            in_flight.append([shards[to], self.ids[self.spec.name], self.incarnation, step, count])
+        self._count_repeated()
         for refusal in self.wire.refused:
             self.recorder.mark(ended, "refused", refusal)
         judge = self.judge

@@ -7,20 +7,21 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from queue import Empty
 from typing import Any
 
 from ...errors import BadInput, ClusterError, Deadlock, LabkitError
 from ...roles.regroup import grouped, replicas
 from ...trace.trace import Trace
-from ..checkpoints import fingerprint
+from ..checkpoints import Store
 from ..drive import deadlock_text, loss_text, render_failure
 from ..parts import Plan
-from .controls import Controls
-from .membership import AWAY, HERE, STARTING
+from .ending import Ending
+from .membership import HERE, STARTING
 from .recovery import Recovery
+from .resumed import begin_again
 from .stillness import Stillness
 from .supervisor import Supervisor
 
@@ -42,13 +43,21 @@ OF_ROLES = (
     "task failed",
     "task finished",
     "handed over",
+    "departed",
 )
 
 
-class DaskRun(Controls):
-    """The engine behind `Run` on a Dask cluster. `error`: what ended the run, if that was one."""
+class DaskRun(Ending):
+    """The engine behind `Run` on a Dask cluster. `error`: what ended the run, if that was one.
 
-    def __init__(self, plan: Plan, cluster: Any, supervisor: Supervisor, commands: Any, checkpoint: Any, began: float):
+    `store`: where roles keep their states; None: in a folder that goes with this run; False: nowhere. `resume`: where
+    an earlier run has kept them, which this one goes on with.
+    """
+
+    def __init__(
+        self, plan: Plan, cluster: Any, supervisor: Supervisor, commands: Any, store: Any, began: float,
+        resume: Store | None = None,
+    ):  # fmt: skip
         super().__init__(plan, supervisor)
         self.cluster, self._began = cluster, began
         self.trace = Trace(plan.header(cluster), keep=KEEP_ROWS)
@@ -58,26 +67,28 @@ class DaskRun(Controls):
         self._given_up: set[str] = set()  # who is not waited for when the run ends
         self._cancelled: float | None = None
         self.in_flight: list[Any] = []  # of lives that have handed their role on
-        self._due = deque(commands)
-        self.folder = self._folder(checkpoint)
-        self._start()
+        self._due = sorted(commands, key=itemgetter(0))
+        self.named, self.age = resume or store or None, resume.age if resume else 0
+        self.folder = self._folder(store)
+        self._start(resume)
 
-    def _folder(self, checkpoint: Any) -> str | None:
-        """Where roles keep their checkpoints: a given folder, none, or one that goes when this run is forgotten."""
-        if checkpoint is False:
+    def _folder(self, store: Any) -> str | None:
+        """Where roles keep their checkpoints: a given place, none, or a folder that goes when this run is forgotten."""
+        if store is False:
             return None
-        if checkpoint is not None:
-            return str(checkpoint.absolute())
+        if store is not None:
+            return str(store.place)
         temporary = tempfile.mkdtemp(prefix="labkit-")
         weakref.finalize(self, shutil.rmtree, temporary, True)
         return temporary
 
-    def _start(self) -> None:
+    def _start(self, resume: Store | None) -> None:
         cluster = self.cluster
         settings = {
             "pace": cluster.pace, "server_time": cluster.server_time, "folder": self.folder,
             "factors": dict(cluster.slow), "ours": cluster.ours, "every": cluster.checkpoint_every,
             "together": grouped(self.plan.layout) and not replicas(self.plan.layout),
+            "age": self.age, "restored": begin_again(self.plan, resume) if resume else {},
         }  # fmt: skip
         try:
             self.supervisor.start(settings)
@@ -155,8 +166,14 @@ class DaskRun(Controls):
             return self._task_failed(role, event["status"])
         if what == "handed over" and self.recovery.group is not None:
             self.recovery.group.handed_over(role, event["report"])
-        if what == "want back" and self.members.state[role] == AWAY:
-            self.recovery.want_back(role)
+        if what == "departed":
+            self.recovery.comings.departed(role, event["report"], event["retired"])
+        if what == "want back":
+            self.recovery.want_back(event["roles"])
+        if what == "killed again":
+            self.recovery.killed_again(role, event["restart"])
+        if what == "inject":
+            self._due = sorted([*self._due, *event["commands"]], key=itemgetter(0))
         if what == "version":
             self._stepping.version(role, event["version"])
         if what == "stepped":
@@ -197,16 +214,33 @@ class DaskRun(Controls):
         self._heard[role] = time.monotonic()
         self._still.forget()
 
-    def orders_for(self, role: str) -> list[dict[str, Any]]:
-        """What a life that has just begun has to be told beside."""
-        hurry = [{"do": "hurry", "reason": self._hurried}] if role == "chief" and self._hurried else []
-        return [*self.links_of(role), *hurry]
-
-    def time_for_roles(self) -> dict[str, Any]:
-        """When engine time began, and where it stands, if it does; knobs as they are now."""
+    def time_for_roles(self, role: str) -> dict[str, Any]:
+        """What a life that begins in the middle of a run has to know: when engine time began, and where it stands, if it
+        does; knobs as they are now; how its links behave, and whether it is in a hurry."""
         paused_at = self._paused_at
         frozen = None if paused_at is None else paused_at - self.supervisor.zero
-        return {"zero": self.supervisor.zero, "frozen": frozen, "knobs": dict(self._changed)}
+        hurry = [{"do": "hurry", "reason": self._hurried}] if role == "chief" and self._hurried else []
+        orders = [self.links_of(role), *hurry]
+        return {"zero": self.supervisor.zero, "frozen": frozen, "knobs": dict(self._changed), "orders": orders}
+
+    # who comes and goes, and what was planned -------------------------------------------------------------------------
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The workers that take part, or are about to."""
+        return self.recovery.comings.present
+
+    def join(self, role: str) -> None:
+        """A worker that is not there takes part as soon as there is a Dask worker for it."""
+        self.recovery.comings.ask("join", role)
+
+    def leave(self, role: str) -> None:
+        """A worker takes its leave: what it has in hand is dropped, what it has sent arrives."""
+        self.recovery.comings.ask("leave", role)
+
+    def inject(self, commands: Iterable[Sequence[Any]]) -> None:
+        """Carry out [(seconds, name, arguments), ...] at their times, which are those of the run."""
+        self.supervisor.queue.put({"what": "inject", "commands": list(commands)})
 
     def _carry_out(self) -> float:
         """Carry out the commands that are due by engine time. Returns the seconds until the next may be."""
@@ -214,7 +248,7 @@ class DaskRun(Controls):
             left = self._due[0][0] - self.seconds
             if left > 0:
                 return min(LISTEN_S, left)
-            _, name, arguments = self._due.popleft()
+            _, name, arguments = self._due.pop(0)
             try:
                 getattr(self, name)(**arguments)
             except BadInput as error:  # nobody is there to be told, and the run is none the worse
@@ -226,10 +260,15 @@ class DaskRun(Controls):
         if roles[self.plan.role_ids[role]].kind == "chief":
             return verdict or "finished", ""
         self._returned.add(role)
-        players = [r.name for r in roles if r.computes] or [r.name for r in roles if r.kind != "chief"]
-        if self._returned.issuperset(players):
-            self._hurry("finished")
+        self.check_returned()
         return None
+
+    def check_returned(self) -> None:
+        """Have all returned who compute (or, where nobody does, all but the chief) and take part?"""
+        roles = [r for r in self.plan.layout.roles if r.name not in self.members.outside and r.kind != "chief"]
+        players = [r.name for r in roles if r.computes] or [r.name for r in roles]
+        if players and self._returned.issuperset(players):
+            self._hurry("finished")
 
     def _look_around(self) -> tuple[str, str] | None:
         now, patience = time.monotonic(), self.cluster.patience
@@ -250,16 +289,13 @@ class DaskRun(Controls):
             why = f"did not answer for {patience:g} s (frozen, or cut off)"
             self.recovery.lose(sorted(silent), why, silent=True)
         over = self.recovery.look(now)
-        return None if over is None else self._over_because(self._absent(), f"{self._who_is_gone()}, and {over}")
+        return None if over is None else self._over_because(self.members.missing, f"{self._who_is_gone()}, and {over}")
 
     def _is_here(self, role: str) -> bool:
         return self.members.state[role] == HERE
 
-    def _absent(self) -> list[str]:
-        return [role for role, state in self.members.state.items() if state != HERE]
-
     def _who_is_gone(self) -> str:
-        return "; ".join(f"{role} {self.members.why.get(role, 'is gone')}" for role in self._absent())
+        return "; ".join(f"{role} {self.members.why.get(role, 'is gone')}" for role in self.members.missing)
 
     def _why_cancelled(self) -> str:
         if self.supervisor.client.status != "running":
@@ -283,60 +319,3 @@ class DaskRun(Controls):
         names = [r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name in stuck]
         self.error = Deadlock(deadlock_text(self.trace, self.now, {name: stuck[name] for name in names}))
         return "deadlock", str(self.error)
-
-    def _finish(self, stopped_by: str, why: str) -> None:
-        """End all roles, put their last reports into the trace, close the books. Nobody waits for ever."""
-        self._closing = True
-        try:
-            reports = self.supervisor.bring_home(
-                why or stopped_by, {*self._given_up, *self._absent()}, self._hear_the_last
-            )
-            self._close_books(stopped_by, why, reports)
-        except Exception as error:
-            self.error = ClusterError(f"The books of the run could not be closed: {type(error).__name__}: {error}")
-            stopped_by = "error"
-        finally:
-            self.thaw_all()
-            self.supervisor.close()
-            self.cluster.runs.discard(self)
-            self.stopped_by = stopped_by
-            self._over.set()
-            self._stepping.over()
-
-    def _hear_the_last(self, event: dict[str, Any]) -> None:
-        if event["what"] == "batch" and self.members.is_present(event["role"], event["incarnation"]):
-            self.trace.append(event["batch"])
-
-    def _close_books(self, stopped_by: str, why: str, reports: dict[str, dict[str, Any]]) -> None:
-        chief = next((r for r in reports.values() if r["role"] == "chief"), None)
-        for report in reports.values():
-            self.trace.append(report["batch"])
-        self._evaluated = chief["parameters"] if chief else self.parameters
-        if stopped_by == "diverged" and chief:
-            rate = getattr(self.knobs, "learning_rate", None)
-            why = f"the loss is {chief['loss']} at update {chief['update']}" + (
-                f", learning_rate {rate:g}" if rate else ""
-            )
-        times = [r["time"] for r in reports.values()] or [self.now]
-        self.trace.end(
-            stopped_by=stopped_by, why=why, time=max(*times, *(mark["time"] for mark in self.trace.marks), 0),
-            wall_seconds=time.monotonic() - self._began,
-            in_flight=[*self.in_flight, *(f for r in reports.values() for f in r["in_flight"])],
-            **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self._evaluated),
-            lost=sorted(set(self.plan.role_ids) - set(reports)), lost_lives=self._lost_lives(reports),
-        )  # fmt: skip
-
-    def _lost_lives(self, reports: dict[str, dict[str, Any]]) -> list[list[int]]:
-        """[role's number, incarnation] of every life that has left no last report."""
-        present = [role for role in self.members.in_state(HERE) if role not in reports]
-        ids = self.plan.role_ids
-        return [*self.members.lost_lives, *([ids[role], self.members.life[role]] for role in present)]
-
-    def _last_seen(self) -> dict[str, Any]:
-        """What the chief had measured when it was last heard of."""
-        rows = list(zip(*(c.tolist() for c in self.trace.column("evaluations", "update", "loss", "accuracy"))))
-        return dict(zip(("update", "loss", "accuracy"), (int(rows[-1][0]), *rows[-1][1:]))) if rows else {}
-
-
-def _measured(by: dict[str, Any]) -> dict[str, Any]:
-    return {name: by.get(name) for name in ("update", "loss", "accuracy")}

@@ -47,14 +47,14 @@ class Group:
 
     # what happens -----------------------------------------------------------------------------------------------------
 
-    def lost(self, role: str) -> None:
-        """A life is lost."""
+    def lost(self, role: str, regroup: bool = False) -> None:
+        """A life is lost, or has left. `regroup`: the others go on at once."""
         self._homes.pop(role, None)
         if self.phase == "collect":
             self._awaited.discard(role)
         elif self.phase == "start":
             self._start_over()
-        self._wanted = self._wanted or self.goes_on or self.phase != ""
+        self._wanted = self._wanted or regroup or self.goes_on or self.phase != ""
 
     def _start_over(self) -> None:
         """Lives that were starting end before they have begun; their homes, and what they begin with, stay."""
@@ -113,18 +113,23 @@ class Group:
         return {role: s.worker for s in self.recovery.seeks for role in s.roles if role in self.roles and s.worker}
 
     def _due(self) -> bool:
-        lost = [role for role in self.roles if self.members.state[role] in (LOST, AWAY)]
-        if not lost:
-            return False
+        lost = [role for role in self._members if self.members.state[role] in (LOST, AWAY)]
         placed = self._placed()
+        if not (lost or placed or self._wanted):
+            return False
         if self.goes_on:
             return bool(self._wanted or placed)
         return all(role in placed for role in lost)
 
+    @property
+    def _members(self) -> list[str]:
+        """The roles that take part."""
+        return [role for role in self.roles if role not in self.members.outside]
+
     def _may_start(self) -> bool:
         if self.goes_on and self._homes:
             return True
-        return all(role in self._homes or role in self._placed() for role in self.roles)
+        return all(role in self._homes or role in self._placed() for role in self._members)
 
     def _collect(self, now: float) -> None:
         self.phase, self._until, self._wanted = "collect", now + HAND_OVER_S, False
@@ -168,7 +173,7 @@ class Group:
         """{number: state} of a role's checkpoints; equal numbers are equal versions of one past."""
         if self.run.folder is None:
             return {}
-        store = Store(self.run.folder)
+        store = Store(self.run.folder, age=self.run.age)
         try:
             found = {tag: store.read(role, tag) for tag in store.tags(role)}
         except OSError:
@@ -179,10 +184,13 @@ class Group:
         """A life of the group listens. When all do, they begin."""
         if self.phase != "start":
             raise ClusterError(f"{role} has started, and nobody was waiting for it")
+        joins = role in self.members.outside
         self.members.arrive(role, tuple(event["address"]))
         self.run.welcome(role)
         self._awaited.discard(role)
-        if role in self._back:
+        if joins:
+            self.recovery.comings.arrived(role)
+        elif role in self._back:
             self.recovery.say_restart(role, event)
         if self._awaited:
             return

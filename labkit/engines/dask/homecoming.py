@@ -21,7 +21,8 @@ class Homecoming:
     """Of the roles of one `supervisor`, but the `lost`. `hear`: what they say until then."""
 
     def __init__(self, supervisor: Any, lost: Collection[str], hear: Callable[[dict[str, Any]], None]):
-        self._supervisor, self._hear, self._missing = supervisor, hear, set(lost)
+        self._supervisor, self._hear = supervisor, hear
+        self._missing = set(lost) | supervisor.members.outside
         self._until = time.monotonic() + (HASTE_S if lost else HOME_S)
 
     def bring(self, why: str) -> dict[str, dict[str, Any]]:
@@ -80,6 +81,6 @@ class Homecoming:
             self._missing |= {name for name, home in self._supervisor.where.items() if home == event["worker"]}
         elif what == "task failed":
             self._missing.add(role)
-        elif what not in ("ended", "task finished"):
+        elif what not in ("ended", "departed", "task finished"):
             self._hear(event)
-        return role if what == "ended" else ""
+        return role if what in ("ended", "departed") else ""

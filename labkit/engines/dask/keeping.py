@@ -32,7 +32,7 @@ class Keeper:
 
     def __init__(self, ticket: Any, trouble: Callable[[str], None]):
         self._role, self._incarnation, self._every = ticket.spec.name, ticket.incarnation, ticket.every
-        self._store = None if ticket.folder is None else Store(ticket.folder)
+        self._store = None if ticket.folder is None else Store(ticket.folder, age=ticket.age)
         self._trouble = trouble
         self._said: dict[str, Any] | None = None
         self._unsaved = False

@@ -26,6 +26,7 @@ class Launcher:
     def __init__(self, client: Client, plan: Plan, run: str, secret: bytes, settings: dict[str, Any]):
         self.client, self._full, self.run, self.secret = client, plan, run, secret
         self.factors: dict[str, float] = settings.pop("factors")
+        self.restored: dict[str, Any] = settings.pop("restored", {})  # with what roles begin that go on with a run
         self.settings = settings
         self.plan = plan.without_data()
         self.objective = plan.problem.objective()
@@ -41,17 +42,18 @@ class Launcher:
             return
         if not self._lazy:
             dataset = problem.dataset
-            self._shares, self._test = split(dataset, problem, layout.shares), (dataset.x_test, dataset.y_test)
+            self._shares = split(dataset, problem, layout.shares, self._full.elastic)
+            self._test = dataset.x_test, dataset.y_test
             return
         first = {spec.data: spec.name for spec in reversed(layout.roles) if spec.data is not None}
-        homes = [where[first[number]] for number in range(layout.shares)]
-        parts = [*self._lazy_shares(homes), self._lazy_test(where["chief"])]
-        futures = [self._compute(part, home) for part, home in zip(parts, [*homes, where["chief"]])]
-        for future in futures:  # before roles start: they may hold the only thread of the worker that computes
+        homes = [where.get(first[number]) for number in range(layout.shares)]  # None: not there yet, see `_move`
+        lazy = self._lazy_shares([home or where["chief"] for home in homes])
+        self._shares = [home and self._compute(part, home) for part, home in zip(lazy, homes)]
+        self._test = self._compute(self._lazy_test(where["chief"]), where["chief"])
+        for future in (*filter(None, self._shares), self._test):  # before roles start: they may hold the only thread
             error = future.exception(timeout=600)
             if error is not None:
                 raise error
-        self._shares, self._test = futures[:-1], futures[-1]
 
     def forget(self) -> None:
         """Nobody will start any more: let go of the data."""

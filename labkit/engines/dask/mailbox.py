@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from distributed import Worker, WorkerPlugin
+from distributed import Status, Worker, WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
 __all__ = ["TOPIC", "Mailbox", "Slot", "check_in", "check_out", "deliver", "plugin_name"]
@@ -41,14 +41,16 @@ class Slot:
         self.last_report = time.monotonic()
         self._commands: deque[dict[str, Any]] = deque()
         self.cut_at = 0.0
+        self.retired = False  # Dask is about to close this worker, and the role knows
         self.cut = False  # from everybody, the client too: nothing goes in or out
         self._held: deque[dict[str, Any]] = deque(maxlen=HELD)
         self._shut_out: list[dict[str, Any]] = []
 
     def post(self, command: dict[str, Any]) -> None:
         """Hand a command to the role (from the event loop)."""
-        if command["do"] == "impair" and command["peer"] is None:
-            self._cut(command["cut"])
+        if command["do"] == "impair":
+            if command["alone"] != self.cut:
+                self._cut(command["alone"])
         elif self.cut and command["do"] != "leave":
             self._shut_out.append(command)
             return
@@ -117,6 +119,9 @@ class Mailbox(WorkerPlugin):
             if task is None or task.state in ("cancelled", "released", "forgotten"):
                 slot.post({"do": "leave", "why": "nobody waits for this run any more"})
                 continue
+            if self.worker.status is Status.closing_gracefully and not slot.retired:
+                slot.retired = True
+                slot.post({"do": "depart", "retired": True})
             slot.tick = slot.flag = True
             slot.wake()
             if now - slot.last_report > BEAT_S:

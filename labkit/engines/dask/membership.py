@@ -15,7 +15,7 @@ from ...roles.layout import Layout
 
 __all__ = ["AWAY", "HERE", "LOST", "STARTING", "Membership"]
 
-HERE, STARTING, LOST, AWAY = "here", "starting", "lost", "away"  # AWAY: lost, and nobody is to take its place
+HERE, STARTING, LOST, AWAY = "here", "starting", "lost", "away"  # AWAY: and nobody is to take its place
 
 
 class Membership:
@@ -25,11 +25,15 @@ class Membership:
     changed, so any thread may read it. `usage`: how many roles, of all runs, play on each Dask worker.
     """
 
-    def __init__(self, layout: Layout, where: dict[str, str], usage: Counter[str], leaves: Collection[str] = ()):
+    def __init__(
+        self, layout: Layout, where: dict[str, str], usage: Counter[str], leaves: Collection[str] = (),
+        outside: Collection[str] = (),
+    ):  # fmt: skip
         self.layout, self.where, self.usage, self.leaves = layout, where, usage, frozenset(leaves)
         names = [role.name for role in layout.roles]
         self.life = dict.fromkeys(names, 0)
-        self.state = dict.fromkeys(names, STARTING)
+        self.state = {name: AWAY if name in outside else STARTING for name in names}
+        self.outside = set(outside)  # who takes no part: has not joined, or has left; nobody waits for them
         self.why: dict[str, str] = {}  # of those that are lost: "was killed", as a sentence about a role goes on
         self.address: dict[str, tuple[str, int]] = {}  # where each that is here listens
         self.change = 0
@@ -44,9 +48,14 @@ class Membership:
         return [name for name, state in self.state.items() if state in states]
 
     @property
+    def missing(self) -> list[str]:
+        """Who takes part, and is not here."""
+        return [name for name, state in self.state.items() if state != HERE and name not in self.outside]
+
+    @property
     def whole(self) -> bool:
-        """Whether everybody is here."""
-        return all(state == HERE for state in self.state.values())
+        """Whether everybody is here who takes part."""
+        return not self.missing
 
     def on(self, worker: str) -> list[str]:
         """The roles that a Dask worker plays."""
@@ -65,6 +74,19 @@ class Membership:
         self.change += 1
         return life
 
+    def depart(self, role: str) -> None:
+        """A life ends in order, and the role takes part no more. Not fenced off: what it has sent still counts."""
+        self.state[role] = AWAY
+        self.outside.add(role)
+        self.address.pop(role, None)
+        self._move(role, None)
+        self.change += 1
+
+    def invite(self, role: str) -> None:
+        """Who is outside shall take part: a place is looked for, and it is in when it has arrived."""
+        self.life[role] += 1
+        self.state[role] = LOST
+
     def place(self, role: str, worker: str) -> None:
         """The next life of `role` is starting on that Dask worker."""
         self.state[role] = STARTING
@@ -74,6 +96,7 @@ class Membership:
         """It is there, and listens at `address`."""
         self.state[role], self.address[role] = HERE, address
         self.why.pop(role, None)
+        self.outside.discard(role)
         self.change += 1
 
     def leave_for_good(self) -> None:
@@ -98,7 +121,7 @@ class Membership:
 
     def peers(self) -> dict[str, tuple[str, ...]]:
         """What `ctx.peers` says: the names of those who take part, by kind and group."""
-        gone = {name for name in self.leaves if self.state[name] != HERE}
+        gone = {name for name in self.leaves if self.state[name] != HERE} | self.outside
         return {kind: tuple(n for n in names if n not in gone) for kind, names in self.layout.peers().items()}
 
     def order(self) -> dict[str, Any]:

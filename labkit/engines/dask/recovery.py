@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...roles.regroup import grouped
+from .comings import Comings
 from .group import Group
-from .membership import HERE, LOST, STARTING, Membership
+from .membership import AWAY, HERE, LOST, STARTING, Membership
 from .placement import next_home
 from .supervisor import Supervisor
 
@@ -50,6 +51,7 @@ class Recovery:
         self.members: Membership = self.supervisor.members
         self.seeks: list[Seek] = []
         self.group = Group(self) if grouped(run.plan.layout) else None
+        self.comings = Comings(run, self)
         self._empty_since: float | None = None
         self._beginning: dict[str, float] = {}  # roles that have been told to begin, and have not said anything since
         self._said_at: dict[tuple[str, int], float] = {}
@@ -70,7 +72,7 @@ class Recovery:
         if silent:
             self.suspects |= {self.members.where[role] for role in roles}
         for role in roles:
-            life = self.members.lose(role, why, away=role in self.run.held)
+            life = self.members.lose(role, why, away=role in self.run.held or role in self.comings.leaving)
             self.supervisor.give_up(role)
             self._lost_at.setdefault(role, self.run.seconds)
             self._since.setdefault(role, time.monotonic())
@@ -80,16 +82,24 @@ class Recovery:
                 self.group.lost(role)
         self.forget_seeks(roles)
         self._tell_all()
-        self._seek([role for role in roles if self.members.state[role] == LOST], silent)
-        self._say_who_stays_away([role for role in roles if self.members.state[role] != LOST])
+        self.seek([role for role in roles if self.members.state[role] == LOST], silent)
+        self._say_who_stays_away([role for role in roles if role in self.run.held])
 
-    def _seek(self, roles: list[str], silent: bool) -> None:
+    def left(self, role: str) -> None:
+        """`role` takes part no more."""
+        if self.group is not None and role in self.group.roles:
+            self.group.lost(role, regroup=True)
+        self._tell_all()
+        self.run.check_returned()
+
+    def seek(self, roles: list[str], grow: bool) -> None:
+        """Look for Dask workers for the next lives of `roles`. `grow`: more processes are needed."""
         nodes = {s.name: (s.node, self._in_group(s.name)) for s in self.run.plan.layout.roles}
         now = time.monotonic()
         for node in dict.fromkeys(nodes[role] for role in roles):
             seek = Seek([role for role in roles if nodes[role] == node], now, together=node[1])
             self.seeks.append(seek)
-            if silent:
+            if grow:
                 self._grow(seek, now)
 
     def forget_seeks(self, roles: Collection[str]) -> None:
@@ -101,10 +111,25 @@ class Recovery:
     def _in_group(self, role: str) -> bool:
         return self.group is not None and role in self.group.roles
 
-    def want_back(self, role: str) -> None:
-        """Somebody wants a role back that was to stay away."""
-        self.members.state[role] = LOST
-        self._seek([role], False)
+    def want_back(self, roles: Collection[str]) -> None:
+        """Somebody wants roles back that were to stay away."""
+        back = [role for role in roles if self.members.state[role] == AWAY and role not in self.members.outside]
+        for role in back:
+            self.members.state[role] = LOST
+        self.seek(back, False)
+
+    def killed_again(self, role: str, restart: bool) -> None:
+        """A role was killed that is not there: the life that is starting is given up, or nobody takes its place now."""
+        if self.members.state[role] == STARTING:
+            self.lose([role], "was killed")
+        elif restart:
+            self.want_back([role])
+        elif self.members.state[role] == LOST:
+            away = [name for name in self.run.held if self.members.state[name] == LOST]
+            self.forget_seeks(away)
+            for name in away:
+                self.members.state[name] = AWAY
+            self._say_who_stays_away(away)
 
     def _say_who_stays_away(self, roles: list[str]) -> None:
         for role in roles:
@@ -118,6 +143,7 @@ class Recovery:
 
     def look(self, now: float) -> str | None:
         """Do what is due. In words, what ends the run, if nobody is left who could play."""
+        self.comings.look(now)
         for seek in list(self.seeks):
             self._look_after(seek, now)
         if self.group is not None:
@@ -145,7 +171,8 @@ class Recovery:
                 self._grow(seek, now)
         elif now - seek.tried > START_S and not seek.together:
             return self.lose(seek.roles, "did not start", silent=True)
-        overdue = [role for role in seek.roles if now - self._since[role] > GIVE_UP_S and role not in self._waits_for]
+        overdue = [role for role in seek.roles if now - self._since.get(role, now) > GIVE_UP_S]
+        overdue = [role for role in overdue if role not in self._waits_for | self.members.outside]
         self._waits_for.update(overdue)
         self._say_who_stays_away(overdue)
 
@@ -157,6 +184,11 @@ class Recovery:
         free = {address for address in rest if shared or usage[address] <= 0}
         placed = {nodes[name]: home for name, home in self.members.where.items()}
         return next_home(nodes[role], layout.roles, free, placed, usage, self.run.cluster.place)
+
+    def spare(self) -> int:
+        """How many Dask workers nobody uses or waits for."""
+        used = {address for address, roles in self.members.usage.items() if roles > 0}
+        return len(self.known - self.suspects - used) - sum(seek.worker is None for seek in self.seeks)
 
     def _grow(self, seek: Seek, now: float) -> None:
         """Have processes of labkit's own started, if they are; that may wait for others, so another thread does it."""
@@ -188,10 +220,11 @@ class Recovery:
             self.supervisor.measure(self.members.where[role], lambda: queue.put(again))
 
     def _begin(self, role: str, event: dict[str, Any]) -> None:
+        joins = role in self.members.outside
         self.members.arrive(role, tuple(event["address"]))
         self.forget_seeks([role])
         self.run.welcome(role)
-        self.say_restart(role, event)
+        self.comings.arrived(role) if joins else self.say_restart(role, event)
         others = [home for name, home in self.members.where.items() if name != role and name in self.members.address]
         self.supervisor.post(self.members.order(), others, then=lambda: self.tell_to_begin(role))
 
@@ -218,10 +251,8 @@ class Recovery:
         """A life that is up begins now."""
         if self.members.state[role] == HERE:
             self._beginning[role] = time.monotonic()
-            command = {**self.members.order(), "do": "begin", **self.run.time_for_roles()}
+            command = {**self.members.order(), "do": "begin", **self.run.time_for_roles(role)}
             self.supervisor.post(command, [self.members.where[role]], role, self.members.life[role])
-            for order in self.run.orders_for(role):
-                self.supervisor.post(order, [self.members.where[role]], role, self.members.life[role])
 
     def _tell_all(self) -> None:
         homes = [self.members.where[role] for role in self.members.address]
@@ -257,6 +288,7 @@ class Recovery:
         """Dask has one more worker."""
         self.known.add(worker)
         self.suspects.discard(worker)
+        self.comings.worker_came()
 
     def worker_gone(self, worker: str) -> list[str]:
         """Dask has one less. The roles that it played."""

@@ -80,10 +80,13 @@ class RealRole(Obedient):
         self.judge = parts[0] if spec.kind == "chief" else None
         if self.judge is not None:
             self.judge.warm_up(plan.seed)
-        self.context = RealContext(self, plan.layout.peers(), batch_maker(plan, spec, share, life))
+        batches = batch_maker(plan, spec, share, life, lambda: self.context.peers("worker"))
+        self.context = RealContext(self, plan.layout.peers(), batches)
         self.context.incarnation = life
         self.kept_at: int | None = None
-        self.restored = self._restore() if ticket.incarnation else ""
+        self.restored = self._restore() if ticket.incarnation or ticket.restored else ""
+        if spec.backs is not None and ticket.restored is not None:
+            parts[0].restore(*ticket.restored)
         if self.shard is not None and ticket.together:
             self.shard.save_at, self.shard.keeper = 0, self._keep_together
         self.coroutine = begin(self.strategy, plan, spec, self.context, parts)

@@ -33,8 +33,8 @@ class Ticket:
 
     `folder`: where checkpoints are kept; None: nowhere. `every`: seconds between two of a shard, None: as often as is
     cheap. `together`: the shards are parts of one step, and keep the versions that they are told. `restored`: the
-    state that the life begins with (None: the first weights), and whether nothing of it was lost; without it, it begins
-    with its own checkpoint.
+    state that the life begins with (None: the first weights), and whether nothing of it was lost; without it, a first
+    life begins with the first weights, and a later one with its own checkpoint. `age`: of the run, as `Store` has it.
     """
 
     run: str
@@ -51,6 +51,7 @@ class Ticket:
     every: float | None = None
     together: bool = False
     restored: tuple[dict[str, Any] | None, bool] | None = None
+    age: int = 0
 
     @property
     def spec(self) -> RoleSpec:

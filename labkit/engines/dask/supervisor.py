@@ -18,6 +18,7 @@ from typing import Any
 from distributed import Client, Future
 
 from ...errors import BadInput, ClusterError
+from ...roles.layout import RoleSpec
 from ...roles.regroup import spared
 from ..parts import Plan
 from .ask import ask
@@ -29,7 +30,7 @@ from .membership import Membership
 from .processes import boot_id, end_process, end_this_process, this_process
 from .task import clock
 
-__all__ = ["Supervisor"]
+__all__ = ["Supervisor", "present_roles"]
 
 START_S, COMMAND_S, KILL_S, POST_S = 30.0, 5.0, 2.0, 1.0
 
@@ -43,9 +44,11 @@ class Supervisor:
     def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
         self.client, self.plan = client, plan
         self.run, self.secret = secrets.token_hex(4), secrets.token_bytes(16)
-        address = dict(zip(plan.layout.nodes, workers))
-        where = {spec.name: address[spec.node] for spec in plan.layout.roles}
-        self.members = Membership(plan.layout, where, usage, _who_leaves(plan))
+        roles = present_roles(plan)
+        address = dict(zip(dict.fromkeys(spec.node for spec in roles), workers))
+        where = {spec.name: address[spec.node] for spec in roles}
+        absent = plan.elastic.absent if plan.elastic else ()
+        self.members = Membership(plan.layout, where, usage, _who_leaves(plan), absent)
         self.futures: dict[str, Future] = {}
         self.zero = 0
         self.processes: dict[str, tuple[Any, ...]] = {}  # address -> the process there
@@ -65,8 +68,9 @@ class Supervisor:
         """Submit every role, wait until all are up, and let them begin together. `ClusterError` if that fails."""
         self.launcher = Launcher(self.client, self.plan, self.run, self.secret, settings)
         self.launcher.load(self.where)
-        for spec in self.plan.layout.roles:
-            self.submit(spec.name)
+        begins = self.launcher.restored
+        for name in self.where:
+            self.submit(name, restored=begins.get(name))
         self._wait_until_up()
         self._begin()
 
@@ -250,7 +254,7 @@ class Supervisor:
     def bring_home(
         self, why: str, lost: Collection[str] = (), hear: Callable[[dict[str, Any]], None] = lambda event: None
     ) -> dict[str, dict[str, Any]]:
-        """End every role but the `lost`, and collect their last reports. `hear`: what they say until then.
+        """End every role but the `lost` and those outside, and collect their last reports. `hear`: what they say until then.
 
         Roles that do not answer in time are missing from the result.
         """
@@ -272,6 +276,12 @@ class Supervisor:
             return
         for future in self.futures.values():
             future.release()  # a role that is still there finds that nobody waits for it, and leaves
+
+
+def present_roles(plan: Plan) -> list[RoleSpec]:
+    """The roles that are there at the start."""
+    absent = plan.elastic.absent if plan.elastic else ()
+    return [spec for spec in plan.layout.roles if spec.name not in absent]
 
 
 def _who_leaves(plan: Plan) -> list[str]:

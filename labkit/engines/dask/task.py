@@ -96,7 +96,7 @@ def _wait_for_begin(slot: Any) -> dict[str, Any] | None:
         for command in slot.take():
             if command["do"] == "begin":
                 return command
-            if command["do"] in ("end", "leave"):
+            if command["do"] in ("end", "leave", "depart"):
                 return None
     return None
 

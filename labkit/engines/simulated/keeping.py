@@ -106,11 +106,8 @@ class Keeping(Clockwork):
         role.holds += 1
         if role.holds > 1:
             return
-        timers = [
-            (e[0] - self.now, e[1], e[3])
-            for e in sorted(self._heap, key=lambda e: e[:3])
-            if e[3] in (DONE, WAKE) and e[4] is role and e[5] == role.token
-        ]
+        mine = [e for e in self._heap if e[4] is role and e[3] in (DONE, WAKE) and e[5] == role.token]
+        timers = [(e[0] - self.now, e[1], e[3]) for e in sorted(mine, key=lambda e: e[:3])]
         ready = [e[4] for e in self._ready if e[3] is role]
         self._ready = type(self._ready)(e for e in self._ready if e[3] is not role)
         role.held = Held(role.waiting, role.wait_sender, role.unless, timers, ready)

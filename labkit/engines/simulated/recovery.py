@@ -58,8 +58,9 @@ class Recovery(Returning):
             if self.stopped_by is not None:
                 return
             self._log("kill", {"role": role, "restart": restart})
-            self.trace.mark(self.now, "kill", f"killed {role}", name=role)
             node = [r.name for r in self.roles if r.node == target.node]
+            there = {} if not all(self.by_name[name].down for name in node) else {"down": True}
+            self.trace.mark(self.now, "kill", f"killed {role}", name=role, restart=restart, **there)
             self._lose([name for name in node if not self.by_name[name].down], "was killed")
             self._come_back_later([name for name in node if self.by_name[name].down] if restart else [], node)
 

@@ -1,4 +1,7 @@
-"""Making trouble: choose a role, then make it slower or kill it. Servers are green, what was disturbed is orange.
+"""Making trouble: choose a role, then make it slower, kill it, freeze it, cut it off. Servers are green, what was
+disturbed is orange; who is not itself is dashed, and its chip says how it is.
+
+What was done is undone by the same button, which then says so: Kill is Restart as long as the role is away.
 
 There is a chip for every role and none is ever taken away, only hidden: the chip that has the focus keeps it.
 """
@@ -22,10 +25,18 @@ __all__ = ["Trouble"]
 
 MOST_CHIPS = 16  # of one kind; beyond, a menu
 FACTORS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
+PAIRS = {"kill": "restart", "freeze": "thaw", "cut": "reconnect"}  # what undoes what
 VERBS = {
-    "kill": "Kill", "restart": "Restart", "freeze": "Freeze", "thaw": "Thaw", "cut_off": "Cut off", "cut": "Cut off",
-    "reconnect": "Reconnect",
+    "kill": "Kill", "restart": "Restart", "freeze": "Freeze", "thaw": "Thaw", "cut": "Cut off", "reconnect": "Reconnect",
 }  # fmt: skip
+TIPS = {
+    "kill": "end the process of {} now: it stays away until Restart, so that you see what its absence does",
+    "restart": "let {} come back, with what it had saved",
+    "freeze": "let the process of {} stand still; when its patience is over the others give it up",
+    "thaw": "let {} go on; if it was given up meanwhile, it is told to leave",
+    "cut": "let nothing pass between {} and the others; when their patience is over they give it up",
+    "reconnect": "let everything pass between {} and the others again",
+}
 
 
 class Trouble:
@@ -67,8 +78,17 @@ class Trouble:
             self._press("slow", self.role, factor)
 
     def _do(self, verb: str) -> None:
-        if self.role:
-            self._press(verb, self.role)
+        view, role = self._view, self.role
+        if not role or view is None:
+            return
+        meant = self._meant(verb, view)
+        stays = meant == "kill" and "restart" in view.verbs
+        self._press(meant, role, *((False,) if stays else ()))
+
+    def _meant(self, verb: str, view: View) -> str:
+        """What the button of a verb does now: if it would undo something, that."""
+        undo = PAIRS[verb]
+        return undo if undo in view.verbs and undo in view.undo.get(self.role, ()) else verb
 
     # drawing ----------------------------------------------------------------------------------------------------------
 
@@ -81,7 +101,7 @@ class Trouble:
         roles = (*workers, *servers)
         self._roles = () if many else roles
         if self.role not in roles or not self._own:
-            self.role, self._own = next((role for role in view.slow if role in roles), roles[0] if roles else ""), False
+            self.role, self._own = self._loudest(view, roles), False
         self._show_chips(view, trace)
         self.kit.mark(self._menu.widget, lk_gone=not many)
         if many:
@@ -89,6 +109,12 @@ class Trouble:
         factor = view.slow.get(self.role, 1.0)
         self._offer(self._slower, _factors(factor), factor)
         self._show_verbs(view)
+
+    @staticmethod
+    def _loudest(view: View, roles: tuple[str, ...]) -> str:
+        """Who is chosen until somebody chooses."""
+        disturbed = (*view.slow, *view.conditions)
+        return next((role for role in disturbed if role in roles), roles[0] if roles else "")
 
     @staticmethod
     def _offer(dial: Dial, options: tuple[tuple[str, Any], ...], value: Any) -> None:
@@ -108,23 +134,26 @@ class Trouble:
             if there:
                 role = self._roles[place]
                 server = trace.kinds[trace.roles.index(role)] == "server"
-                chip.show(role == self.role, description=short(role), tooltip=_named(role, view))
-                kit.mark(chip.widget, lk_server=server, lk_slow=view.slow.get(role, 1) != 1)
+                how = view.conditions.get(role, "")
+                chip.show(role == self.role, description=f"{short(role)} {how}".strip(), tooltip=_named(role, view))
+                kit.mark(chip.widget, lk_server=server, lk_slow=view.slow.get(role, 1) != 1, lk_away=bool(how))
 
     def _show_verbs(self, view: View) -> None:
         kit = self.kit
-        for verb in view.verbs:
-            if verb != "slow" and verb not in self._verbs:
-                name = VERBS.get(verb, verb.replace("_", " ").capitalize())
-                self._verbs[verb] = kit.button(name, partial(self._do, verb), "lk-quiet", tip=f"{name} the chosen one")
-                kit.put(self._verb_box, children=tuple(self._verbs.values()))
+        for verb in PAIRS:
+            if verb in view.verbs and verb not in self._verbs:
+                self._verbs[verb] = kit.button(VERBS[verb], partial(self._do, verb), "lk-quiet", tip=VERBS[verb])
+                kit.put(self._verb_box, children=tuple(self._verbs[v] for v in PAIRS if v in self._verbs))
         for verb, button in self._verbs.items():
-            kit.mark(button, lk_off=verb not in view.verbs)
+            now = self._meant(verb, view)
+            tip = TIPS[now].format(short(self.role) if self.role else "the chosen one")
+            kit.put(button, description=VERBS[now], tooltip=tip)
+            kit.mark(button, lk_off=now not in view.verbs, lk_undo=now != verb)
 
 
 def _named(role: str, view: View) -> str:
-    factor = view.slow.get(role, 1)
-    return f"{short(role)} ×{factor:g}" if factor != 1 else short(role)
+    factor, how = view.slow.get(role, 1), view.conditions.get(role, "")
+    return " ".join(filter(None, (short(role), f"×{factor:g}" if factor != 1 else "", how)))
 
 
 def _factors(now: float) -> tuple[tuple[str, float], ...]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ...errors import nearest
 from ..story import Story
+from .losses import SERVER_DIES, WORKER_DIES
 from .models import BUBBLE, SKEWED_DATA
 from .staleness import RUNAWAY, STALE_AND_FAST, STALENESS
 from .waiting import BACKUP_WORKERS, CHANCE, FIRST_MINUTE, SLOW_WORKER
@@ -23,6 +24,7 @@ STORIES: Mapping[str, Story] = MappingProxyType({
     for story in (
         FIRST_MINUTE,
         SLOW_WORKER, STALENESS, STALE_AND_FAST, RUNAWAY, FULL_WIRE, BUBBLE,
+        WORKER_DIES, SERVER_DIES,
         CHANCE, BACKUP_WORKERS, SPARSE, SKEWED_DATA, LOCAL_STEPS, FEWER_BYTES,
     )
 })  # fmt: skip

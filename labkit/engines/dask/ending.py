@@ -1,0 +1,93 @@
+"""How a run on processes ends: every role is brought home, their last reports go into the trace, and the books are closed.
+
+Law: nobody waits for ever, whatever has become of the roles; who has left no last report is named as lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+from ...errors import ClusterError, LabkitError
+from ..checkpoints import Store, fingerprint
+from ..log import save_reached
+from .controls import Controls
+from .membership import HERE
+from .stepping import Stepping
+
+__all__ = ["Ending"]
+
+
+class Ending(Controls):
+    """The last moments of a run. `error`: what ended it, if that was one."""
+
+    error: LabkitError | None
+    in_flight: list[Any]  # of lives that have handed their role on
+    named: Store | None  # the place that was asked for, to go on from
+    _began: float
+    _given_up: set[str]  # who is not waited for when the run ends
+    _over: threading.Event
+    _stepping: Stepping
+
+    def _finish(self, stopped_by: str, why: str) -> None:
+        """End all roles, put their last reports into the trace, close the books. Nobody waits for ever."""
+        self._closing = True
+        try:
+            reports = self.supervisor.bring_home(
+                why or stopped_by, {*self._given_up, *self.members.missing}, self._hear_the_last
+            )
+            self._close_books(stopped_by, why, reports)
+        except Exception as error:
+            self.error = ClusterError(f"The books of the run could not be closed: {type(error).__name__}: {error}")
+            stopped_by = "error"
+        finally:
+            self.thaw_all()
+            self.supervisor.close()
+            self.cluster.runs.discard(self)
+            self.stopped_by = stopped_by
+            self._over.set()
+            self._stepping.over()
+
+    def _hear_the_last(self, event: dict[str, Any]) -> None:
+        if event["what"] == "batch" and self.members.is_present(event["role"], event["incarnation"]):
+            self.trace.append(event["batch"])
+
+    def _close_books(self, stopped_by: str, why: str, reports: dict[str, dict[str, Any]]) -> None:
+        chief = next((r for r in reports.values() if r["role"] == "chief"), None)
+        for report in reports.values():
+            self.trace.append(report["batch"])
+        self._evaluated = chief["parameters"] if chief else self.parameters
+        if stopped_by == "diverged" and chief:
+            rate = getattr(self.knobs, "learning_rate", None)
+            why = f"the loss is {chief['loss']} at update {chief['update']}" + (
+                f", learning_rate {rate:g}" if rate else ""
+            )
+        times = [r["time"] for r in reports.values()] or [self.now]
+        self.trace.end(
+            stopped_by=stopped_by, why=why, time=max(*times, *(mark["time"] for mark in self.trace.marks), 0),
+            wall_seconds=time.monotonic() - self._began,
+            in_flight=[*self.in_flight, *(f for r in reports.values() for f in r["in_flight"])],
+            **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self._evaluated),
+            lost=sorted(set(self.plan.role_ids) - set(reports) - self.members.outside),
+            lost_lives=self._lost_lives(reports),
+        )  # fmt: skip
+        if self.named is not None and not isinstance(self.error, ClusterError):  # else it may be gone on with
+            with contextlib.suppress(OSError):
+                save_reached(self.named, self.seconds, stopped_by)
+
+    def _lost_lives(self, reports: dict[str, dict[str, Any]]) -> list[list[int]]:
+        """[role's number, incarnation] of every life that has left no last report."""
+        present = [role for role in self.members.in_state(HERE) if role not in reports]
+        ids = self.plan.role_ids
+        return [*self.members.lost_lives, *([ids[role], self.members.life[role]] for role in present)]
+
+    def _last_seen(self) -> dict[str, Any]:
+        """What the chief had measured when it was last heard of."""
+        rows = list(zip(*(c.tolist() for c in self.trace.column("evaluations", "update", "loss", "accuracy"))))
+        return dict(zip(("update", "loss", "accuracy"), (int(rows[-1][0]), *rows[-1][1:]))) if rows else {}
+
+
+def _measured(by: dict[str, Any]) -> dict[str, Any]:
+    return {name: by.get(name) for name in ("update", "loss", "accuracy")}

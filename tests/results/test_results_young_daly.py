@@ -1,0 +1,98 @@
+"""RESULTS L3, L4: how often to save, measured with failures that the fault engine makes in virtual time.
+
+One worker, a gradient of fixed length, a checkpoint that takes a minute, a restart that takes half a minute, and
+preemptions at exponential times. The oracle: the closed form of the time of a segment, and Daly's interval.
+"""
+
+import numpy as np
+import pytest
+
+import labkit as lk
+
+TIMING = lk.Problem("moons", hidden=(), timing_only=True)
+WORK, COST, RESTART, MTBF = 1000.0, 60.0, 30.0, 10_000.0
+
+
+def preempted(segments, work, cost=COST, restart=RESTART, mtbf=MTBF, steps=1, seed=0):
+    """A run of so many segments: `steps` updates that take `work` seconds together, then a checkpoint."""
+    cluster = lk.SimulatedCluster(
+        workers=1,
+        compute=work / steps,
+        checkpoint_every=work,
+        checkpoint_time=cost,
+        restart_after=restart,
+        record=False,
+    )
+    faults = [lk.Preempt(1 / mtbf, roles="worker-0")]
+    budget = lk.Budget(updates=segments * steps)
+    return lk.train(TIMING, lk.RingAllReduce(), cluster, budget, seed=seed, faults=faults).wait()
+
+
+def marks(run, kind):
+    return [m["time"] / 1e9 for m in run.trace.marks if m["kind"] == kind]
+
+
+def by_hand(segments, work, cost, restart, kills):
+    """When the last piece of work ends, walking through the kills: nothing here knows the formula, or labkit."""
+    begins, done, kills = 0.0, 0, [*kills, float("inf")]
+    for kill in kills:
+        while begins + work <= kill:
+            if done == segments - 1:
+                return begins + work
+            if begins + work + cost > kill:
+                break
+            begins, done = begins + work + cost, done + 1
+        begins = kill + restart
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("case", [(WORK, COST, RESTART, MTBF), (100.0, 20.0, 60.0, 200.0)], ids=["rare", "often"])
+def test_the_run_is_the_walk_through_its_kills(case, steps):
+    """A kill costs what was done since the last whole checkpoint; one during a checkpoint, or a restart, loses that."""
+    work, cost, restart, _ = case
+    run = preempted(100, *case, steps=steps)
+    kills = marks(run, "kill")
+    assert len(kills) > 5
+    assert run.engine.seconds == pytest.approx(by_hand(100, work, cost, restart, kills), abs=1e-6)
+
+
+def test_exponential_failures_come_as_often_as_was_asked():
+    run = preempted(2000, WORK)
+    gaps = np.diff([0.0, *marks(run, "kill")])
+    assert len(gaps) > 150
+    assert abs(gaps.mean() - MTBF) < 4 * MTBF / np.sqrt(len(gaps))
+    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.3)  # an exponential law's
+
+
+@pytest.mark.slow
+def test_l4_the_mean_time_of_a_segment():
+    segments = 20_000
+    mean = preempted(segments, WORK).engine.seconds / segments
+    assert lk.segment_time(WORK, COST, RESTART, MTBF) == pytest.approx(1121.6, abs=0.05)
+    assert mean == pytest.approx(1121.6, rel=0.01)
+
+
+def test_l4_where_failures_are_frequent():
+    """Segments of 100 s, and a failure every 200 s: most of the time is lost, and the law says how much."""
+    segments, case = 1500, (100.0, 20.0, 60.0, 200.0)
+    mean = preempted(segments, *case).engine.seconds / segments
+    assert mean == pytest.approx(lk.segment_time(*case), rel=0.05)
+    assert mean > 2 * 120
+
+
+@pytest.mark.slow
+def test_l3_the_best_interval_is_near_dalys():
+    """Of intervals a factor 2 apart, that of Daly has the least overhead; and the ones around it are close to each other."""
+    cost, mtbf, total = 60.0, 7200.0, 4e6
+    best = lk.daly(cost, mtbf)
+    cheap = {}
+    for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
+        segments = round(total / (best * factor))
+        cheap[factor] = preempted(segments, best * factor, cost, RESTART, mtbf).engine.seconds / (
+            segments * best * factor
+        )
+    assert min(cheap, key=cheap.get) == 1.0
+    assert cheap[0.25] > cheap[0.5] > cheap[1.0] < cheap[2.0] < cheap[4.0]
+    for factor, measured in cheap.items():
+        law = lk.segment_time(best * factor, cost, RESTART, mtbf) / (best * factor)
+        assert measured == pytest.approx(law, rel=0.05)
