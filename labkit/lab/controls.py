@@ -40,7 +40,8 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "accuracy": (None, 0.9, 0.95, 0.97, 0.98),
     "weight_decay": (0.0, 1e-5, 1e-4, 1e-3, 1e-2),
     "clip_norm": (None, 0.1, 0.5, 1.0, 5.0, 10.0),
-    "replicas": (0, 1), "checkpoint_every": (None, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
+    "replicas": (0, 1),
+    "checkpoint_every": (None, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
 }
 TEXTS = {
     "data": NAMES, "partition": ("even", "by-label:0.1", "by-label:1", "by-size:1", "by-size:2", "shared"),
@@ -50,7 +51,7 @@ TEXTS = {
 LABELS = {
     "learning_rate": "rate", "servers": "shards", "batch_size": "batch", "seconds": "stop after", "accuracy": "stop at",
     "pace": "gradient", "law": "time law", "hidden": "hidden layers", "eval_every": "look every",
-    "on_loss": "one lost", "replicas": "backups", "checkpoint_every": "save every",
+    "on_loss": "if one is lost", "replicas": "backups", "checkpoint_every": "save every",
 }  # fmt: skip
 UNITS = {"pace": "s", "latency": "s", "bandwidth": "B/s", "seconds": "s", "checkpoint_every": "s"}
 RARE = ("fused", "n_push", "n_fetch", "give_up", "post_local", "stages")  # knobs of one strategy that few turn
@@ -87,7 +88,8 @@ def controls(setup: Setup, names: tuple[str, ...] | None = None) -> tuple[Contro
     """The controls of this setup, in order. `names`: only these (an unknown one is refused by name)."""
     order = (
         "strategy", "learning_rate", *knobs_of(setup.strategy), "engine", "workers", "servers", "pace", "law", "latency",
-        "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed", "seconds", "accuracy",
+        "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed",
+        "seconds", "accuracy",
     )  # fmt: skip
     found = {
         name: _control(setup, name) for name in dict.fromkeys(order) if name not in HIDDEN and _applies(setup, name)

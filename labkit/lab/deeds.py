@@ -56,7 +56,8 @@ def done(run: Any) -> str:
 
 def _from_marks(marks: list[dict[str, Any]]) -> list[tuple[float, str, dict[str, Any], str]]:
     """What was done to a real run: marks that somebody made, without those of what followed by itself."""
-    found, away = [], set()
+    found: list[tuple[float, str, dict[str, Any], str]] = []
+    away: set[str] = set()
     for mark in marks:
         verb, role = mark["kind"], mark.get("name", "")
         arguments: dict[str, Any] = {"role": role}
@@ -70,8 +71,8 @@ def _from_marks(marks: list[dict[str, Any]]) -> list[tuple[float, str, dict[str,
             if role not in away:
                 continue
             away = away - {role}
-        elif verb in AMOUNTS and AMOUNTS[verb] in mark:
-            arguments[AMOUNTS[verb]] = mark[AMOUNTS[verb]]
+        elif verb in AMOUNTS and (AMOUNTS[verb] in mark or verb in mark):
+            arguments[AMOUNTS[verb]] = mark.get(AMOUNTS[verb], mark.get(verb))
         elif verb in AMOUNTS or verb not in (*ROLES, *LINKS):
             continue
         if verb in LINKS:
@@ -86,7 +87,7 @@ def _did(at: float, verb: str, arguments: dict[str, Any], turn: str) -> str:
         return ",".join(f"set:{name}:{value!r}{when}" for name, value in arguments.items())
     if verb == "inject":
         raise BadInput("Faults were injected into this run by a program: what was done to it has no short text.")
-    words = [verb, arguments.get("role")]
+    words = [verb, str(arguments.get("role"))]
     if verb in AMOUNTS:
         words.append(repr(float(arguments[AMOUNTS[verb]])))
     elif verb == "kill" and not arguments.get("restart", True):

@@ -277,11 +277,12 @@ class Lab(harm.Harm, Reading):
     def _does(self) -> dict[str, Callable[..., Any]]:
         """What carries out each command."""
         stage = self.stage
-        return {
+        harmed: dict[str, Callable[..., Any]] = {v: partial(stage.harm, v) for v in harm.DOING if v != "slow"}
+        return harmed | {
             "run": self._start, "pause": stage.hold, "resume": stage.go_on, "stop": stage.stop, "reset": stage.reset,
             "step": stage.step, "what_if": stage.what_if, "slow": stage.slow, "answer": stage.show_truth,
             "tell": self._tell, "pin": stage.pin, "unpin": stage.unpin, "look_at": stage.show, "set": stage.act_on_run,
-        } | {verb: partial(stage.harm, verb) for verb in harm.DOING if verb != "slow"}  # fmt: skip
+        }  # fmt: skip
 
     def _do(self, name: str, *arguments: Any) -> Self:
         if self._closed:

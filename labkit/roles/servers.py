@@ -15,7 +15,7 @@ import numpy as np
 from . import effects
 from .context import Context
 from .gradient import Gradient, Parameters
-from .messages import Ack, Joined, Message, Pull, Weights
+from .messages import Ack, Joined, Left, Message, Pull, Weights
 
 __all__ = ["Newest", "answers", "post", "pull", "push", "push_pull"]
 
@@ -96,15 +96,16 @@ class Newest:
     """The newest weights, where servers send every version to everybody, asked for or not.
 
     A worker that was busy during several versions takes the last one. With several shards it waits until it has the
-    same version of all, which will come, because every shard sends every version. (Once a shard has been restored their
-    versions differ for ever; then something newer of any is enough.)
+    same version of all, which will come, because every shard sends every version. (Once anybody has been lost their
+    versions may differ for ever: a shard was restored, or some have got a worker's last push and some have not. Then
+    something newer of any is enough.)
     """
 
     def __init__(self, ctx: Context):
         self._ctx, self._shards = ctx, len(ctx.peers("server"))
         self._parts: dict[int, Weights] = {}
         self._taken: dict[int, tuple[int, int]] = {}
-        self._uneven = False
+        self._uneven = ctx.incarnation > 0
 
     async def pull(self) -> Parameters | Weights:
         """Ask for the first weights and wait for them."""
@@ -121,13 +122,15 @@ class Newest:
         came = False
         while True:
             patience = None if self._torn() or (wait and not came and not self._new()) else 0
-            arrived = await self._ctx.recv(Weights, Joined, timeout=patience)
+            arrived = await self._ctx.recv(Weights, Left, Joined, timeout=patience)
             if arrived is None:
                 break
-            if arrived.__class__ is not Joined:
+            if arrived.__class__ is Weights:
                 self._uneven = self._uneven or arrived.generation > 0
                 self._parts[arrived.shard], came = arrived, True
-            elif arrived.name in self._ctx.peers("server"):
+                continue
+            self._uneven = self._uneven or not arrived.name.startswith("chief")
+            if arrived.__class__ is Joined and arrived.name in self._ctx.peers("server"):
                 self._ctx.send(arrived.name, PULL)
         parts = [self._parts[shard] for shard in range(self._shards)]
         self._taken = {part.shard: (part.generation, part.version) for part in parts}

@@ -55,9 +55,9 @@ class AsyncPS(AsynchronousServer):
             if isinstance(request, Push):
                 await ctx.compute(shard.apply, request, self.learning_rate)
             if self.one_operation or isinstance(request, Pull):
-                ctx.send(request.sender, shard.weights())  # only the sender moves on
+                ctx.send(request, shard.weights())  # only the sender moves on
             else:
-                ctx.send(request.sender, Ack(request.step))
+                ctx.send(request, Ack(request.step))
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the weights that came, send the gradient, get newer weights."""

@@ -57,7 +57,7 @@ class EASGD(Strategy):
     async def server(self, ctx: Context, shard: Any) -> None:
         """Tell where the centre is, and let it be pulled."""
         async for request in ctx.inbox(Push, Pull):
-            ctx.send(request.sender, shard.weights())  # as it was: both ends feel the same force
+            ctx.send(request, shard.weights())  # as it was: both ends feel the same force
             if isinstance(request, Push):
                 await ctx.compute(shard.attract, request, self.learning_rate * self.rho)
 

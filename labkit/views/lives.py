@@ -18,7 +18,9 @@ from ..trace.trace import Trace
 __all__ = ["GONE", "Work", "continued", "without"]
 
 GONE = ("killed", "lost", "left")
-Work = tuple[np.ndarray, np.ndarray, np.ndarray]  # start (ns), end (ns), gradients finished before, of one role in order
+Work = tuple[
+    np.ndarray, np.ndarray, np.ndarray
+]  # start (ns), end (ns), gradients finished before, of one role in order
 
 
 class _Life(NamedTuple):

@@ -70,7 +70,7 @@ def _label(mark: dict[str, Any]) -> str:
         chance = mark.get("chance", mark.get("drop", 0.0))
         return f"{who} {100 * chance:g}% lost" if chance else f"{who} loses nothing"
     if name and kind in SAID:
-        lost = re.search(r"(\d+) updates? (?:is|are) rolled back", mark["text"])
+        lost = re.search(r"(\d+) updates?\b[^:,]* rolled back", mark["text"])
         return SAID[kind].format(name) + (f", −{lost[1]} updates" if lost else "")
     return shortened(mark["text"])
 

@@ -2,9 +2,9 @@
 
 Orange are the spans that a slowed worker began while it was slowed; of a pipeline's stage the darker spans are
 backwards. Hatched grey is the time in which a role was not there, or was held: it says killed, lost, left, frozen, cut
-off; an orange arrow is where its next incarnation begins. The paler piece at the right end is work that is under way (a span is recorded when it is over). The window
-is sixteen typical gradients long, or as long as a run that was over sooner. Of more workers than there is room for,
-evenly chosen ones are shown.
+off; an orange arrow is where its next incarnation begins. The paler piece at the right end is work that is under way (a
+span is recorded when it is over). The window is sixteen typical gradients long, or as long as a run that was over
+sooner. Of more workers than there is room for, evenly chosen ones are shown.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class Timeline(Panel):
             made = PolyCollection([], edgecolors=edge, facecolors=to_rgba(face, alpha), linewidths=1.0, zorder=2)
             axes.add_collection(made, autolim=False)
             self.boxes[kind] = made
-        self.gaps = PolyCollection([], facecolors=to_rgba(style.GRID, 0.7), edgecolors=style.FAINT, hatch="////", linewidths=0, zorder=2.5)
+        self.gaps = PolyCollection(
+            [], facecolors=to_rgba(style.GRID, 0.7), edgecolors=style.FAINT, hatch="////", linewidths=0, zorder=2.5
+        )
         axes.add_collection(self.gaps, autolim=False)
         (self.back,) = axes.plot([], [], ">", color=style.ORANGE, markersize=5.5, markeredgewidth=0, zorder=4)
         self.words = [style.write(axes, 0, 0, "", style.ORANGE, va="center", zorder=5) for _ in range(MOST_WORDS)]
@@ -216,7 +218,9 @@ class Timeline(Panel):
             for role, mine in spells(trace, t).items() if place[role] >= 0
             for gap in mine if gap.end is None or gap.end >= first
         ]  # fmt: skip
-        rows, begin, end = (np.array(column, dtype=float) for column in zip(*(s[:3] for s in seen))) if seen else (np.empty(0),) * 3
+        rows, begin, end = (
+            (np.array(column, dtype=float) for column in zip(*(s[:3] for s in seen))) if seen else (np.empty(0),) * 3
+        )
         self.gaps.set_verts(list(_corners(rows, begin, end)))  # type: ignore[arg-type]
         back = [(over / NANO, row) for row, _, over, gap in seen if gap.end is not None and gap.condition in GONE]
         self.back.set_data([x for x, _ in back], [row for _, row in back])

@@ -196,7 +196,9 @@ class Topology(Panel):
                     under = y + dy < FOOT + 4  # the loupe's line is there: then beside the node
                     aside = half + 5 + style.width(words) / 2 if under else 0
                     text.set(text=words, x=x + aside, y=y if under else y + dy)
-                    text.set_color(style.PAPER if node.server and k in busy and not dy and not node.condition else _ink(node))
+                    text.set_color(
+                        style.PAPER if node.server and k in busy and not dy and not node.condition else _ink(node)
+                    )
         for text in texts:
             text.set_text("")
 

@@ -1,6 +1,6 @@
 """Books of the tests' own: kept beside labkit's, by looking over its shoulder, and compared with them.
 
-`Oracle.watch(monkeypatch)` puts a reader at five doors: where gradients reach a shard's parameters, where a shard is saved and
+`Oracle.watch(monkeypatch)` puts a reader at a few doors: where gradients reach a shard's parameters, where a shard is saved and
 restored, where gradients are computed, where messages are handed over, where marks are made. It never changes what
 passes. What contradicts a promise is a sentence in `wrong`.
 """
@@ -16,6 +16,7 @@ from labkit.roles.replica import Centre
 from labkit.roles.row_shard import RowShard
 from labkit.roles.shard import Shard
 from labkit.trace.trace import Trace
+from labkit.trace.vocabulary import nanoseconds
 
 HELD = "held, for the tests"  # an entry of a shard's state
 
@@ -27,6 +28,9 @@ class Oracle:
         self.wrong: list[str] = []
         self.computed = 0  # gradients, by whomever, in whichever life
         self.ended: dict[tuple[int, int], int] = {}  # (role, incarnation) -> when it was lost, ns
+        self.steps: dict[int, list[tuple[int, int]]] = {}  # role -> [(ns, version that it led to)] of its present shard
+        # of each restored shard: role, incarnation, when (ns) it was as it is again, and when the steps undone were made
+        self.undone: list[tuple[int, int, int, list[int]]] = []
 
     def watch(self, monkeypatch: Any) -> Oracle:
         """Read along until the test is over."""
@@ -57,6 +61,7 @@ class Oracle:
     def _hold(self, shard: Any, gradients: Any) -> None:
         """The parameters of `shard` hold these from now on."""
         held = shard.__dict__.setdefault(HELD, set())
+        self.steps.setdefault(shard.recorder.role, []).append((shard.clock(), shard.version + 1))
         for g in gradients:
             keys = _keys(shard, g)
             if held & keys:
@@ -72,9 +77,19 @@ class Oracle:
         def restored(shard: Any, state: Any, same: bool = False) -> None:
             restore(shard, state, same)
             shard.__dict__[HELD] = set() if state is None else set(state[HELD])
+            self._note_loss(shard)
 
         monkeypatch.setattr(Shard, "to_state", saved)
         monkeypatch.setattr(Shard, "restore", restored)
+
+    def _note_loss(self, shard: Any) -> None:
+        role, life = shard.recorder.role, shard.recorder.incarnation
+        steps = self.steps.get(role, [])
+        kept = [step for step in steps if step[1] <= shard.version]
+        undone = [time for time, version in steps if version > shard.version]
+        began = max([0, *(time for time, _ in kept)])
+        self.undone.append((role, life, began, undone))
+        self.steps[role] = [*kept, (shard.clock(), shard.version)]  # from now on its checkpoints are counted
 
     # work -------------------------------------------------------------------------------------------------------------
 
@@ -134,6 +149,16 @@ class Oracle:
 
         monkeypatch.setattr(Trace, "mark", marked)
         monkeypatch.setattr(Trace, "append", appended)
+
+    def costs_little(self, run: Any) -> None:
+        """A server that was lost costs what it had applied since its last checkpoint, and that was not overdue."""
+        cluster = run.engine.cluster
+        cost, every = nanoseconds(cluster.checkpoint_time), cluster.checkpoint_every
+        every = max(nanoseconds(1.0), 19 * cost) if every is None else nanoseconds(every)
+        for role, life, saved, undone in self.undone if not run.plan.layout.copies else ():
+            lost = max(time for (who, before), time in self.ended.items() if who == role and before < life)
+            overdue = [time for time in undone if saved + cost + every <= time < lost - cost]
+            assert not overdue, f"{run.trace.roles[role]}#{life}: saved at {saved} ns, and not at {overdue}"
 
     def agrees(self, run: Any, book: dict[str, Any]) -> None:
         """Compare labkit's books with these, where servers hold the parts of one model."""

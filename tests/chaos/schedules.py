@@ -139,7 +139,10 @@ def _kill_twice(luck: random.Random, roles: list[str], at: float, shape: dict[st
 
 def _kill_in_recovery(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
     first, second = luck.choices(roles, k=2)
-    return [lk.Kill(first, at=at), lk.Kill(second, at=at + shape.get("restart_after", 0.8) + luck.choice([0, 1e-4, 0.01]))]
+    return [
+        lk.Kill(first, at=at),
+        lk.Kill(second, at=at + shape.get("restart_after", 0.8) + luck.choice([0, 1e-4, 0.01])),
+    ]
 
 
 def _kill_all(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
@@ -157,7 +160,10 @@ def _freeze(luck: random.Random, roles: list[str], at: float, shape: dict[str, A
 
 def _freeze_and_kill(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
     role, patience = _one(luck, roles), shape["patience"]
-    return [lk.Freeze(role, at=at, until=at + patience * 1.2), lk.Kill(role, at=at + patience * luck.choice([0.5, 1.1, 1.3]))]
+    return [
+        lk.Freeze(role, at=at, until=at + patience * 1.2),
+        lk.Kill(role, at=at + patience * luck.choice([0.5, 1.1, 1.3])),
+    ]
 
 
 def _slow(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
@@ -166,7 +172,9 @@ def _slow(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any
 
 def _delay(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
     a, b = luck.sample(roles, 2)
-    return [lk.Delay(a, luck.choice(["*", b]), luck.choice([0.001, 0.05, 0.3]), at=at, until=at + luck.uniform(0.1, 1.5))]
+    return [
+        lk.Delay(a, luck.choice(["*", b]), luck.choice([0.001, 0.05, 0.3]), at=at, until=at + luck.uniform(0.1, 1.5))
+    ]
 
 
 def _drop(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:

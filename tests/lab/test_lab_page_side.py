@@ -141,14 +141,56 @@ def test_of_many_workers_there_is_a_menu(open_page):
     assert page.lab.pressed == [("slow", "worker-33", 2.0)]
 
 
-def test_more_can_be_done_where_the_engine_can_do_more(open_page):
-    page = open_page(view(verbs=("slow", "kill", "freeze", "thaw", "cut_off")))
-    for label, verb in (("Freeze", "freeze"), ("Thaw", "thaw"), ("Cut off", "cut_off")):
-        button(page, label).click()
-        assert page.lab.pressed[-1] == (verb, "worker-0")
+ALL = ("slow", "kill", "restart", "freeze", "thaw", "delay", "drop", "cut", "reconnect")
+UNDONE = [
+    ("Kill", "kill", "Restart", "restart"),
+    ("Freeze", "freeze", "Thaw", "thaw"),
+    ("Cut off", "cut", "Reconnect", "reconnect"),
+]
+
+
+@pytest.mark.parametrize(("label", "verb", "back", "undo"), UNDONE)
+def test_what_was_done_is_undone_by_the_same_button(open_page, label, verb, back, undo):
+    page = open_page(view(verbs=ALL))
+    assert [b.description for b in page.trouble._verb_box.children] == ["Kill", "Freeze", "Cut off"]
+    pressed = button(page, label)
+    pressed.click()
+    assert page.lab.pressed[-1] == (
+        verb,
+        "worker-0",
+        *((False,) if verb == "kill" else ()),
+    )  # it stays away until Restart
+    page.lab.now = view(verbs=ALL, undo={"worker-0": frozenset({undo})})
+    page.show()
+    assert pressed.description == back
+    assert "w0" in pressed.tooltip
+    page.trouble.kit.clock = lambda: 1e9  # no double click
+    pressed.click()
+    assert page.lab.pressed[-1] == (undo, "worker-0")
+    page.trouble._chip_box.children[1].value = True
+    assert pressed.description == label  # nothing was done to the other one
+
+
+def test_what_the_engine_cannot_do_is_off(open_page):
+    page = open_page(view(verbs=("slow", "cut", "reconnect")))
+    assert [b.description for b in page.trouble._verb_box.children] == ["Cut off"]
     page.lab.now = view(verbs=())
     page.show()
-    assert "lk-off" in button(page, "Freeze")._dom_classes
+    assert "lk-off" in button(page, "Cut off")._dom_classes
+
+
+def test_a_chip_says_how_its_role_is(open_page):
+    how = {"worker-1": "killed", "server-0": "cut off"}
+    page = open_page(view(verbs=ALL, conditions=how))
+    chips = page.trouble._chip_box.children
+    assert [chip.description for chip in chips] == ["w0", "w1 killed", "w2", "s0 cut off"]
+    assert ["lk-away" in chip._dom_classes for chip in chips] == [False, True, False, True]
+    assert page.trouble.role == "worker-1"
+    assert chips[1].tooltip == "w1 killed"
+    page.lab.now = view(verbs=ALL)  # an earlier moment is looked at
+    page.show()
+    assert [chip.description for chip in chips] == ["w0", "w1", "w2", "s0"]
+    assert not any("lk-away" in chip._dom_classes for chip in chips)
 
 
 # question, runs, panels, foot -----------------------------------------------------------------------------------------

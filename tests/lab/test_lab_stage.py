@@ -242,7 +242,7 @@ def test_slow_without_a_run_is_for_the_next_one():
     on.slow("worker-2", 1)
     assert on.setup.shape.slow == {}
     with pytest.raises(lk.BadInput, match="no run goes on"):
-        on.kill("worker-2")
+        on.harm("kill", "worker-2")
 
 
 def test_of_many_runs_the_numbers_are_kept_and_the_last_traces():

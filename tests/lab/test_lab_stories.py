@@ -208,6 +208,45 @@ def test_a_slow_worker_leaves_a_fifth_or_four_fifths(name, synchronous, at):
     assert applied(asynchronous, 4.7, 9.7, "worker-2") == 10
 
 
+def test_of_four_workers_one_dead_one_leaves_nothing_or_three_quarters():
+    """From 2.55 s to 5.55 s w2 is away: 0 where all wait, (N - 1)/N where they go on; before and after 40 a second."""
+    _, waits, goes_on, asynchronous = traces("worker-dies")
+    for trace, left in ((waits, 0), (goes_on, 30), (asynchronous, 30)):
+        assert applied(trace, 0, 2.5) / 2.5 == pytest.approx(40, abs=1)
+        assert applied(trace, 2.75, 5.55) / 2.8 == pytest.approx(left, abs=1.5)
+        assert applied(trace, 2.7, 5.6, "worker-2") == 0
+        assert applied(trace, 6.0, 7.4) / 1.4 == pytest.approx(40, abs=3)
+        assert lk.ledger(trace)["closes"]
+    story = STORIES["worker-dies"]
+    assert story.question.answers[story.question.right] == "0%"
+    assert story.asks_at <= told("worker-dies")[0]["asked"] <= story.asks_at + TICK
+
+
+def test_a_dead_server_costs_what_was_applied_since_its_checkpoint_and_with_a_backup_nothing():
+    """Counted from the rows: of the first life, what came after the first application that was due for a checkpoint."""
+    often, backed = [], traces("server-dies")[2]
+    for trace, every, dies in zip(traces("server-dies"), (2.0, 0.5), (3.55, 3.45)):
+        role, time = trace.column("applies", "role", "time")
+        when = np.sort(time[role == trace.roles.index("server-0")])
+        when = when[when <= dies * S]
+        saved, due = -1, every * S
+        for k, now in enumerate(when):
+            if now >= due:
+                saved, due = k, now + every * S
+        book = lk.ledger(trace)
+        assert book["rolled_back"] == len(when) - 1 - saved
+        assert book["closes"]
+        often.append(book["rolled_back"])
+    assert often[0] == pytest.approx(60, abs=4)  # 1.5 s at 40 a second
+    assert often[1] <= 20
+    book = lk.ledger(backed)
+    assert (book["rolled_back"], book["lost"], book["closes"]) == (0, 0, True)
+    assert "backup-0" in backed.roles
+    for trace, back in zip(traces("server-dies"), (4.55, 4.45, 4.55)):
+        assert applied(trace, back - 0.9, back - 0.05) == 0
+        assert applied(trace, back + 0.2, back + 2.2) / 2 == pytest.approx(40, abs=3)
+
+
 def test_backup_workers_do_not_notice():
     sync, backup = traces("backup-workers")
     assert applied(sync, 5, 10) / 5 == 8

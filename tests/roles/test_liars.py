@@ -3,7 +3,7 @@ lives, the others train on, and the ledger closes. A model that really diverges 
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest

@@ -133,7 +133,12 @@ class OnceOnly(RuleBasedStateMachine):
     @rule(saved=saves)
     def restore(self, saved):
         state, (held, last, dropped, version) = saved
-        self.held, self.last, self.dropped, self.version = set(held), dict(last), {k: set(v) for k, v in dropped.items()}, version
+        self.held, self.last, self.dropped, self.version = (
+            set(held),
+            dict(last),
+            {k: set(v) for k, v in dropped.items()},
+            version,
+        )
         self.met, self.forgets = set(), True
         self.start(state)
 

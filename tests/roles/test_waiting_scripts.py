@@ -132,8 +132,8 @@ def test_easgd_server_tells_where_the_centre_was_before_it_is_pulled():
 
 # workers --------------------------------------------------------------------------------------------------------------
 
-POLL = (RECV, (lk.Weights, Joined), 0, None)
-WAIT = (RECV, (lk.Weights, Joined), None, None)
+POLL = (RECV, (lk.Weights, Left, Joined), 0, None)
+WAIT = (RECV, (lk.Weights, Left, Joined), None, None)
 
 
 @pytest.mark.parametrize("strategy", [lk.BackupWorkers(), lk.KSync(), lk.BackupWorkers(give_up=False)])
@@ -218,7 +218,7 @@ def test_worker_of_downpour_pushes_sums_and_fetches_now_and_then():
             work = worker.send(said(lk.Ack, "server-0", 1))
     assert steps == [[8.0], [0.0], [0.0]]
     assert [(p.values.tolist(), p.step, p.count, p.samples, p.version) for p in sent] == [([16.0], 1, 2, 16, 4)]
-    assert work == WAIT
+    assert work == (RECV, (lk.Weights, Joined), None, None)
     assert ctx.posted() == [("server-0", lk.Pull())]
     work = worker.send(weights([1.0], version=9))
     assert work[2][0].values.tolist() == [1.0]

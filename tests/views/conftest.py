@@ -22,6 +22,21 @@ def _started(seconds):
     return _run(lk.AsyncPS(), slow={"worker-1": 3}).advance(seconds)
 
 
+def _harmed(strategy, server="server-0", **cluster):
+    """Everybody is lost once: a worker, a server, the chief; one is frozen, one cut off, one stays away."""
+    run = _run(
+        strategy, seconds=6.0, **{"checkpoint_every": 0.7, "latency": 0.002, "patience": 1.0, **cluster}
+    ).advance(1.05)
+    for role, stays in (("worker-2", False), (server, True), ("chief", False)):
+        if role:
+            run.kill(role, restart=not stays).advance(0.6)
+        if stays and role:
+            run.restart(role).advance(0.3)
+    run.freeze("worker-1").advance(0.4).thaw("worker-1")
+    run.cut("worker-0").advance(0.5).kill("worker-3", restart=False).advance(1.3).reconnect("worker-0")
+    return run.wait()
+
+
 MAKERS = {
     "async, slowed and healed": lambda: _run(lk.AsyncPS(), faults=SLOWED).wait(),
     "sync, slow from the start": lambda: _run(lk.SyncPS(), slow={"worker-2": 5}).wait(),
@@ -45,6 +60,12 @@ MAKERS = {
     ).wait(),
     "one gradient": lambda: _run(lk.AsyncPS(), seconds=0.1, workers=1, compute=lk.Deterministic(0.1)).wait(),
     "much done to sixteen": lambda: _run(lk.AsyncPS(), workers=16, faults=DONE).wait(),
+    "losses, asynchronous": lambda: _harmed(lk.AsyncPS()),
+    "losses, two servers with backups": lambda: _harmed(lk.AsyncPS(), servers=2, replicas=1),
+    "losses, bounded staleness": lambda: _harmed(lk.SSP(s=2)),
+    "losses, synchronous": lambda: _harmed(lk.SyncPS(on_loss="continue")),
+    "losses, ring": lambda: _harmed(lk.RingAllReduce(on_loss="continue"), server=None),
+    "losses, under way": lambda: _run(lk.AsyncPS()).advance(1.0).kill("worker-1", restart=False).advance(0.5),
     "not begun": lambda: _started(0.0),
     "under way": lambda: _started(1.234),
 }

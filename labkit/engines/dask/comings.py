@@ -50,6 +50,7 @@ class Comings:
             raise BadInput(f"{verb}({role!r}): only workers of a cluster with max_workers can come and go.")
         if verb == "join" and role not in self.present:
             self._asked.discard(role)
+            self.run.held.discard(role)
             self.leaving.pop(role, None)
             self.joining[role] = time.monotonic()
         elif verb == "leave" and role in self.present:
@@ -78,7 +79,7 @@ class Comings:
         elif self.members.state[role] == AWAY:
             self.members.invite(role)
             self.recovery.seek([role], grow=True)
-        elif waits > SAY_S and self.members.state[role] == LOST and role not in self._said:
+        elif waits > SAY_S and role not in self._said and self.recovery.is_homeless(role):
             self._said.add(role)
             self.run.say("waits", f"{role} will take part when a Dask worker is free for it", name=role)
 

@@ -63,7 +63,7 @@ class Dispatcher:
         what = WORKERS.get(str(message.get("action"))) if isinstance(message, dict) else None
         if what is not None:
             for queue in list(self.queues.values()):
-                queue.put({"what": what, "worker": message["worker"]})
+                queue.put({"what": what, "worker": message["worker"], "expected": bool(message.get("expected"))})
         return None if self._before is None else self._before(event)
 
 

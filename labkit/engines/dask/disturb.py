@@ -73,7 +73,7 @@ class Disturbances:
                 return
             node = self._node_of(role)
             self.held = self.held - node if restart else self.held | (node - {"chief"}) | {role}
-            self.say("kill", f"killed {role}", name=role)
+            self.say("kill", f"killed {role}", name=role, restart=restart)
             if not there:  # it is lost already, or its next life has not said where it is: that one is given up
                 return self.supervisor.queue.put({"what": "killed again", "role": role, "restart": restart})
             assert address is not None

@@ -70,7 +70,7 @@ class Ending(Controls):
             wall_seconds=time.monotonic() - self._began,
             in_flight=[*self.in_flight, *(f for r in reports.values() for f in r["in_flight"])],
             **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self._evaluated),
-            lost=sorted(set(self.plan.role_ids) - set(reports) - self.members.outside),
+            lost=sorted(set(self.plan.role_ids) - set(reports) - self.members.outside - self.supervisor.never_began),
             lost_lives=self._lost_lives(reports),
         )  # fmt: skip
         if self.named is not None and not isinstance(self.error, ClusterError):  # else it may be gone on with
@@ -79,9 +79,9 @@ class Ending(Controls):
 
     def _lost_lives(self, reports: dict[str, dict[str, Any]]) -> list[list[int]]:
         """[role's number, incarnation] of every life that has left no last report."""
-        present = [role for role in self.members.in_state(HERE) if role not in reports]
+        silent = set(self.members.in_state(HERE)) - set(reports) - self.supervisor.never_began
         ids = self.plan.role_ids
-        return [*self.members.lost_lives, *([ids[role], self.members.life[role]] for role in present)]
+        return [*self.members.lost_lives, *([ids[role], self.members.life[role]] for role in sorted(silent))]
 
     def _last_seen(self) -> dict[str, Any]:
         """What the chief had measured when it was last heard of."""

@@ -90,6 +90,9 @@ class DaskRun(Ending):
             "together": grouped(self.plan.layout) and not replicas(self.plan.layout),
             "age": self.age, "restored": begin_again(self.plan, resume) if resume else {},
         }  # fmt: skip
+        if resume:
+            versions = [int(state["version"]) for state, _ in settings["restored"].values() if "version" in (state or {})]
+            self.trace.mark(0, "note", f"goes on from update {min(versions, default=0)}")
         try:
             self.supervisor.start(settings)
         except BaseException:
@@ -159,9 +162,7 @@ class DaskRun(Ending):
             self.recovery.worker_came(event["worker"])
         if what == "worker lost":
             killed = event["worker"] in self._killed
-            self.recovery.lose(
-                self.recovery.worker_gone(event["worker"]), "was killed" if killed else "ended unexpectedly"
-            )
+            self.recovery.worker_gone(event["worker"], "was killed" if killed else "", event["expected"])
         if what == "task failed":
             return self._task_failed(role, event["status"])
         if what == "handed over" and self.recovery.group is not None:

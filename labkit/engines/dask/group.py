@@ -138,7 +138,7 @@ class Group:
             self.supervisor.post({"do": "regroup"}, [self.members.where[role]], role, self.members.life[role])
 
     def _start(self, now: float) -> None:
-        self._until = now + START_S
+        self._until, self._wanted = now + START_S, False
         self._back = list(self._placed())
         self._homes |= self._placed()
         self.recovery.forget_seeks(self._back)

@@ -56,7 +56,9 @@ class Homecoming:
                 del futures[name]
             for name in [name for name, future in futures.items() if future.done()]:
                 report = self._report(futures.pop(name))
-                if report is not None:
+                if report is not None and report.get("abandoned"):
+                    self._supervisor.never_began.add(name)
+                elif report is not None:
                     reports[name] = report
             if not futures or not self._left():
                 break
@@ -68,7 +70,7 @@ class Homecoming:
             report: dict[str, Any] = future.result(timeout=max(0.1, self._left()))
         except Exception:  # whatever it was: this role's report is missing
             return None
-        return None if report.get("abandoned") else report
+        return report
 
     def _next(self, until: float) -> str:
         """Take in one event, if one comes in time. The name of the role that has just said goodbye, or ""."""

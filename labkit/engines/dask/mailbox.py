@@ -11,6 +11,7 @@ killed.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -26,6 +27,7 @@ TOPIC = "labkit"
 TICK_MS = 100
 BEAT_S = 0.5
 ALONE_S = 25.0  # after which a role that is cut off looks whether anybody still waits for it
+LEAVE_S = 3.0  # seconds that a Dask worker which closes waits for its roles; its nanny kills it after 4
 HELD = 1000  # reports that a role which is cut off keeps back; the oldest go
 
 
@@ -41,6 +43,7 @@ class Slot:
         self.last_report = time.monotonic()
         self._commands: deque[dict[str, Any]] = deque()
         self.cut_at = 0.0
+        self.box: Mailbox | None = None  # that it hangs in
         self.retired = False  # Dask is about to close this worker, and the role knows
         self.cut = False  # from everybody, the client too: nothing goes in or out
         self._held: deque[dict[str, Any]] = deque(maxlen=HELD)
@@ -104,11 +107,21 @@ class Mailbox(WorkerPlugin):
         self._ticker = PeriodicCallback(self._tick, TICK_MS)
         self._ticker.start()
 
-    def teardown(self, worker: Worker) -> None:
-        """The last role has gone, or the worker closes: whoever is still here has to go."""
+    async def teardown(self, worker: Worker) -> None:
+        """The last role has gone, or the worker closes: whoever is still here takes its leave, and is waited for."""
         self._ticker.stop()
         for slot in self.slots.values():
+            self._retire(slot)
+        until = time.monotonic() + LEAVE_S
+        while self.slots and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        for slot in self.slots.values():
             slot.post({"do": "leave", "why": "the cluster closed"})
+
+    def _retire(self, slot: Slot) -> None:
+        if not slot.retired:
+            slot.retired = True
+            slot.post({"do": "depart", "retired": True})
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -119,9 +132,8 @@ class Mailbox(WorkerPlugin):
             if task is None or task.state in ("cancelled", "released", "forgotten"):
                 slot.post({"do": "leave", "why": "nobody waits for this run any more"})
                 continue
-            if self.worker.status is Status.closing_gracefully and not slot.retired:
-                slot.retired = True
-                slot.post({"do": "depart", "retired": True})
+            if self.worker.status is Status.closing_gracefully:
+                self._retire(slot)
             slot.tick = slot.flag = True
             slot.wake()
             if now - slot.last_report > BEAT_S:
@@ -136,17 +148,16 @@ async def check_in(worker: Worker, run: str, role: str, incarnation: int, key: s
         await worker.plugin_add(box, name=box.name)
     assert isinstance(box, Mailbox)
     slot = Slot(run, role, incarnation, key, lambda message: worker.log_event(TOPIC, message))
-    box.slots[role, incarnation] = slot
+    box.slots[role, incarnation], slot.box = slot, box
     return slot
 
 
 async def check_out(worker: Worker, slot: Slot) -> None:
     """The role of `slot` has gone, and the plugin with the last. Runs on the worker's event loop."""
-    box = worker.plugins.get(plugin_name(slot.run))
-    key = (slot.role, slot.incarnation)
-    if isinstance(box, Mailbox) and box.slots.get(key) is slot:
+    box, key = slot.box, (slot.role, slot.incarnation)
+    if box is not None and box.slots.get(key) is slot:
         del box.slots[key]
-        if not box.slots:
+        if not box.slots and worker.plugins.get(box.name) is box:
             await worker.plugin_remove(name=box.name)
 
 

@@ -40,6 +40,7 @@ class Membership:
         self.lost_lives: list[list[int]] = []
         self.former: dict[tuple[str, int], str] = {}  # lives that were declared lost: the Dask worker they played on
         self._over = False
+        self._unused: set[str] = set()  # roles whose newest life has not begun to start
         self._numbers = {name: number for number, name in enumerate(names)}
         usage.update(where.values())
 
@@ -69,6 +70,7 @@ class Membership:
             self.lost_lives.append([self._numbers[role], life])
         self.former[role, life] = self.where[role]
         self.life[role] = life + 1
+        self._unused.add(role)
         self.address.pop(role, None)
         self._move(role, None)
         self.change += 1
@@ -84,12 +86,15 @@ class Membership:
 
     def invite(self, role: str) -> None:
         """Who is outside shall take part: a place is looked for, and it is in when it has arrived."""
-        self.life[role] += 1
+        if role not in self._unused:
+            self.life[role] += 1
+            self._unused.add(role)
         self.state[role] = LOST
 
     def place(self, role: str, worker: str) -> None:
         """The next life of `role` is starting on that Dask worker."""
         self.state[role] = STARTING
+        self._unused.discard(role)
         self._move(role, worker)
 
     def arrive(self, role: str, address: tuple[str, int]) -> None:

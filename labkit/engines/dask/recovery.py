@@ -15,6 +15,7 @@ from typing import Any
 from ...roles.regroup import grouped
 from .comings import Comings
 from .group import Group
+from .mailbox import LEAVE_S
 from .membership import AWAY, HERE, LOST, STARTING, Membership
 from .placement import next_home
 from .supervisor import Supervisor
@@ -53,6 +54,7 @@ class Recovery:
         self.group = Group(self) if grouped(run.plan.layout) else None
         self.comings = Comings(run, self)
         self._empty_since: float | None = None
+        self._retired: dict[str, float] = {}  # Dask workers whose roles are about to leave -> since when
         self._beginning: dict[str, float] = {}  # roles that have been told to begin, and have not said anything since
         self._said_at: dict[tuple[str, int], float] = {}
         self._fenced: set[tuple[str, int]] = set()
@@ -144,6 +146,7 @@ class Recovery:
     def look(self, now: float) -> str | None:
         """Do what is due. In words, what ends the run, if nobody is left who could play."""
         self.comings.look(now)
+        self._look_for_retired(now)
         for seek in list(self.seeks):
             self._look_after(seek, now)
         if self.group is not None:
@@ -184,6 +187,10 @@ class Recovery:
         free = {address for address in rest if shared or usage[address] <= 0}
         placed = {nodes[name]: home for name, home in self.members.where.items()}
         return next_home(nodes[role], layout.roles, free, placed, usage, self.run.cluster.place)
+
+    def is_homeless(self, role: str) -> bool:
+        """Whether a Dask worker is looked for."""
+        return any(role in seek.roles and seek.worker is None for seek in self.seeks)
 
     def spare(self) -> int:
         """How many Dask workers nobody uses or waits for."""
@@ -290,11 +297,20 @@ class Recovery:
         self.suspects.discard(worker)
         self.comings.worker_came()
 
-    def worker_gone(self, worker: str) -> list[str]:
-        """Dask has one less. The roles that it played."""
+    def worker_gone(self, worker: str, why: str, expected: bool) -> None:
+        """Dask has one less. `expected`: it was retired in order, and its roles are about to say that they leave."""
         self.known.discard(worker)
         self.suspects.discard(worker)
         for seek in self.seeks:
             if seek.worker == worker and seek.together:
                 seek.worker = None
-        return self.members.on(worker)
+        if expected and not why:
+            self._retired[worker] = time.monotonic()
+        else:
+            self.lose(self.members.on(worker), why or "ended unexpectedly")
+
+    def _look_for_retired(self, now: float) -> None:
+        for worker, since in list(self._retired.items()):
+            if now - since > LEAVE_S:
+                del self._retired[worker]
+                self.lose(self.members.on(worker), "was retired by Dask")

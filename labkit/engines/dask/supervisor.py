@@ -54,6 +54,7 @@ class Supervisor:
         self.processes: dict[str, tuple[Any, ...]] = {}  # address -> the process there
         self._offsets: dict[str, int | None] = {}  # None: another machine's clock, not yet measured
         self._closed = False
+        self.never_began: set[str] = set()  # roles whose newest life was told to end before it was told to begin
         self.launcher: Any = None
         self.queue = dispatcher_of(client).open(self.run)
 

@@ -90,14 +90,18 @@ def own_core(ticket: Ticket) -> Iterator[None]:
 
 
 def _wait_for_begin(slot: Any) -> dict[str, Any] | None:
-    until = time.monotonic() + PATIENCE
+    """The command to begin; None if the role shall not. What else is said first is heard after it."""
+    until, early = time.monotonic() + PATIENCE, []
     while time.monotonic() < until:
         slot.arrived.wait(0.5)
         for command in slot.take():
             if command["do"] == "begin":
-                return command
-            if command["do"] in ("end", "leave", "depart"):
+                for other in early:
+                    slot.post(other)
+                return dict(command)
+            if command["do"] in ("end", "leave") or command.get("retired"):
                 return None
+            early.append(command)
     return None
 
 

@@ -62,12 +62,16 @@ class Ending(Clockwork):
     def _waits_for(self) -> str:
         raise NotImplementedError("a run knows who is lost")
 
+    def _says_for_whom(self) -> bool:
+        """Whether the run waits for somebody whom nobody brings back. If so, it is marked, once."""
+        awaited = self._waits_for()
+        if awaited and not any(m["kind"] == "waits" and m["text"].endswith(awaited) for m in self.trace.marks):
+            self.trace.mark(self.now, "waits", f"waits for {awaited}")
+        return bool(awaited)
+
     def _stuck(self) -> None:
         """Nobody can go on. Where somebody is away whom nobody brings back, the run waits, and says so."""
-        awaited = self._waits_for()
-        if awaited:
-            if not any(mark["kind"] == "waits" and mark["text"].endswith(awaited) for mark in self.trace.marks):
-                self.trace.mark(self.now, "waits", f"waits for {awaited}")
+        if self._says_for_whom():
             return
         waiting = {
             r.name: (tuple(k.__name__ for k in r.waiting if k not in (Left, Joined)), r.wait_sender)

@@ -126,9 +126,9 @@ class SimulatedRun(Troubles):
 
     def _slice(self, until: int, one_update: bool) -> bool:
         """Turns up to the next rest. True if there is more to do."""
-        if self.roles[0].coroutine is None:  # when the run is moved for the first time
+        if not self._turn:  # when the run is moved for the first time; some may have been killed, or replaced, before
             for role in self.roles:
-                if not role.down:
+                if role.coroutine is None and not role.down:
                     role.coroutine = role.begin()
                     role.resume = role.coroutine.send
         if until == FOREVER and not one_update and self._endless():

@@ -19,7 +19,7 @@ from .ending import Ending
 from .keeping import Keeping
 from .making import begin_role
 from .roles import SimulatedRole
-from .turns import COMMAND, DELIVER, EARLY
+from .turns import COMMAND, DELIVER, EARLY, WAKE
 
 __all__ = ["Returning"]
 
@@ -179,6 +179,14 @@ class Returning(Keeping, Ending):
     def _endless(self) -> bool:
         """Whether the chief is gone for good, who alone can end the run, and nothing is planned that brings it back."""
         return bool(self.chief.down) and self.chief.name not in self._back and all(e[3] != COMMAND for e in self._heap)
+
+    def _name_awaited(self) -> None:
+        """Say for whom the run waits, if nothing but the end of the budget's seconds is ahead of it."""
+        if self._ready or self._frozen or not any(r.down for r in self.roles):
+            return
+        ahead = (e for e in self._heap if e[3] != COMMAND and not (e[3] == WAKE and e[4] is self.chief))
+        if not any(e[3] == DELIVER or e[4].token == e[5] for e in ahead):
+            self._says_for_whom()
 
     def _idle(self, time: int) -> bool:
         return not any(r.down for r in self.roles) and super()._idle(time)

@@ -55,6 +55,9 @@ class Turns:
     def _stuck(self) -> None:
         raise NotImplementedError("a run says what it means that nothing is under way")
 
+    def _name_awaited(self) -> None:
+        raise NotImplementedError("a run knows who is lost")
+
     # the loop ---------------------------------------------------------------------------------------------------------
 
     def _loop(self, until: int, one_update: bool) -> bool:
@@ -85,10 +88,11 @@ class Turns:
                 self._stuck()
                 return False
             elif heap[0][0] > until:
+                self._name_awaited()
                 return False
             else:
                 time, _, _, what, role, payload = heappop(heap)
-                if what == WAKE and role is self.chief and self._idle(time):
+                if what == WAKE and role is self.chief and self._ends(time):
                     self._stuck()
                     return False
                 self.now = time
@@ -117,6 +121,10 @@ class Turns:
     def _versions(self) -> int:
         looked_at = (self.by_name[owner] for owner in self.plan.layout.observed)
         return min((role.shard.version for role in looked_at if not role.down), default=0)
+
+    def _ends(self, time: int) -> bool:
+        self._name_awaited()
+        return self._idle(time)
 
     def _idle(self, time: int) -> bool:
         """Whether only the end of the budget's seconds would move this run: then it has got stuck before."""

@@ -1,0 +1,179 @@
+"""Workers come and go while a run goes on: by request, and as the Dask workers of a cluster do."""
+
+import logging
+
+import pytest
+from dask_help import closes, eventually, moving
+from distributed import Client, LocalCluster
+
+import labkit as lk
+
+pytestmark = pytest.mark.dask
+
+
+@pytest.fixture
+def wide(cluster):
+    """Two workers of up to four, that take 10 ms for a gradient."""
+    return cluster.resized(workers=2, pace=0.01, max_workers=4)
+
+
+def about(run, *kinds):
+    return [m["name"] for m in run.trace.marks if m["kind"] in kinds]
+
+
+def there(run, *names):
+    """Wait until these workers take part, and nobody else."""
+    eventually(lambda: run.engine.members.peers()["worker"] == names, 30)
+    assert run.engine.present == names
+    return run
+
+
+def computed(run, role, life):
+    ids = run.plan.role_ids
+    found = run.trace.lives.get(ids[role] + life * len(ids))
+    return found.computed if found else 0
+
+
+def ends_well(run, lost=0):
+    run.stop()
+    assert run.trace.ending["lost"] == []
+    assert run.trace.ending["lost_lives"] == []
+    assert not about(run, "lost", "fenced", "warning")
+    book = closes(run)
+    assert book["lost"] <= lost
+    return book
+
+
+STRATEGIES = [lk.AsyncPS(), lk.SyncPS(), lk.LocalSGD(), lk.RingAllReduce(on_loss="wait")]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: s.name)
+def test_workers_join_and_leave(wide, started, strategy):
+    run = there(moving(started(strategy, on=wide), 10), "worker-0", "worker-1")
+    run.scale(4)
+    there(run, "worker-0", "worker-1", "worker-2", "worker-3")
+    for role in ("worker-2", "worker-3"):
+        eventually(lambda role=role: computed(run, role, 1) > 5)
+    run.scale(1)
+    there(moving(run, 10), "worker-0")
+    run.scale(2)
+    there(run, "worker-0", "worker-1")
+    eventually(
+        lambda: run.engine.members.life["worker-1"] and computed(run, "worker-1", run.engine.members.life["worker-1"])
+    )
+    assert sorted(about(run, "joined")) == ["worker-1", "worker-2", "worker-3"]
+    assert sorted(about(run, "left")) == ["worker-1", "worker-2", "worker-3"]
+    # of replicas that are mixed now and then, who leaves takes along what it has not mixed
+    book = ends_well(run, lost=30 if strategy.name == "LocalSGD" else 0)
+    assert book["dropped"].get("cancelled", 0) > 0
+
+
+def test_samples_are_dealt_to_those_who_are_there(wide, started):
+    problem = lk.Problem("moons", hidden=(8,), partition="even", batch_size=50)
+    run = moving(started(on=wide, problem=problem), 10)
+    run.scale(4)
+    there(run, "worker-0", "worker-1", "worker-2", "worker-3")
+    moving(run, 60)
+    ends_well(run)
+
+
+def test_who_leaves_may_be_killed_instead_and_who_joins_too(wide, started):
+    run = moving(started(on=wide), 10)
+    run.scale(3)
+    there(run, "worker-0", "worker-1", "worker-2")
+    run.kill("worker-2", restart=False)
+    eventually(lambda: "worker-2" in about(run, "lost"))
+    run.scale(2)
+    eventually(lambda: "worker-2" in run.engine.members.outside)
+    moving(run, 10)
+    run.scale(3)
+    there(run, "worker-0", "worker-1", "worker-2")
+    eventually(lambda: computed(run, "worker-2", 2) > 0)
+    run.stop()
+    closes(run)
+    assert run.trace.ending["lost"] == []
+
+
+def test_faults_of_a_worker_that_is_not_there_are_said(wide, started):
+    run = moving(started(on=wide), 5)
+    with pytest.raises(lk.BadInput, match="it is not here"):
+        run.freeze("worker-3")
+    with pytest.raises(lk.BadInput, match="only workers of a cluster with max_workers"):
+        run.engine.leave("server-0")
+    run.stop()
+
+
+# clusters that come and go --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    """A cluster of Dask's own, of four Dask workers, and a client."""
+    quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
+    with LocalCluster(n_workers=4, threads_per_worker=1, **quiet) as made, Client(made, set_as_default=False) as client:
+        yield made, client
+
+
+@pytest.fixture
+def four(theirs):
+    """It has four again."""
+    made, client = theirs
+    made.scale(4)
+    eventually(lambda: len(made.scheduler.workers) == 4, 30)
+    return made, client
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.LocalSGD()], ids=lambda s: s.name)
+def test_workers_come_and_go_with_their_cluster(four, started, strategy):
+    made, client = four
+    nodes = 4 if strategy.name == "AsyncPS" else 3
+    made.scale(nodes)
+    eventually(lambda: len(made.scheduler.workers) == nodes, 30)
+    run = started(strategy, on=lk.DaskCluster(client, workers=2, pace=0.01, max_workers=3))
+    there(moving(run, 10), "worker-0", "worker-1")
+    made.scale(nodes + 1)
+    there(run, "worker-0", "worker-1", "worker-2")
+    eventually(lambda: computed(run, "worker-2", 1) > 5)
+    made.scale(nodes)  # closes the youngest
+    there(run, "worker-0", "worker-1")
+    moving(run, 10)
+    made.scale(nodes + 1)
+    there(run, "worker-0", "worker-1", "worker-2")
+    eventually(lambda: computed(run, "worker-2", run.engine.members.life["worker-2"]) > 0, 20)
+    assert about(run, "left", "joined") == ["worker-2"] * 3
+    ends_well(run, lost=30 if strategy.name == "LocalSGD" else 0)
+
+
+@pytest.mark.slow
+def test_adapt_gives_workers_and_takes_none_that_plays(four, started):
+    made, client = four
+    scheduler = made.scheduler
+    run = started(on=lk.DaskCluster(client, workers=2, pace=0.01, max_workers=3))
+    there(moving(run, 10), "worker-0", "worker-1")
+    adaptive = made.adapt(minimum=5, maximum=6, interval="100ms", wait_count=2)
+    there(run, "worker-0", "worker-1", "worker-2")
+    adaptive.stop()
+    assert all(worker.long_running for worker in scheduler.workers.values())
+    assert scheduler.adaptive_target() == 5  # no more is asked for, and nobody may be closed
+    assert scheduler.workers_to_close() == []
+    ends_well(run)
+
+
+@pytest.mark.slow
+def test_who_is_retired_leaves_and_whoever_is_needed_moves(four, started):
+    made, client = four
+    made.scale(6)
+    eventually(lambda: len(made.scheduler.workers) == 6, 30)
+    run = started(on=lk.DaskCluster(client, workers=2, pace=0.01, max_workers=3))
+    there(moving(run, 10), "worker-0", "worker-1")
+    where = run.engine.supervisor.where
+    client.retire_workers([where["worker-1"], where["server-0"]])
+    eventually(lambda: about(run, "left") == ["worker-1"])
+    eventually(lambda: about(run, "restart") == ["server-0"], 20)
+    text = next(m["text"] for m in run.trace.marks if m["kind"] == "restart")
+    assert "rolled back" not in text  # it has kept everything before it went
+    moving(run, 20).stop()
+    book = closes(run)
+    assert book["rolled_back"] == 0
+    assert [m["why"] for m in run.trace.marks if m["kind"] == "lost"] == ["was retired by Dask"]

@@ -1,0 +1,219 @@
+"""What is done to roles in the lab, what undoes it, and what can be told of it: at once, in the code, when one looks back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+import labkit as lk
+from labkit.lab.deeds import done, undone
+from labkit.trace.marks import conditions, spells, undoable
+from labkit.views.marks import mark_labels
+
+S = 1_000_000_000
+DEEDS = [
+    "slow:worker-2:5.0@0.5#12", "kill:worker-1@1.5", "kill:server-0:for-good@1.5#3", "restart:server-0@2.0#4",
+    "freeze:worker-0@2.0", "thaw:worker-0@2.5", "cut:worker-0@3.0", "cut:worker-0:server-0@3.0#9",
+    "reconnect:worker-0:server-0@3.5", "delay:worker-0:0.5@4.0", "delay:worker-0:0.5:server-0@4.0",
+    "drop:worker-0:0.25:server-0@4.0", "join:worker-3@5.0", "leave:worker-3@6.0", "set:learning_rate:0.2@7.25#31",
+]  # fmt: skip
+
+
+@pytest.fixture
+def lab():
+    made = lk.Lab().set(engine="simulated", seconds=8, workers=3)
+    yield made
+    made.close()
+
+
+def times(trace):
+    """When which worker's gradients were applied."""
+    return [column.tolist() for column in trace.column("applies", "time", "sender")]
+
+
+def test_everything_is_done_and_undone_and_comes_back_to_the_bit(lab):
+    lab.run().pause()
+    at = lab.latest.engine.seconds
+    for verb, *more in [
+        ("slow", "worker-0", 3), ("kill", "worker-1", False), ("freeze", "worker-0"), ("cut", "worker-2"),
+        ("restart", "worker-1"), ("thaw", "worker-0"), ("reconnect", "worker-2"), ("cut", "worker-2", "server-0"),
+        ("reconnect", "worker-2", "server-0"), ("kill", "server-0"), ("slow", "worker-0", 1),
+    ]:  # fmt: skip
+        getattr(lab, verb)(*more)
+        lab.latest.advance(0.31)
+    lab.resume().wait()
+    assert lab.latest.stopped_by == "seconds"
+    assert lk.ledger(lab.trace)["closes"]
+    assert lab.latest.engine.commands[0][0] == at
+    for verb in (
+        "kill:worker-1:for-good@",
+        "restart:worker-1@",
+        "freeze:",
+        "thaw:",
+        "cut:worker-2:server-0@",
+        "kill:server-0@",
+    ):
+        assert verb in lab.code()
+    with lk.Lab.from_code(lab.code()) as again:
+        again.run().wait()
+        assert again.trace.ending["parameters_sha256"] == lab.trace.ending["parameters_sha256"]
+        assert times(again.trace) == times(lab.trace)
+
+
+def test_a_killed_role_comes_back_by_itself_unless_it_is_to_stay_away(lab):
+    lab.run().pause()
+    lab.kill("worker-1").latest.advance(2.0)
+    assert lab.view().conditions == {}
+    lab.kill("worker-2", restart=False).latest.advance(2.0)
+    view = lab.view()
+    assert (view.state, view.conditions, view.undo) == ("paused", {"worker-2": "killed"}, {"worker-2": {"restart"}})
+    lab.seek(1.0)
+    assert lab.view().conditions == {}
+    assert lab.view().undo == {"worker-2": {"restart"}}  # what can be done is done now
+    lab.live().restart("worker-2")
+    assert lab.view().conditions == lab.view().undo == {}
+
+
+def test_who_waits_for_a_role_that_nobody_brings_back_is_told_and_every_call_returns(lab):
+    lab.set(strategy="sync-ps", updates=100).set(seconds=None).run().pause()
+    lab.kill("worker-1", restart=False).resume()
+    with pytest.raises(lk.ClusterError, match="worker-1, which was killed"):
+        lab.wait(30, fast=True)
+    assert lab.view().state == "failed"
+
+
+def test_a_run_that_waits_can_be_stopped(lab):
+    lab.set(strategy="sync-ps", updates=100).set(seconds=None).run().pause()
+    lab.kill("worker-1", restart=False).latest.advance(2.0)
+    assert any(mark["kind"] == "waits" and "worker-1" in mark["text"] for mark in lab.trace.marks)
+    lab.stop()
+    assert lab.view().state != "running"
+
+
+def test_what_is_over_cannot_be_harmed(lab):
+    for verb in ("kill", "restart", "freeze", "thaw", "cut", "reconnect"):
+        with pytest.raises(lk.BadInput, match=f"{verb} worker-1: no run goes on"):
+            getattr(lab, verb)("worker-1")
+
+
+@pytest.mark.parametrize("text", DEEDS)
+def test_a_deed_is_read_as_it_was_written(text):
+    (did,) = undone(text)
+
+    command = (did.at, did.verb, dict(did.arguments), did.turn)
+    run = SimpleNamespace(engine=SimpleNamespace(commands=[command]))
+    assert done(run) == (text if did.turn is not None else f"{text}#None")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "kill:@1.0",
+        "kill:w:x@1.0",
+        "slow:worker-1@1.0",
+        "cut:a:b:c@1",
+        "drop:a@1",
+        "stop:a@1",
+        "kill:worker-1",
+        "set:a@1",
+    ],
+)
+def test_what_is_no_deed_is_refused(wrong):
+    with pytest.raises(lk.BadInput, match="is not something that is done to a run"):
+        undone(wrong)
+
+
+def test_faults_that_a_program_injected_have_no_text(lab):
+    lab.run().pause()
+    lab.latest.inject(lk.Kill("worker-1", at=0.5))
+    with pytest.raises(lk.BadInput, match="injected"):
+        lab.code()
+
+
+# what the marks say ---------------------------------------------------------------------------------------------------
+
+
+def marked(*marks):
+    """A record of three workers with these (seconds, kind, name, ...) marks and nothing else."""
+    cluster = lk.SimulatedCluster(workers=3, compute=0.1)
+    trace = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=1)).trace
+    for seconds, kind, name, *more in marks:
+        trace.mark(round(seconds * S), kind, f"{kind} {name}", name=name, **(more[0] if more else {}))
+    return trace
+
+
+LIFE = [
+    (1, "kill", "worker-1"), (1, "lost", "worker-1"), (1, "left", "worker-1"), (2, "restart", "worker-1"),
+    (3, "freeze", "worker-0"), (3, "cut", "worker-2", {"peer": "server-0"}), (4, "thaw", "worker-0"),
+    (5, "cut", "worker-2", {"peer": None}), (6, "freeze", "worker-2"), (7, "reconnect", "worker-2", {"peer": None}),
+    (8, "lost", "worker-2"), (9, "restart", "worker-2"), (10, "thaw", "worker-2"), (11, "left", "worker-0"),
+    (12, "joined", "worker-0"),
+]  # fmt: skip
+THEN = {
+    0.5: {}, 1: {"worker-1": "killed"}, 1.9: {"worker-1": "killed"}, 2: {}, 3.5: {"worker-0": "frozen"}, 4: {},
+    5.5: {"worker-2": "cut off"}, 6.5: {"worker-2": "cut off"}, 7.5: {"worker-2": "frozen"}, 8.5: {"worker-2": "lost"},
+    9.5: {}, 11.5: {"worker-0": "left"}, 12.5: {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seconds", THEN)
+def test_how_everybody_was_at_a_moment(seconds):
+    trace = marked(*LIFE)
+    found = {trace.roles[role]: how for role, how in conditions(trace, round(seconds * S)).items()}
+    assert found == THEN[seconds]
+
+
+def test_spells_are_from_when_to_when():
+    trace = marked(*LIFE)
+    mine = spells(trace, 20 * S)[trace.roles.index("worker-2")]
+    assert mine == [(5 * S, 7 * S, "cut off"), (7 * S, 8 * S, "frozen"), (8 * S, 9 * S, "lost")]
+    (open_,) = spells(trace, round(1.5 * S)).values()
+    assert open_ == [(S, None, "killed")]
+
+
+def test_what_would_undo_something_now():
+    assert undoable(marked(*LIFE[:1])) == {"worker-1": {"restart"}}
+    assert undoable(marked(*LIFE[:3])) == {"worker-1": {"restart"}}
+    assert undoable(marked(*LIFE[:5])) == {"worker-0": {"thaw"}}
+    assert undoable(marked(*LIFE[:11])) == {"worker-2": {"thaw", "restart"}}
+    assert undoable(marked(*LIFE[:12])) == {"worker-2": {"thaw"}}  # the process that was given up, not its successor
+    assert undoable(marked(*LIFE)) == {}
+    assert undoable(marked((1, "freeze", "worker-0"), (2, "kill", "worker-0"))) == {"worker-0": {"restart"}}
+
+
+def test_the_axes_say_what_was_done_and_who_is_back_and_nothing_twice():
+    said = [label for _, label in mark_labels(marked(*LIFE), 20 * S)]
+    assert said == [
+        "w1 killed", "w1 is back", "w0 frozen", "w2–s0 cut", "w0 thawed", "w2 cut off", "w2 frozen", "w2 reconnected",
+        "w2 lost", "w2 is back", "w2 thawed", "w0 left", "w0 joined",
+    ]  # fmt: skip
+
+
+def test_the_axes_say_how_much_a_restart_has_cost():
+    texts = {
+        "server-0 is back, restored from update 240: 12 updates are rolled back": "s0 is back, −12 updates",
+        "server-0 is back, restored from update 7 of 1.52 s before: 55 updates that were heard of are rolled back":
+            "s0 is back, −55 updates",
+        "server-0 is back and takes over its backup's copy": "s0 is back",
+    }  # fmt: skip
+    for text, said in texts.items():
+        trace = marked()
+        trace.mark(S, "restart", text, name="server-0", incarnation=1)
+        assert mark_labels(trace, 2 * S) == [(S, said)]
+
+
+def test_of_a_real_run_the_deeds_are_read_from_its_marks_without_what_followed():
+    marks = [
+        ("kill", "worker-1", {"restart": False}), ("lost", "worker-1", {}), ("left", "worker-1", {}),
+        ("restart", "worker-1", {}), ("kill", "worker-2", {"restart": True}), ("lost", "worker-2", {}),
+        ("restart", "worker-2", {}), ("freeze", "worker-0", {}), ("thaw", "worker-0", {}), ("cut", "worker-0", {"peer": None}),
+        ("reconnect", "worker-0", {"peer": "server-0"}), ("delay", "worker-0", {"peer": None, "delay": 0.5}),
+    ]  # fmt: skip
+    trace = marked(*((k + 1, kind, name, more) for k, (kind, name, more) in enumerate(marks)))
+    text = done(SimpleNamespace(engine=SimpleNamespace(trace=trace)))
+    assert text == (
+        "kill:worker-1:for-good@1.0,restart:worker-1@4.0,kill:worker-2@5.0,freeze:worker-0@8.0,thaw:worker-0@9.0,"
+        "cut:worker-0@10.0,reconnect:worker-0:server-0@11.0,delay:worker-0:0.5@12.0"
+    )
+    assert [did.verb for did in undone(text)][:2] == ["kill", "restart"]
