@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
 from .context import Context
-from .gates import Gate, first
+from .gates import Gate, Round, first
 from .gradient import Gradient, Model, Parameters
 from .judge import Budget, Judge
 from .layout import Layout, RoleSpec, shard_slices
@@ -36,6 +36,7 @@ __all__ = [
     "Push",
     "Replica",
     "RoleSpec",
+    "Round",
     "Shard",
     "Weights",
     "all_gather",

@@ -91,7 +91,9 @@ class DaskRun(Ending):
             "age": self.age, "restored": begin_again(self.plan, resume) if resume else {},
         }  # fmt: skip
         if resume:
-            versions = [int(state["version"]) for state, _ in settings["restored"].values() if "version" in (state or {})]
+            versions = [
+                int(state["version"]) for state, _ in settings["restored"].values() if "version" in (state or {})
+            ]
             self.trace.mark(0, "note", f"goes on from update {min(versions, default=0)}")
         try:
             self.supervisor.start(settings)

@@ -63,9 +63,10 @@ class Ending(Clockwork):
         raise NotImplementedError("a run knows who is lost")
 
     def _says_for_whom(self) -> bool:
-        """Whether the run waits for somebody whom nobody brings back. If so, it is marked, once."""
+        """Whether the run waits for somebody whom nobody brings back. If so, it is marked, once a wait."""
         awaited = self._waits_for()
-        if awaited and not any(m["kind"] == "waits" and m["text"].endswith(awaited) for m in self.trace.marks):
+        changes = [m for m in self.trace.marks if m["kind"] in ("waits", "lost", "restart")]
+        if awaited and not (changes and changes[-1]["kind"] == "waits" and changes[-1]["text"].endswith(awaited)):
             self.trace.mark(self.now, "waits", f"waits for {awaited}")
         return bool(awaited)
 
