@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LabkitError
+from ..errors import LabkitError, RoleError
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, REFUSED, ROLLED_BACK, UNKNOWN
 from .gradient import Gradient
@@ -23,6 +23,7 @@ from .gradient import Gradient
 __all__ = ["Books"]
 
 NEVER = 1 << 62
+IN_A_ROW = 1000  # gradients refused, and none of these senders' accepted: then nobody else is there
 
 
 class Books:
@@ -48,7 +49,7 @@ class Books:
     _last: dict[tuple[str, int], int]  # (sender, incarnation) -> last step applied: once only
     _dropped: dict[tuple[str, int], set[int]]  # the same -> steps dropped since
     _met: set[tuple[str, int]] | None  # of a restored shard: the senders that have pushed since
-    _sick: set[str]  # senders whose last gradient was not finite
+    _sick: dict[str, int]  # senders whose last gradients were refused -> how many in a row
 
     def _shows(self) -> bool:
         raise NotImplementedError("a shard knows whether the chief wants to see it")
@@ -75,28 +76,39 @@ class Books:
         kept = []
         for g in several:
             if g.__class__ is not Gradient:
-                try:
-                    values = self._part_of(g)
-                except (LabkitError, ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
-                    self._refuse(g, f"does not fit: {error}")
+                values, wrong = self._read(g)
+                if wrong:
+                    self._refuse(g, wrong)
                     continue
-                kind, own = values.dtype, self.values.dtype
-                if kind != own and not np.can_cast(kind, own, "same_kind"):
-                    self._refuse(g, f"does not fit: its numbers are {kind}, and the shard's are {own}")
+                if not self._finite(values) and not self._nobody_is_well(g.sender):
+                    self._refuse(g, "is not finite")
                     continue
-                if not self._finite(values):
-                    self._sick.add(g.sender)
-                    if len(self._sick) < max(2, self.senders):
-                        self._refuse(g, "is not finite")
-                        continue
-                elif self._sick:
-                    self._sick.discard(g.sender)
+                if self._sick:
+                    self._sick.pop(g.sender, None)
                 if values is not g.values:
                     decoded = replace(g, values=values)
                     decoded.__dict__.update(sender=g.sender, incarnation=g.incarnation)
                     g = decoded
             kept.append(g)
         return kept
+
+    def _read(self, g: Any) -> tuple[np.ndarray, str]:
+        """(a push's values, decoded; what is wrong with them, "" if nothing). If nobody's fit it is the strategy that is
+        wrong, and no worker that lies: then it is raised."""
+        try:
+            values = self._part_of(g)
+            if not np.can_cast(values.dtype, self.values.dtype, "same_kind"):
+                raise RoleError(f"its numbers are {values.dtype}, and the shard's are {self.values.dtype}")
+        except (LabkitError, ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
+            if self._nobody_is_well(g.sender):
+                raise RoleError(f"{g.sender} pushed a gradient that does not fit: {error}. Nobody's does.") from error
+            return self.values, f"does not fit: {error}"
+        return values, ""
+
+    def _nobody_is_well(self, sender: str) -> bool:
+        """Whether every sender's last push was refused: `sender`'s is to be."""
+        self._sick[sender] = self._sick.get(sender, 0) + 1
+        return len(self._sick) >= self.senders or sum(self._sick.values()) >= IN_A_ROW
 
     @staticmethod
     def _finite(values: np.ndarray) -> bool:

@@ -80,7 +80,7 @@ class Shard(Books):
         self._most = tuple(NEVER if most is None else most for most in (limits.updates, limits.samples))
         self._full = limits.reached(0, 0)  # nothing more may be applied
         self._wanted = NEVER  # the version from which on the chief wants to see the shard
-        self._last, self._dropped, self._met, self._sick = {}, {}, None, set()
+        self._last, self._dropped, self._met, self._sick = {}, {}, None, {}
         self.senders, self.save_at, self.keeper = senders, NEVER, None
         self._sum = values if self.counts_only else np.empty_like(values)
         recorder.counters.shard = index

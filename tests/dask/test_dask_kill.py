@@ -84,7 +84,7 @@ def test_processes_of_others_are_killed_only_where_it_is_allowed():
         client.run(__import__, "labkit.engines.dask.task")  # which can take long where everybody shares one core
         asked = lk.DaskCluster(client, workers=1)
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), asked, lk.Budget(seconds=60)))
-        assert run.engine.verbs == ("slow", "cut", "reconnect")
+        assert run.engine.verbs == ("slow", "cut", "reconnect", "delay", "drop")
         with pytest.raises(lk.BadInput, match=r"labkit did not start these processes.*may_kill=True"):
             run.kill("worker-0")
         moving(run).stop()

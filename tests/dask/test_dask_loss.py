@@ -55,7 +55,7 @@ def test_nobody_is_left_and_nobody_comes():
         client.run(__import__, "labkit.engines.dask.task")
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), lk.DaskCluster(client, workers=1)))
         local.scale(0)
-        with pytest.raises(lk.ClusterError, match=r"worker-0 ended unexpectedly.*no Dask worker is left"):
+        with pytest.raises(lk.ClusterError, match=r"worker-0 was retired by Dask.*no Dask worker is left"):
             run.wait(20)
         assert run.trace.ending["lost"] == ["chief", "server-0", "worker-0"]
         closes(run)

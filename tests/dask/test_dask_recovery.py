@@ -1,6 +1,7 @@
 """Processes are killed, frozen and cut off, and the run goes on: it comes to its budget, and its books close."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -59,7 +60,7 @@ def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small,
 
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
 def test_a_synchronous_run_waits_or_goes_on(small, started, on_loss):
-    run = moving(started(lk.SyncPS(on_loss=on_loss), on=small, budget=lk.Budget(updates=200)), 20)
+    run = moving(started(lk.SyncPS(on_loss=on_loss), on=small), 20)
     run.engine.kill("worker-0", restart=False)
     if on_loss == "wait":
         assert seen(run, "waits", "worker-0")["text"] == "waits for worker-0, which was killed"
@@ -70,7 +71,9 @@ def test_a_synchronous_run_waits_or_goes_on(small, started, on_loss):
         moving(run, 20)
     run.engine.restart("worker-0")
     assert seen(run, "restart", "worker-0")
-    comes_to_its_end(run, 200)
+    moving(run, 20).stop()
+    assert run.trace.ending["lost"] == []
+    closes(run)
 
 
 def test_a_run_that_waits_is_stopped(small, started):
@@ -91,7 +94,8 @@ def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
     assert text.startswith("server-1 is back, restored from update ")
     assert not text.startswith("server-1 is back, restored from update 0")
     book = comes_to_its_end(run, 300)
-    assert book["rolled_back"] + book["partly_applied"] + book["lost"] < 60
+    restored, known = int(re.findall(r"\d+", text)[1]), run.trace.lives[1].version
+    assert book["rolled_back"] + book["partly_applied"] + book["lost"] < known - restored + 40  # known: 0.1 s before
     assert run.trace.lives[1 + 5].version == 300
 
 
@@ -238,6 +242,19 @@ def test_what_cannot_be_is_refused_by_name(small, started):
             act()
     run.engine.kill("worker-0", restart=False)
     seen(run, "lost", "worker-0")
-    with pytest.raises(lk.BadInput, match=r"kill\('worker-0'\): it is not here \(worker-0 was killed\)"):
-        run.engine.kill("worker-0")
+    with pytest.raises(lk.BadInput, match=r"freeze\('worker-0'\): it is not here \(worker-0 was killed\)"):
+        run.engine.freeze("worker-0")
     run.stop()
+
+
+def test_who_is_killed_again_stays_away_or_comes_back(small, started):
+    run = moving(started(on=small), 20)
+    run.kill("worker-1", restart=False)
+    seen(run, "left", "worker-1")
+    run.kill("worker-1", restart=False)
+    run.kill("worker-1")
+    assert len(marks(run, "kill")) == 3
+    assert seen(run, "restart", "worker-1")["incarnation"] == 1
+    run.stop()
+    assert lives_lost(run) == [("worker-1", 0)]
+    closes(run)

@@ -150,6 +150,7 @@ def test_booked_as_any_shard():
 
 def test_a_push_that_does_not_fit_and_a_row_that_is_not_there():
     shard, recorder, _ = made()
+    shard.senders = 2  # of one it would be everybody's
     assert not shard.apply(push("worker-0", 0, [1, 2], [1, 2, 3]), 0.1)
     (mark,) = recorder.marks
     assert (shard.version, mark["kind"], mark["name"]) == (0, "refused", "worker-0")

@@ -19,6 +19,7 @@ from ..checkpoints import Store
 from ..drive import deadlock_text, loss_text, render_failure
 from ..parts import Plan
 from .ending import Ending
+from .mailbox import LEAVE_S
 from .membership import HERE, STARTING
 from .recovery import Recovery
 from .resumed import begin_again
@@ -31,6 +32,7 @@ LISTEN_S = 0.25
 KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory flat
 ABSENT_S = 2.0  # this process itself was not running for so long (suspended, starved): nobody's silence counts
 CANCELLED_S = 0.3  # after which it is clear whether a task alone was cancelled, or all of them
+RESTARTED_S = LEAVE_S + 0.5  # after which Dask workers that are restarted, which cancels all tasks, are gone
 OF_ROLES = (
     "batch",
     "beat",
@@ -193,11 +195,14 @@ class DaskRun(Ending):
             return None if why_over is None else self._over_because([role], why_over)
         return self._over_because([role], f"{role} failed: {why}")
 
-    def _who_was_cancelled(self) -> tuple[str, str] | None:
-        """Tasks were cancelled a moment ago: one by one they are losses, all together they are the end."""
-        self._cancelled = None
+    def _who_was_cancelled(self, waited: float) -> tuple[str, str] | None:
+        """Tasks were cancelled a moment ago: one by one they are losses, all together, on Dask workers that stay, the end."""
         gone = [role for role, future in self.supervisor.futures.items() if future.status in ("cancelled", "lost")]
-        if len(gone) == len(self.members.where) and len(gone) > 1:
+        every = len(gone) == len(self.members.where) and len(gone) > 1
+        if every and waited < RESTARTED_S:
+            return None
+        self._cancelled = None
+        if every:
             return self._over_because(gone, self._why_cancelled())
         self.recovery.lose(gone, "was cancelled by Dask")
         return None
@@ -283,7 +288,7 @@ class DaskRun(Ending):
         if self.supervisor.client.status != "running":
             return self._over_because(self.plan.role_ids, self._why_cancelled())
         if self._cancelled is not None and now - self._cancelled > CANCELLED_S:
-            return self._who_was_cancelled()
+            return self._who_was_cancelled(now - self._cancelled)
         silent = {role for role, heard in self._heard.items() if now - heard > patience and self._is_here(role)}
         if silent:  # whoever shares a process with them has been silent nearly as long
             homes = {self.members.where[role] for role in silent}

@@ -91,7 +91,8 @@ def own_core(ticket: Ticket) -> Iterator[None]:
 
 def _wait_for_begin(slot: Any) -> dict[str, Any] | None:
     """The command to begin; None if the role shall not. What else is said first is heard after it."""
-    until, early = time.monotonic() + PATIENCE, []
+    until = time.monotonic() + PATIENCE
+    early: list[dict[str, Any]] = []
     while time.monotonic() < until:
         slot.arrived.wait(0.5)
         for command in slot.take():
