@@ -310,7 +310,7 @@ def test_only_labkit_s_own_is_made():
 class Paper:
     """A cluster of the engine "dask" that only writes down how it is started."""
 
-    engine, workers, record, paced = "dask", 2, True, False
+    engine, workers, record, paced, replicas, max_workers = "dask", 2, True, False, 0, None
 
     def __init__(self, servers=1):
         self.servers = servers

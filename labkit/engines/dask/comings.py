@@ -124,6 +124,7 @@ class Comings:
         """A role that was outside takes part."""
         self.joining.pop(role, None)
         self._said.discard(role)
+        self.recovery.settled(role)
         self.run.say("joined", f"{role} takes part", name=role, incarnation=self.members.life[role])
 
     def worker_came(self) -> None:

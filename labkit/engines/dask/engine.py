@@ -7,28 +7,27 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Iterable
 from queue import Empty
 from typing import Any
 
-from ...errors import BadInput, ClusterError, Deadlock, LabkitError
+from ...errors import ClusterError, Deadlock, LabkitError
 from ...roles.regroup import grouped, replicas
 from ...trace.trace import Trace
 from ..checkpoints import Store
 from ..drive import deadlock_text, loss_text, render_failure
 from ..parts import Plan
-from .ending import Ending
 from .mailbox import LEAVE_S
 from .membership import HERE, STARTING
 from .recovery import Recovery
 from .resumed import begin_again
+from .standing import Standing, at
 from .stillness import Stillness
 from .supervisor import Supervisor
 
 __all__ = ["DaskRun"]
 
-LISTEN_S = 0.25
+NEWS = ("Left", "Joined")
 KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory flat
 ABSENT_S = 2.0  # this process itself was not running for so long (suspended, starved): nobody's silence counts
 CANCELLED_S = 0.3  # after which it is clear whether a task alone was cancelled, or all of them
@@ -49,7 +48,7 @@ OF_ROLES = (
 )
 
 
-class DaskRun(Ending):
+class DaskRun(Standing):
     """The engine behind `Run` on a Dask cluster. `error`: what ended the run, if that was one.
 
     `store`: where roles keep their states; None: in a folder that goes with this run; False: nowhere. `resume`: where
@@ -69,7 +68,7 @@ class DaskRun(Ending):
         self._given_up: set[str] = set()  # who is not waited for when the run ends
         self._cancelled: float | None = None
         self.in_flight: list[Any] = []  # of lives that have handed their role on
-        self._due = sorted(commands, key=itemgetter(0))
+        self._due = sorted(commands, key=at)
         self.named, self.age = resume or store or None, resume.age if resume else 0
         self.folder = self._folder(store)
         self._start(resume)
@@ -178,7 +177,7 @@ class DaskRun(Ending):
         if what == "killed again":
             self.recovery.killed_again(role, event["restart"])
         if what == "inject":
-            self._due = sorted([*self._due, *event["commands"]], key=itemgetter(0))
+            self._due = sorted([*self._due, *event["commands"]], key=at)
         if what == "version":
             self._stepping.version(role, event["version"])
         if what == "stepped":
@@ -207,61 +206,7 @@ class DaskRun(Ending):
         self.recovery.lose(gone, "was cancelled by Dask")
         return None
 
-    # what recovery needs of a run -------------------------------------------------------------------------------------
-
-    def forget(self, role: str) -> None:
-        """A life of `role` is over."""
-        self.mend(role)
-        self._heard.pop(role, None)
-        self._returned.discard(role)
-        self._still.forget()
-        self._stepping.lost(role)
-
-    def welcome(self, role: str) -> None:
-        """The next one is there."""
-        self._heard[role] = time.monotonic()
-        self._still.forget()
-
-    def time_for_roles(self, role: str) -> dict[str, Any]:
-        """What a life that begins in the middle of a run has to know: when engine time began, and where it stands, if it
-        does; knobs as they are now; how its links behave, and whether it is in a hurry."""
-        paused_at = self._paused_at
-        frozen = None if paused_at is None else paused_at - self.supervisor.zero
-        hurry = [{"do": "hurry", "reason": self._hurried}] if role == "chief" and self._hurried else []
-        orders = [self.links_of(role), *hurry]
-        return {"zero": self.supervisor.zero, "frozen": frozen, "knobs": dict(self._changed), "orders": orders}
-
-    # who comes and goes, and what was planned -------------------------------------------------------------------------
-
-    @property
-    def present(self) -> tuple[str, ...]:
-        """The workers that take part, or are about to."""
-        return self.recovery.comings.present
-
-    def join(self, role: str) -> None:
-        """A worker that is not there takes part as soon as there is a Dask worker for it."""
-        self.recovery.comings.ask("join", role)
-
-    def leave(self, role: str) -> None:
-        """A worker takes its leave: what it has in hand is dropped, what it has sent arrives."""
-        self.recovery.comings.ask("leave", role)
-
-    def inject(self, commands: Iterable[Sequence[Any]]) -> None:
-        """Carry out [(seconds, name, arguments), ...] at their times, which are those of the run."""
-        self.supervisor.queue.put({"what": "inject", "commands": list(commands)})
-
-    def _carry_out(self) -> float:
-        """Carry out the commands that are due by engine time. Returns the seconds until the next may be."""
-        while self._due and self._paused_at is None:
-            left = self._due[0][0] - self.seconds
-            if left > 0:
-                return min(LISTEN_S, left)
-            _, name, arguments = self._due.pop(0)
-            try:
-                getattr(self, name)(**arguments)
-            except BadInput as error:  # nobody is there to be told, and the run is none the worse
-                self.say("warning", str(error))
-        return LISTEN_S
+    # how it ends -------------------------------------------------------------------------------------------------------
 
     def _role_returned(self, role: str, verdict: str | None) -> tuple[str, str] | None:
         roles = self.plan.layout.roles
@@ -324,6 +269,9 @@ class DaskRun(Ending):
         stuck = self._still.stuck() if self._paused_at is None else None
         if not stuck:
             return None
-        names = [r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name in stuck]
-        self.error = Deadlock(deadlock_text(self.trace, self.now, {name: stuck[name] for name in names}))
+        awaited = {}  # of the roles that stand still, in the order of the layout; news is nothing that they lack
+        for name in (r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name in stuck):
+            kinds, only = stuck[name]
+            awaited[name] = tuple(kind for kind in kinds if kind not in NEWS), only
+        self.error = Deadlock(deadlock_text(self.trace, self.now, awaited))
         return "deadlock", str(self.error)

@@ -16,9 +16,9 @@ from ...roles.regroup import grouped
 from .comings import Comings
 from .group import Group
 from .mailbox import LEAVE_S
-from .membership import AWAY, HERE, LOST, STARTING, Membership
+from .membership import AWAY, HERE, LOST, STARTING
 from .placement import next_home
-from .supervisor import Supervisor
+from .telling import Telling
 
 __all__ = ["Recovery", "Seek"]
 
@@ -26,7 +26,6 @@ GIVE_UP_S = 15.0  # seconds after which a run says that nobody takes a lost role
 GONE_S = 8.0  # without any Dask worker for so long, the run is over
 START_S = 10.0  # seconds for a life to start; then another Dask worker is tried
 SHARE_S = 3.0  # seconds that a Dask worker of its own is looked for, before one is shared with other runs
-AGAIN_S = 2.0  # seconds after which an order that has had no effect is repeated
 GROW_S = 4.0  # seconds that the nanny of a lost process is given to replace it
 TRIES = 3  # so many lives in a row that fail by themselves end the run
 
@@ -43,22 +42,17 @@ class Seek:
     together: bool = False  # they begin with others: a Dask worker is kept for them
 
 
-class Recovery:
+class Recovery(Telling):
     """Of one `run`. `known`: the Dask workers of its cluster."""
 
     def __init__(self, run: Any, known: Collection[str]):
-        self.run, self.known, self.suspects = run, set(known), set[str]()
-        self.supervisor: Supervisor = run.supervisor
-        self.members: Membership = self.supervisor.members
+        super().__init__(run)
+        self.known = set(known)
         self.seeks: list[Seek] = []
         self.group = Group(self) if grouped(run.plan.layout) else None
         self.comings = Comings(run, self)
         self._empty_since: float | None = None
         self._retired: dict[str, float] = {}  # Dask workers whose roles are about to leave -> since when
-        self._beginning: dict[str, float] = {}  # roles that have been told to begin, and have not said anything since
-        self._said_at: dict[tuple[str, int], float] = {}
-        self._fenced: set[tuple[str, int]] = set()
-        self._repeated: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._lost_at: dict[str, float] = {}  # engine time, s, of roles that are not back
         self._since: dict[str, float] = {}  # the same by the clock
@@ -83,7 +77,7 @@ class Recovery:
             if self.group is not None and role in self.group.roles:
                 self.group.lost(role)
         self.forget_seeks(roles)
-        self._tell_all()
+        self.tell_all()
         self.seek([role for role in roles if self.members.state[role] == LOST], silent)
         self._say_who_stays_away([role for role in roles if role in self.run.held])
 
@@ -91,7 +85,7 @@ class Recovery:
         """`role` takes part no more."""
         if self.group is not None and role in self.group.roles:
             self.group.lost(role, regroup=True)
-        self._tell_all()
+        self.tell_all()
         self.run.check_returned()
 
     def seek(self, roles: list[str], grow: bool) -> None:
@@ -134,9 +128,11 @@ class Recovery:
             self._say_who_stays_away(away)
 
     def _say_who_stays_away(self, roles: list[str]) -> None:
+        players = [s.name for s in self.run.plan.layout.roles if s.computes]
+        somebody = any(name not in self.run.held and name not in self.members.outside for name in players)
         for role in roles:
             what = f"{role}, which {self.members.why[role]}"
-            if role in self.members.leaves:
+            if role in self.members.leaves and somebody:
                 self.run.say("left", f"the others go on without {what}", name=role)
             else:
                 self.run.say("waits", f"waits for {what}", name=role)
@@ -151,9 +147,7 @@ class Recovery:
             self._look_after(seek, now)
         if self.group is not None:
             self.group.look(now)
-        for role, since in list(self._beginning.items()):
-            if now - since > AGAIN_S:
-                self.tell_to_begin(role)
+        self.tell_again(now)
         if self.known:
             self._empty_since = None
         elif self._empty_since is None:
@@ -250,46 +244,15 @@ class Recovery:
             if before > event["version"]:
                 text += f": {before - event['version']} updates that were heard of are rolled back"
         self.run.say("restart", text, name=role, incarnation=event["incarnation"])
+        self.settled(role)
+
+    def settled(self, role: str) -> None:
+        """It is here: what was remembered of its loss is of no use any more."""
         for kept in (self._failures, self._lost_at, self._since):
             kept.pop(role, None)
         self._waits_for.discard(role)
 
-    def tell_to_begin(self, role: str) -> None:
-        """A life that is up begins now."""
-        if self.members.state[role] == HERE:
-            self._beginning[role] = time.monotonic()
-            command = {**self.members.order(), "do": "begin", **self.run.time_for_roles(role)}
-            self.supervisor.post(command, [self.members.where[role]], role, self.members.life[role])
-
-    def _tell_all(self) -> None:
-        homes = [self.members.where[role] for role in self.members.address]
-        self.supervisor.post(self.members.order(), homes)
-
-    # what is heard ----------------------------------------------------------------------------------------------------
-
-    def heard(self, role: str, change: int) -> None:
-        """A role that is here has reported, and knows of the changes up to `change`."""
-        self._beginning.pop(role, None)
-        now = time.monotonic()
-        if change < self.members.change and now - self._repeated.get(role, 0.0) > AGAIN_S:
-            self._repeated[role] = now
-            self.supervisor.post(self.members.order(), [self.members.where[role]], role, self.members.life[role])
-
-    def late(self, event: dict[str, Any]) -> None:
-        """A life that was declared lost has been heard of: it is told to leave, and what it says does not count."""
-        key = (event["role"], event["incarnation"])
-        home = self.members.former.get(key)
-        now = time.monotonic()
-        if home is None or now - self._said_at.get(key, 0.0) < AGAIN_S / 4:
-            return
-        self._said_at[key] = now
-        self.suspects.discard(home)  # it answers
-        if key not in self._fenced:
-            self._fenced.add(key)
-            role, life = key
-            text = f"{role} was heard of again after it had been declared lost: it was told to leave"
-            self.run.say("fenced", text, name=role, incarnation=life)
-        self.supervisor.post({"do": "leave", "fenced": True}, [home], *key)
+    # Dask workers come and go -----------------------------------------------------------------------------------------
 
     def worker_came(self, worker: str) -> None:
         """Dask has one more worker."""

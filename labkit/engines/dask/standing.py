@@ -1,0 +1,86 @@
+"""Where a run on processes stands: what is planned for it, who takes part in it, and what a life that begins in its
+middle is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from ...errors import BadInput
+from .ending import Ending
+from .recovery import Recovery
+from .stillness import Stillness
+
+__all__ = ["LISTEN_S", "Standing", "at"]
+
+LISTEN_S = 0.25
+at = itemgetter(0)  # when a command is due
+
+
+class Standing(Ending):
+    """The part of a run that its recovery asks, and that carries out commands at their times."""
+
+    recovery: Recovery
+    _due: list[Any]  # commands that are to come: (seconds, name, arguments), the next one first
+    _heard: dict[str, float]
+    _returned: set[str]
+    _still: Stillness
+
+    # what recovery needs -------------------------------------------------------------------------------------
+
+    def forget(self, role: str) -> None:
+        """A life of `role` is over."""
+        self.mend(role)
+        self._heard.pop(role, None)
+        self._returned.discard(role)
+        self._still.forget()
+        self._stepping.lost(role)
+
+    def welcome(self, role: str) -> None:
+        """The next one is there."""
+        self._heard[role] = time.monotonic()
+        self._still.forget()
+
+    def time_for_roles(self, role: str) -> dict[str, Any]:
+        """What a life that begins in the middle of a run has to know: when engine time began, and where it stands, if it
+        does; knobs as they are now; how its links behave, and whether it is in a hurry."""
+        paused_at = self._paused_at
+        frozen = None if paused_at is None else paused_at - self.supervisor.zero
+        hurry = [{"do": "hurry", "reason": self._hurried}] if role == "chief" and self._hurried else []
+        orders = [self.links_of(role), *hurry]
+        return {"zero": self.supervisor.zero, "frozen": frozen, "knobs": dict(self._changed), "orders": orders}
+
+    # who comes and goes, and what was planned -------------------------------------------------------------------------
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The workers that take part, or are about to."""
+        return self.recovery.comings.present
+
+    def join(self, role: str) -> None:
+        """A worker that is not there takes part as soon as there is a Dask worker for it."""
+        self.recovery.comings.ask("join", role)
+
+    def leave(self, role: str) -> None:
+        """A worker takes its leave: what it has in hand is dropped, what it has sent arrives."""
+        self.recovery.comings.ask("leave", role)
+
+    def inject(self, commands: Iterable[Sequence[Any]]) -> None:
+        """Carry out [(seconds, name, arguments), ...] at their times, which are those of the run."""
+        self.supervisor.queue.put({"what": "inject", "commands": list(commands)})
+
+    def _carry_out(self) -> float:
+        """Carry out the commands that are due by engine time. Returns the seconds until the next may be."""
+        while self._due and self._paused_at is None:
+            left = self._due[0][0] - self.seconds
+            if left > 0:
+                return min(LISTEN_S, left)
+            _, name, arguments = self._due.pop(0)
+            try:
+                getattr(self, name)(**arguments)
+            except BadInput as error:  # nobody is there to be told, and the run is none the worse
+                self.say("warning", str(error))
+        return LISTEN_S
