@@ -48,13 +48,14 @@ class Copy(Message):
 
 @dataclass(frozen=True)
 class Applied(Message):
-    """server -> backup: a call of the shard's method `name`. `arguments`: pushes as (0, sender, incarnation, fields ...),
-    other values as they are.
+    """server -> backup: the shard's method `name` was called with `pushes`, each (its kind, sender, incarnation, fields ...),
+    and further arguments `rest`. `several`: with a list of pushes, not with one.
     """
 
     name: str
-    arguments: tuple[Any, ...]
+    pushes: tuple[tuple[Any, ...], ...]
     several: bool
+    rest: tuple[Any, ...]
     number: int
 
 
@@ -96,10 +97,9 @@ async def keep_copy(ctx: Context, shard: Any) -> None:
             whole = True
             ctx.send(message, Logged(message.number))
         elif whole:
-            arguments = [_said_again(a, shard) for a in message.arguments]
-            if message.several:
-                arguments = [arguments[: -_rest(message)], *arguments[-_rest(message) :]]
-            await ctx.compute(getattr(shard, message.name), *arguments)
+            pushes = [_push(shard, *said) for said in message.pushes]
+            first: Any = pushes if message.several else pushes[0]
+            await ctx.compute(getattr(shard, message.name), first, *message.rest)
             ctx.send(message, Logged(message.number))
 
 
@@ -126,10 +126,9 @@ class _Twin:
         value = await self._ctx.compute(fn, *args, **how)
         if getattr(fn, "__self__", None) is self._shard and self._there():
             self._number += 1
-            several = bool(args) and isinstance(args[0], (list, tuple))
-            told = [*args[0], *args[1:]] if several else list(args)
-            said = Applied(fn.__name__, tuple(map(_say, told)), several, self._number)
-            self._ctx.send(self._backup, said)
+            several = isinstance(args[0], (list, tuple))
+            pushes = tuple(map(_said, args[0] if several else args[:1]))
+            self._ctx.send(self._backup, Applied(fn.__name__, pushes, several, args[1:], self._number))
             await self._acknowledged()
         return value
 
@@ -159,24 +158,17 @@ class _Twin:
             return
 
 
-def _say(argument: Any) -> Any:
-    if not isinstance(argument, Message):
-        return argument
-    fields = (getattr(argument, name) for name in field_names(type(argument)))
-    return (type(argument).__name__, argument.sender, argument.incarnation, *fields)
+def _said(push: Message) -> tuple[Any, ...]:
+    """A push as a message can hold it."""
+    fields = (getattr(push, name) for name in field_names(type(push)))
+    return (type(push).__name__, push.sender, push.incarnation, *fields)
 
 
-def _said_again(argument: Any, shard: Any) -> Any:
-    if not isinstance(argument, tuple):
-        return argument
-    name, sender, incarnation, *fields = argument
-    push = shard.pushes[name](*fields)
+def _push(shard: Any, kind: str, sender: str, incarnation: int, *fields: Any) -> Any:
+    """The other way round."""
+    push = shard.pushes[kind](*fields)
     push.__dict__.update(sender=sender, incarnation=incarnation)
     return push
-
-
-def _rest(message: Applied) -> int:
-    return sum(not isinstance(a, tuple) for a in message.arguments)
 
 
 def _copy_of(shard: Any, number: int) -> Copy:
