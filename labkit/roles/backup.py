@@ -101,6 +101,8 @@ async def keep_copy(ctx: Context, shard: Any) -> None:
             first: Any = pushes if message.several else pushes[0]
             await ctx.compute(getattr(shard, message.name), first, *message.rest)
             ctx.send(message, Logged(message.number))
+        else:  # the server was away when it was asked
+            ctx.send(message, Want())
 
 
 async def backed(play: Callable[..., Any], ctx: Context, shard: Any, backup: str) -> None:
