@@ -103,6 +103,6 @@ def test_whoever_is_back_first(gap):
     """Server and backup are killed `gap` seconds one after the other, so one of them asks when the other is away."""
     faults = [lk.Kill("backup-0", at=0.5), lk.Kill("server-0", at=0.5 + gap)]
     cluster = lk.SimulatedCluster(workers=2, compute=0.01, latency=0.001, replicas=1, checkpoint_every=0.2)
-    run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=300), faults=faults).wait()
+    run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=300), faults=faults).wait(60)
     assert run.stopped_by == "updates"
     closed(run)
