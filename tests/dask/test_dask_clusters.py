@@ -11,6 +11,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -165,8 +166,17 @@ def test_a_cluster_by_ssh(tmp_path):
 # a job queue ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def handlers():
+    """What happens at a signal is as it was before: `import dask_jobqueue` makes Ctrl-C end the program."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @needs("dask_jobqueue", "dask-jobqueue")
-def test_a_cluster_of_jobs(tmp_path):
+def test_a_cluster_of_jobs(tmp_path, handlers):
     """The queue whose jobs are processes of this machine; what differs with Slurm or PBS is how they are handed in."""
     from dask_jobqueue.local import LocalCluster as LocalJobs
 
