@@ -1,37 +1,17 @@
-"""Chips in a real JupyterLab: a role is killed and comes back, is frozen and thawed, and the page says so at once; and
-the two stories about machines that die, as pictures at 940 and 1600 pixels, light and dark.
+"""Chips in a real JupyterLab: a role is killed and comes back, is frozen and thawed, and the page says so at once. (The
+stories about machines that die are played with all the others.)
 """
 
 from __future__ import annotations
 
 import pytest
-
-from labkit.lab.stories import STORIES
+from browser_cells import DASK, SIMULATED
 
 pytestmark = pytest.mark.slow
 
-DASK = """
-import labkit as lk
-lab = lk.Lab().set(seconds=600)
-lab.cluster.open(6)
-lab.run()
-"""
-SIMULATED = """
-import labkit as lk
-lab = lk.Lab(lk.Problem("digits", hidden=(16,)), "async-ps", lk.SimulatedCluster(workers=4, compute=0.1)).set(seconds=600)
-lab.run()
-"""
-TOLD = """
-import labkit as lk
-lab = lk.Lab(speed=20).set(engine="simulated")
-lab
-"""
 LIVE = "lab.view().state == 'running' and lab.view().t > 0"
 CHIPS = "[...document.querySelectorAll('.labkit-lab .lk-chips button')].map(b => b.innerText.trim())"
 VERBS = "[...document.querySelectorAll('.labkit-lab .lk-verbs button')].map(b => b.innerText.trim())"
-SIDEWAYS = (
-    "(() => { const lab = document.querySelector('.labkit-lab'); return lab.scrollWidth > lab.clientWidth + 1; })()"
-)
 
 
 def button(page, name):
@@ -97,23 +77,3 @@ def test_kill_and_restart_freeze_and_thaw_on_processes(notebook):
     page.await_images(least=5)
     page.await_kernel("not lab.view().simulated", 60)
     kill_freeze_and_back(page, "harm-dask")
-
-
-@pytest.mark.parametrize("name", ["worker-dies", "server-dies"])
-def test_the_stories_of_machines_that_die_fit_the_page(notebook, name):
-    page, story = notebook([TOLD]), STORIES[name]
-    page.run_and_wait(0)
-    page.await_images(least=5)
-    page.kernel(f"lab.tell({name!r})\n0")
-    if story.question is not None:
-        page.kernel("lab.answer(0)\n0")
-    page.await_kernel(f"lab.view().state == 'over' and lab.view().act == {len(story.acts) - 1}", 120)
-    page.await_kernel("not lab._page.painter.alive", 30)
-    for shade in ("light", "dark"):
-        page.theme(shade)
-        for width in (940, 1600):
-            page.resize(width, 1500)
-            page.await_images(".labkit-lab .lk-panel:not(.lk-gone) img", least=1)
-            assert not page.page.evaluate(SIDEWAYS), f"{name} at {width}: something is wider than the lab"
-            page.screenshot(f"story-{name}-{width}-{shade}", page.output(0).locator(".labkit-lab").first)
-    page.theme("light")

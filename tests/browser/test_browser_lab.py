@@ -11,21 +11,11 @@ import statistics
 from pathlib import Path
 
 import pytest
+from browser_cells import DASK, SIMULATED
 
 pytestmark = pytest.mark.slow
 
 START = Path(__file__).parents[2] / "notebooks" / "00_start_here.ipynb"
-DASK = """
-import labkit as lk
-lab = lk.Lab().set(seconds=600)
-lab.cluster.open(6)
-lab.run()
-"""
-SIMULATED = """
-import labkit as lk
-lab = lk.Lab(lk.Problem("digits", hidden=(16,)), "async-ps", lk.SimulatedCluster(workers=4, compute=0.1)).set(seconds=600)
-lab.run()
-"""
 LIVE = "lab.view().state == 'running' and not lab.view().simulated and lab.view().t > 0"
 TEXT = "document.querySelector('.labkit-lab').innerText"
 
