@@ -142,11 +142,12 @@ class LabServer:
         """Wait for what the server has started to end; the command lines of what did not, and was killed."""
         with contextlib.suppress(AssertionError):
             until(lambda: not self.started(), patience, "all are gone", every=0.1)
-        left = []
-        for process in self.started():
+        left, killed = [], self.started()
+        for process in killed:
             with contextlib.suppress(psutil.Error):
                 left.append(" ".join(process.cmdline())[:200])
                 process.kill()
+        psutil.wait_procs(killed, timeout=STOPS)  # a signal is sent, not yet delivered
         return left
 
     def close(self) -> list[str]:
