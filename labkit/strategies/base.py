@@ -104,8 +104,10 @@ class Strategy:
         return None
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Who is there, where, with which part. Pure. Impossible shapes are refused here, before anything starts."""
-        return server_layout(self, problem, cluster)
+        """Who is there, where, with which part: servers and workers, or, where `uses_servers` is False, a replica of the
+        model with every worker. Pure. Impossible shapes are refused here, before anything starts."""
+        make = server_layout if self.uses_servers else replica_layout
+        return make(self, problem, cluster)
 
     async def look(self, ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
         """What the chief evaluates next: the model at the next `eval_every`."""

@@ -1,0 +1,62 @@
+"""A pipeline whose schedule is given as lists of words, so that it can be an exercise.
+
+`Scheduled.by(order, stages=4, micro_batches=8)` asks `order(stages, micro_batches, stage)` of every stage for a list of
+("forward", i) and ("backward", i), and is a `lk.Pipeline` that does its work in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..errors import BadInput
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.schedules import BACKWARD, FORWARD, Work
+from ..roles.stages import pipeline_pass
+from ..strategies import Pipeline
+
+__all__ = ["Scheduled"]
+
+WORDS = {"forward": FORWARD, "backward": BACKWARD}
+
+
+@dataclass(frozen=True)
+class Scheduled(Pipeline):
+    """`lk.Pipeline` with an order of one's own: `orders[k]` is what stage k does, one word after the other."""
+
+    orders: tuple[tuple[tuple[str, int], ...], ...] = knob((), help="for each stage its work, in order")
+    in_words: ClassVar[str] = "pipeline, in an order of your own."
+
+    @classmethod
+    def by(cls, order: Callable[[int, int, int], Any], stages: int, micro_batches: int, **knobs: Any) -> Scheduled:
+        """From a function of (stages, micro_batches, stage). `BadInput` says which stage's list is no schedule."""
+        orders = tuple(_checked(order(stages, micro_batches, k), k, micro_batches) for k in range(stages))
+        return cls(micro_batches=micro_batches, orders=orders, **knobs)
+
+    async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
+        """One mini-batch through the stages, then one step; again."""
+        order = tuple(Work(WORDS[word], micro, 0) for word, micro in self.orders[stage.index])
+        for batch in ctx.batches():
+            gradient = await pipeline_pass(ctx, stage, shard.weights(), batch, order)
+            await ctx.compute(shard.apply, gradient, self.learning_rate)
+
+
+def _checked(said: Any, stage: int, micro_batches: int) -> tuple[tuple[str, int], ...]:
+    """A schedule: every micro-batch once forward and once backward, forward first."""
+    try:
+        work = tuple((str(word), int(micro)) for word, micro in said)
+    except (TypeError, ValueError):
+        raise BadInput(f'stage {stage}: a schedule is a list of ("forward", i) and ("backward", i).') from None
+    for word, _ in work:
+        if word not in WORDS:
+            raise BadInput(f"stage {stage}: {word!r} is no work; allowed: {', '.join(WORDS)}.")
+    every = list(range(micro_batches))
+    for word in WORDS:
+        if sorted(micro for name, micro in work if name == word) != every:
+            raise BadInput(f"stage {stage}: {word} must be there once for every micro-batch 0 to {micro_batches - 1}.")
+    for micro in every:
+        if work.index(("backward", micro)) < work.index(("forward", micro)):
+            raise BadInput(f"stage {stage}: micro-batch {micro} goes backward before it has gone forward.")
+    return work

@@ -1,0 +1,185 @@
+"""A role's view of the world, in its own process: the line to the judge, and what the judge lends.
+
+A shard, a model, a gradient stay with the judge; here is a `Thing` that stands for each, and asks. A message that came is
+a message; said again, or handed back, it is the judge's own one that is meant.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ...errors import BadInput, ClusterError, RoleError
+from ...roles import messages
+from ...roles.context import Context, Posted
+from . import face, plain
+
+__all__ = ["ERRORS", "ChildContext", "Line", "Method"]
+
+ERRORS = {e.__name__: e for e in (RoleError, BadInput, ClusterError, TypeError, ValueError, AttributeError, IndexError)}
+
+
+class Line:
+    """The line to the judge: one frame there, one frame back."""
+
+    def __init__(self, reading: int, writing: int):
+        self._reading, self._writing = reading, writing
+        self._kinds: dict[str, type] = dict(face.KINDS)
+        self.context: Any = None
+        self.freed: list[int] = []
+
+    def read(self, size: int) -> bytes:
+        """Exactly so many bytes; the judge is gone if they do not come, and so is this process."""
+        parts = []
+        while size:
+            part = os.read(self._reading, min(size, 1 << 20))
+            if not part:
+                os._exit(0)
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def say(self, frame: Any) -> None:
+        """A frame to the judge; `RoleError` if something in it cannot be said."""
+        freed, self.freed = self.freed, []
+        try:
+            data = plain.encode([frame, freed], self._refer)
+        except plain.Malformed as why:
+            raise RoleError(f"{why}.") from None
+        while data:
+            data = data[os.write(self._writing, data) :]
+
+    def hear(self) -> Any:
+        """The judge's next frame."""
+        return plain.decode(self.read, self._find)
+
+    def ask(self, *question: Any) -> Any:
+        """What the judge answers at once."""
+        self.say(["ask", *question])
+        how, *answer = self.hear()
+        if how == "error":
+            raise ERRORS.get(answer[0], RoleError)(answer[1])
+        return answer[0]
+
+    def _refer(self, value: Any) -> Any:
+        if isinstance(value, Thing):
+            return ["thing", value._number]
+        if isinstance(value, messages.Message):
+            number = value.__dict__.get("_number")
+            if number is not None:
+                return ["thing", number.number]
+            said = {name: getattr(value, name) for name in messages.field_names(type(value))}
+            return ["message", type(value).__name__, said]
+        if isinstance(value, Method):
+            return ["method", value.thing._number, value.name]
+        if value is self.context:
+            return ["context"]
+        if isinstance(value, type) and issubclass(value, messages.Message):
+            return ["kind", value.__name__]
+        return None
+
+    def _find(self, said: Any) -> Any:
+        what, number, *more = said
+        if what == "thing":
+            return Thing(self, number, *more)
+        kind, have, sender, incarnation = more
+        made: Any = object.__new__(self._kinds[kind])
+        for value in have.values():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False  # what was said is said
+        made.__dict__.update(have, sender=sender, incarnation=incarnation, _number=Lent(self, number))
+        return made
+
+    def learn(self, kinds: tuple[type, ...]) -> None:
+        """Kinds of message that the student has made."""
+        self._kinds.update({kind.__name__: kind for kind in kinds})
+
+
+class Lent:
+    """The number of something that the judge has; when nobody here refers to it, the judge need not keep it."""
+
+    def __init__(self, line: Line, number: int):
+        self.line, self.number = line, number
+
+    def __del__(self) -> None:
+        self.line.freed.append(self.number)
+
+
+class Thing:
+    """Something that the judge has (a shard, a model, a gradient): what it knows is asked for, its methods are done there."""
+
+    def __init__(self, line: Line, number: int, kind: str, have: dict[str, Any], methods: list[str]):
+        self._lent, self._number, self._line, self._kind, self._methods = (
+            Lent(line, number),
+            number,
+            line,
+            kind,
+            methods,
+        )
+        self.__dict__.update(have)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"a {self.__dict__.get('_kind')} has no {name!r}")
+        if name in self._methods:
+            return Method(self, name)
+        return self._line.ask("get", self, name)
+
+    def __repr__(self) -> str:
+        return f"<{self._kind}>"
+
+
+class Method:
+    """A method of a thing: called, or handed to `ctx.compute`."""
+
+    def __init__(self, thing: Thing, name: str):
+        self.thing, self.name = thing, name
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        return self.thing._line.ask("call", self.thing, self.name, list(args), more)
+
+
+class ChildContext(Context):
+    """`ctx`: its posts are asked of the judge, its traps are effects."""
+
+    def __init__(self, line: Line, name: str):
+        super().__init__(name, "", 0, 0, {}, None)
+        self._line = line
+
+    def send(self, to: Any, message: Any) -> Posted:
+        """See `Context.send`."""
+        self._line.ask("send", to, message)
+        return Posted("send")
+
+    def note(self, text: str, **numbers: float) -> Posted:
+        """See `Context.note`."""
+        self._line.ask("note", str(text), numbers)
+        return Posted("note")
+
+    def save(self, state: Any) -> Posted:
+        """See `Context.save`."""
+        self._line.ask("save", dict(state))
+        return Posted("save")
+
+    @property
+    def now(self) -> float:
+        """Seconds of the run."""
+        return self._line.ask("now")
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """This role's random stream; it begins with a number that the judge draws."""
+        if self._rng is None:
+            self._rng = np.random.Generator(np.random.PCG64(self._line.ask("seed")))
+        return self._rng
+
+    def batches(self) -> Any:
+        """This role's mini-batches, for ever."""
+        while True:
+            yield self._line.ask("batch")
+
+    def peers(self, role: str) -> tuple[str, ...]:
+        """Who takes part."""
+        return self._line.ask("peers", role)
