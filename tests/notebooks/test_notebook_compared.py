@@ -1,0 +1,70 @@
+"""What nbval compares is really compared: every compared cell of every notebook, once right and once with a wrong number.
+
+Running the notebooks themselves is nbval's part of `pytest`. Here each compared cell only prints what is stored in it, so
+that the comparison itself is what is tested: tags, execution counts and output types are the notebook's own.
+"""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+
+def is_compared(cell):
+    return cell["cell_type"] == "code" and bool(cell["outputs"])
+
+
+def printed(cell):
+    return "".join("".join(output["text"]) for output in cell["outputs"])
+
+
+def parrots(cells, corrupt):
+    """Code cells that print what is stored in them; in `corrupt` (their numbers) something else than that."""
+    for number, cell in enumerate(cells):
+        text = printed(cell) if is_compared(cell) else ""
+        said = changed(text) if number in corrupt else text
+        yield cell | {"source": f"print({said!r}, end='')" if said else "pass", "id": None}
+
+
+def changed(text):
+    """One digit more than it should be, or one letter, in the last line."""
+    for at in range(len(text) - 1, -1, -1):
+        if text[at].isdigit():
+            return text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+    return text.rstrip("\n") + "x\n"
+
+
+def outcomes(folder, notebook):
+    """For each cell of a notebook, whether nbval was content with it."""
+    (folder / "parrots.ipynb").write_text(json.dumps(notebook))
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    report = folder / "report.xml"
+    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-q", "-p", "no:cacheprovider"]
+    command += ["-c", str(folder / "pytest.ini"), f"--rootdir={folder}", f"--junitxml={report}", "parrots.ipynb"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr  # some have failed, and nothing else has happened
+    return [case.find("failure") is None for case in ET.parse(report).iter("testcase")]
+
+
+def test_there_is_something_to_compare():
+    assert all(any(map(is_compared, json.loads(path.read_text())["cells"])) for path in NOTEBOOKS)
+
+
+@pytest.mark.slow
+def test_each_compared_cell_fails_alone_when_it_prints_something_else(tmp_path):
+    """In turn: in the n-th copy of a notebook's cells the n-th compared one is changed, and that one fails, no other."""
+    cells, expected = [], []
+    for path in NOTEBOOKS:
+        own = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        compared = [number for number, cell in enumerate(own) if is_compared(cell)]
+        for corrupt in [(), *((number,) for number in compared)]:
+            cells += parrots(own, corrupt)
+            expected += [number not in corrupt for number in range(len(own))]
+    whole = json.loads(NOTEBOOKS[0].read_text())
+    whole["cells"] = [cell | {"id": f"c{number}"} for number, cell in enumerate(cells)]
+    assert outcomes(tmp_path, whole) == expected
