@@ -15,7 +15,9 @@ _WHERE = {
     "resume": ["resume"],
     "advice": ["advise"],
     "advice.checkpoints": ["daly", "segment_time", "young"],
+    "advice.scaling": ["Scalability", "amdahl", "fit_scalability", "gustafson"],
     "lab.lab": ["Lab"],
+    "lab.prediction": ["Prediction"],
     "predictor": ["Predictor", "load"],
     "errors": ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError"],
     "knobs": ["knob"],
@@ -91,6 +93,7 @@ _WHERE = {
         "ShiftedExponential",
         "Uniform",
     ],
+    "views": ["pictures"],
     "trace": ["Trace", "ledger"],
     "trace.exports": ["load_npz", "save_npz", "to_frames", "to_perfetto"],
 }

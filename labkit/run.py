@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .engines.faults import schedule_faults
+from .engines.light import LIGHT, lightened
 from .engines.parts import Plan, make_plan
 from .errors import BadInput
 from .nn import SparseParameters
@@ -54,11 +55,15 @@ def train(
         raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
     if not isinstance(budget, Budget | None):
         raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(updates=1000).")
+    meant, cluster = cluster, lightened(cluster)
     plan = make_plan(problem, strategy, cluster, budget, seed, cluster.record)
     commands = schedule_faults(faults, plan)
     check_allowed(commands, cluster)
     with kept_settings(checkpoint, plan, cluster, budget, commands):
-        return Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
+        run = Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
+    if cluster is not meant:
+        run.engine.trace.mark(0, "warning", f"{LIGHT} is set: no processes, this run is in virtual time")
+    return run
 
 
 _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning_rate=0.1)"}

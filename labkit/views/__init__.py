@@ -4,6 +4,7 @@ widget.
 
 from __future__ import annotations
 
+from . import pictures
 from .accuracy import Accuracy
 from .compare import compare
 from .decision_boundary import DecisionBoundary
@@ -22,5 +23,5 @@ from .who_has_what import WhoHasWhat
 __all__ = [
     "PANELS", "Accuracy", "DecisionBoundary", "GradientFlow", "LabFigure", "Ledger", "Loss", "Panel", "Plots",
     "Predictions", "Staleness", "Throughput", "Timeline", "WhoHasWhat", "bare", "compare", "make_panel", "overview",
-    "panel_figure", "save", "stack",
+    "panel_figure", "pictures", "save", "stack",
 ]  # fmt: skip

@@ -1,0 +1,242 @@
+"""`lk.Prediction`: say what you expect before you measure it; later see both side by side.
+
+What one has only watched seems to have been clear all along; what one has predicted can be wrong. So a prediction is
+committed once, before its answer is known, and kept: `said` never changes, and nothing can be committed after `reveal`.
+Nobody has to: nothing here waits for a click, and `reveal` says if there was none. `commit` is the click as a method.
+
+It is no entry in the registry of cells: it has no thread and no processes, so an old one costs nothing. Running its cell
+again makes a fresh one.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+from ..errors import BadInput
+from .page.kit import Kit
+from .page.sheet import ROOT, sheet
+
+__all__ = ["Prediction", "Revealed"]
+
+ONCE = "A prediction is committed once: run its cell again for a fresh one."
+LATE = "It has been revealed: too late for a prediction. Run its cell again for a fresh one."
+# A lab's looks, without its frame: the question has one of its own. Answers are as wide as their words.
+LOOKS = (
+    f".{ROOT}.lk-predicts {{ box-shadow: none; background: none; }} "
+    f".{ROOT}.lk-predicts .lk-asked {{ margin: 0; }} "
+    f".{ROOT}.lk-predicts .lk-answers button {{ flex: 0 1 auto; min-width: 130px; max-width: 100%; height: auto; "
+    "min-height: 38px; padding: 3px 16px; line-height: 1.3; white-space: normal; }"
+)
+# A bar of this colour beside the words; the words have the page's own ink, so a dark page is read as well.
+BARS = {True: "#2a9158", False: "#cc1f1f", None: "#7a8394"}
+
+
+class Prediction:
+    """A question with a few answers: the last expression of a cell shows it, with a button for each.
+
+    `Prediction("Who sets the pace?", "the fastest", "the slowest")`, or with numbers, of which the one nearest to what
+    is measured will be the true one: `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})`.
+
+    Raises `BadInput` if there are fewer than two answers, two equal ones, or something that is no text (no number).
+    """
+
+    def __init__(self, question: str, *answers: str | Mapping[str, float]):
+        self.question = question
+        self.answers, self._values = _answers(question, answers)
+        self._said: int | None = None
+        self._revealed: Revealed | None = None
+        self._kit = kit = Kit()
+        self._verdict = kit.html("lk-verdict")
+        self._buttons = [kit.button(text, partial(self._click, k)) for k, text in enumerate(self.answers)]
+        parts = [
+            kit.html("lk-text", html.escape(question)), kit.box(self._buttons, "lk-answers"), self._verdict,
+        ]  # fmt: skip
+        self.box = kit.box(
+            [kit.html("lk-css", f"{sheet({})}<style>{LOOKS}</style>"), kit.box(parts, "lk-asked")],
+            f"{ROOT} lk-col lk-predicts",
+        )
+        self._show()
+
+    # committing -------------------------------------------------------------------------------------------------------
+
+    @property
+    def said(self) -> str | None:
+        """The answer that was committed, or None."""
+        return None if self._said is None else self.answers[self._said]
+
+    def commit(self, answer: str | int) -> Prediction:
+        """Commit to an answer: its text, or its number, from 0. The same one twice is as good as once.
+
+        Raises `BadInput` for an unknown answer, for another one than was committed, and after `reveal`.
+        """
+        chosen = self._index(answer)
+        with self._kit.lock:
+            if self._said is not None and self._said != chosen:
+                raise BadInput(f"You said {self.said!r} already, and not {self.answers[chosen]!r}. {ONCE}")
+            if self._said is None and self._revealed is not None:
+                raise BadInput(LATE)
+            self._said = chosen
+            self._show()
+        return self
+
+    def _index(self, answer: Any) -> int:
+        if isinstance(answer, str) and answer in self.answers:
+            return self.answers.index(answer)
+        if isinstance(answer, Integral) and not isinstance(answer, bool) and 0 <= int(answer) < len(self.answers):
+            return int(answer)
+        raise BadInput(
+            f"{answer!r} is not one of the answers: {_listed(self.answers)} (or 0 to {len(self.answers) - 1})."
+        )
+
+    def _click(self, chosen: int) -> None:
+        with self._kit.lock:
+            if self._said is None and self._revealed is None:  # a click too many is no mistake
+                self.commit(chosen)
+
+    # revealing --------------------------------------------------------------------------------------------------------
+
+    def reveal(self, measured: float | str, words: str = "") -> Revealed:
+        """What was said beside what was measured; the last expression of a cell shows it. `words` come after it.
+
+        `measured`: of answers with numbers, a number (the nearest answer is true: by ratio if all are positive, else by
+        difference); of others, the text of the true one. It may be revealed again, with another measurement. Raises
+        `BadInput` for anything else.
+        """
+        true, shown = self._judge(measured)
+        value = str(measured) if self._values is None else _python(measured)
+        with self._kit.lock:
+            self._revealed = Revealed(self.question, self.said, value, shown, self.answers[true], str(words))
+            self._show()
+            return self._revealed
+
+    def _judge(self, measured: Any) -> tuple[int, str]:
+        """(number of the true answer, what was measured as a text)."""
+        if self._values is None:
+            if isinstance(measured, str) and measured in self.answers:
+                return self.answers.index(measured), measured
+            raise BadInput(f"reveal({measured!r}): give the answer that is true: {_listed(self.answers)}.")
+        if isinstance(measured, bool) or not isinstance(measured, Real) or not math.isfinite(measured):
+            raise BadInput(f"reveal({measured!r}): the answers are numbers; give the number that was measured.")
+        value = float(measured)
+        ratio = value > 0 and min(self._values) > 0
+        away = [abs(math.log(v / value)) if ratio else abs(v - value) for v in self._values]
+        percent = all(text.endswith("%") for text in self.answers)
+        return away.index(min(away)), f"{_written(100 * value)}%" if percent else _written(_python(measured))
+
+    def record(self) -> dict[str, Any]:
+        """`question`, `answers`, `said`, `measured`, `right`; None is what is not known (yet). Plain Python values."""
+        seen = self._revealed
+        return {
+            "question": self.question, "answers": list(self.answers), "said": self.said,
+            "measured": seen.measured if seen else None, "right": seen.right if seen else None,
+        }  # fmt: skip
+
+    # showing ----------------------------------------------------------------------------------------------------------
+
+    def _show(self) -> None:
+        kit, seen = self._kit, self._revealed
+        for k, button in enumerate(self._buttons):
+            true, mine = seen is not None and self.answers[k] == seen.answer, k == self._said
+            kit.mark(
+                button, lk_said=mine and seen is None, lk_right=true, lk_wrong=mine and seen is not None and not true,
+                lk_off=self._said is not None or seen is not None,
+            )  # fmt: skip
+        kit.say(self._verdict, self._told())
+
+    def _told(self) -> str:
+        if self._revealed is not None:
+            return f"<b>{html.escape(self._revealed.verdict)}</b>"
+        if self.said is None:
+            return '<span class="lk-grey">What do you think? Choose one before you measure it.</span>'
+        return f'You said <b>{html.escape(self.said)}</b>. Now measure. <span class="lk-grey">{ONCE}</span>'
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        bundle = self.box._repr_mimebundle_(include=include, exclude=exclude)
+        data, more = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return {**data, "text/plain": repr(self)}, more
+
+    def __repr__(self) -> str:
+        said = "Nobody has committed to an answer yet." if self.said is None else f"You said: {self.said}."
+        return f"{self.question}\n  {' | '.join(self.answers)}\n{said}"
+
+    def close(self) -> None:
+        """Take it off the page. What was said is kept."""
+        self._kit.close()
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """What was said and what was measured. `said` is None if nobody committed, and then so is `right`."""
+
+    question: str
+    said: str | None
+    measured: float | int | str
+    shown: str  # what was measured, as people write it
+    answer: str  # the one that is true
+    words: str = ""
+
+    @property
+    def right(self) -> bool | None:
+        """Whether what was said is what is true."""
+        return None if self.said is None else self.said == self.answer
+
+    @property
+    def verdict(self) -> str:
+        """All of it in one sentence or two."""
+        near = "" if self.shown == self.answer else f" (nearest: {self.answer})"
+        if self.said is None:
+            return f"Nobody committed to an answer. Measured: {self.shown}{near}."
+        return f"{'Right' if self.right else 'Not so'}: you said {self.said}, measured was {self.shown}{near}."
+
+    def _repr_html_(self) -> str:
+        bar = BARS[self.right]
+        more = f"<div>{html.escape(self.words)}</div>" if self.words else ""
+        return (
+            f'<div style="max-width: 1180px; margin: 4px 0; padding: 9px 14px; border-left: 4px solid {bar}; '
+            f"background: color-mix(in srgb, {bar} 8%, transparent); color: var(--jp-content-font-color1, inherit); "
+            'font: 14px/1.5 var(--jp-ui-font-family, system-ui, sans-serif)">'
+            f'<div style="color: var(--jp-content-font-color2, inherit)">{html.escape(self.question)}</div>'
+            f'<div style="font-size: 15px"><b>{html.escape(self.verdict)}</b></div>{more}</div>'
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.question}\n{self.verdict}" + (f"\n{self.words}" if self.words else "")
+
+
+def _answers(question: Any, given: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...] | None]:
+    """The texts of the answers, and their numbers if they have some."""
+    if not isinstance(question, str) or not question:
+        raise BadInput(f"Prediction({question!r}): first the question, as a text, then the answers.")
+    numbers = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else None
+    texts = tuple(numbers) if numbers is not None else given
+    if len(texts) < 2 or len(set(map(str, texts))) < len(texts) or not all(isinstance(t, str) and t for t in texts):
+        raise BadInput(
+            f"answers {_listed(texts)}: give two or more different texts, or one dictionary of texts and numbers."
+        )
+    if numbers is None:
+        return texts, None
+    values = tuple(numbers.values())
+    if any(isinstance(v, bool) or not isinstance(v, Real) or not math.isfinite(v) for v in values):
+        raise BadInput(f"answers {dict(numbers)!r}: every text needs a (finite) number.")
+    return texts, tuple(float(v) for v in values)
+
+
+def _listed(answers: tuple[Any, ...]) -> str:
+    return ", ".join(repr(answer) for answer in answers) or "(none)"
+
+
+def _python(number: Any) -> float | int:
+    return int(number) if isinstance(number, Integral) else float(number)
+
+
+def _written(number: float) -> str:
+    """3, 1,234, 0.214."""
+    if isinstance(number, int) or abs(number) >= 100:
+        return f"{number:,.0f}".replace("-", "−")
+    return f"{number:.3g}".replace("-", "−")

@@ -1,0 +1,127 @@
+"""The bubble: stages of a pipeline stand idle while it fills and empties.
+
+A mini-batch in M micro-batches through P equal stages takes M + P - 1 turns (a forward and a backward), of which each
+stage works M. Idle, of the total, is (P - 1) / (M + P - 1): 75% for one piece and four stages, and less the finer the
+pieces.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ...errors import BadInput
+from ...trace.trace import Trace
+from ...trace.vocabulary import COMPUTE, NANO
+from .. import style
+from ..figures import LabFigure
+from ..passes import Passes
+from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, put, sheet, traces_of
+
+__all__ = ["bubble"]
+
+LEFT, LONG, GAP = 62, 612, 18  # pixels: names, timeline, and beside it the numbers
+TOP, ROW, BETWEEN, FOOT = 66, 22, 22, 44
+IDLE = "#f6d5d5"  # red that has been thinned: what is wrong
+HIGH = 0.44  # half a row
+
+
+def bubble(runs: Any) -> LabFigure:
+    """One mini-batch through the stages for each number of micro-batches, on one axis of time; idle is pale red.
+
+    `runs`: {M: run (or trace) of a pipeline with so many micro-batches}, 1 to 4 of them, as {1: run, 4: run, 16: run},
+    with at least two mini-batches each. Shown is the last whole one; what is measured is the mean over all but the
+    first. Raises `BadInput` for anything else.
+    """
+    traces = traces_of("bubble", "micro-batches", runs)
+    steps = {m: _steps(m, trace) for m, trace in traces.items()}
+    shares = {m: _idle(trace, steps[m]) for m, trace in traces.items()}
+    stages = [len(trace.role_ids("worker")) for trace in traces.values()]
+    longest = max(int(np.diff(ends[-2:])[0]) for ends in steps.values())
+    listed = ", ".join(f"{share:.0%}" for share in shares.values())
+    pieces = "1 piece" if list(traces) == [1] else f"{', '.join(map(str, traces))} pieces"
+    high = TOP + sum(ROW * count + BETWEEN for count in stages) - BETWEEN + FOOT
+    below = "pale blue = forward · blue = backward · pale red = the bubble, a stage that waits: (P − 1)/(M + P − 1) of the time"
+    figure = sheet(high, f"The finer the pieces, the smaller the bubble: {listed} with {pieces}.", below)
+    top = TOP
+    for k, ((m, trace), count) in enumerate(zip(traces.items(), stages)):
+        axes = axes_at(figure, LEFT, top, LONG, ROW * count, x_ticks=8)
+        _timeline(axes, trace, steps[m], longest, last=k == len(traces) - 1)
+        middle, right = top + ROW * count / 2, LEFT + LONG + GAP
+        spent = f"{(int(steps[m][-1]) - int(steps[m][-2])) / NANO:.3g} s a mini-batch"
+        put(figure, right, middle - 23, f"M = {m}", style.INK, LABEL + 1, fontweight="bold")
+        put(figure, right + 78, middle - 23, spent, style.GREY, WORDS)
+        put(figure, right, middle, f"measured: {100 * shares[m]:.1f}% idle", style.BLUE, LABEL, fontweight="bold")
+        law = Fraction(count - 1, m + count - 1)
+        words = f"law: {count - 1}/{m + count - 1} = {100 * float(law):.1f}%"
+        put(figure, right, middle + 22, words, style.RED, LABEL, fontweight="bold")
+        top += ROW * count + BETWEEN
+    return figure
+
+
+def _steps(m: int, trace: Trace) -> np.ndarray:
+    """When each mini-batch was over, ns: when the last stage had stepped."""
+    role, time = trace.column("applies", "role", "time")
+    stages = trace.role_ids("worker")
+    given = trace.header["strategy"].get("knobs", {}).get("micro_batches")
+    if given is None:
+        raise BadInput(f"bubble: {trace.header['strategy']['name']} has no micro-batches; give runs of lk.Pipeline.")
+    if given != m:
+        raise BadInput(f"bubble: the run given for {m} micro-batches has {given}.")
+    times = [np.sort(time[role == stage]) for stage in stages]
+    count = min((len(mine) for mine in times), default=0)
+    if count < 2:
+        raise BadInput(f"bubble: the run with {m} micro-batches has not finished two mini-batches; give it more time.")
+    return np.max([mine[:count] for mine in times], axis=0)
+
+
+def _busy(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(stage's role, start, end) of what was computed in [first, last] ns."""
+    role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
+    seen = (phase == COMPUTE) & (start < last) & (end > first) & np.isin(role, trace.role_ids("worker"))
+    role, start, end = role[seen], start[seen], end[seen]
+    order = np.lexsort((start, role))
+    return role[order], start[order], end[order]
+
+
+def _idle(trace: Trace, ends: np.ndarray) -> float:
+    """The share of the stages' time that nothing was computed in, from the first step to the last."""
+    first, last = int(ends[0]), int(ends[-1])
+    _, start, end = _busy(trace, first, last)
+    busy = int((np.minimum(end, last) - np.maximum(start, first)).sum())
+    return 1.0 - busy / ((last - first) * len(trace.role_ids("worker")))
+
+
+def _timeline(axes: Axes, trace: Trace, ends: np.ndarray, longest: int, last: bool) -> None:
+    """The last mini-batch, from 0 on."""
+    first, until = int(ends[-2]), int(ends[-1])
+    stages = trace.role_ids("worker")
+    axes.set_xlim(0, longest / NANO)
+    axes.set_ylim(len(stages) - 0.5, -0.5)
+    axes.spines["left"].set_visible(False)
+    axes.set_yticks(range(len(stages)), [f"stage {k}" for k in range(len(stages))])
+    axes.tick_params(axis="y", length=0)
+    for label in axes.get_yticklabels():
+        label.set_color(style.BLUE)
+    if last:
+        axes.set_xlabel("seconds since the mini-batch began", **style.text(size=WORDS, labelpad=3))
+    else:
+        axes.tick_params(axis="x", labelbottom=False)
+    rows = np.arange(len(stages))
+    boxes(axes, rows, 0 * rows, 0 * rows + (until - first) / NANO, IDLE, half=0.5, z=1.5)
+    role, start, end = _busy(trace, first, until)
+    whole = (start >= first) & (end <= until)
+    role, start, end = role[whole], start[whole], end[whole]
+    back = Passes().backward(trace, trace.watermark(), role, start, end)
+    row = np.searchsorted(stages, role)
+    fine = 1.0 if len(start) and np.median(end - start) * LONG > 12 * longest else 0.5
+    for which, face in ((~back, style.BLUE_FILL), (back, style.BLUE_LINE)):
+        x0, x1 = (start[which] - first) / NANO, (end[which] - first) / NANO
+        boxes(axes, row[which], x0, x1, face, style.BLUE, half=HIGH, line=fine)
+    axes.axvline((until - first) / NANO, color=style.GREY, linewidth=1.2, linestyle=(0, (3, 2)), zorder=3)
+
+
+assert LEFT + LONG + GAP + 230 <= WIDTH - EDGE

@@ -1,0 +1,100 @@
+"""What the five pictures share: one size, one title, letters that can be read from the last row.
+
+A picture is 940 pixels wide, as a notebook is. Its title is a sentence whose numbers are measured; under it, in grey,
+stands what the colours mean. No letter is smaller than 9 points. Places are pixels from the upper left corner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+
+from ...errors import BadInput
+from ...trace.trace import Trace
+from .. import style
+from ..figures import LabFigure, blank
+
+__all__ = ["HEAD", "LABEL", "WIDTH", "WORDS", "axes_at", "boxes", "number", "put", "sheet", "trace_of", "traces_of"]
+
+WIDTH = 940
+WORDS, LABEL, HEAD = 9.5, 10.5, 14.0  # points
+EDGE = 14  # pixels
+MOST = 4  # rows of a picture that has a row for each run
+
+
+def trace_of(what: str, run: Any) -> Trace:
+    """The trace of a run, or the trace itself. Raises `BadInput` for anything else, and for an empty one."""
+    found = run if isinstance(run, Trace) else getattr(run, "trace", None)
+    if not isinstance(found, Trace):
+        raise BadInput(f"{what}: {run!r} is no run; give what lk.train returned, or its trace.")
+    if found.watermark() <= 0:
+        raise BadInput(f"{what}: nothing has happened in {run!r} yet; wait() for it first.")
+    return found
+
+
+def traces_of(what: str, key: str, runs: Any, most: int = MOST) -> dict[int, Trace]:
+    """The traces of `{number: run}`, by growing number. `key`: what the numbers are."""
+    if not isinstance(runs, Mapping) or not 1 <= len(runs) <= most:
+        raise BadInput(f"{what}: give a dictionary {{{key}: run}} with 1 to {most} runs, not {runs!r}.")
+    for n in runs:
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise BadInput(f"{what}: {n!r} is not a number of {key}; give a whole number, at least 1.")
+    return {int(n): trace_of(what, runs[n]) for n in sorted(runs)}
+
+
+def sheet(height: int, title: str, below: str) -> LabFigure:
+    """An empty picture with its title, as large as there is room for, and what the colours mean."""
+    figure, size = blank(WIDTH, height), HEAD
+    while style.width(title, size, bold=True) > WIDTH - 2 * EDGE and size > WORDS:
+        size -= 0.5
+    put(figure, EDGE, 20, title, style.INK, size, fontweight="bold")
+    put(figure, EDGE, 44, below, style.GREY, WORDS)
+    return figure
+
+
+def put(figure: LabFigure, left: float, top: float, words: str, colour: str, size: float = WORDS, **more: Any) -> Any:
+    """A text whose middle is `top` pixels below the upper edge."""
+    wide, high = figure.get_size_inches() * style.DPI
+    return figure.text(left / wide, 1 - top / high, words, **style.text(colour, size, **{"va": "center", **more}))
+
+
+def axes_at(
+    figure: LabFigure, left: int, top: int, width: int, height: int, grid: str | None = "x", **more: Any
+) -> Axes:
+    """Calm axes, whose frame (without its labels) has its upper left corner at (left, top)."""
+    wide, high = figure.get_size_inches() * style.DPI
+    box = (left / wide, 1 - (top + height) / high, width / wide, height / high)
+    axes = style.calm(figure.add_axes(box), grid=grid, **more)
+    axes.tick_params(labelsize=WORDS)
+    return axes
+
+
+def boxes(
+    axes: Axes,
+    row: Any,
+    start: Any,
+    end: Any,
+    face: Any,
+    edge: Any = "none",
+    half: float = 0.36,
+    z: float = 2,
+    line: float = 1.0,
+) -> None:
+    """Boxes from `start` to `end` (the unit of the axes) around the middle of each `row`."""
+    row, start, end = (np.asarray(a, dtype=float) for a in (row, start, end))
+    low, high = row - half, row + half
+    corners = np.stack([start, low, start, high, end, high, end, low], axis=-1).reshape(-1, 4, 2)
+    made = PolyCollection(list(corners), facecolors=face, edgecolors=edge, linewidths=line, zorder=z)
+    axes.add_collection(made, autolim=False)
+
+
+def number(value: float) -> str:
+    """Three digits, as people write them: 0.209, 8, 31.9, 1,240."""
+    if value and abs(value) < 100:
+        value = round(value, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"

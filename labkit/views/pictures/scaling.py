@@ -1,0 +1,183 @@
+"""Three figures about growing and choosing: how far it scales, what memory costs in bytes, who wins where.
+
+    scaling    throughput against workers, both logarithmic: dots are measured, a red line is the law of each
+    trade      bytes that a worker holds against bytes that it sends: nothing has little of both
+    ranking    a row for each situation, a dot for each strategy: its throughput as a part of the best one's
+
+Each takes plain numbers, so that a notebook shows where they came from, and returns a matplotlib `Figure`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, LogLocator
+
+from ...errors import BadInput
+from .. import style
+from ..figures import LabFigure
+from .frame import LABEL, WIDTH, WORDS, axes_at, number, sheet
+
+__all__ = ["ranking", "scaling", "trade"]
+
+TOP, HIGH, FOOT, LEFT, NAMES = 66, 320, 52, 74, 210  # pixels
+POINTS = 200  # of a line
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS = (style.BLUE, style.GREEN, style.INK, style.BLUE_LINE, style.ORANGE, style.FAINT, style.GREY, style.GREEN_FILL)
+Law = Callable[[Any], Any]
+
+
+def scaling(
+    measured: Mapping[str, Mapping[int, float]], laws: Mapping[str, Law], title: str, *,
+    up: str = "gradients a second",
+) -> LabFigure:  # fmt: skip
+    """Dots of `measured`, {name: {workers: throughput}}, both axes logarithmic, and the laws of some of them.
+
+    `laws`: {name: formula}, for any of the names of `measured`; a formula takes workers, float64 of shape (n,), and
+    gives the throughput, shape (n,). Dashed grey is N times the smallest throughput of one worker that the dots tell of.
+    Raises `BadInput` if nothing is given, too much, a law for a name without dots, or what is not positive.
+    """
+    _check("scaling", measured, len(MARKS))
+    unknown = sorted(set(laws) - set(measured))
+    if unknown:
+        raise BadInput(f"scaling: a law for {unknown[0]!r}, but what was measured is {', '.join(measured)}.")
+    for name, mine in measured.items():
+        if not mine or not all(math.isfinite(v) and v > 0 and n >= 1 for n, v in mine.items()):
+            raise BadInput(
+                f"scaling: {name} needs {{workers: throughput}}, all positive and finite, not {dict(mine)!r}."
+            )
+    figure = sheet(
+        TOP + HIGH + FOOT, title, "dots = measured · red line = its law · dashed = twice the workers, twice as much"
+    )
+    axes = axes_at(figure, LEFT, TOP, WIDTH - LEFT - NAMES, HIGH, grid="both")
+    _logarithmic(axes, measured)
+    reach = np.array(
+        [min(n for mine in measured.values() for n in mine), max(n for mine in measured.values() for n in mine)]
+    )
+    first = max(v / n for mine in measured.values() for n, v in mine.items())
+    axes.plot(reach, first * reach, color=style.GREY, linewidth=1.6, linestyle=(0, (4, 2.5)), zorder=2)
+    ends = []
+    for (name, mine), mark, colour in zip(measured.items(), MARKS, COLOURS):
+        if name in laws:
+            along = np.geomspace(min(mine), max(mine), POINTS)
+            axes.plot(along, laws[name](along), color=style.RED, linewidth=1.8, zorder=3)
+        _marks(axes, list(mine), list(mine.values()), mark, colour)
+        ends.append((f"{name}: {number(mine[max(mine)])}", mine[max(mine)], colour))
+    axes.set_xlabel("workers", **style.text(size=LABEL, labelpad=4))
+    axes.set_ylabel(up, **style.text(size=LABEL, labelpad=4))
+    low, high = np.log10(axes.get_ylim())
+    places = style.spread([(math.log10(v) - low) / (high - low) for _, v, _ in ends], 24 / HIGH, 0.03, 0.98)
+    for (words, _, colour), y in zip(ends, places):
+        style.write(axes, 1.03, y, words, colour, LABEL, fontweight="bold", va="center", transform=axes.transAxes)
+    return figure
+
+
+def trade(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
+    """A named dot for each (bytes sent, bytes held) of `points`, {name: (sent, held)}, of a worker.
+
+    Both are in parts of the largest that anybody holds, which is the whole model where somebody holds all of it. Raises
+    `BadInput` if nothing is given, too much, or what is negative.
+    """
+    _check("trade", points, 12)
+    if not all(math.isfinite(v) and v >= 0 for pair in points.values() for v in pair) or not max(
+        h for _, h in points.values()
+    ):
+        raise BadInput(f"trade: give {{name: (bytes sent, bytes held)}}, none of them negative, not {dict(points)!r}.")
+    whole = max(held for _, held in points.values())
+    figure = sheet(
+        TOP + HIGH + FOOT,
+        title,
+        "a dot = a worker of this strategy, for the same work; left is cheap for the wire, low is cheap for the memory",
+    )
+    axes = axes_at(figure, LEFT, TOP, WIDTH - LEFT - 30, HIGH, grid="both", y_ticks=5)
+    x = np.array([sent / whole for sent, _ in points.values()])
+    y = np.array([held / whole for _, held in points.values()])
+    axes.set_xlim(0, 1.22 * max(float(x.max()), 1e-9))
+    axes.set_ylim(0, 1.12)
+    _marks(axes, x, y, "o", style.BLUE)
+    taken: list[tuple[float, float, float]] = []  # (left, right, height) of the names so far, pixels
+    along, up = (WIDTH - LEFT - 30) / axes.get_xlim()[1], HIGH / axes.get_ylim()[1]
+    for k in np.argsort(y, kind="stable").tolist():
+        name = list(points)[k]
+        begin, height = along * float(x[k]) + 14, up * float(y[k])
+        end = begin + style.width(name, LABEL)
+        while any(begin < right and left < end and abs(height - other) < 17 for left, right, other in taken):
+            height += 17
+        taken.append((begin, end, height))
+        made = style.write(axes, begin / along, height / up, name, style.INK, LABEL, va="center")
+        made.set(path_effects=style.halo())
+    axes.set_xlabel("bytes sent, in models", **style.text(size=LABEL, labelpad=4))
+    axes.set_ylabel("bytes held, in models", **style.text(size=LABEL, labelpad=4))
+    return figure
+
+
+def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
+    """For each situation a row with a dot for each strategy, at its throughput as a part of the best one's in that row.
+
+    `rates`: {situation: {strategy: gradients a second}}; a strategy may be missing from a row. Raises `BadInput` if
+    nothing is given, too much, or a row has no positive number.
+    """
+    _check("ranking", rates, 12)
+    names = list(dict.fromkeys(name for row in rates.values() for name in row))
+    if not 1 <= len(names) <= len(MARKS):
+        raise BadInput(f"ranking: {len(names)} strategies; a picture can hold 1 to {len(MARKS)}.")
+    for situation, row in rates.items():
+        if not row or not all(math.isfinite(v) and v >= 0 for v in row.values()) or max(row.values()) <= 0:
+            raise BadInput(f"ranking: {situation} needs {{strategy: gradients a second}}, not {dict(row)!r}.")
+    left, each = 20 + round(max(style.width(s, LABEL, bold=True) for s in rates)), 38
+    figure = sheet(
+        TOP + 26 + each * len(rates) + FOOT,
+        title,
+        "a dot = a strategy; at 100% the best of its row, whose number stands beside it",
+    )
+    axes = axes_at(figure, left, TOP + 26, WIDTH - left - 120, each * len(rates), grid="x")
+    axes.set_xlim(0, 1.03)
+    axes.set_ylim(len(rates) - 0.5, -0.5)
+    axes.xaxis.set_major_formatter(lambda v, _: f"{v:.0%}")
+    axes.yaxis.set_major_locator(FixedLocator(range(len(rates))))
+    axes.set_yticklabels(list(rates), **style.text(style.INK, LABEL))
+    for k, row in enumerate(rates.values()):
+        best = max(row.values())
+        for name, value in row.items():
+            _marks(axes, [value / best], [k], MARKS[names.index(name)], COLOURS[names.index(name)])
+        style.write(axes, 1.06, k, f"{number(best)} /s", style.INK, LABEL, va="center")
+    x = float(left)
+    for name, mark, colour in zip(names, MARKS, COLOURS):
+        wide, high = figure.get_size_inches() * style.DPI
+        key = figure.add_axes(((x - 8) / wide, 1 - (TOP + 16) / high, 16 / wide, 16 / high))
+        key.set_axis_off()
+        _marks(key, [0], [0], mark, colour)
+        figure.text((x + 12) / wide, 1 - (TOP + 8) / high, name, **style.text(style.INK, WORDS, va="center"))
+        x += 34 + style.width(name, WORDS)
+    axes.set_xlabel("gradients a second, as a part of the best", **style.text(size=LABEL, labelpad=4))
+    return figure
+
+
+def _check(what: str, given: Any, most: int) -> None:
+    if not isinstance(given, Mapping) or not 1 <= len(given) <= most:
+        raise BadInput(f"{what}: give a dictionary with 1 to {most} names, not {given!r}.")
+
+
+def _logarithmic(axes: Axes, measured: Mapping[str, Mapping[int, float]]) -> None:
+    """Both axes, with a tick at every power of ten and a limit that holds all dots."""
+    workers = [n for mine in measured.values() for n in mine]
+    values = [v for mine in measured.values() for v in mine.values()]
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(min(workers) / 1.3, max(workers) * 1.3)
+    axes.set_ylim(min(values) / 1.6, max(values) * 1.6)
+    axes.xaxis.set_major_locator(LogLocator(10, (1.0,), numticks=12))
+    axes.yaxis.set_major_locator(LogLocator(10, (1.0,), numticks=12))
+    style.numbers(axes)
+    axes.minorticks_off()
+
+
+def _marks(axes: Axes, x: Any, y: Any, mark: str, colour: str) -> None:
+    axes.plot(
+        x, y, mark, color=colour, markersize=9, markeredgecolor=style.PAPER, markeredgewidth=1.0, linestyle="none", zorder=5,
+        clip_on=False,
+    )  # fmt: skip

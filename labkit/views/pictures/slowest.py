@@ -1,0 +1,158 @@
+"""The slowest sets the pace: the same workers, one of them slow, with and without waiting for it.
+
+Of N workers whose gradients take c seconds, one is F times slower. Where all wait, N gradients come every F c seconds:
+N / (F c). Where nobody waits, each goes at its own pace: (N - 1) / c + 1 / (F c). For N = 4, F = 5 that is a fifth of
+what equal workers do, against four fifths.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+
+from ...errors import BadInput
+from ...trace.marks import factors, short, slowed
+from ...trace.trace import Trace
+from ...trace.vocabulary import COMPUTE, NANO
+from .. import style
+from ..figures import LabFigure
+from ..marks import slow_spans
+from ..tally import Tally
+from ..timeline import shown_roles, under_way
+from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, number, put, sheet, trace_of
+
+__all__ = ["slowest"]
+
+LEFT, LONG, GAP, SIDE = 76, 650, 30, 140  # pixels: names, timeline, and beside it the counts
+TOP, TITLE, ROW, FOOT = 60, 26, 25, 48
+MOST_WORKERS, GRADIENTS = 8, 24  # rows, and typical gradients in a row
+
+
+def slowest(synchronous: Any, asynchronous: Any) -> LabFigure:
+    """Two timelines on one axis of time: all wait for the slow worker (above), nobody waits (below).
+
+    `synchronous`, `asynchronous`: runs (or traces) of as many workers, of which the same one is slowed, as with
+    `slow={"worker-2": 5}`. The end of both is shown. At the right, and in the title, are the gradients applied since
+    the worker was slowed, up to the end of a synchronous step. Raises `BadInput` if these are no runs.
+    """
+    pair = trace_of("slowest", synchronous), trace_of("slowest", asynchronous)
+    since, until = _stretch(*pair)
+    window = min(until, _window(pair[1]))
+    counts = [_counts(trace, since, until) for trace in pair]
+    if not all(sum(each.values()) for each in counts):
+        raise BadInput(
+            "slowest: a run applied no gradient, or keeps totals only (record=False); let both run for seconds."
+        )
+    rates = [sum(each.values()) * NANO / (until - since) for each in counts]
+    slow = slowed(pair[0], until) or slowed(pair[1], until)
+    rows = [shown_roles(trace, until, MOST_WORKERS) for trace in pair]
+    heights = [ROW * len(mine) for mine in rows]
+    name = short(pair[0].roles[max(slow, key=lambda i: slow[i])]) if slow else "the slowest"
+    title = f"All wait for {name}: {number(rates[0])} gradients a second. Nobody waits: {number(rates[1])}."
+    figure = sheet(TOP + sum(heights) + 2 * TITLE + GAP // 2 + FOOT, title, _key(slow))
+    top, most = TOP, max(max(each.values()) for each in counts)
+    for k, (trace, words) in enumerate(
+        zip(pair, ("Synchronous: all wait for the slowest", "Asynchronous: nobody waits"))
+    ):
+        put(figure, EDGE, top + TITLE // 2, words, style.INK, LABEL, fontweight="bold")
+        right = LEFT + LONG + GAP
+        put(figure, right, top + TITLE // 2, f"gradients in {number((until - since) / NANO)} s", style.GREY, WORDS)
+        top += TITLE
+        axes = axes_at(figure, LEFT, top, LONG, heights[k], x_ticks=9)
+        _timeline(axes, trace, rows[k], until - window, until, last=k == 1)
+        _bars(axes_at(figure, right, top, SIDE, heights[k], grid=None), trace, rows[k], counts[k], most, until)
+        top += heights[k] + GAP // 2
+    return figure
+
+
+def _key(slow: dict[int, float]) -> str:
+    times = [number(factor) for factor in slow.values()]
+    who = f"the one that is {times[0]} times slower" if len(slow) == 1 else "those that are slowed"
+    orange = f"orange = {who} · " if slow else ""
+    return f"blue = computing a gradient · {orange}a gap = waiting · green = the weights are updated"
+
+
+def _stretch(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
+    """(begin, end), ns, of what is counted: from when somebody was slowed last to the end of the last synchronous step
+    that both runs outlived. So a step that the end of the run has cut looks like no loss of speed.
+    """
+    both = (synchronous, asynchronous)
+    known = min(trace.watermark() for trace in both)
+    since = max((time for trace in both for steps in factors(trace, known).values() for time, _ in steps), default=0)
+    ends, _ = Tally().course(synchronous, known - 1)
+    after = ends[ends > since]
+    if not len(after) or (since and after[0] == after[-1]):
+        return since, known
+    return (int(after[0]) if since else 0), int(after[-1])
+
+
+def _window(trace: Trace) -> int:
+    """How much time is shown, ns: so many of a typical worker's gradients."""
+    phase, start, end = trace.column("spans", "phase", "start", "end")
+    long = (end - start)[phase == COMPUTE]
+    typical = float(np.median(long)) if len(long) else NANO / 10
+    return max(1000, round(style.nice_above(GRADIENTS * typical / NANO * 0.9) * NANO))
+
+
+def _counts(trace: Trace, since: int, until: int) -> dict[int, int]:
+    """{worker: its gradients that were applied after `since` and up to `until` ns}."""
+    tally, found = Tally(), {}
+    for role in trace.role_ids("worker"):
+        when, total = tally.course(trace, until, role)
+        before = int(np.searchsorted(when, since, side="right"))
+        found[role] = round(float(total[-1] - (total[before - 1] if before else 0.0))) if len(when) else 0
+    return found
+
+
+def _timeline(axes: Axes, trace: Trace, rows: list[int], first: int, until: int, last: bool) -> None:
+    axes.set_xlim(first / NANO, until / NANO)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.spines["left"].set_visible(False)
+    slow, one = slowed(trace, until), len(trace.role_ids("server")) == 1
+    kinds = [trace.kinds[i] for i in rows]
+    names = ["server" if one and kind == "server" else short(trace.roles[i]) for i, kind in zip(rows, kinds)]
+    axes.set_yticks(range(len(rows)), names)
+    axes.tick_params(axis="y", length=0)
+    for role, kind, label in zip(rows, kinds, axes.get_yticklabels()):
+        label.set_color(style.ORANGE if role in slow else style.GREEN if kind == "server" else style.BLUE)
+        label.set_fontsize(LABEL)
+    if last:
+        axes.set_xlabel("seconds", **style.text(size=WORDS, labelpad=3))
+    else:
+        axes.tick_params(axis="x", labelbottom=False)
+    place = np.full(len(trace.roles), -1)
+    place[rows] = np.arange(len(rows))
+    role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
+    seen = (phase == COMPUTE) & (place[role] >= 0) & (end >= first) & (start < until)
+    role, start, end = role[seen], start[seen], np.minimum(end[seen], until)
+    late = slow_spans(trace, until, role, start)
+    for which, face, edge in ((~late, style.BLUE_FILL, style.BLUE), (late, style.ORANGE_FILL, style.ORANGE)):
+        boxes(axes, place[role[which]], start[which] / NANO, end[which] / NANO, face, edge)
+    for begun, since in under_way(trace, trace.watermark()).items():  # a span is recorded when it is over
+        if place[begun] >= 0 and first <= since < until:
+            face = style.ORANGE_FILL if begun in slow else style.BLUE_FILL
+            boxes(axes, [place[begun]], [since / NANO], [until / NANO], to_rgba(face, 0.55))
+    who, time = trace.column("applies", "role", "time")
+    seen = (place[who] >= 0) & (time > first) & (time <= until)
+    at, half = time[seen] / NANO, 1.5 * (until - first) / NANO / LONG
+    boxes(axes, place[who[seen]], at - half, at + half, style.GREEN, z=3)
+
+
+def _bars(axes: Axes, trace: Trace, rows: list[int], counts: dict[int, int], most: int, until: int) -> None:
+    """How many gradients of each worker were applied."""
+    axes.set_axis_off()
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(0, most * 1.5)
+    slow = slowed(trace, until)
+    for k, role in enumerate(rows):
+        if role in counts:
+            colour = style.ORANGE if role in slow else style.BLUE
+            boxes(axes, [k], [0], [counts[role]], colour, half=0.28)
+            ink = {"va": "center", "fontweight": "bold"}
+            style.write(axes, counts[role] + 0.05 * most, k, f"{counts[role]:,}", colour, LABEL, **ink)
+
+
+assert LEFT + LONG + GAP + SIDE <= WIDTH

@@ -1,0 +1,142 @@
+"""Staleness is N - 1, whoever is slow.
+
+While a worker computes one gradient, each of the other N - 1 has on average one of its own applied. That is no
+statistics: every update makes all gradients under way older by one, so sum(staleness) is what it is, however the work
+is spread. A slow worker's gradients are staler, the others' are fresher, and the mean stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from ...errors import BadInput
+from ...trace.marks import factors, short
+from ...trace.measures import staleness
+from ...trace.trace import Trace
+from ...trace.vocabulary import UNKNOWN
+from .. import style
+from ..figures import LabFigure
+from ..marks import slow_spans
+from ..room import pixels_of
+from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, put, sheet, traces_of
+
+__all__ = ["staleness_law"]
+
+TOP, TITLE, HIGH, FOOT, LEFT, GAP = 62, 28, 210, 52, 62, 50  # pixels
+ALL_BUT = 0.005  # this share of the gradients, the stalest, is beyond the right edge
+ASIDE = 10  # pixels between a dot and its words
+HEADROOM = 1.42  # above the highest bar, for the law and the mean in words
+
+
+def staleness_law(runs: Any) -> LabFigure:
+    """A panel for each number of workers: the share of gradients with each staleness, the law N - 1 in red, the measured
+    mean as a dot.
+
+    `runs`: {workers: asynchronous run (or trace)}, 1 to 4 of them, as {2: run, 4: run, 8: run}. Gradients of a slowed
+    worker are orange. Raises `BadInput` for anything else, and where nothing was applied.
+    """
+    traces = traces_of("staleness_law", "workers", runs)
+    for n, trace in traces.items():
+        if len(trace.role_ids("worker")) != n:
+            raise BadInput(f"staleness_law: the run given for {n} workers has {len(trace.role_ids('worker'))}.")
+    means = {n: staleness(trace)["mean"] for n, trace in traces.items()}
+    if any(mean is None or not len(_rows(traces[n])[0]) for n, mean in means.items()):
+        raise BadInput("staleness_law: a run applied no gradient, or keeps totals only (record=False).")
+    *first, last = [f"{mean:.2f}" for mean in means.values()]
+    listed = f"{', '.join(first)} and {last}" if first else last
+    workers = ", ".join(map(str, means))
+    figure = sheet(
+        TOP + TITLE + HIGH + FOOT,
+        f"Mean staleness is N − 1, whoever is slow: {listed} for N = {workers}.",
+        _key(traces),
+    )
+    right = max(_reach(trace) for trace in traces.values())
+    panels = max(2, len(traces))  # one alone is no wider than one of two
+    wide = (WIDTH - LEFT - EDGE - GAP * (panels - 1)) // panels
+    shares = {n: _shares(trace) for n, trace in traces.items()}
+    for k, (n, trace) in enumerate(traces.items()):
+        left = LEFT + k * (wide + GAP)
+        put(
+            figure, left, TOP + TITLE // 2, f"{n} workers" if n > 1 else "1 worker", style.INK, LABEL, fontweight="bold"
+        )
+        axes = axes_at(figure, left, TOP + TITLE, wide, HIGH, grid="y")
+        _panel(axes, shares[n], right, n, float(means[n]))
+        _pin(axes, trace, right)
+        axes.set_xlabel("updates since the weights were read", **style.text(size=WORDS, labelpad=4))
+        if k == 0:
+            axes.set_ylabel("share of gradients", **style.text(size=WORDS, labelpad=4))
+    return figure
+
+
+def _key(traces: dict[int, Trace]) -> str:
+    orange = []
+    for trace in traces.values():
+        for role, steps in factors(trace, trace.watermark()).items():
+            words = f"{short(trace.roles[role])}, {steps[-1][1]:g} times slower"
+            orange += [words] if words not in orange and steps[-1][1] != 1 else []
+    slow = f" · orange = those of {orange[0]}" if orange else ""
+    return f"blue = gradients by their staleness{slow} · red = the law, N − 1 · dots = measured means"
+
+
+def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(staleness, gradients, whether the sender was slow) of everything applied."""
+    time, sender, stale, count = trace.column("applies", "time", "sender", "staleness", "count")
+    known = (stale != UNKNOWN) & (sender >= 0)
+    time, sender, stale, count = time[known], sender[known], stale[known], count[known]
+    return stale, count, slow_spans(trace, trace.watermark(), sender, time)
+
+
+def _reach(trace: Trace) -> int:
+    """The staleness beyond which there is next to nothing."""
+    stale, count, _ = _rows(trace)
+    return int(np.quantile(np.repeat(stale, count), 1 - ALL_BUT)) + 1
+
+
+def _shares(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of all gradients by staleness 0, 1, ...: of those that are not slow, and of those that are."""
+    stale, count, slow = _rows(trace)
+    size = int(stale.max(initial=0)) + 1
+    plain, late = (np.bincount(stale[which], count[which], minlength=size) for which in (~slow, slow))
+    return plain / count.sum(), late / count.sum()
+
+
+def _panel(axes: Axes, shares: tuple[np.ndarray, np.ndarray], right: int, n: int, mean: float) -> None:
+    plain, late = (100 * part for part in shares)
+    high = HEADROOM * float((plain + late).max())
+    x = np.arange(len(plain))
+    axes.bar(x, plain, 0.82, color=style.BLUE, linewidth=0, zorder=2)
+    axes.bar(x, late, 0.82, bottom=plain, color=style.ORANGE, linewidth=0, zorder=2)
+    axes.set_xlim(-0.8, right + 0.8)
+    axes.set_ylim(0, high)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}%"))
+    axes.plot([n - 1] * 2, [0, high], color=style.RED, linewidth=2.2, zorder=1.5)
+    at = high * 0.8
+    axes.plot(
+        [mean], [at], "o", color=style.BLUE, markersize=9, markeredgecolor=style.PAPER, markeredgewidth=1.5, zorder=5
+    )
+    aside = ASIDE * (right + 1.6) / pixels_of(axes)[0]
+    on_left = n - 1 > 0.62 * right
+    x_words, align = (min(mean, n - 1) - aside, "right") if on_left else (max(mean, n - 1) + aside, "left")
+    for y, words, colour in ((0.93, f"law: N − 1 = {n - 1}", style.RED), (0.8, f"measured: {mean:.2f}", style.BLUE)):
+        made = style.write(axes, x_words, high * y, words, colour, LABEL, ha=align, va="center", fontweight="bold")
+        made.set(path_effects=style.halo(), zorder=6)
+
+
+def _pin(axes: Axes, trace: Trace, right: int) -> None:
+    """Where the mean of the slowed worker's own gradients is."""
+    stale, count, slow = _rows(trace)
+    if not count[slow].sum():
+        return
+    mean, high = float(np.average(stale[slow], weights=count[slow])), axes.get_ylim()[1]
+    axes.plot([mean] * 2, [0, 0.3 * high], color=style.ORANGE, linewidth=1.6, zorder=3)
+    axes.plot([mean], [0.3 * high], "o", color=style.ORANGE, markersize=7, zorder=4)
+    names = {short(trace.roles[role]) for role in factors(trace, trace.watermark())}
+    words = f"{', '.join(sorted(names))}: {mean:.1f}"
+    side, shift = ("right", -1) if mean > 0.6 * right else ("left", 1)
+    x = mean + shift * ASIDE * (right + 1.6) / pixels_of(axes)[0]
+    style.write(axes, x, 0.3 * high, words, style.ORANGE, LABEL, ha=side, va="center", fontweight="bold")

@@ -1,0 +1,144 @@
+"""Two figures that every lesson can draw: `dots`, what was measured beside what a formula says; `beside`, one panel of
+several runs.
+
+The law is a line and the measurement is dots, never the other way round: a formula is known everywhere, a measurement
+only where somebody has measured. The first line is the law (red), further ones are what it is compared with (dashed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import LogLocator
+
+from ...errors import BadInput
+from .. import style
+from ..figures import EDGE, GUTTER, TITLE_ROOM, LabFigure, blank, head, place
+from ..plots import make_panel
+
+__all__ = ["beside", "dots"]
+
+SIZE, LEFT, RIGHT, BELOW, ABOVE = (760, 330), 80, 22, 44, 40  # pixels
+NAME = 58  # pixels from the upright axis to its name: the longest tick fits between
+POINTS = 200  # of a line that is a formula
+FAR = 10.0  # a line further from all dots than this factor does not decide what is shown, on a logarithmic axis
+Line = Callable[[Any], Any] | Mapping[float, float]
+
+
+def dots(
+    measured: Mapping[float, float], laws: Mapping[str, Line], title: str, across: str, up: str, *, log: str = "",
+    said: str = "",
+) -> LabFigure:  # fmt: skip
+    """A figure of `measured`, {x: y}, as dots and of each of the `laws`, {name: formula or {x: y}}, as a line.
+
+    A formula takes an array of x, shape (n,), and gives y, shape (n,) or one number. `across`, `up`: what the axes are.
+    `log`: the axes that are logarithmic, "", "x", "y" or "xy". `said`: a sentence behind the title. Points that are not
+    finite are left out. Raises `BadInput` if nothing is left, or what is not positive stands on a logarithmic axis.
+    """
+    if log not in ("", "x", "y", "xy"):
+        raise BadInput(f"dots: log={log!r} is not allowed; it is '', 'x', 'y' or 'xy'.")
+    x, y = _points(measured)
+    if not len(x):
+        raise BadInput("dots: none of the points measured is finite; there is nothing to draw.")
+    for axis, values in (("x", x), ("y", y)):
+        if axis in log and values.min() <= 0:
+            raise BadInput(f"dots: {values.min():g} cannot stand on a logarithmic axis; leave {axis!r} out of log.")
+    figure = blank(*SIZE)
+    axes = style.calm(figure.add_axes(_box()), x_ticks=8, y_ticks=5)
+    axes.set_xscale("log" if "x" in log else "linear")
+    axes.set_yscale("log" if "y" in log else "linear")
+    style.numbers(axes)
+    axes.set_xlabel(across, **style.text(labelpad=3))
+    axes.set_ylabel(up, **style.text())
+    axes.yaxis.set_label_coords(-NAME / (SIZE[0] - LEFT - RIGHT), 0.5)
+    lines = {name: _curve(law, x, "x" in log) for name, law in laws.items()}
+    axes.set_xlim(*_limits(x, "x" in log))
+    seen = np.concatenate([y, *(_seen(line, x) for line in lines.values())])
+    if "y" in log:
+        seen = np.clip(seen, y.min() / FAR, y.max() * FAR)
+    axes.set_ylim(*_limits(seen, "y" in log))
+    for k, (along, high) in enumerate(lines.values()):
+        look: dict[str, Any] = (
+            {"color": style.RED, "linewidth": 2.2} if k == 0 else
+            {"color": style.GREY, "linewidth": 1.6, "linestyle": (0, (4, 2.5))}
+        )  # fmt: skip
+        axes.plot(along, high, zorder=3 - k / 10, **look)
+    axes.plot(x, y, "o", color=style.BLUE, markersize=7, markeredgecolor=style.PAPER, markeredgewidth=1.0, zorder=5)
+    if "y" in log:
+        decades = np.ptp(np.log10(axes.get_ylim()))
+        axes.yaxis.set_major_locator(LogLocator(10, (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,), numticks=8))
+    if "x" in log:
+        axes.set_xticks(x)
+    axes.minorticks_off()
+    _legend(figure, list(laws))
+    head(figure, 0, 4, title, said, SIZE[0] - GUTTER)
+    return figure
+
+
+def beside(panel: str, runs: Mapping[str, Any]) -> LabFigure:
+    """A figure of one panel (a name, as "progress") of several runs (or their traces), {title: run}, left to right.
+
+    Each has scales of its own. Raises `BadInput` for an unknown panel, and without runs.
+    """
+    if not runs:
+        raise BadInput("beside: give at least one run, as {'s = 3': run}.")
+    panels = [make_panel(panel) for _ in runs]
+    wide, high = panels[0].size[0], panels[0].size[1] + TITLE_ROOM
+    figure = blank(len(panels) * (wide + GUTTER) - GUTTER, high + 2 * EDGE)
+    for k, (made, (title, run)) in enumerate(zip(panels, runs.items())):
+        trace, left = getattr(run, "trace", run), k * (wide + GUTTER)
+        place(figure, made, left, EDGE, wide, high, title=True)
+        made.update(trace, trace.watermark())
+        head(figure, left, EDGE, title, made.caption(trace, trace.watermark()), wide)
+    return figure
+
+
+def _box() -> tuple[float, float, float, float]:
+    """Where the axes are, as parts of the figure."""
+    wide, high = SIZE
+    return LEFT / wide, BELOW / high, (wide - LEFT - RIGHT) / wide, (high - BELOW - ABOVE - 18) / high
+
+
+def _points(given: Mapping[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """(x, y) in order of x, as far as both are finite."""
+    pairs = np.array(sorted((float(a), float(b)) for a, b in given.items()), float).reshape(-1, 2)
+    pairs = pairs[np.isfinite(pairs).all(axis=1)]
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _curve(law: Line, x: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(x, y) of a line: its own points, or a formula from the first to the last dot."""
+    if isinstance(law, Mapping):
+        return _points(law)
+    along = np.geomspace(x[0], x[-1], POINTS) if log else np.linspace(x[0], x[-1], POINTS)
+    return along, np.broadcast_to(np.asarray(law(along), float), along.shape)
+
+
+def _seen(line: tuple[np.ndarray, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """The heights of a line above the stretch that the dots take."""
+    inside = (line[0] >= x[0]) & (line[0] <= x[-1]) & np.isfinite(line[1])
+    return line[1][inside]
+
+
+def _limits(values: np.ndarray, log: bool) -> tuple[float, float]:
+    """A frame with room around everything; from 0 where nothing is below it."""
+    low, high = float(values.min()), float(values.max())
+    if log:
+        room = max(1.2, (high / low) ** 0.06)
+        return low / room, high * room
+    span = (high - low) or abs(high) or 1.0
+    return (-0.02 * high if 0 <= low < 0.6 * high else low - 0.06 * span), high + 0.08 * span
+
+
+def _legend(figure: LabFigure, names: list[str]) -> None:
+    """One row of names under the title: a dot for what was measured, a piece of its line for each law."""
+    wide, high = SIZE
+    y, x = 1 - 42 / high, 16.0
+    for k, name in enumerate(["measured", *names]):
+        mark, colour = ("●", style.BLUE) if k == 0 else ("—", style.RED) if k == 1 else ("- -", style.GREY)
+        figure.text(x / wide, y, mark, **style.text(colour, style.NORMAL, va="center", fontweight="bold"))
+        x += style.width(mark, style.NORMAL, bold=True) + 6
+        figure.text(x / wide, y, name, **style.text(style.GREY, style.NORMAL, va="center"))
+        x += style.width(name, style.NORMAL) + 18

@@ -1,0 +1,196 @@
+"""One wire fills, the ring does not: gradients a second against the number of workers.
+
+c is the time of a gradient, a the latency of a message, m the seconds that the whole model holds a link, N the workers,
+S the servers (shards), s a server's work:
+
+    synchronous      N / (c + s + 2a + m (1 + N/S))             never more than S/m: the servers' wires are full
+    asynchronous     min(N / (c + s + 2a + m (1 + 1/S)), S/m, 1/s)
+    ring             N / (c + 2 (N-1) (a + m/N))                of N large: N / (c + 2m + 2 (N-1) a)
+
+c, a, m and s are read off the runs' headers, if the run was simulated with a constant time of computing. For all others
+give what is `predicted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator
+
+from ...errors import BadInput
+from ...trace.trace import Trace
+from ...trace.vocabulary import NANO
+from .. import style
+from ..figures import LabFigure
+from ..tally import Tally
+from .frame import LABEL, WIDTH, WORDS, axes_at, number, sheet, traces_of
+
+__all__ = ["law", "wires"]
+
+TOP, HIGH, FOOT, LEFT, NAMES = 66, 300, 52, 66, 196  # pixels
+MOST_RUNS, MOST_KINDS = 8, 4
+FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of runs with servers, in their order
+
+
+def wires(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None) -> LabFigure:
+    """Measured dots on predicted lines, one line a way to send the model; dashed grey: workers without any wire.
+
+    `runs`: {name: {workers: run (or trace)}}, up to 4 names, as {"one server": {2: run, 4: run, 8: run}, "4 shards":
+    {...}, "ring": {...}}. `predicted`: {name: {workers: gradients a second}} for those whose law is not known or is to be
+    another (see the module); where there is neither, only dots are drawn. Raises `BadInput` for anything else.
+    """
+    if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:
+        raise BadInput(f"wires: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {runs!r}.")
+    found = {str(name): traces_of(f"wires, {name}", "workers", mine, MOST_RUNS) for name, mine in runs.items()}
+    unknown = sorted(set(predicted or {}) - set(found))
+    if unknown:
+        raise BadInput(f"wires: predicted for {unknown[0]!r}, but the runs are of {', '.join(found)}.")
+    rates = {name: {n: _rate(name, n, trace) for n, trace in mine.items()} for name, mine in found.items()}
+    laws = {name: _line(mine, (predicted or {}).get(name)) for name, mine in found.items()}
+    figure = sheet(TOP + HIGH + FOOT, _title(found, rates), _key(laws, _ideal(found)))
+    axes = axes_at(figure, LEFT, TOP, WIDTH - LEFT - NAMES, HIGH, grid="y", y_ticks=5)
+    _draw(axes, found, rates, laws)
+    return figure
+
+
+def law(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
+    """Gradients a second that a run like this one has with so many `workers`, shape (n,), float64; None: not known."""
+    header, cluster = trace.header, trace.header["cluster"]
+    kind, _, c = str(cluster.get("compute")).partition(":")
+    served, _, s = str(cluster.get("server_time") or "deterministic:0").partition(":")
+    band = cluster.get("bandwidth")
+    plain = cluster.get("engine") == "simulated" and kind == served == "deterministic"
+    nodes = [role["node"] for role in header["layout"]["roles"]]
+    if not plain or cluster.get("slow") or header["strategy"]["knobs"].get("codec") or len(set(nodes)) < len(nodes):
+        return None
+    n, a, work, serving = np.asarray(workers, dtype=float), float(cluster["latency"]), float(c), float(s)
+    m = _model_bytes(trace) / float(band) if band else 0.0
+    shards = max(1, len(trace.role_ids("server")))
+    name = header["strategy"]["name"]
+    if name == "SyncPS":
+        return n / (work + serving + 2 * a + m * (1 + n / shards))
+    if name == "AsyncPS" and header["strategy"]["knobs"].get("fused", True):
+        cycle = n / (work + serving + 2 * a + m * (1 + 1 / shards))
+        bound = max(m / shards, serving)
+        return np.minimum(cycle, 1 / bound if bound else np.inf)
+    if name == "RingAllReduce":
+        return n / (work + 2 * (n - 1) * (a + m / n))
+    return None
+
+
+def _model_bytes(trace: Trace) -> int:
+    """Of a gradient on the wire: that of all parameters."""
+    parts = [role["part"] for role in trace.header["layout"]["roles"] if role["part"] is not None]
+    size = max(last for _, last in parts) - min(first for first, _ in parts)
+    return int(size) * np.dtype(trace.header["problem"]["dtype"]).itemsize
+
+
+def _rate(name: str, n: int, trace: Trace) -> float:
+    if len(trace.role_ids("worker")) != n:
+        raise BadInput(f"wires: the run given for {name}, {n} workers, has {len(trace.role_ids('worker'))}.")
+    tally, rate = Tally(), 0.0
+    for role in trace.role_ids("worker"):  # from its first to its last: neither warming up nor what the end has cut
+        when, total = tally.course(trace, trace.watermark(), role)
+        whole = int(total[-1] + 1e-6) if len(when) else 0
+        first, last = (int(when[np.searchsorted(total, count - 1e-6)]) for count in ((1, whole) if whole else (0, 0)))
+        if whole < 2 or last <= first:
+            raise BadInput(f"wires: {name}, {n} workers: fewer than two gradients of {trace.roles[role]} were applied.")
+        rate += (whole - 1) / (last - first) * NANO
+    return rate
+
+
+def _line(mine: dict[int, Trace], given: Mapping[int, float] | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """(workers, gradients a second) of the predicted line."""
+    if given is not None:
+        return np.array(sorted(given), dtype=float), np.array([given[n] for n in sorted(given)], dtype=float)
+    x = np.linspace(min(mine), max(mine), 200)
+    y = law(mine[max(mine)], x)
+    return None if y is None else (x, y)
+
+
+def _ring(trace: Trace) -> bool:
+    return not trace.role_ids("server")
+
+
+def _title(found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]]) -> str:
+    """The slowest and the fastest at the largest number of workers that all have."""
+    common = set.intersection(*(set(mine) for mine in rates.values()))
+    if len(rates) < 2 or not common:
+        return "Gradients a second against workers."
+    n = max(common)
+    order = sorted(rates, key=lambda name: rates[name][n])
+    low, high = order[0], order[-1]
+    filled = not _ring(found[low][n]) and _ring(found[high][n])
+    says = "One wire fills, the ring does not" if filled else "What a wire carries"
+    low_rate, high_rate = number(rates[low][n]), number(rates[high][n])
+    return f"{says}: with {n} workers {low_rate} gradients a second, and {high_rate}."
+
+
+def _key(laws: dict[str, Any], ideal: float | None) -> str:
+    red = " · red line = predicted" if any(line is not None for line in laws.values()) else ""
+    return f"dots = measured (green: with servers, blue: without){red}{' · dashed = no wire at all' if ideal else ''}"
+
+
+def _draw(
+    axes: Axes, found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]], laws: dict[str, Any]
+) -> None:
+    most = max(max(mine) for mine in found.values())
+    highest = max(max(mine.values()) for mine in rates.values())
+    ideal = _ideal(found)
+    axes.set_xlim(0, most * 1.02)
+    axes.set_ylim(0, style.nice_above(1.08 * highest))
+    axes.xaxis.set_major_locator(FixedLocator(sorted({n for mine in found.values() for n in mine})))
+    ends: list[tuple[str, float, str, str]] = []
+    fills = iter(FILLS)
+    if ideal is not None:
+        stop = min(most, axes.get_ylim()[1] / ideal)
+        axes.plot([0, stop], [0, ideal * stop], color=style.GREY, linewidth=1.6, linestyle=(0, (4, 2.5)), zorder=2)
+        made = style.write(
+            axes, 0.62 * stop, 0.62 * stop * ideal, "no wire: N/c", style.GREY, LABEL, ha="right", va="bottom"
+        )
+        made.set(path_effects=style.halo())
+    for name, mine in rates.items():
+        if laws[name] is not None:
+            axes.plot(*laws[name], color=style.RED, linewidth=1.8, zorder=3)
+        first = next(iter(found[name].values()))
+        colour = style.BLUE if _ring(first) else style.GREEN
+        face = style.BLUE if _ring(first) else next(fills)
+        axes.plot(list(mine), list(mine.values()), "o", markersize=9, color=face, markeredgecolor=colour,
+                  markeredgewidth=2.0, linestyle="none", zorder=4, clip_on=False)  # fmt: skip
+        ends.append((name, mine[max(mine)], colour, _limit(first)))
+    axes.set_xlabel("workers", **style.text(size=LABEL, labelpad=4))
+    axes.set_ylabel("gradients a second", **style.text(size=LABEL, labelpad=4))
+    _names(axes, ends)
+
+
+def _ideal(found: dict[str, dict[int, Trace]]) -> float | None:
+    """Gradients a second of one worker without a wire, if that is known."""
+    for mine in found.values():
+        for trace in mine.values():
+            kind, _, c = str(trace.header["cluster"].get("compute")).partition(":")
+            if kind == "deterministic" and float(c) > 0:
+                return 1 / float(c)
+    return None
+
+
+def _limit(trace: Trace) -> str:
+    """How much the servers' wires can carry, in words; of a ring nothing."""
+    band, shards = trace.header["cluster"].get("bandwidth"), len(trace.role_ids("server"))
+    if not band or not shards or trace.header["cluster"].get("engine") != "simulated":
+        return ""
+    return f"never above {number(shards * float(band) / _model_bytes(trace))}"
+
+
+def _names(axes: Axes, ends: list[tuple[str, float, str, str]]) -> None:
+    """Each line's name beside its last dot, moved apart where they would touch."""
+    high = axes.get_ylim()[1]
+    places = style.spread([min(rate / high, 1.0) for _, rate, _, _ in ends], 40 / HIGH, 0.05, 0.98)
+    for (name, rate, colour, limit), y in zip(ends, places):
+        at: dict[str, Any] = {"transform": axes.transAxes, "va": "center"}
+        up = 9 / HIGH if limit else 0.0
+        style.write(axes, 1.03, y + up, f"{name}: {number(rate)}", colour, LABEL + 1, fontweight="bold", **at)
+        if limit:
+            style.write(axes, 1.03, y - up, limit, style.GREY, WORDS, **at)

@@ -1,0 +1,50 @@
+"""The light mode: what was meant for processes is played in virtual time, in the same shape, and says so."""
+
+import pytest
+
+import labkit as lk
+from labkit.engines.light import LIGHT, lightened
+
+
+@pytest.fixture
+def light(monkeypatch):
+    monkeypatch.setenv(LIGHT, "1")
+
+
+def test_a_run_starts_no_process_and_is_the_simulated_one(light):
+    cluster = lk.DaskCluster(workers=3, servers=2, pace=0.1, slow={"worker-1": 5})
+    run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=30)).wait()
+    assert not cluster.is_open
+    paper = lk.SimulatedCluster(workers=3, servers=2, compute=0.1, slow={"worker-1": 5})
+    same = lk.train("digits", lk.AsyncPS(), paper, lk.Budget(updates=30)).wait()
+    assert run.result().parameters.tobytes() == same.result().parameters.tobytes()
+    assert f"{LIGHT} is set" in str(run.log)
+    assert LIGHT not in str(same.log)
+    assert run.trace.header["cluster"]["engine"] == "simulated"
+    cluster.close()
+
+
+def test_faults_and_verbs_act_in_it(light):
+    cluster = lk.DaskCluster(workers=3, pace=0.1)
+    run = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(updates=60), faults=["kill:worker-1@0.5"])
+    run.slow("worker-2", 4)
+    assert lk.ledger(run.wait().trace)["closes"]
+
+
+def test_a_lab_starts_no_process(light):
+    lab = lk.Lab("digits", lk.SyncPS(), lk.DaskCluster(workers=2, pace=0.1), lk.Budget(updates=5))
+    lab.run().wait()
+    assert not lab.cluster.is_open
+    lab.close()
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+def test_it_is_off_unless_it_is_set(monkeypatch, value):
+    monkeypatch.setenv(LIGHT, value)
+    cluster = lk.DaskCluster(workers=2)
+    assert lightened(cluster) is cluster
+
+
+def test_a_scheduler_that_was_given_is_used_as_it_is(light):
+    cluster = lk.DaskCluster("tcp://127.0.0.1:1", workers=2)
+    assert lightened(cluster) is cluster

@@ -1,0 +1,239 @@
+"""Predictions: committed once, before the answer is known; nothing waits for them, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import threading
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.lab.prediction import Prediction
+
+SHARES = {"80%": 0.8, "50%": 0.5, "20%": 0.2}
+
+
+@pytest.fixture
+def ask():
+    """Makes predictions, and takes them away in the end."""
+    made = []
+
+    def make(*what):
+        made.append(lk.Prediction(*(what or ("How much is left?", SHARES))))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def buttons(prediction):
+    return prediction._buttons
+
+
+def classes(button):
+    return {name for name in button._dom_classes if name.startswith("lk-")}
+
+
+# committing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_click_commits_and_a_second_one_does_nothing(ask):
+    guess = ask()
+    assert guess.said is None
+    buttons(guess)[1].click()
+    assert guess.said == "50%"
+    assert "You said <b>50%</b>" in guess._verdict.value
+    assert "committed once" in guess._verdict.value
+    buttons(guess)[2].click()
+    assert guess.said == "50%"
+    assert classes(buttons(guess)[1]) >= {"lk-said"}
+    assert "lk-said" not in classes(buttons(guess)[2])
+
+
+@pytest.mark.parametrize("answer", ["20%", 2, np.int64(2)])
+def test_commit_is_the_click_as_a_method(ask, answer):
+    guess = ask()
+    assert guess.commit(answer) is guess
+    assert guess.said == "20%"
+    guess.commit(answer)
+    with pytest.raises(lk.BadInput, match="You said '20%' already, and not '80%'"):
+        guess.commit("80%")
+    assert guess.said == "20%"
+
+
+@pytest.mark.parametrize("answer", ["90%", 3, -1, True, None, 0.5, ["20%"]])
+def test_an_unknown_answer_is_refused_and_the_answers_are_named(ask, answer):
+    guess = ask()
+    with pytest.raises(lk.BadInput, match="'80%', '50%', '20%'"):
+        guess.commit(answer)
+    assert guess.said is None
+
+
+def test_of_many_who_commit_at_once_one_is_heard(ask):
+    guess, heard = ask(), []
+
+    def commit(k):
+        try:
+            heard.append(guess.commit(k).said)
+        except lk.BadInput:
+            heard.append(None)
+
+    threads = [threading.Thread(target=commit, args=(k % 3,)) for k in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(heard) == 12
+    assert {said for said in heard if said} == {guess.said}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        ("",), ("Why?",), ("Why?", "so"), ("Why?", "so", "so"), ("Why?", "so", 3), ("Why?", {}), ("Why?", {"a": 1}),
+        ("Why?", {"a": 1, "b": "x"}), ("Why?", {"a": 1, "b": math.nan}), ("Why?", {"a": 1, "b": True}), (3, "a", "b"),
+        ("Why?", {"a": 1, "b": 2}, "c"), ("Why?", "a", ""),
+    ],
+)  # fmt: skip
+def test_what_is_no_question_with_answers_is_refused(what):
+    with pytest.raises(lk.BadInput):
+        lk.Prediction(*what)
+
+
+# revealing ------------------------------------------------------------------------------------------------------------
+
+
+def test_reveal_says_what_was_said_and_what_was_measured(ask):
+    guess = ask().commit("50%")
+    seen = guess.reveal(0.212, "All wait for the slowest.")
+    assert (seen.said, seen.answer, seen.right) == ("50%", "20%", False)
+    assert seen.verdict == "Not so: you said 50%, measured was 21.2% (nearest: 20%)."
+    assert repr(seen) == f"How much is left?\n{seen.verdict}\nAll wait for the slowest."
+    assert seen.verdict in guess._verdict.value
+    assert "lk-right" in classes(buttons(guess)[2])
+    assert "lk-wrong" in classes(buttons(guess)[1])
+    assert ask().commit("20%").reveal(0.2).verdict == "Right: you said 20%, measured was 20%."
+
+
+def test_nobody_committed_is_said_and_not_waited_for(ask):
+    guess = ask()
+    seen = guess.reveal(0.21)
+    assert seen.right is None
+    assert seen.verdict == "Nobody committed to an answer. Measured: 21% (nearest: 20%)."
+    buttons(guess)[0].click()
+    assert guess.said is None, "who knows the answer predicts nothing"
+    with pytest.raises(lk.BadInput, match="too late"):
+        guess.commit("20%")
+
+
+def test_the_nearest_number_is_the_true_one():
+    rng = random.Random(7)
+    for _ in range(50):
+        values = [rng.choice((0.01, 1, 100)) * rng.uniform(0.5, 5) for _ in range(4)]
+        measured = rng.choice((0.01, 1, 100)) * rng.uniform(0.5, 5)
+        guess = Prediction("How many?", {f"answer {k}": value for k, value in enumerate(values)})
+        ratios = [max(value / measured, measured / value) for value in values]
+        assert guess.reveal(measured).answer == f"answer {ratios.index(min(ratios))}"
+        guess.close()
+
+
+@pytest.mark.parametrize(("measured", "answer"), [(-0.4, "none"), (0.6, "one"), (1.49, "one"), (40, "two")])
+def test_where_a_number_is_not_positive_the_difference_counts(ask, measured, answer):
+    assert ask("How many?", {"none": 0, "one": 1, "two": 2}).reveal(measured).answer == answer
+
+
+def test_a_ratio_is_no_difference(ask):
+    """3 is nearer to 1 than to 6, but three times the one and half of the other."""
+    assert ask("How many?", {"1": 1, "6": 6}).reveal(3).answer == "6"
+
+
+@pytest.mark.parametrize(
+    ("measured", "shown"), [(7, "7"), (7.0, "7"), (6.98, "6.98"), (12345, "12,345"), (np.float64(0.2145), "0.214"), (-3, "−3")]
+)  # fmt: skip
+def test_numbers_are_shown_as_people_write_them(ask, measured, shown):
+    assert ask("How many?", {"few": -1, "many": 10}).reveal(measured).shown == shown
+
+
+@pytest.mark.parametrize("measured", ["20%", None, True, math.nan, math.inf, 1j])
+def test_numbers_want_a_number(ask, measured):
+    with pytest.raises(lk.BadInput, match="give the number"):
+        ask().reveal(measured)
+
+
+@pytest.mark.parametrize("measured", ["the mean", 0, None])
+def test_texts_want_one_of_them(ask, measured):
+    guess = ask("Who sets the pace?", "the fastest", "the slowest").commit(1)
+    with pytest.raises(lk.BadInput, match="'the fastest', 'the slowest'"):
+        guess.reveal(measured)
+    assert guess.reveal("the slowest").right
+
+
+# what is kept, and shown ----------------------------------------------------------------------------------------------
+
+
+def test_the_record_survives_revealing_again(ask):
+    guess = ask().commit("50%")
+    empty = {"question": "How much is left?", "answers": ["80%", "50%", "20%"], "said": "50%"}
+    assert guess.record() == {**empty, "measured": None, "right": None}
+    guess.reveal(np.float32(0.25))
+    assert guess.record() == {**empty, "measured": 0.25, "right": False}
+    guess.reveal(0.45)
+    assert guess.record() == {**empty, "measured": 0.45, "right": True}
+    assert json.loads(json.dumps(guess.record())) == guess.record()
+
+
+def test_its_cell_again_makes_a_fresh_one(ask):
+    first = ask().commit("50%")
+    again = ask()
+    assert again.said is None
+    again.commit("20%")
+    assert first.said == "50%"
+
+
+def test_it_is_shown_as_widgets_and_as_text(ask):
+    guess = ask("Is a < b?", "yes & always", "no")
+    data, _ = guess._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["text/plain"] == "Is a < b?\n  yes & always | no\nNobody has committed to an answer yet."
+    assert [button.description for button in buttons(guess)] == ["yes & always", "no"]
+    assert "Is a &lt; b?" in guess.box.children[1].children[0].value
+    shown = guess.commit("yes & always").reveal("no", "Look: <b>.")._repr_html_()
+    assert "Is a &lt; b?" in shown
+    assert "yes &amp; always" in shown
+    assert "Look: &lt;b&gt;." in shown
+
+
+def test_colours_come_from_the_page(ask):
+    shown = ask().reveal(0.2)._repr_html_()
+    assert "var(--jp-content-font-color1" in shown
+    assert "color: #" not in shown.replace("background-color", "")
+    assert "var(--jp-" in ask().box.children[0].value
+
+
+def test_it_needs_no_thread(ask):
+    before = threading.active_count()
+    ask().commit(0).reveal(0.3)
+    assert threading.active_count() == before
+
+
+def test_closing_keeps_what_was_said(ask):
+    guess = ask().commit("50%")
+    guess.close()
+    guess.close()
+    assert guess.reveal(0.5).right
+    assert guess.record()["said"] == "50%"
+
+
+@pytest.mark.slow
+def test_a_kernel_without_a_browser_gets_through(tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    cells = ["import labkit as lk\nguess = lk.Prediction('Is it?', 'yes', 'no')\nguess", "guess.reveal('yes')"]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    nbclient.NotebookClient(book, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    first, second = (cell.outputs[-1]["data"] for cell in book.cells)
+    assert first["text/plain"].startswith("Is it?")
+    assert second["text/plain"] == "Is it?\nNobody committed to an answer. Measured: yes."
