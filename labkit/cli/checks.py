@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .limits import memory_limit, usable_cpus
+from ..engines.limits import free_memory, memory_limit, usable_cpus
 
 __all__ = ["CHECKS", "OK", "PROBLEM", "WARNING", "Line"]
 
@@ -70,15 +70,10 @@ def cpus() -> Iterator[Line]:
 def memory() -> Iterator[Line]:
     """Memory that is free, and within the container's limit."""
     try:
-        import psutil
-
-        free = psutil.virtual_memory().available
+        free, (limit, _) = free_memory(), memory_limit()
     except ImportError:
         yield Line("memory", WARNING, "unknown", "pip install psutil")
         return
-    limit, used = memory_limit()
-    if limit is not None:
-        free = min(free, max(0, limit - used))
     value = f"{free / 1e9:.1f} GB free" + (f", of at most {limit / 1e9:.1f} GB here" if limit is not None else "")
     yield _judged("memory", value, free >= NEEDED_MEMORY, "close other programs, or use fewer workers: --workers 2")
 

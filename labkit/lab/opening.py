@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ..engines.limits import usual_workers
 from ..errors import BadInput
 from ..problem import Problem
 from ..roles.judge import Budget
@@ -32,7 +33,7 @@ def first_setup(problem: Any, strategy: Any, cluster: Any, budget: Budget | None
     if run is not None:
         plan = run.plan
         return Setup(plan.problem, plan.strategy, Shape.of(run.engine.cluster), plan.budget)
-    plain = Setup(shape=Shape(engine="dask"))
+    plain = Setup(shape=Shape(engine="dask", workers=usual_workers()))
     if cluster is not None and (isinstance(cluster, type) or not hasattr(cluster, "start")):
         raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
     if problem is not None and not isinstance(problem, Problem):

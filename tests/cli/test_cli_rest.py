@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit.cli import checks, limits, notebooks
+from labkit.cli import checks, notebooks
+from labkit.engines import limits
 from labkit.errors import BadInput
 from labkit.knobs import knobs_of
 from labkit.strategies import STRATEGIES

@@ -16,6 +16,7 @@ from distributed import Client, LocalCluster
 from distributed.utils import in_async_call
 
 from ...errors import BadInput, ClusterError
+from ..limits import MOST_PROCESSES, check_room
 from .ask import ask, ask_scheduler, who_is, who_is_there
 from .local import Arrivals, check_script, deaf_to_interrupts, new_cluster, settings
 from .task import DISTRIBUTION, version
@@ -27,7 +28,6 @@ START_S = 60.0
 LOOK_S = 5.0  # seconds between two looks whether processes that are waited for have been given up
 ANSWER_S = 5.0
 LINK_S = 2.0
-MOST_PROCESSES = 64  # that one machine is asked to start
 
 
 class Backend:
@@ -119,11 +119,9 @@ class Backend:
 
         Ours grow as needed; given ones are what they are.
         """
-        if self._target is None and nodes > MOST_PROCESSES:
-            raise BadInput(
-                f"This run has {nodes} nodes; on one machine a DaskCluster has at most {MOST_PROCESSES} processes. Ask for fewer "
-                "workers, give it a scheduler of many machines, or use lk.SimulatedCluster."
-            )
+        if self._target is None:
+            cluster = self._cluster
+            check_room(nodes, 0 if cluster is None else len(cluster.workers))
         with self._lock:
             if self._target is None and not self._closed:
                 if self._cluster is None or self._cluster.status.name != "running":

@@ -17,6 +17,7 @@ from ...errors import BadInput
 from ...knobs import check_knob, knob, knobs_of
 from ..checkpoints import open_store
 from ..laws import as_law
+from ..limits import USUAL_WORKERS, usual_workers
 from ..parts import check_factor, check_slow, find_role
 from .backend import Backend
 from .placement import Wish, check_place, check_wish, host_of, place
@@ -28,7 +29,7 @@ __all__ = ["DaskCluster"]
 class _Shape:
     """What can be wrong with the numbers of a cluster."""
 
-    workers: int = knob(4, low=1, high=10_000)
+    workers: int = knob(USUAL_WORKERS, low=1, high=10_000)
     servers: int | None = knob(None, low=0, high=10_000)
     record: bool = knob(True)
     replicas: int = knob(0, low=0, high=1)
@@ -45,8 +46,9 @@ class DaskCluster:
     """Runs a strategy for real: one process per node of its layout.
 
     `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a
-    `distributed.Client`. `pace`: a law of time for gradients (or seconds): work is really done, then slept until the
-    drawn duration has passed; None: full speed. `server_time`: the same for server work. `slow`: {role: factor}.
+    `distributed.Client`. `workers=None`: 4; on this machine, if it is a small container, as many as that can hold.
+    `pace`: a law of time for gradients (or seconds): work is really done, then slept until the drawn duration has
+    passed; None: full speed. `server_time`: the same for server work. `slow`: {role: factor}.
     `servers=None`: what the strategy needs. `record=False`: counters only. `dashboard=True`: processes of labkit's own
     come with Dask's dashboard (needs bokeh; half a second and 20 MB more). `may_kill=True`: `run.kill` may end
     processes that labkit did not start. `patience`: seconds after which a role that is silent is lost.
@@ -62,7 +64,7 @@ class DaskCluster:
     engine = "dask"
 
     def __init__(
-        self, target: Any = None, *, workers: int = 4, servers: int | None = None, pace: Any = None,
+        self, target: Any = None, *, workers: int | None = None, servers: int | None = None, pace: Any = None,
         server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = True,
         dashboard: bool = False, may_kill: bool = False, patience: float = 5.0,
         checkpoint_every: float | None = None, replicas: int = 0, max_workers: int | None = None,
@@ -72,6 +74,8 @@ class DaskCluster:
             raise BadInput(
                 f"DaskCluster({target}): name it, as DaskCluster(workers={target}); the first argument is a scheduler."
             )
+        if workers is None:
+            workers = usual_workers() if target is None else USUAL_WORKERS
         shape = _Shape(workers, servers, record, replicas, max_workers, patience, checkpoint_every)
         self.workers, self.servers, self.record = shape.workers, shape.servers, shape.record
         self.replicas, self.max_workers = shape.replicas, shape.max_workers

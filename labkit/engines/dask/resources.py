@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import html
-import os
 import statistics
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -17,13 +16,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import psutil
 from distributed import Client
 from threadpoolctl import threadpool_limits
 
 from ...errors import ClusterError
 from ...nn import Network
 from ...roles.layout import Layout
+from ..limits import free_memory, usable_cpus
 from .ask import ask
 from .placement import host_of
 
@@ -39,14 +38,14 @@ MEGA = 1 << 20
 class Resource:
     """One Dask worker. Memory in bytes, speed in gradients a second of a small fixed network; None: not known.
 
-    `cores`: those that its process may use, shared with its neighbours on the host. `asked`: threads that the roles
-    there want, one each; `given`: how many of them the Dask worker has.
+    `cores`: those that its process may use (in a container perhaps half a one), shared with its neighbours on the
+    host. `asked`: threads that the roles there want, one each; `given`: how many of them the Dask worker has.
     """
 
     address: str
     host: str
     threads: int
-    cores: int | None
+    cores: float | None
     memory_limit: int | None
     memory_free: int | None
     roles: tuple[str, ...]
@@ -94,6 +93,8 @@ def _plain(name: str, value: Any) -> str:
         return f"{value / MEGA:,.0f} MiB"
     if isinstance(value, tuple):
         return ", ".join(value) or "-"
+    if name == "cores":
+        return f"{value:g}"
     return f"{value:,.0f}" if isinstance(value, float) else str(value)
 
 
@@ -149,10 +150,9 @@ def _by_scheduler(client: Client) -> dict[str, dict[str, Any]]:
     return dict(sorted(found["workers"].items()))
 
 
-def look() -> tuple[int, int]:
-    """In a Dask worker: (cores that this process may use, bytes of memory that its host has free)."""
-    may_use = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return may_use, int(psutil.virtual_memory().available)
+def look() -> tuple[float, int]:
+    """In a Dask worker: (cores that this process may use, bytes of memory that its host or container has free)."""
+    return usable_cpus(), free_memory()
 
 
 # speed ------------------------------------------------------------------------------------------------------------------

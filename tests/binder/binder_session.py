@@ -1,0 +1,234 @@
+"""What a session on Binder is, without Docker: an environment built from the files in `binder/`, on one CPU and 2 GB.
+
+Law: every process of a session is found by an environment variable of its own, which it inherits, whoever its parent is
+by then; their memory is added up without counting shared pages twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MEMORY", "Environment", "Memory", "Session", "build", "groups"]
+
+ROOT = Path(__file__).parents[2]
+MARK = "LABKIT_TEST_BINDER"
+MEMORY = 2 << 30  # bytes that a session on Binder has
+EVERY = 0.25  # seconds between two looks at the memory
+BUILD_S, STEP_S, LEAVE_S = 900.0, 300.0, 20.0  # at most: to install, to run something, for the last process to go
+NOT_COPIED = (".*", "__pycache__", "build", "dist", "*.egg-info", "dask-scratch-space")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """`prefix`: the environment; `repo`: the checkout; `home`: the home folder of its sessions."""
+
+    prefix: Path
+    repo: Path
+    home: Path
+
+    def variables(self, **more: str) -> dict[str, str]:
+        """What a process in it sees: nothing of the Python that runs the tests."""
+        strange = (
+            "PYTHON",
+            "VIRTUAL_ENV",
+            "PYTEST",
+            "JUPYTER",
+            "IPYTHON",
+            "MPL",
+            "LABKIT",
+            "DASK",
+            "OMP_",
+            "OPENBLAS_",
+        )
+        own = {name: value for name, value in os.environ.items() if not name.startswith(strange)}
+        path = os.pathsep.join([str(self.prefix / "bin"), os.environ.get("PATH", os.defpath)])
+        return {**own, "PATH": path, "HOME": str(self.home), "NB_PYTHON_PREFIX": str(self.prefix), **more}
+
+
+def build(folder: Path, python: str) -> Environment:
+    """What repo2docker does with `binder/`: the pins, with pip as it is set up here; then postBuild, in the checkout."""
+    made = Environment(folder / "env", folder / "repo", folder / "home")
+    shutil.copytree(ROOT, made.repo, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    made.home.mkdir()
+    if os.path.realpath(python) == os.path.realpath(sys.executable):
+        venv.create(made.prefix, with_pip=True, symlinks=True)
+    else:
+        subprocess.run([python, "-m", "venv", made.prefix], check=True, timeout=STEP_S)
+    pip = [made.prefix / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    with_pip_settings = made.variables(HOME=os.environ.get("HOME", str(made.home)))
+    _run([*pip, "-r", "binder/requirements.txt"], made.repo, with_pip_settings, BUILD_S)
+    _run(["binder/postBuild"], made.repo, made.variables(), STEP_S)
+    return made
+
+
+def _run(command: list[object], where: Path, variables: dict[str, str], seconds: float) -> None:
+    done = subprocess.run(
+        [str(word) for word in command], cwd=where, env=variables, timeout=seconds, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+
+
+# one CPU and 2 GB -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def groups() -> Iterator[list[Path]]:
+    """Control groups of one CPU and 2 GB, those that this user may make, of version 1 or 2; removed afterwards."""
+    top, made = Path("/sys/fs/cgroup"), []
+    name = f"labkit-test-{secrets.token_hex(4)}"
+    wanted = [
+        (top / "memory" / name, {"memory.limit_in_bytes": str(MEMORY)}),
+        (top / "cpu" / name, {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "100000"}),
+    ]
+    if (top / "cgroup.controllers").exists():
+        wanted = [(top / name, {"memory.max": str(MEMORY), "cpu.max": "100000 100000"})]
+    for folder, files in wanted:
+        with contextlib.suppress(OSError):
+            folder.mkdir()
+            made.append(folder)
+            for file, text in files.items():
+                (folder / file).write_text(text)
+    try:
+        yield [folder for folder in made if (folder / "cgroup.procs").exists()]
+    finally:
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+# memory ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Memory:
+    """The largest sums that were seen. Bytes. `pss`: shared pages in equal parts; `uss`: pages of one process only."""
+
+    pss: int = 0
+    uss: int = 0
+    looks: int = 0
+    parts: list[tuple[int, str]] = field(default_factory=list)  # (pss, command) at the largest sum
+
+    def look(self, pids: list[int]) -> None:
+        """Add one look at these processes."""
+        found = [(*sums, _command(pid)) for pid in pids if (sums := _private(pid)) is not None]
+        self.looks += 1
+        self.uss = max(self.uss, sum(uss for _, uss, _ in found))
+        if (total := sum(pss for pss, _, _ in found)) > self.pss:
+            self.pss, self.parts = total, sorted(((pss, command) for pss, _, command in found), reverse=True)
+
+    def __str__(self) -> str:
+        mega = [f"{pss >> 20} MiB {command}" for pss, command in self.parts]
+        head = f"PSS at most {self.pss >> 20} MiB, USS at most {self.uss >> 20} MiB, {self.looks} looks; then it was"
+        return "\n  ".join([head, *mega])
+
+
+def _private(pid: int) -> tuple[int, int] | None:
+    """(PSS, USS) of a process in bytes; None if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return None
+    kilo = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+    return kilo["Pss"] << 10, (kilo["Private_Clean"] + kilo["Private_Dirty"]) << 10
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:100]
+    return "?"
+
+
+# a session ------------------------------------------------------------------------------------------------------------
+
+
+class Session:
+    """JupyterLab behind `binder/start`, on one CPU; and notebooks that run in it. `memory` is sampled all the time."""
+
+    def __init__(self, environment: Environment, cages: list[Path]):
+        self.environment, self.memory = environment, Memory()
+        self._cages, self._mark = cages, secrets.token_hex(16)
+        self._core = min(os.sched_getaffinity(0))
+        self._ended = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Session:
+        root = ["--allow-root"] if os.geteuid() == 0 else []
+        options = ["--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", *root]
+        self._sampler.start()
+        with (self.environment.home / "server.log").open("w") as log:
+            self.server = self._start(["jupyter-lab", *options], log)
+        return self
+
+    def run(self, notebook: Path, errors: bool = False) -> str:
+        """Run all cells of a notebook of the checkout with nbclient; what was said. AssertionError if one fails.
+
+        `errors`: cells may fail, and the next is run all the same.
+        """
+        options = [f"--timeout={STEP_S:g}", *(["--allow-errors"] if errors else [])]
+        process = self._start(["jupyter-execute", *options, str(notebook)], subprocess.PIPE)
+        try:
+            said, _ = process.communicate(timeout=STEP_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{notebook.name} did not end within {STEP_S:g} s") from None
+        assert process.returncode == 0, f"{notebook.name} failed:\n{said[-4000:]}"
+        return str(said)
+
+    def left(self) -> list[str]:
+        """The processes that are there besides the server, once they have had time to go."""
+        until = time.monotonic() + LEAVE_S
+        while (pids := [pid for pid in self._pids() if pid != self.server.pid]) and time.monotonic() < until:
+            time.sleep(0.1)
+        return [_command(pid) for pid in pids]
+
+    def __exit__(self, *exc: object) -> None:
+        self.server.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.server.wait(LEAVE_S)
+        for pid in self._pids():  # nothing outlives the test, whatever went wrong
+            with contextlib.suppress(OSError):
+                os.kill(pid, 9)
+        self.server.wait()
+        self._ended.set()
+        self._sampler.join()
+
+    def _start(self, command: list[str], output: Any) -> subprocess.Popen[str]:
+        def confine() -> None:
+            os.sched_setaffinity(0, {self._core})
+            for cage in self._cages:
+                (cage / "cgroup.procs").write_text(str(os.getpid()))
+
+        first, *rest = command
+        return subprocess.Popen(
+            [self.environment.repo / "binder" / "start", self.environment.prefix / "bin" / first, *rest],
+            cwd=self.environment.repo, env=self.environment.variables(**{MARK: self._mark}), preexec_fn=confine,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def _pids(self) -> list[int]:
+        mark, found = f"{MARK}={self._mark}".encode(), []
+        for entry in os.scandir("/proc"):
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):  # gone, or somebody else's
+                    environment = Path(entry.path, "environ").read_bytes().split(b"\0")
+                    if (
+                        mark in environment
+                        and Path(entry.path, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+                    ):
+                        found.append(int(entry.name))
+        return found
+
+    def _sample(self) -> None:
+        while not self._ended.wait(EVERY):
+            self.memory.look(self._pids())

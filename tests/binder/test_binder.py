@@ -1,0 +1,199 @@
+"""The files of `binder/` agree with each other, with pyproject.toml, with the README, and with repo2docker."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+BINDER = ROOT / "binder"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+NEEDED = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
+NEEDED += PROJECT["project"]["optional-dependencies"]["grade"]  # students check their work there
+README = (ROOT / "README.md").read_text()
+SCRIPTS = ("postBuild", "start")
+NO_REPO2DOCKER = "repo2docker is not installed: pip install jupyter-repo2docker"
+
+
+def pins():
+    lines = (BINDER / "requirements.txt").read_text().splitlines()
+    found = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    versions = {canonicalize_name(r.name): next(iter(r.specifier)) for r in found}
+    assert len(versions) == len(found)  # none twice
+    return versions
+
+
+def python():
+    """As runtime.txt has it: "3.11"."""
+    return re.fullmatch(r"python-(\d+\.\d+)\n", (BINDER / "runtime.txt").read_text())[1]
+
+
+# pins -----------------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_only_pins():
+    for name, pin in pins().items():
+        assert (pin.operator, "*" in pin.version) == ("==", False), name
+
+
+@pytest.mark.parametrize("text", NEEDED)
+def test_what_labkit_needs_is_pinned_to_what_it_allows(text):
+    needed = Requirement(text)
+    pin = pins()[canonicalize_name(needed.name)]
+    assert needed.specifier.contains(pin.version)
+
+
+def test_what_the_pins_need_is_pinned_to_what_they_allow():
+    """As far as they are installed here in the pinned version; the slow test has all of them."""
+    looked_at = 0
+    for name, pin in pins().items():
+        try:
+            here = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if here.version != pin.version:
+            continue
+        looked_at += 1
+        for needed in map(Requirement, here.requires or ()):
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                pinned = pins()[canonicalize_name(needed.name)]
+                assert needed.specifier.contains(pinned.version), f"{name} needs {needed}"
+    print(f"{looked_at} of {len(pins())} are installed here in the pinned version")
+
+
+def test_python_is_one_that_labkit_runs_on_and_that_is_tested():
+    assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(f"{python()}.0")
+    assert python() == PROJECT["tool"]["mypy"]["python_version"]
+
+
+# scripts --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+class TestScripts:
+    def test_is_strict_bash(self, name):
+        lines = (BINDER / name).read_text().splitlines()
+        code = [line for line in lines if line and not line.startswith("#")]
+        assert lines[0] == "#!/usr/bin/env bash"
+        assert code[0] == "set -euo pipefail"
+        assert subprocess.run(["bash", "-n", BINDER / name], timeout=20).returncode == 0
+
+    def test_can_be_executed(self, name):
+        assert os.access(BINDER / name, os.X_OK)
+        listed = subprocess.run(["git", "ls-files", "-s", f"binder/{name}"], cwd=ROOT, capture_output=True, text=True)
+        assert listed.stdout == "" or listed.stdout.startswith("100755")  # "": no git here, or not added yet
+
+
+def start(*command, **variables):
+    return subprocess.run(
+        [BINDER / "start", *command], env={**os.environ, **variables}, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_start_becomes_what_it_starts():
+    code = "import os; print(os.getppid(), os.environ['OPENBLAS_NUM_THREADS'])"
+    done = start(sys.executable, "-c", code, "two words")
+    assert done.stdout == f"{os.getpid()} 1\n"  # no shell stands between: signals arrive
+    assert start(sys.executable, "-c", "import sys; sys.exit(7)").returncode == 7
+
+
+def test_a_step_that_fails_ends_the_build(tmp_path):
+    (tmp_path / "bin").mkdir()
+    broken = tmp_path / "bin" / "python"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    done = subprocess.run([BINDER / "postBuild"], env={**os.environ, "NB_PYTHON_PREFIX": str(tmp_path)}, timeout=60)
+    assert done.returncode == 3
+    assert not (tmp_path / "share").exists()
+
+
+def test_the_build_needs_to_be_told_where(tmp_path):
+    without = {name: value for name, value in os.environ.items() if name != "NB_PYTHON_PREFIX"}
+    done = subprocess.run([BINDER / "postBuild"], env=without, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "NB_PYTHON_PREFIX" in done.stderr
+
+
+# JupyterLab's settings ------------------------------------------------------------------------------------------------
+
+
+def test_overrides_are_settings_that_jupyterlab_knows():
+    schemas = Path(sys.prefix) / "share" / "jupyter" / "lab" / "schemas"
+    overrides = json.loads((BINDER / "overrides.json").read_text())
+    assert overrides["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"  # no box of news
+    for plugin, settings in overrides.items():
+        package, _, name = plugin.partition(":")
+        schema = json.loads((schemas / package / f"{name}.json").read_text())
+        for key, value in settings.items():
+            allowed = schema["properties"][key]
+            assert isinstance(value, {"string": str, "boolean": bool}[allowed["type"]])
+            assert "oneOf" not in allowed or value in [choice["const"] for choice in allowed["oneOf"]]
+
+
+# repo2docker ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(importlib.util.find_spec("repo2docker") is None, reason=NO_REPO2DOCKER)
+def test_repo2docker_accepts_the_folder():
+    command = [
+        sys.executable,
+        "-m",
+        "repo2docker",
+        "--no-build",
+        "--debug",
+        "--user-id",
+        "1000",
+        "--user-name",
+        "j",
+        ".",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    dockerfile = done.stdout + done.stderr
+    assert '/bin/pip install --no-cache-dir -r "binder/requirements.txt"' in dockerfile
+    assert re.search(r"RUN (chmod \+x binder/postBuild|\./binder/postBuild)", dockerfile)
+    assert 'R2D_ENTRYPOINT="${REPO_DIR}/binder/start"' in dockerfile
+    assert f"Building conda environment for python={python()}\n" in dockerfile
+
+
+# badges ---------------------------------------------------------------------------------------------------------------
+
+
+def badges():
+    """{what the link says: the path in JupyterLab that it opens}, all of one repository and branch."""
+    found = re.findall(r"\[!\[([^\]]*)\]\(https://mybinder\.org/badge_logo\.svg\)\]\((\S+)\)", README)
+    (repository,) = {urlsplit(link).path for _, link in found}
+    assert re.fullmatch(r"/v2/gh/[\w.-]+/[\w.-]+/main", repository)
+    return {words: unquote(parse_qs(urlsplit(link).query)["urlpath"][0]) for words, link in found}
+
+
+def test_badges_open_the_start_notebook_and_the_assignments():
+    assert sorted(badges().values()) == ["lab/tree/notebooks/00_start_here.ipynb", "lab/tree/notebooks/assignments"]
+    assert all(badges())  # a picture needs words
+
+
+def test_what_badges_open_is_there():
+    missing = [path for path in badges().values() if not (ROOT / path.removeprefix("lab/tree/")).exists()]
+    if missing == ["lab/tree/notebooks/assignments"]:
+        pytest.skip("notebooks/assignments is not there yet")
+    assert not missing
+
+
+def test_the_first_cell_says_what_is_lost_and_how_to_keep_it():
+    cells = json.loads((ROOT / "notebooks" / "00_start_here.ipynb").read_text())["cells"]
+    first = "".join(cells[0]["source"])
+    for words in ("Binder", "forgets", "ten idle minutes", "Download", "lab.code()", "lk.Lab.from_code("):
+        assert words in first

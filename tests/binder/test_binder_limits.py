@@ -1,0 +1,148 @@
+"""How many workers there are by default follows what a container or a hub really gives: on made-up control groups."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+import labkit as lk
+from labkit.engines import limits
+from labkit.engines.limits import check_room, free_memory, memory_limit, room_for_processes, usable_cpus, usual_workers
+
+GB = 1_000_000_000
+NOBODY = {}  # a hub that says nothing
+CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def put(folder, **texts):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name.replace("__", ".")).write_text(f"{text}\n")
+
+
+def version_2(root, cpu="max 100000", memory="max", used=0):
+    """As a container sees itself: its own group is the root."""
+    put(root / "proc/self", cgroup="0::/")
+    put(root / "sys/fs/cgroup", cpu__max=cpu, memory__max=memory, memory__current=used)
+    return root
+
+
+def version_1(root, quota=-1, memory=9223372036854771712, used=0):
+    put(root / "proc/self", cgroup="5:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc")
+    put(root / "sys/fs/cgroup/cpu,cpuacct", **{"cpu__cfs_quota_us": quota, "cpu__cfs_period_us": 100000})
+    put(root / "sys/fs/cgroup/memory", **{"memory__limit_in_bytes": memory, "memory__usage_in_bytes": used})
+    return root
+
+
+# CPUs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("50000 100000", 0.5), ("10000 40000", 0.25), ("max 100000", CPUS)])
+def test_cpus_of_a_version_2_group(tmp_path, quota, expected):
+    assert usable_cpus(version_2(tmp_path, cpu=quota), NOBODY) == expected
+
+
+@pytest.mark.parametrize(("quota", "expected"), [(50000, 0.5), (25000, 0.25), (-1, CPUS)])
+def test_cpus_of_a_version_1_group(tmp_path, quota, expected):
+    assert usable_cpus(version_1(tmp_path, quota=quota), NOBODY) == expected
+
+
+def test_a_quota_of_more_than_there_are_gives_no_more(tmp_path):
+    assert usable_cpus(version_2(tmp_path, cpu="10000000 100000"), {"CPU_LIMIT": "64"}) == CPUS
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"), [("0.5", 0.5), ("", CPUS), ("0", CPUS), ("-1", CPUS), ("nan", CPUS), ("lots", CPUS)]
+)
+def test_cpus_of_a_hub(tmp_path, told, expected):
+    assert usable_cpus(version_2(tmp_path), {"CPU_LIMIT": told}) == expected
+
+
+def test_the_smallest_limit_holds(tmp_path):
+    root = version_2(tmp_path, cpu="50000 100000")
+    assert usable_cpus(root, {"CPU_LIMIT": "0.25"}) == 0.25
+    assert usable_cpus(root, {"CPU_LIMIT": "1"}) == 0.5
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
+def test_affinity_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
+    assert usable_cpus(tmp_path, NOBODY) == 1
+
+
+# memory ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [version_1, version_2])
+def test_memory_of_a_group_without_what_is_used_there(tmp_path, monkeypatch, version):
+    root = version(tmp_path, memory=2 * GB, used=GB // 2)
+    assert memory_limit(root, NOBODY) == (2 * GB, GB // 2)
+    for machine, expected in ((8 * GB, 3 * GB // 2), (GB, GB)):
+        monkeypatch.setattr(psutil, "virtual_memory", lambda machine=machine: SimpleNamespace(available=machine))
+        assert free_memory(root, NOBODY) == expected
+
+
+def test_memory_of_a_hub(tmp_path):
+    assert memory_limit(version_2(tmp_path), {"MEM_LIMIT": str(GB)}) == (GB, 0)
+    root = version_2(tmp_path, memory=2 * GB, used=GB // 2)
+    assert memory_limit(root, {"MEM_LIMIT": str(GB)}) == (GB, GB // 2)
+    assert memory_limit(root, {"MEM_LIMIT": str(3 * GB)}) == (2 * GB, GB // 2)
+    assert memory_limit(root, {"MEM_LIMIT": "2G"}) == (2 * GB, GB // 2)  # not bytes: not understood
+
+
+def test_a_group_that_is_over_its_limit_has_nothing_free(tmp_path):
+    assert free_memory(version_2(tmp_path, memory=GB, used=GB + 1), NOBODY) == 0
+
+
+# workers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cpus", "expected"), [(0.01, 1), (0.25, 1), (0.5, 2), (0.75, 3), (1.0, 4), (2.0, 4), (64.0, 4)]
+)
+def test_workers_follow_the_cpus(cpus, expected):
+    assert usual_workers(cpus, free=8 * GB) == expected
+
+
+@pytest.mark.parametrize("free", range(0, GB, GB // 16))
+def test_workers_follow_the_memory(free):
+    """With a server and a chief they fit into what is free, or it is one, which is then refused by name."""
+    found = usual_workers(cpus=4.0, free=free)
+    assert 1 <= found <= 4
+    if found > 1:
+        check_room(found + 2, free=free)
+    if found < 4 and found + 3 <= room_for_processes(free):
+        pytest.fail("one more would have fitted")
+
+
+def test_binders_2_gb_and_one_cpu_are_enough_for_four(tmp_path):
+    limit, used = memory_limit(version_2(tmp_path, cpu="100000 100000", memory=2 << 30, used=600 << 20), NOBODY)
+    assert usual_workers(usable_cpus(tmp_path, NOBODY), limit - used) == 4
+
+
+@pytest.mark.slow
+def test_a_cluster_and_a_lab_have_as_many_as_can_be(monkeypatch):
+    monkeypatch.setenv("CPU_LIMIT", "0.5")
+    monkeypatch.delenv("MEM_LIMIT", raising=False)
+    monkeypatch.setattr(limits, "free_memory", lambda *where: 8 * GB)
+    assert lk.DaskCluster().workers == 2
+    assert lk.DaskCluster(workers=3).workers == 3  # who asks, gets
+    assert lk.Lab().setup.shape.workers == 2
+    assert lk.DaskCluster("tcp://10.0.0.1:8786").workers == 4  # another machine's limits are not known
+
+
+def test_what_memory_cannot_hold_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(limits, "free_memory", lambda *where: 600 << 20)
+    cluster = lk.DaskCluster(workers=20)
+    with pytest.raises(lk.BadInput, match=r"22 nodes, .* 600 MiB of free memory .* room for 8 here.* fewer workers"):
+        cluster.open()
+    assert not cluster.is_open
+
+
+def test_processes_that_are_there_need_no_more_room():
+    check_room(6, there=6, free=0)
+    with pytest.raises(lk.BadInput, match="room for 6"):
+        check_room(7, there=6, free=0)
