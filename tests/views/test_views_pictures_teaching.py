@@ -1,0 +1,97 @@
+"""`dots` and `beside`: the figures of the lessons. The oracle is what was handed in: every point where it was said to be."""
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.views import style
+
+
+def drawn(figure):
+    """(dots, lines) of the only axes, each (x, y)."""
+    (axes,) = figure.axes
+    *lines, dots = axes.get_lines()
+    return dots.get_data(), [line.get_data() for line in lines]
+
+
+def said(figure):
+    return [words.get_text() for words in figure.texts]
+
+
+def test_what_is_measured_is_dots_and_what_is_known_is_lines():
+    law = {"x squared": lambda x: x**2, "always 2": lambda x: 2.0, "some points": {3: 1.0, 1: 4.0}}
+    figure = lk.pictures.dots({2: 4.1, 1: 0.9, 3: 9.2}, law, "Squares", "x", "y", said="of three numbers")
+    (x, y), lines = drawn(figure)
+    assert x.tolist() == [1, 2, 3]
+    assert y.tolist() == [0.9, 4.1, 9.2]
+    np.testing.assert_allclose(lines[0][1], lines[0][0] ** 2)
+    assert (lines[0][0].min(), lines[0][0].max()) == (1, 3)
+    assert set(lines[1][1].tolist()) == {2.0}
+    assert [values.tolist() for values in lines[2]] == [[1, 3], [4, 1]]
+    assert {"Squares", "of three numbers", "measured", "x squared", "always 2", "some points"} <= set(said(figure))
+    colours = [line.get_color() for line in figure.axes[0].get_lines()]
+    assert colours == [style.RED, style.GREY, style.GREY, style.BLUE]
+
+
+@pytest.mark.parametrize("log", ["", "x", "y", "xy"])
+def test_every_dot_is_inside_the_frame(log):
+    figure = lk.pictures.dots(
+        {1e-8: 3e-7, 1.0: 2.0, 30.0: 1e-12}, {"far away": lambda x: 1e-40 * x}, "t", "x", "y", log=log
+    )
+    (x, y), _ = drawn(figure)
+    axes = figure.axes[0]
+    for values, (low, high) in ((x, axes.get_xlim()), (y, axes.get_ylim())):
+        assert low < values.min()
+        assert values.max() < high
+    assert (axes.get_xscale(), axes.get_yscale()) == tuple("log" if a in log else "linear" for a in "xy")
+    if "y" in log:
+        assert axes.get_ylim()[0] > 1e-14  # the line that is far from all dots decides nothing
+
+
+def test_words_fit_into_the_figure():
+    """The names of the axes do not lie on the ticks, and nothing is cut."""
+    figure = lk.pictures.dots(
+        {h: h**2 for h in 10.0 ** np.arange(-8, 0)}, {"h²": np.square}, "t", "h", "error", log="xy"
+    )
+    renderer = figure.canvas.get_renderer()
+    axes = figure.axes[0]
+    name = axes.yaxis.label.get_window_extent(renderer)
+    ticks = [label.get_window_extent(renderer) for label in axes.get_yticklabels() if label.get_text()]
+    low, high = axes.get_window_extent(renderer).intervaly
+    assert name.x0 >= 0
+    assert all(name.x1 <= tick.x0 for tick in ticks if low <= (tick.y0 + tick.y1) / 2 <= high)
+
+
+def test_what_is_not_finite_is_left_out():
+    (x, _), _ = drawn(lk.pictures.dots({1: 1.0, 2: np.inf, 3: np.nan}, {}, "t", "x", "y"))
+    assert x.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("measured", "log", "says"),
+    [
+        ({}, "", "nothing to draw"),
+        ({1: np.nan}, "", "nothing to draw"),
+        ({1: 0.0}, "y", "0 cannot stand on a logarithmic axis"),
+        ({-1: 1.0}, "xy", "-1 cannot stand"),
+        ({1: 1.0}, "z", "log='z' is not allowed"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(measured, log, says):
+    with pytest.raises(lk.BadInput, match=says):
+        lk.pictures.dots(measured, {}, "t", "x", "y", log=log)
+
+
+def test_several_runs_beside_each_other():
+    paper = lk.SimulatedCluster(workers=3, compute=lk.Deterministic(0.1), slow={"worker-1": 4})
+    timing = lk.Problem("moons", timing_only=True)
+    runs = [lk.train(timing, s, paper, lk.Budget(seconds=2)).wait() for s in (lk.AsyncPS(), lk.SSP(s=2))]
+    figure = lk.pictures.beside("progress", {"free": runs[0], "held": runs[1].trace})
+    assert len(figure.axes) == 2
+    assert {"free", "held"} <= set(said(figure))
+    tops = [axes.get_ylim()[1] for axes in figure.axes]
+    assert tops[0] > 2 * tops[1]  # scales of their own: 15 ahead, and 2
+    with pytest.raises(lk.BadInput, match="Did you mean 'progress'"):
+        lk.pictures.beside("progres", {"free": runs[0]})
+    with pytest.raises(lk.BadInput, match="at least one run"):
+        lk.pictures.beside("progress", {})
