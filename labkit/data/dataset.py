@@ -55,7 +55,7 @@ class Described:
         return np.ascontiguousarray(x * self.scale + self.mean, dtype=self.dtype)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Described):
     """Training and held-out samples in memory.
 
@@ -94,6 +94,10 @@ class Dataset(Described):
 
     def _targets(self) -> int:
         return int(self.y_train.shape[1])
+
+    def __repr__(self) -> str:
+        what = f"{self.classes} classes" if self.classes is not None else f"{self._targets()} targets"
+        return f"<Dataset {self.name}: {self.n_train} + {self.n_test} samples of {self.features} {self.dtype.name}, {what}>"
 
 
 def hold_out(x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int) -> tuple[Pair, Pair]:

@@ -155,3 +155,7 @@ print([m for m in ("dask", "distributed", "sklearn", "scipy", "pandas") if m in 
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_data_set_is_a_line_where_it_is_shown():
+    assert repr(load("digits")) == "<Dataset digits: 1438 + 359 samples of 64 float32, 10 classes>"
