@@ -1,4 +1,4 @@
-"""The command line: `labkit lab | train | simulate | compare | strategies | doctor`.
+"""The command line: `labkit lab | train | simulate | compare | strategies | doctor | assign | check | grade`.
 
 A command turns words into a problem, a strategy, a cluster and a budget, calls `train`, and shows the trace: it can do
 nothing that Python cannot. Results go to standard output, everything else to standard error. What is heavy to import is
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import click
 
+from .course import assign, check, grade
 from .first_aid import doctor
 from .group import SentenceGroup
 from .listing import strategies
@@ -24,5 +25,5 @@ def main() -> None:
     """A visual laboratory for distributed training: real on a Dask cluster, exact in virtual time."""
 
 
-for command in (lab, train, simulate, compare, strategies, doctor):
+for command in (lab, train, simulate, compare, strategies, doctor, assign, check, grade):
     main.add_command(command)

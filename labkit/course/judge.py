@@ -51,6 +51,8 @@ class Judge:
             return make_function(code, name) if what == "function" else code.ask("value", name)
         except LabkitError as why:
             return Broken(name, str(why))
+        except Exception as why:  # a submission that gets this far costs itself its marks, and nobody else
+            return Broken(name, f"it cannot be used ({type(why).__name__}).")
 
     def close(self) -> None:
         """End all of the student's processes."""
@@ -65,6 +67,9 @@ class Broken:
 
     def __call__(self, *args: Any, **more: Any) -> Any:
         raise Wrong(self._why)
+
+    def __repr__(self) -> str:
+        return f"<{self._why}>"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -89,13 +89,16 @@ class Trial:
     @cached_property
     def leads(self) -> list[int]:
         """At every start of a worker's iteration, how many it has completed more than the slowest worker."""
-        role, phase, start, end = self._record.column("spans", "role", "phase", "start", "end")
+        role, phase, start, end, step = self._record.column("spans", "role", "phase", "start", "end", "step")
         workers = self._record.role_ids("worker")
-        mine = {w: (role == w) & (phase == COMPUTE) for w in workers}
-        ends = {w: np.sort(end[mine[w]]) for w in workers}
+        rows = {w: np.flatnonzero((role == w) & (phase == COMPUTE)) for w in workers}
+        for w in workers:  # of work that made no gradient, and has the number of the next one, nothing is an iteration
+            newest = {int(s): row for s, row in zip(step[rows[w]], rows[w]) if s < self.computed[self._record.roles[w]]}
+            rows[w] = np.array([newest[s] for s in sorted(newest)], dtype=int)
+        ends = {w: np.sort(end[rows[w]]) for w in workers}
         found = []
         for worker in workers:
-            for own, began in enumerate(np.sort(start[mine[worker]]).tolist()):
+            for own, began in enumerate(np.sort(start[rows[worker]]).tolist()):
                 found.append((began, worker, own - min(int((ends[v] <= began).sum()) for v in workers)))
         return [lead for _, _, lead in sorted(found)]
 
@@ -141,16 +144,19 @@ def trial(
     `compute=lk.Exponential(0.1)`, `slow={"worker-2": 5}`, `latency=1e-3`; every gradient takes 0.1 s unless it is said.
     """
     run = None
+    virtual = SimulatedCluster(workers=workers, servers=servers, **{"compute": 0.1} | cluster)
+    problem = problem or small(seed)
     try:
         strategy = strategy if isinstance(strategy, Strategy) else strategy()
-        virtual = SimulatedCluster(workers=workers, servers=servers, **{"compute": 0.1} | cluster)
-        run = train(problem or small(seed), strategy, virtual, Budget(updates=updates), seed=seed)
+        run = train(problem, strategy, virtual, Budget(updates=updates), seed=seed)
         run.wait()
     except (LabkitError, NotImplementedError, Wrong) as error:
         text = str(error) or type(error).__name__
         if STAND_IN in text:  # the lines that follow are the judge's own
             text = text.partition("\n")[0]
         return Trial(text, run.trace if run is not None else None, None, run)
+    except Exception as error:  # the engine met something that no strategy says by mistake
+        return Trial(f"the run broke down ({type(error).__name__})", run.trace if run is not None else None, None, run)
     made = run.engine.parameters
     return Trial("", run.trace, None if made is None else np.array(made), run)
 
@@ -167,13 +173,13 @@ def same(ours: Trial, theirs: Trial, tolerance: float = 1e-9) -> bool:
 
 
 def expect(what: str, got: Any, want: Any, hints: dict[Any, str] | None = None, tolerance: float = 1e-9) -> None:
-    """Print what was found; `Wrong` if it is not what was expected, with the hint for what it is instead.
+    """Print what was found, as `want` is written; `Wrong` if it is not what was expected, with the hint for what it is instead.
 
     Numbers may differ by `tolerance` (of their size, and at least so much); anything else must be equal. `hints`:
     {a wrong value: what whoever gets it may have misunderstood}.
     """
     if _equal(got, want, tolerance):
-        print(f"{what}: {_plain(got)}")
+        print(f"{what}: {_plain(want)}")  # of all that is equal, one spelling: 7, not 7.0 or True for 1
         return
     hint = next((f": {text}" for wrong, text in (hints or {}).items() if _equal(got, wrong, tolerance)), "")
     raise Wrong(f"{what} {_plain(got)} where {_plain(want)} was expected{hint}")

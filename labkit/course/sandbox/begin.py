@@ -1,5 +1,6 @@
-"""The script that the judge starts: `begin.py DESCRIPTOR confined|free`. It loads what a student's process may need, for
-later nothing can be opened any more, and then makes such processes (`child.nursery`).
+"""The script that the judge starts: `begin.py DESCRIPTOR SECONDS`, the processor time that each process may use (0: they
+are not confined). It loads what a student's process may need, for later nothing can be opened any more, and then makes
+such processes (`child.nursery`).
 
 labkit is loaded in part: its packages are there by name only, because their `__init__` would bring in every strategy and
 every collective, which have no business in this process.
@@ -32,7 +33,7 @@ def main() -> None:
     for name in PRELOADED:
         importlib.import_module(name)
     child = importlib.import_module("labkit.course.sandbox.child")
-    child.nursery(socket.socket(fileno=int(sys.argv[1])), sys.argv[2] == "confined")
+    child.nursery(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def no_sleep(seconds: float) -> None:
     raise RoleError("time.sleep stops a process and not the run: write `await ctx.sleep(seconds)`.")
 
 
-def be_child(reading: int, writing: int, confined: bool) -> None:
+def be_child(reading: int, writing: int, processor_s: int) -> None:
     """Everything that a copy does, to its end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
@@ -129,13 +129,13 @@ def be_child(reading: int, writing: int, confined: bool) -> None:
     os.closerange(3, min(reading, writing))
     os.closerange(min(reading, writing) + 1, max(reading, writing))
     os.closerange(max(reading, writing) + 1, 1024)
-    if confined:
-        confine.confine()
+    if processor_s:
+        confine.confine(processor_s)
     setattr(time, "sleep", no_sleep)  # noqa: B010
     Child(Line(reading, writing)).serve()
 
 
-def nursery(control: socket.socket, confined: bool) -> None:
+def nursery(control: socket.socket, processor_s: int) -> None:
     """Make a copy for every pair of descriptors that comes; say how one ended when asked. Ends with the judge."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 64, 2)
@@ -149,7 +149,7 @@ def nursery(control: socket.socket, confined: bool) -> None:
         if pid == 0:
             control.close()
             try:
-                be_child(descriptors[0], descriptors[1], confined)
+                be_child(descriptors[0], descriptors[1], processor_s)
             finally:
                 os._exit(BROKEN)
         for descriptor in descriptors:

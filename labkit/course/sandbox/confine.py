@@ -4,7 +4,8 @@ It can compute, use memory up to a limit, read and write the files it already ha
 the clock, and end. Everything else - opening a file, starting a process or a thread, a socket, a signal to somebody,
 lifting its own limits - is refused by a seccomp filter with "operation not permitted", whoever the user is: the filter
 holds for root, it cannot be taken off, and there is no process or thread that could outlive the judge's SIGKILL, because
-none can be started. Processor time and memory are limits of the kernel's, too.
+none can be started. Processor time and memory are limits of the kernel's, too. Waiting for a while (a lock with a timeout)
+is over at once: who sleeps uses no processor time, and the judge has other things to do than to wait for it.
 
 The filter is a list of what is allowed, in the kernel's numbers, so a machine that is not listed here is refused.
 
@@ -27,16 +28,26 @@ MEMORY = 384 << 20  # bytes of address space more than the process has when it b
 
 NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER, DEATH_SIGNAL, SIGKILL = 38, 22, 2, 1, 9
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000  # 1 is EPERM
-LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06  # of a BPF program: load a word, jump if, return
+OVER = 0x00050000 | 110  # ETIMEDOUT
+LOAD, EQUAL, AT_LEAST, RETURN, AND = (
+    0x20,
+    0x15,
+    0x35,
+    0x06,
+    0x54,
+)  # of a BPF program: load a word, jump if, return, mask
+OPERATION, TIMEOUT = 24, (40, 44)  # where a call's second and fourth arguments are
+WAKE, WAITS = 1, (0, 9)  # operations of futex(2): FUTEX_WAKE; FUTEX_WAIT, FUTEX_WAIT_BITSET
 
-# (how the kernel names the machine to a filter, the numbers that are allowed). In order: read, write, readv, writev,
+# (how the kernel names the machine to a filter, its number of futex, the numbers that are allowed). In order: read, write,
+# readv, writev,
 # close, fstat, lseek; mmap, mprotect, munmap, brk, mremap, madvise; rt_sigaction, rt_sigprocmask, rt_sigreturn,
-# sigaltstack; futex, sched_yield, restart_syscall; getpid, gettid, clock_gettime, clock_getres, gettimeofday, getrandom,
+# sigaltstack; sched_yield, restart_syscall; getpid, gettid, clock_gettime, clock_getres, gettimeofday, getrandom,
 # getrusage, times; exit, exit_group; and, of x86-64, time.
 MACHINES = {
-    "x86_64": (0xC000003E, (0, 1, 19, 20, 3, 5, 8, 9, 10, 11, 12, 25, 28, 13, 14, 15, 131, 202, 24, 219, 39, 186, 228, 229,
+    "x86_64": (0xC000003E, 202, (0, 1, 19, 20, 3, 5, 8, 9, 10, 11, 12, 25, 28, 13, 14, 15, 131, 24, 219, 39, 186, 228, 229,
                             96, 318, 98, 100, 60, 231, 201)),
-    "aarch64": (0xC00000B7, (63, 64, 65, 66, 57, 80, 62, 222, 226, 215, 214, 216, 233, 134, 135, 139, 132, 98, 124, 128,
+    "aarch64": (0xC00000B7, 98, (63, 64, 65, 66, 57, 80, 62, 222, 226, 215, 214, 216, 233, 134, 135, 139, 132, 124, 128,
                              172, 178, 113, 114, 169, 278, 165, 153, 93, 94)),
 }  # fmt: skip
 
@@ -90,10 +101,15 @@ def _call(libc: ctypes.CDLL, option: int, *arguments: object) -> None:
         )
 
 
-def _program(machine: int, allowed: tuple[int, ...]) -> bytes:
+def _program(machine: int, futex: int, allowed: tuple[int, ...]) -> bytes:
     """The filter: another machine's calls end the process, what is allowed passes, the rest fails."""
     lines = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, machine), (RETURN, 0, 0, KILL), (LOAD, 0, 0, 0)]
     lines += [(AT_LEAST, 0, 1, 0x40000000), (RETURN, 0, 0, KILL)]  # x86's second set of numbers
     for number in allowed:
         lines += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ALLOW)]
-    return b"".join(struct.pack("HBBI", *line) for line in [*lines, (RETURN, 0, 0, REFUSE)])
+    lines += [(EQUAL, 1, 0, futex), (RETURN, 0, 0, REFUSE)]
+    lines += [(LOAD, 0, 0, OPERATION), (AND, 0, 0, 0x7F), (EQUAL, 0, 1, WAKE), (RETURN, 0, 0, ALLOW)]
+    lines += [(EQUAL, 2, 0, WAITS[0]), (EQUAL, 1, 0, WAITS[1]), (RETURN, 0, 0, REFUSE)]
+    for half in TIMEOUT:  # the address of the longest time to wait: none means for ever, and who does that is ended
+        lines += [(LOAD, 0, 0, half), (EQUAL, 1, 0, 0), (RETURN, 0, 0, OVER)]
+    return b"".join(struct.pack("HBBI", *line) for line in [*lines, (RETURN, 0, 0, ALLOW)])

@@ -39,19 +39,20 @@ class Stopped(RoleError):
 class Nursery:
     """The process from which a student's processes are copied. A context manager; `close` ends all of them.
 
-    `confined`: None means whether this machine can; True where it cannot raises `ClusterError`.
+    `confined`: None means whether this machine can; True where it cannot raises `ClusterError`. `processor_s`: seconds of
+    processor time that each process may use.
     """
 
-    def __init__(self, confined: bool | None = None):
+    def __init__(self, confined: bool | None = None, processor_s: int = PROCESSOR_S):
         why = can_confine()
         if confined and why:
             raise ClusterError(f"A student's code is not run here: {why}.")
-        self.confined = not why if confined is None else confined
+        self.confined, self.processor_s = not why if confined is None else confined, processor_s
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-role-")
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-B", str(BEGIN), str(theirs.fileno()), "confined" if self.confined else "free"],
+                [sys.executable, "-s", "-P", "-B", str(BEGIN), str(theirs.fileno()), str(processor_s * self.confined)],
                 pass_fds=(theirs.fileno(),), cwd=self._folder.name, env=_environment(self._folder.name),
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
@@ -128,12 +129,17 @@ class Line:
     ):
         self.nursery, self.pid, self._reading, self._writing = nursery, pid, reading, writing
         self._find, self._refer = find, refer
-        self._frames, self._bytes, self._open = FRAMES, BYTES, True
+        self._frames, self._bytes, self._open, self._why = FRAMES, BYTES, True, "Ended."
         os.set_blocking(writing, False)
 
     def say(self, frame: Any) -> None:
         """A frame to the process."""
-        data = memoryview(plain.encode(frame, self._refer))
+        if not self._open:  # its descriptors may be another's by now
+            raise Stopped(self._why)
+        try:
+            data = memoryview(plain.encode(frame, self._refer))
+        except plain.Malformed as why:
+            raise self.stop(f"it cannot be told what it is to be told ({why})") from None
         while data:
             try:
                 data = data[os.write(self._writing, data) :]
@@ -144,6 +150,8 @@ class Line:
 
     def hear(self) -> tuple[Any, list[int]]:
         """(the process's next frame, the numbers of what it needs no more). `Stopped` if none comes."""
+        if not self._open:
+            raise Stopped(self._why)
         self._frames -= 1
         if self._frames < 0:
             raise self.stop(f"it asked for more than {FRAMES:,} things: is there a loop that never ends?")
@@ -151,9 +159,11 @@ class Line:
             frame, freed = plain.decode(self._read, self._find)
             if not isinstance(frame, list) or not frame or not isinstance(frame[0], str):
                 raise plain.Malformed("no frame")
+            if not isinstance(freed, list) or not all(type(number) is int for number in freed):
+                raise plain.Malformed("no numbers")
         except (plain.Malformed, ValueError, TypeError) as why:
             raise self.stop(f"what it said is not to be understood ({why})") from None
-        return frame, freed if isinstance(freed, list) else []
+        return frame, freed
 
     def _read(self, size: int) -> bytes:
         if size > plain.LARGEST:
@@ -186,21 +196,24 @@ class Line:
     def stop(self, why: str) -> Stopped:
         """End the process; the error that says why."""
         self.close()
-        return Stopped(f"Ended: {why}.")
+        self._why = f"Ended: {why}."
+        return Stopped(self._why)
 
     def gone(self) -> Stopped:
         """The error for a process that has ended by itself, or by the kernel's hand."""
         status = self.close()
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            if number in (signal.SIGXCPU, signal.SIGKILL):
-                return Stopped(f"Ended: it used {PROCESSOR_S} s of processor time: is there a loop that never ends?")
-            return Stopped(
-                f"Ended: the process broke down ({signal.Signals(number).name}; it may use {MEMORY >> 20} MB)."
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
+            self._why = (
+                f"Ended: it used {self.nursery.processor_s} s of processor time: is there a loop that never ends?"
             )
-        if os.WEXITSTATUS(status) == BROKEN:
-            return Stopped("Ended: it used up its stack or its memory.")
-        return Stopped("Ended: it left its process (sys.exit, os._exit); a role ends by returning.")
+        elif os.WIFSIGNALED(status):
+            name = signal.Signals(os.WTERMSIG(status)).name
+            self._why = f"Ended: the process broke down ({name}; it may use {MEMORY >> 20} MB)."
+        elif os.WEXITSTATUS(status) == BROKEN:
+            self._why = "Ended: it used up its stack or its memory."
+        else:
+            self._why = "Ended: it left its process (sys.exit, os._exit); a role ends by returning."
+        return Stopped(self._why)
 
     def close(self) -> int:
         """End the process; its status."""

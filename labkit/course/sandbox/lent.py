@@ -1,7 +1,7 @@
 """A role's view of the world, in its own process: the line to the judge, and what the judge lends.
 
 A shard, a model, a gradient stay with the judge; here is a `Thing` that stands for each, and asks. A message that came is
-a message; said again, or handed back, it is the judge's own one that is meant.
+a message; said again, or handed back, it is the judge's own one that is meant, with what was written into its arrays.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from . import face, plain
 __all__ = ["ERRORS", "ChildContext", "Line", "Method"]
 
 ERRORS = {e.__name__: e for e in (RoleError, BadInput, ClusterError, TypeError, ValueError, AttributeError, IndexError)}
+
+
+WRITTEN = ("gradient", "weights")  # things that are a role's own, so that it may write into their `values`
 
 
 class Line:
@@ -65,15 +68,15 @@ class Line:
 
     def _refer(self, value: Any) -> Any:
         if isinstance(value, Thing):
-            return ["thing", value._number]
+            return ["thing", value._number, *_written(value)]
         if isinstance(value, messages.Message):
-            number = value.__dict__.get("_number")
-            if number is not None:
-                return ["thing", number.number]
+            lent = value.__dict__.get("_lent")
+            if lent is not None:
+                return ["thing", lent.number, *_written(value)]
             said = {name: getattr(value, name) for name in messages.field_names(type(value))}
             return ["message", type(value).__name__, said]
         if isinstance(value, Method):
-            return ["method", value.thing._number, value.name]
+            return ["method", value.thing._number, value.name, *_written(value.thing)]
         if value is self.context:
             return ["context"]
         if isinstance(value, type) and issubclass(value, messages.Message):
@@ -86,15 +89,23 @@ class Line:
             return Thing(self, number, *more)
         kind, have, sender, incarnation = more
         made: Any = object.__new__(self._kinds[kind])
-        for value in have.values():
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False  # what was said is said
-        made.__dict__.update(have, sender=sender, incarnation=incarnation, _number=Lent(self, number))
+        made.__dict__.update(have, sender=sender, incarnation=incarnation, _lent=Lent(self, number), _said=_copies(have))
         return made
 
     def learn(self, kinds: tuple[type, ...]) -> None:
         """Kinds of message that the student has made."""
         self._kinds.update({kind.__name__: kind for kind in kinds})
+
+
+def _copies(have: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {name: value.copy() for name, value in have.items() if isinstance(value, np.ndarray)}
+
+
+def _written(lent: Any) -> list[dict[str, Any]]:
+    """Arrays of something that the judge has which this role has written into since, as `gradient.values *= 0.5` does."""
+    said, have = lent.__dict__["_said"], lent.__dict__
+    changed = {k: have[k] for k in said if not (have[k] is said[k] or np.array_equal(have[k], said[k], equal_nan=True))}
+    return [changed] if changed else []
 
 
 class Lent:
@@ -111,21 +122,27 @@ class Thing:
     """Something that the judge has (a shard, a model, a gradient): what it knows is asked for, its methods are done there."""
 
     def __init__(self, line: Line, number: int, kind: str, have: dict[str, Any], methods: list[str]):
-        self._lent, self._number, self._line, self._kind, self._methods = (
-            Lent(line, number),
-            number,
-            line,
-            kind,
-            methods,
-        )
-        self.__dict__.update(have)
+        self.__dict__.update(have, _lent=Lent(line, number), _number=number, _line=line, _kind=kind, _said={})
+        self.__dict__.update(_methods=methods)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"a {self.__dict__.get('_kind')} has no {name!r}")
         if name in self._methods:
             return Method(self, name)
-        return self._line.ask("get", self, name)
+        value = self._line.ask("get", self, name)
+        if isinstance(value, np.ndarray):
+            if self._kind in WRITTEN:
+                self.__dict__[name], self._said[name] = value, value.copy()
+            else:
+                value.flags.writeable = False  # nobody else would see it
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._kind not in WRITTEN or name != "values":
+            raise AttributeError(f"{name} of a {self._kind} is not the role's to set")
+        self.values  # noqa: B018  # what it is without that
+        self.__dict__[name] = np.asarray(value)
 
     def __repr__(self) -> str:
         return f"<{self._kind}>"

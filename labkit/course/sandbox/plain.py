@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,9 @@ __all__ = ["LARGEST", "Malformed", "decode", "encode"]
 
 HEAD = struct.Struct("<QQ")
 LARGEST = 64 << 20  # bytes of one frame
+LONGEST = 4 << 20  # bytes of its text: what it becomes in memory is up to fifty times as much
 NUMBERS = "biufc"  # kinds of dtype
+DTYPE = re.compile("[<>|=][biufc][0-9]{1,2}")  # as `dtype.str` writes it; NumPy reads much more than that as a dtype
 DEEPEST = 40  # lists in lists
 
 _NUMBER: dict[str, Any] = {"int": int, "float": float}
@@ -38,6 +41,10 @@ def encode(value: Any, refer: Refer) -> bytes:
     arrays: list[np.ndarray] = []
     text = json.dumps(_pack(value, arrays, refer, 0), separators=(",", ":")).encode("utf-8", "surrogatepass")
     size = sum(array.nbytes for array in arrays)
+    if len(text) > LONGEST:
+        raise Malformed(
+            f"{len(text) >> 20} MB of text, numbers and lists; allowed: {LONGEST >> 20} MB (an array may be larger)"
+        )
     if len(text) + size > LARGEST:
         raise Malformed(f"{(len(text) + size) >> 20} MB at once; allowed: {LARGEST >> 20} MB")
     return b"".join([HEAD.pack(len(text), size), text, *(array.tobytes() for array in arrays)])
@@ -46,8 +53,8 @@ def encode(value: Any, refer: Refer) -> bytes:
 def decode(read: Callable[[int], bytes], find: Find) -> Any:
     """The value of the next frame. `read(n)` gives exactly n bytes. `Malformed` if it is none."""
     length, size = HEAD.unpack(read(HEAD.size))
-    if length + size > LARGEST:
-        raise Malformed(f"a frame of {length + size} bytes; allowed: {LARGEST}")
+    if length > LONGEST or length + size > LARGEST:
+        raise Malformed(f"a frame of {length} + {size} bytes; allowed: {LONGEST}, and {LARGEST} in all")
     text, body = read(length), read(size)
     try:
         packed = json.loads(text.decode("utf-8", "surrogatepass"))
@@ -126,9 +133,9 @@ def _unpack(packed: Any, body: bytes, find: Find, depth: int) -> Any:
 def _array(about: Any, body: bytes, at: list[int]) -> np.ndarray:
     """The next array of the frame: the reader's own memory."""
     name, shape = about
-    dtype = np.dtype(str(name))
-    if dtype.kind not in NUMBERS or dtype.hasobject:
+    if not isinstance(name, str) or not DTYPE.fullmatch(name):
         raise ValueError("dtype")
+    dtype = np.dtype(name)
     if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 8:
         raise ValueError("shape")
     size = math.prod(shape)

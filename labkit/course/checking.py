@@ -1,0 +1,100 @@
+"""What a student runs before handing in: the same way as grading, with the tests that students see.
+
+Its law: the base is the bundle, never the student's file; what passes here passes on the same tests when graded. It reads
+the file on disk, so it says how old that is: what is on the screen and not saved is not checked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+from ..errors import BadInput
+from .grading import Key, grade_single
+from .handed import Handed, read_handed
+from .intake import Submission
+from .lms import student_of
+from .marks import Result
+from .release import find_bundle, read_bundle
+from .validation import Harness
+
+__all__ = ["Checked", "age_of", "check"]
+
+JUST_NOW = 15.0  # seconds between a save and a check that are one action
+_UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What became of each question, and what to say besides."""
+
+    result: Result
+    title: str
+    saved: str
+    """How long ago the file was saved, in words."""
+    warnings: tuple[str, ...]
+    unseen: Mapping[str, float]
+    """Points by question of tests that students do not get."""
+
+
+def check(notebook: Path, bundle: Path | None, harness: Harness) -> Checked:
+    """Check a student's notebook.
+
+    Raises:
+        BadInput: there is no notebook or no bundle, or it cannot be read.
+    """
+    try:
+        data, saved = notebook.read_bytes(), notebook.stat().st_mtime
+    except OSError as why:
+        raise BadInput(f"{notebook} cannot be read: {why.strerror or why}.") from None
+    try:
+        handed = read_handed(data)
+    except BadInput as why:
+        raise BadInput(f"{notebook}: {why}.") from None
+    known = read_bundle(find_bundle(notebook, handed.assignment, bundle))
+    student = student_of(PurePosixPath(notebook.name), known.base.name)
+    submission = Submission(notebook.name, student, handed)
+    result = grade_single(Key(known.base, known.outputs, variant=known.base.digest), submission, harness)
+    warnings = [*age_of(notebook, handed, saved, time.time(), os.environ), *_unanswered(result)]
+    unseen = {question: row["hidden"] for question, row in known.points.items() if row["hidden"]}
+    return Checked(result, known.base.title, _ago(time.time() - saved), tuple(warnings), unseen)
+
+
+def age_of(notebook: Path, handed: Handed, saved: float, now: float, environment: Mapping[str, str]) -> list[str]:
+    """Why the file may not be what is on the screen. Times are seconds since 1970.
+
+    Known are: when it was saved; when its cells last ran, if JupyterLab notes that; and whether this runs inside the
+    notebook's own kernel, which then runs right now. What was typed and not saved leaves no trace.
+    """
+    warnings = []
+    try:
+        ran = datetime.fromisoformat(handed.last_run()).timestamp()
+    except ValueError:
+        ran = 0.0
+    if ran > saved + JUST_NOW:
+        warnings.append("a cell ran after the file was saved: save it (Ctrl+S) and check again")
+    session = environment.get("JPY_SESSION_NAME", "")
+    if PurePosixPath(session).name == notebook.name and now - saved > JUST_NOW:
+        warnings.append(f"the notebook runs and was last saved {_ago(now - saved)}: save it (Ctrl+S) and check again")
+    return warnings
+
+
+def _ago(seconds: float) -> str:
+    """A duration in its largest unit."""
+    for unit, size in _UNITS:
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' * (count > 1)} ago"
+    return "just now"
+
+
+def _unanswered(result: Result) -> list[str]:
+    return [
+        f"{mark.question} is graded by hand, and its answer is empty"
+        for mark in result.questions
+        if any(not text for text in mark.answers.values())
+    ]

@@ -1,0 +1,70 @@
+"""Feedback for one student: a page that stands alone, with marks and hints and nothing of the hidden tests.
+
+Its law: every text is escaped, and what only the instructor may see (`detail`, the ids of tests) does not come in here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+
+from .marks import QuestionMark, Result, number
+
+__all__ = ["file_names", "page"]
+
+_STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:44em;margin:2em auto;padding:0 1em;color:#222;background:#fff}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.4em .8em .4em 0;
+border-bottom:1px solid #ccc}pre{white-space:pre-wrap;background:#f4f4f4;padding:.6em}.no{color:#a00}
+@media (prefers-color-scheme:dark){body{color:#ddd;background:#111}pre{background:#222}.no{color:#f88}}"""
+
+
+def page(result: Result, title: str) -> str:
+    """The HTML of one student's feedback."""
+    parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(result.student.name)}</p>"]
+    if result.problem:
+        parts.append(f'<p class="no">Nothing could be graded: {escape(result.problem)}.</p>')
+    else:
+        parts.append(f"<p><b>{number(result.earned)} of {number(result.points)} points</b></p>")
+        rows = "".join(_row(mark) for mark in result.questions if mark.tests)
+        parts.append(f"<table><tr><th>Question<th>Points<th>What was found</tr>{rows}</table>")
+    for mark in result.questions:
+        parts.extend(_by_hand(mark, bool(result.problem)))
+    if result.notes:
+        parts.append(f"<h2>Notes</h2><ul>{''.join(f'<li>{escape(note)}</li>' for note in result.notes)}</ul>")
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head>\n<body>{"".join(parts)}</body></html>\n'
+
+
+def _row(mark: QuestionMark) -> str:
+    found = (
+        "all checks passed"
+        if mark.ok
+        else "<br>".join(f'<span class="no">{escape(hint)}</span>' for hint in mark.hints)
+    )
+    helped = "<br>(graded with correct answers to the questions before it)" if mark.helped else ""
+    return f"<tr><td>{escape(mark.question)}<td>{number(mark.earned)} of {number(mark.points)}<td>{found}{helped}</tr>"
+
+
+def _by_hand(mark: QuestionMark, unread: bool) -> list[str]:
+    """The student's own words, for whoever grades them."""
+    if not mark.answers or unread:
+        return []
+    texts = "".join(
+        f"<pre>{escape(text)}</pre>" if text else "<p>There is no answer.</p>" for text in mark.answers.values()
+    )
+    return [f"<h2>{escape(mark.question)}: graded by hand, {number(mark.by_hand)} points</h2>{texts}"]
+
+
+def file_names(results: Sequence[Result]) -> list[str]:
+    """A file name for each result: safe on every system, no two alike."""
+    names: list[str] = []
+    for result in results:
+        plain = "_".join(filter(None, (result.student.name, result.student.id)))
+        stem = re.sub(r"[^\w-]+", "_", plain, flags=re.ASCII).strip("_")[:80] or "student"
+        taken = {name.lower() for name in names}
+        name, again = f"{stem}.html", 2
+        while name.lower() in taken:
+            name, again = f"{stem}-{again}.html", again + 1
+        names.append(name)
+    return names

@@ -1,0 +1,111 @@
+"""The pytest plugin that runs beside nbval in a process of its own: what became of each cell, as JSON.
+
+Its law: nbval alone says whether a cell passes. This writes down what it said, and mends four things in it that would be
+unfair on a busy machine: it gives an output 5 seconds to arrive, it does not notice that the kernel has died, it compares
+the standard error, and two kernels that start at once may choose the same port (here they get sockets in a folder). It is
+imported by pytest only (`-p labkit.course.recording`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_runtest_makereport"]
+
+OUTPUT_SECONDS = 120.0
+LOOK = 1.0  # seconds between two looks at the kernel
+LONGEST = 20_000  # characters kept of a message
+
+
+def pytest_addoption(parser: Any) -> None:
+    """`--labkit-report FILE`, `--labkit-sockets DIR`."""
+    parser.addoption("--labkit-report", required=False, help="Where to write what became of each cell.")
+    parser.addoption("--labkit-sockets", required=False, help="The folder of the kernel's sockets.")
+
+
+def pytest_configure(config: Any) -> None:
+    """Start the record, and have nbval look whether its kernel is alive while it waits."""
+    import nbval.kernel
+    from nbval.kernel import RunningKernel
+
+    config._labkit_cells = {}
+    folder = config.getoption("--labkit-sockets")
+    if folder:
+        nbval.kernel.KernelManager = partial(nbval.kernel.KernelManager, transport="ipc", ip=f"{folder}/k")
+    plain = RunningKernel.get_message
+
+    def get_message(self: Any, stream: str, timeout: float | None = None) -> Any:
+        end = time.monotonic() + (3600 if timeout is None else timeout)
+        while True:
+            left = end - time.monotonic()
+            try:
+                return plain(self, stream, timeout=max(min(LOOK, left), 0.01))
+            except Empty:
+                if left <= LOOK:
+                    raise
+                if not self.is_alive():
+                    raise RuntimeError("Kernel died") from None
+
+    RunningKernel.get_message = get_message
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """A generous wait for outputs, and no comparison of standard error."""
+    for item in items:
+        item.output_timeout = OUTPUT_SECONDS
+        if "stderr" not in item.parent.skip_compare:
+            item.parent.skip_compare = (*item.parent.skip_compare, "stderr")
+
+
+def pytest_runtest_makereport(item: Any, call: Any) -> None:
+    """Write down one phase of one cell; pytest makes its own report."""
+    cells = item.config._labkit_cells
+    name = item.cell.metadata["labkit"]["cell"]
+    record = cells.setdefault(name, {"passed": False, "error": "", "message": "", "detail": "", "outputs": []})
+    if call.when == "call":
+        record["outputs"] = [_plain(output) for output in item.test_outputs or ()]
+        record["passed"] = call.excinfo is None
+    if call.excinfo is not None:
+        record["passed"] = False
+        _explain(record, item, call.excinfo.value)
+
+
+def _explain(record: dict[str, Any], item: Any, error: BaseException) -> None:
+    """The exception of the cell if it raised one, else what nbval says."""
+    raised = [output for output in item.test_outputs or () if output.get("output_type") == "error"]
+    timed_out = bool(item.parent.timed_out)
+    if raised and not timed_out:
+        record["error"], record["message"] = raised[-1]["ename"], str(raised[-1]["evalue"])[:LONGEST]
+        record["detail"] = "\n".join(raised[-1]["traceback"])[-LONGEST:]
+        return
+    record["error"] = type(error).__name__
+    record["message"] = str(error)[:LONGEST]
+    record["detail"] = str(getattr(error, "inner_traceback", None) or "")[:LONGEST]
+    if timed_out or not isinstance(error, _cell_error()):
+        record["error"] = "Broken"  # not an answer to the question: a time limit, a dead kernel
+
+
+def _cell_error() -> type[BaseException]:
+    from nbval.plugin import NbCellError
+
+    return NbCellError
+
+
+def _plain(output: Any) -> dict[str, Any]:
+    """An output as a notebook stores it, without what differs from run to run."""
+    kept = {key: value for key, value in output.items() if key != "traceback"}
+    if kept.get("output_type") == "execute_result":
+        kept["execution_count"] = 1
+    return json.loads(json.dumps(kept))
+
+
+def pytest_sessionfinish(session: Any) -> None:
+    """Write the record."""
+    path = session.config.getoption("--labkit-report")
+    if path:
+        Path(path).write_text(json.dumps(session.config._labkit_cells), encoding="utf-8")

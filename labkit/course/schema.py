@@ -1,0 +1,262 @@
+"""What an assignment's notebook is made of: each cell's kind, read from nbgrader's and labkit's metadata.
+
+Its law: a cell has exactly one kind, and everything that is not understood is refused with the cell's number and what
+is allowed; nothing is guessed. Cells count from 1, text cells included. nbgrader's schema is version 3.
+
+| kind | nbgrader: grade, solution, locked | labkit |
+|---|---|---|
+| text | none, or false, false, true | none |
+| given | code; false, false, true | {"given": true}: for the judge and for the sandbox |
+| locked | code; false, false, true | none: for the judge only |
+| solution | code; false, true, false | {"question": "q1"} |
+| test | code; true, false, true, points | {"question": "q1"} |
+| explain | markdown; true, true, false, points | {"question": "q1"}: graded by hand |
+| live | code; none | {"live": true}: the student's own exploration |
+| variant | code; none | {"variant": true}: the values of this variant |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput, nearest
+from .blocks import one_line_ends
+
+__all__ = ["FORMAT", "Assignment", "Cell", "Refusals", "parse", "read_notebook", "source_of"]
+
+FORMAT = 1
+SCHEMA_VERSION = 3
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+OF_NOTEBOOK = frozenset({"assignment", "title", "format", "tools", "variants", "variant"})
+OF_CELL = frozenset({"question", "given", "variant", "live"})
+OF_NBGRADER = frozenset({"grade_id", "grade", "solution", "locked", "task", "points", "schema_version", "cell_type"})
+_OPTIONAL = frozenset({"checksum"})  # nbgrader's own tools add it
+
+# (code cell, grade, solution, locked, labkit's keys) -> kind
+_KINDS = {
+    (True, False, False, True, ("given",)): "given",
+    (True, False, False, True, ()): "locked",
+    (True, False, True, False, ("question",)): "solution",
+    (True, True, False, True, ("question",)): "test",
+    (False, True, True, False, ("question",)): "explain",
+    (False, False, False, True, ()): "text",
+}
+_PLAIN = {(False, ()): "text", (True, ("live",)): "live", (True, ("variant",)): "variant"}
+ALLOWED = (
+    "allowed for code: given, locked, solution, test (nbgrader's metadata), or live, variant (labkit's); "
+    "for markdown: text, explain"
+)
+
+
+class Refusals(BadInput):
+    """Everything that is wrong with a notebook, one line each; `lines` has them."""
+
+    def __init__(self, where: str, lines: list[str]) -> None:
+        """Keep the lines and put them into one message."""
+        self.lines = lines
+        super().__init__(f"{where}: " + (lines[0] if len(lines) == 1 else "\n  " + "\n  ".join(lines)))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a master or of a released notebook."""
+
+    number: int
+    kind: str
+    source: str
+    id: str = ""
+    """nbgrader's grade_id; empty where there is none."""
+    key: str = ""
+    """nbformat's own cell id."""
+    question: str = ""
+    points: float = 0.0
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is a code cell."""
+        return self.kind not in ("text", "explain")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A master, or a released notebook: `notebook` is the JSON itself, `cells` what it means."""
+
+    name: str
+    title: str
+    tools: tuple[str, ...]
+    variants: Mapping[str, list[dict[str, Any]]]
+    digest: str
+    """Names the variant of a released notebook (see `variants.digest`); empty in a master."""
+    cells: tuple[Cell, ...]
+    notebook: Mapping[str, Any] = field(repr=False)
+
+    def of_kind(self, *kinds: str) -> list[Cell]:
+        """The cells of these kinds, in order."""
+        return [cell for cell in self.cells if cell.kind in kinds]
+
+    def questions(self) -> list[str]:
+        """The questions in the order in which they first occur."""
+        return list(dict.fromkeys(cell.question for cell in self.cells if cell.question))
+
+    def markers(self) -> dict[str, str]:
+        """Words of marker comments -> grade_id: each solution's own id, and its question where it is the only one."""
+        found = {cell.id: cell.id for cell in self.of_kind("solution")}
+        for question in self.questions():
+            ids = [cell.id for cell in self.of_kind("solution") if cell.question == question]
+            if len(ids) == 1:
+                found.setdefault(question, ids[0])
+        return found
+
+
+def read_notebook(path: Path) -> dict[str, Any]:
+    """The JSON of a notebook (format 4) that the instructor wrote.
+
+    Raises:
+        BadInput: there is no such file, or it is no notebook of format 4.
+    """
+    try:
+        raw = json.loads(path.read_bytes())
+    except OSError as why:
+        raise BadInput(f"{path} cannot be read: {why.strerror or why}.") from None
+    except (ValueError, RecursionError):
+        raise BadInput(f"{path} is not a notebook: it is not JSON.") from None
+    if not isinstance(raw, dict) or raw.get("nbformat") != 4 or not isinstance(raw.get("cells"), list):
+        raise BadInput(f"{path} is not a notebook of format 4: open it in JupyterLab and save it again.")
+    return raw
+
+
+def source_of(cell: Mapping[str, Any]) -> str:
+    """A cell's source as one string with `\\n` line ends."""
+    source = cell.get("source", "")
+    return one_line_ends(source if isinstance(source, str) else "".join(map(str, source)))
+
+
+def parse(notebook: Mapping[str, Any], where: str) -> Assignment:
+    """Read every cell's kind.
+
+    Raises:
+        Refusals: metadata that is unknown or does not fit together, every place of it.
+    """
+    wrong: list[str] = []
+    about = _about(notebook.get("metadata", {}), wrong)
+    cells = []
+    for number, raw in enumerate(notebook["cells"], 1):
+        try:
+            cells.append(_cell(number, raw))
+        except BadInput as why:
+            wrong.append(f"cell {number}: {why}")
+    if wrong:
+        raise Refusals(where, wrong)
+    return Assignment(cells=tuple(cells), notebook=notebook, **about)
+
+
+def _about(metadata: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+    """The notebook's own metadata, checked."""
+    said = metadata.get("labkit")
+    if not isinstance(said, dict):
+        wrong.append(
+            'its metadata has no "labkit": {"assignment": ..., "title": ..., "format": 1, "tools": [], "variants": {}}'
+        )
+        said = {"assignment": "none", "title": "", "format": FORMAT}
+    wrong.extend(f"notebook metadata: {nearest('key', key, OF_NOTEBOOK)}" for key in said if key not in OF_NOTEBOOK)
+    name, tools, variants = said.get("assignment"), said.get("tools", []), said.get("variants", {})
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        wrong.append(
+            f'notebook metadata: "assignment" is {name!r}; allowed: letters, digits, "_" and "-" (it names files)'
+        )
+    if said.get("format") != FORMAT:
+        wrong.append(f'notebook metadata: "format" is {said.get("format")!r}; allowed: {FORMAT}')
+    if not (isinstance(tools, list) and all(isinstance(tool, str) and tool.isidentifier() for tool in tools)):
+        wrong.append(f'notebook metadata: "tools" is {tools!r}; allowed: a list of names of labkit')
+        tools = []
+    wrong.extend(_bad_variants(variants))
+    return {
+        "name": name, "title": str(said.get("title") or name), "tools": tuple(tools),
+        "variants": variants if isinstance(variants, dict) else {}, "digest": str(said.get("variant", "")),
+    }  # fmt: skip
+
+
+def _bad_variants(variants: Any) -> list[str]:
+    """What is wrong with the declaration of the variants."""
+    if not isinstance(variants, dict):
+        return [
+            f'notebook metadata: "variants" is {variants!r}; allowed: {{name: [{{"value": ..., "words": "..."}}, ...]}}'
+        ]
+    wrong = []
+    for key, choices in variants.items():
+        good = isinstance(choices, list) and len(choices) >= 1 and key.isidentifier()
+        for choice in choices if isinstance(choices, list) else ():
+            good = good and isinstance(choice, dict) and set(choice) == {"value", "words"}
+            good = good and isinstance(choice["words"], str)
+        if not good:
+            wrong.append(
+                f'variant {key!r} is {choices!r}; allowed: a list of {{"value": ..., "words": "..."}}, named like a variable'
+            )
+    return wrong
+
+
+def _cell(number: int, raw: Any) -> Cell:
+    """One cell, or BadInput without the cell's number."""
+    if not isinstance(raw, dict) or raw.get("cell_type") not in ("code", "markdown"):
+        raise BadInput("is neither a code nor a markdown cell")
+    metadata = raw.get("metadata", {})
+    ours, theirs = metadata.get("labkit", {}), metadata.get("nbgrader")
+    for key in ours:
+        if key not in OF_CELL:
+            raise BadInput(f"labkit's metadata: {nearest('key', key, OF_CELL)}")
+    keys = tuple(sorted(key for key in ours if ours[key] is not False))
+    cell = {
+        "number": number,
+        "source": source_of(raw),
+        "key": str(raw.get("id", "")),
+        "question": ours.get("question", ""),
+    }
+    code = raw["cell_type"] == "code"
+    if theirs is None:
+        kind = _PLAIN.get((code, keys))
+        if kind is None:
+            raise BadInput(
+                f"a {raw['cell_type']} cell with labkit's {list(keys)} and no nbgrader metadata is of no kind; {ALLOWED}"
+            )
+        return Cell(kind=kind, **cell)
+    _check_nbgrader(theirs, raw["cell_type"])
+    shape = (code, theirs["grade"], theirs["solution"], theirs["locked"], keys)
+    if shape not in _KINDS:
+        flags = ", ".join(f"{name} {str(theirs[name]).lower()}" for name in ("grade", "solution", "locked"))
+        raise BadInput(f"a {raw['cell_type']} cell with {flags} and labkit's {list(keys)} is of no kind; {ALLOWED}")
+    if "question" in keys and not (isinstance(ours["question"], str) and IDENTIFIER.fullmatch(ours["question"])):
+        raise BadInput(f'"question" is {ours["question"]!r}; allowed: letters, digits, "_" and "-"')
+    return Cell(kind=_KINDS[shape], id=theirs["grade_id"], points=float(theirs.get("points", 0)), **cell)
+
+
+def _check_nbgrader(said: Any, cell_type: str) -> None:
+    """Refuse metadata that is not nbgrader's schema 3."""
+    if not isinstance(said, dict):
+        raise BadInput(f"nbgrader's metadata is {said!r}; allowed: a table")
+    for key in said:
+        if key not in OF_NBGRADER | _OPTIONAL:
+            raise BadInput(f"nbgrader's metadata: {nearest('key', key, OF_NBGRADER)}")
+    grade_id, points = said.get("grade_id"), said.get("points")
+    if not isinstance(grade_id, str) or not IDENTIFIER.fullmatch(grade_id):
+        raise BadInput(f'grade_id is {str(grade_id)[:60]!r}; allowed: letters, digits, "_" and "-", at most 100')
+    for flag in ("grade", "solution", "locked"):
+        if not isinstance(said.get(flag), bool):
+            raise BadInput(f"nbgrader's {flag!r} is {said.get(flag)!r}; allowed: true, false")
+    if said.get("task", False) is not False:
+        raise BadInput("nbgrader's 'task' cells are not used here; allowed: false")
+    if said.get("schema_version") != SCHEMA_VERSION:
+        raise BadInput(f"nbgrader's schema_version is {said.get('schema_version')!r}; allowed: {SCHEMA_VERSION}")
+    if said.get("cell_type", cell_type) != cell_type:
+        raise BadInput(f"nbgrader's cell_type is {said['cell_type']!r}, and the cell is a {cell_type} cell")
+    number = isinstance(points, int | float) and not isinstance(points, bool)
+    if said["grade"] and not (number and 0 < points < float("inf")):  # type: ignore[operator]
+        raise BadInput(f"points is {points!r}; allowed: a number above 0")
+    if not said["grade"] and "points" in said and points != 0:
+        raise BadInput("points belong to tests and explain cells only")

@@ -1,0 +1,75 @@
+"""Variants: the same assignment with other choices, drawn from a seed.
+
+Its law: a choice depends on the assignment's name, the variant's name and the seed, and on nothing else: not on the order
+of the metadata, on other variants, or on Python's hash seed. No seed: the first choices, with which the master itself runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .schema import Assignment, Cell, parse, source_of
+
+__all__ = ["Choices", "choose", "digest", "first_choices", "unknown_places", "with_variant"]
+
+Choices = Mapping[str, Mapping[str, Any]]
+
+_PLACE = re.compile(r"\{\{\s*([A-Za-z_]\w*)(\.value)?\s*\}\}")
+
+
+def choose(assignment: Assignment, seed: str | None) -> Choices:
+    """One choice ({"value", "words"}) for each variant."""
+    if seed is None:
+        return first_choices(assignment)
+    return {
+        key: choices[_number(assignment.name, key, seed) % len(choices)] for key, choices in assignment.variants.items()
+    }
+
+
+def first_choices(assignment: Assignment) -> Choices:
+    """The choices with which the master is written."""
+    return {key: choices[0] for key, choices in assignment.variants.items()}
+
+
+def digest(assignment: Assignment, seed: str | None) -> str:
+    """A short name of the variant that may be public: it tells two seeds apart and does not say what was chosen."""
+    return f"{_number(assignment.name, 'digest', seed):064x}"[:12] if seed is not None else "first"
+
+
+def _number(*words: str) -> int:
+    return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest())
+
+
+def with_variant(master: Assignment, seed: str | None) -> Assignment:
+    """The master with the choices of this seed in its text, its comments and its V cell."""
+    choices = choose(master, seed)
+    notebook = copy.deepcopy(dict(master.notebook))
+    for cell, raw in zip(master.cells, notebook["cells"], strict=True):
+        if cell.kind == "variant":
+            raw["source"] = f"V = { {key: choice['value'] for key, choice in choices.items()}!r}"
+        else:
+            raw["source"] = _filled(source_of(raw), choices)
+    return parse(notebook, master.name)
+
+
+def _filled(source: str, choices: Choices) -> str:
+    """`{{name}}` by its words, `{{name.value}}` by its value; what is no variant stays (an f-string's braces)."""
+
+    def put(found: re.Match[str]) -> str:
+        choice = choices.get(found[1])
+        if choice is None:
+            return found[0]
+        return str(choice["value"] if found[2] else choice["words"])
+
+    return _PLACE.sub(put, source)
+
+
+def unknown_places(master: Assignment, cell: Cell) -> list[str]:
+    """Names in `{{...}}` of a text that are no variants. Code may have double braces of its own."""
+    if cell.is_code:
+        return []
+    return [found[1] for found in _PLACE.finditer(cell.source) if found[1] not in master.variants]

@@ -1,0 +1,177 @@
+"""`labkit assign | check | grade` as they are typed."""
+
+import csv
+import json
+import os
+import zipfile
+from xml.etree import ElementTree
+
+import pytest
+import toy_master as toy
+from click.testing import CliRunner
+
+from labkit.cli import main
+from labkit.course.checking import age_of
+from labkit.course.handed import Handed, HandedCell
+
+
+def labkit(*words):
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+class TestRefusals:
+    def test_a_master_that_breaks_rules(self, tmp_path):
+        raw = toy.notebook()
+        toy.find(raw, "q1-test")["metadata"]["nbgrader"]["points"] = 0
+        done = labkit("assign", toy.write(tmp_path, raw), "--out", tmp_path / "out")
+        assert done.exit_code == 2
+        assert "cell 6: points is 0; allowed: a number above 0" in done.stderr
+        assert not (tmp_path / "out").exists()
+
+    def test_no_bundle(self, tmp_path):
+        done = labkit("check", toy.write(tmp_path, toy.notebook(), "toy.ipynb"))
+        assert done.exit_code == 2
+        assert "there is no toy.bundle.json beside" in done.stderr
+
+    @pytest.mark.parametrize("content", ["", "{}"])
+    def test_check_of_something_else(self, tmp_path, content):
+        (tmp_path / "x.ipynb").write_text(content)
+        assert labkit("check", tmp_path / "x.ipynb").exit_code == 2
+
+    def test_nothing_to_grade(self, tmp_path):
+        master = toy.write(tmp_path, toy.notebook())
+        (tmp_path / "empty").mkdir()
+        done = labkit("grade", tmp_path / "empty", "--master", master)
+        assert (done.exit_code, "nothing to grade" in done.stderr) == (2, True)
+
+    def test_a_submission_that_is_not_there(self, tmp_path):
+        assert labkit("grade", tmp_path / "x.zip", "--master", toy.write(tmp_path, toy.notebook())).exit_code == 2
+
+    def test_reports_that_cannot_be_written_are_refused_first(self, tmp_path):
+        master = toy.write(tmp_path, toy.notebook())
+        (tmp_path / "file").write_text("")
+        for words in (
+            ("--csv", tmp_path / "file" / "x.csv"),
+            ("--json", tmp_path),
+            ("--csv", tmp_path / "a", "--json", tmp_path / "a"),
+        ):
+            assert labkit("grade", master, "--master", master, *words).exit_code == 2
+
+    @pytest.mark.parametrize("missing", ["nbval", "pytest"])
+    def test_what_to_install(self, tmp_path, monkeypatch, missing):
+        import importlib.util
+
+        find = importlib.util.find_spec
+        monkeypatch.setattr(
+            "importlib.util.find_spec", lambda name, *more: None if name == missing else find(name, *more)
+        )
+        done = labkit("check", tmp_path / "x.ipynb")
+        assert done.exit_code == 2
+        assert f"{missing} must be installed" in done.stderr
+        assert "pip install" in done.stderr
+
+
+class TestAge:
+    """What can be known of whether the file is what is on the screen. Times are seconds since 1970."""
+
+    def handed(self, ran=""):
+        return Handed((HandedCell("code", "x", ran=ran),))
+
+    def warnings(self, tmp_path, ran="", saved=1000.0, now=1000.0, **environment):
+        return age_of(tmp_path / "toy.ipynb", self.handed(ran), saved, now, environment)
+
+    def test_nothing_known_nothing_said(self, tmp_path):
+        assert self.warnings(tmp_path, now=1e6) == []
+
+    def test_a_cell_ran_after_the_save(self, tmp_path):
+        assert "ran after" in self.warnings(tmp_path, ran="1970-01-01T00:20:00Z")[0]
+        assert self.warnings(tmp_path, ran="1970-01-01T00:10:00Z") == []
+
+    def test_called_from_the_notebook_itself(self, tmp_path):
+        (said,) = self.warnings(tmp_path, now=1180.0, JPY_SESSION_NAME="/home/x/toy.ipynb")
+        assert "last saved 3 minutes ago" in said
+        assert self.warnings(tmp_path, now=1005.0, JPY_SESSION_NAME="/home/x/toy.ipynb") == []
+        assert self.warnings(tmp_path, now=1180.0, JPY_SESSION_NAME="/home/x/other.ipynb") == []
+
+
+SEED = "autumn"
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """A folder with a master, and with what was given out of it."""
+    folder = tmp_path_factory.mktemp("course")
+    master = toy.write(folder, toy.notebook())
+    done = labkit("assign", master, "--out", folder / "out", "--variant", SEED)
+    assert done.exit_code == 0, done.stderr
+    assert "toy: 8 points by tests and 2 by hand; the master gets them all." in done.stdout
+    return folder
+
+
+@pytest.mark.slow
+class TestCourse:
+    """One course from giving out to grading, with a variant."""
+
+    def solved(self, course, **sources):
+        """The released notebook solved; the variant's words say by how much to scale."""
+        released = json.loads((course / "out" / "toy.ipynb").read_text())
+        text = "".join(released["cells"][0]["source"])
+        factor = {"twice": 2, "three": 3, "five": 5}[text.split("Scale it ")[1].split()[0].rstrip(".")]
+        right = toy.RIGHT["q1"].replace("2 *", f"{factor} *")
+        return toy.solve(released, **{"q1": right, **sources})
+
+    def test_check_of_what_was_given_out(self, course):
+        done = labkit("check", course / "out" / "toy.ipynb")
+        assert done.exit_code == 1
+        assert "NO" in done.stdout
+        assert "Warning: q4 is graded by hand, and its answer is empty." in done.stderr
+
+    def test_check_of_a_solution_with_other_outputs_stored(self, course):
+        raw = self.solved(course)
+        stored = {"output_type": "stream", "name": "stdout", "text": "8"}
+        toy.find(raw, "q3-test").update(outputs=[stored], execution_count=1)
+        toy.find(raw, "q4-why")["source"] = "Because."
+        done = labkit("check", toy.write(course, raw, "renamed.ipynb"), "--bundle", course / "out" / "toy.bundle.json")
+        assert done.exit_code == 0, done.stdout + done.stderr
+        assert "NO" not in done.stdout
+        assert "by tests that you do not have" in done.stdout
+        assert not done.stderr
+
+    def test_check_shows_hints(self, course):
+        wrong = self.solved(course, q1=toy.RIGHT["q1"].replace("2 *", "-2 *"), q3="# q3 (keep this line)\nanswer = 8")
+        path = toy.write(course, wrong, "wrong.ipynb")
+        os.utime(path, (1e9, 1e9))
+        done = labkit("check", path, "--bundle", course / "out" / "toy.bundle.json")
+        assert done.exit_code == 1
+        assert "the sign is lost: did you square?" in done.stdout
+        assert "it printed '8' where '7' was expected" in done.stdout
+        assert "days ago" in done.stdout
+
+    def test_grading_a_zip_of_moodle(self, course):
+        with zipfile.ZipFile(course / "all.zip", "w") as archive:
+            for i, (name, raw) in enumerate(
+                {"Ada": self.solved(course), "Bob": self.solved(course, q3="# q3 (keep this line)\nanswer = 8")}.items()
+            ):
+                archive.writestr(f"{name} [bold]L_{i}_assignsubmission_file_/toy.ipynb", json.dumps(raw))
+            archive.writestr("Eve_9_assignsubmission_file_/toy.ipynb", b"{")
+            archive.writestr("../../evil.ipynb", b"{}")
+        out = course / "reports"
+        done = labkit(
+            "grade", course / "all.zip", "--master", course / "master.ipynb", "--variant", SEED, "--csv", out / "g.csv",
+            "--json", out / "g.json", "--junit", out / "g.xml", "--html", out / "html", "--jobs", 2,
+        )  # fmt: skip
+        assert done.exit_code == 0, done.stderr
+        with (out / "g.csv").open(newline="") as stream:
+            grades = {row["Identifier"]: row["Grade"] for row in csv.DictReader(stream)}
+        assert grades == {"Participant 0": "8", "Participant 1": "7", "Participant 9": "0", "": "0"}
+        assert json.loads((out / "g.json").read_text())["assignment"] == "toy"
+        assert ElementTree.parse(out / "g.xml").getroot()[0].get("failures") == "1"
+        assert len(list((out / "html").iterdir())) == 4
+        assert "[bold]" in done.stdout  # a name is no markup
+        assert "it is not JSON" in done.stdout
+        assert "leads out of the folder" in done.stdout
+        assert "2 that could not be graded" in done.stdout
+        assert [line.split() for line in done.stdout.splitlines() if line.startswith("q3 ")] == [
+            ["q3", "1", "of", "4", "25%", "0.25"]
+        ]
+        assert "is --variant right?" not in done.stderr
