@@ -65,28 +65,25 @@ def check(notebook: Path, bundle: Path | None) -> None:
         click.echo(f"Warning: {plain(warning)}.", err=True)
     if result.problem:
         raise click.ClickException(plain(result.problem))
-    _print_questions(result, checked.unseen)
+    _print_questions(result, checked.unseen, checked.partly)
     for note in result.notes:
         click.echo(f"Note: {plain(note)}.")
     if not all(mark.ok for mark in result.questions):
         raise click.exceptions.Exit(FAILED)
 
 
-def _print_questions(result: Any, unseen: Any) -> None:
-    """A row for each question, and one for what is graded by hand."""
+def _print_questions(result: Any, unseen: Any, partly: Any) -> None:
+    """A row for each question and each further hint, and one for what is graded by hand."""
     from ..course.marks import number
 
     rows = []
     for mark in result.questions:
         if mark.tests:
-            rows.append(
-                [
-                    mark.question,
-                    f"{number(mark.earned)} of {number(mark.points)}",
-                    "yes" if mark.ok else "NO",
-                    " / ".join(mark.hints),
-                ]
-            )
+            earned = f"{number(mark.earned)} of {number(mark.points)}"
+            further = ["so far; it is checked further when it is graded"] if mark.question in partly else []
+            first, *others = (further if mark.ok else mark.hints) or [""]
+            rows.append([mark.question, earned, "yes" if mark.ok else "NO", first])
+            rows.extend(["", "", "", hint] for hint in others)
         if unseen.get(mark.question):
             rows.append(
                 [mark.question, f"? of {number(unseen[mark.question])}", "later", "by tests that you do not have"]
@@ -122,11 +119,14 @@ def grade(
     from ..course.assigning import read_master
     from ..course.grading import grade_all, make_key
     from ..course.intake import read_submissions
+    from ..course.sandbox.confine import can_confine
     from ..course.validation import Harness, needs
     from ..course.variants import digest
     from ..engines.limits import usable_cpus
 
     needs()
+    if why := can_confine():
+        raise BadInput(f"{why}.")
     _check_places([csv_file, json_file, junit_file], html_folder)
     base = read_master(master, seed)
     read = list(read_submissions(submissions, base.name))
@@ -137,17 +137,16 @@ def grade(
     key = make_key(base, digest(base, seed), harness)
     with Bar(len(read)) as done:
         results = grade_all(key, read, harness, jobs or max(1, int(usable_cpus())), done)
-    texts = {
-        csv_file: lambda: report.to_csv(results, base, lms or report.platform_of(results)),
-        json_file: lambda: report.to_json(results, base, key.variant),
-        junit_file: lambda: report.to_junit(results, base),
-    }
-    for path, text in texts.items():
-        if path:
-            path.write_text(text(), encoding="utf-8", newline="")
-    if html_folder:
-        _write_pages(html_folder, results, base.title)
     _print_results(results, base)
+    texts = {
+        csv_file: report.to_csv(results, base, lms or report.platform_of(results)),
+        json_file: report.to_json(results, base, key.variant),
+        junit_file: report.to_junit(results, base),
+        **_pages(html_folder, results, base.title),
+    }
+    failed = [path for path, text in texts.items() if path and not _is_written(path, text)]
+    if failed:
+        raise click.exceptions.Exit(FAILED)
 
 
 def _check_places(files: Sequence[Path | None], folder: Path | None) -> None:
@@ -164,11 +163,21 @@ def _check_places(files: Sequence[Path | None], folder: Path | None) -> None:
             raise BadInput(f"{path} cannot be written; allowed: a file in a folder that you may write to.")
 
 
-def _write_pages(folder: Path, results: Sequence[Any], title: str) -> None:
+def _pages(folder: Path | None, results: Sequence[Any], title: str) -> dict[Path | None, str]:
+    """The pages for students, by file."""
     from ..course.feedback import file_names, page
 
-    for name, result in zip(file_names(results), results):
-        (folder / name).write_text(page(result, title), encoding="utf-8")
+    return {folder / name: page(result, title) for name, result in zip(file_names(results), results) if folder}
+
+
+def _is_written(path: Path, text: str) -> bool:
+    """Write one report; what goes wrong (a full disk) costs this one only."""
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace", newline="")  # half of a character is possible in JSON
+    except OSError as why:
+        click.echo(f"Error: {path} cannot be written: {why.strerror or why}.", err=True)
+        return False
+    return True
 
 
 def _print_results(results: Sequence[Any], base: Any) -> None:
@@ -196,7 +205,8 @@ def _print_results(results: Sequence[Any], base: Any) -> None:
     click.echo(f"{len(best)} students, {len(results)} submissions, {troubled} that could not be graded.")
     variants = sum(any("given out as variant" in note for note in result.notes) for result in results)
     if variants:
-        click.echo(f"Warning: {variants} submissions are of another variant; is --variant right?", err=True)
+        are = "submission is" if variants == 1 else "submissions are"
+        click.echo(f"Warning: {variants} {are} of another variant; is --variant right?", err=True)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

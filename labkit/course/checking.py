@@ -20,6 +20,7 @@ from .intake import Submission
 from .lms import student_of
 from .marks import Result
 from .release import find_bundle, read_bundle
+from .sandbox.confine import can_confine
 from .validation import Harness
 
 __all__ = ["Checked", "age_of", "check"]
@@ -39,6 +40,8 @@ class Checked:
     warnings: tuple[str, ...]
     unseen: Mapping[str, float]
     """Points by question of tests that students do not get."""
+    partly: frozenset[str]
+    """Questions with a test that goes on, where students do not see it, when it is graded."""
 
 
 def check(notebook: Path, bundle: Path | None, harness: Harness) -> Checked:
@@ -60,8 +63,11 @@ def check(notebook: Path, bundle: Path | None, harness: Harness) -> Checked:
     submission = Submission(notebook.name, student, handed)
     result = grade_single(Key(known.base, known.outputs, variant=known.base.digest), submission, harness)
     warnings = [*age_of(notebook, handed, saved, time.time(), os.environ), *_unanswered(result)]
+    if can_confine():
+        warnings.append("here your code ran like any program of yours; when it is graded, it may only compute")
     unseen = {question: row["hidden"] for question, row in known.points.items() if row["hidden"]}
-    return Checked(result, known.base.title, _ago(time.time() - saved), tuple(warnings), unseen)
+    partly = frozenset(question for question, row in known.points.items() if row["partly"])
+    return Checked(result, known.base.title, _ago(time.time() - saved), tuple(warnings), unseen, partly)
 
 
 def age_of(notebook: Path, handed: Handed, saved: float, now: float, environment: Mapping[str, str]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..data.batches import Batch
 from ..errors import BadInput, RoleError
-from ..roles.gradient import Gradient, Model, Parameters
+from ..roles.gradient import Gradient, Model
 from ..roles.messages import Message, Push, Weights, field_names
 
 __all__ = ["Claims", "kinds_of", "seconds_of", "size_of"]
@@ -29,7 +29,7 @@ class Claims:
 
     def __init__(self) -> None:
         self._read: dict[int, Any] = {}  # step of a gradient -> (generation, version) of what it was computed on
-        self._seen: set[tuple[int, int]] = set()
+        self._newest = (-1, -1)  # (generation, version) of weights that it has seen
         self.one_gradient = False  # whether work is under way in which a gradient may be computed
 
     def learn(self, thing: Any) -> None:
@@ -37,13 +37,11 @@ class Claims:
         if isinstance(thing, Gradient):
             self._read.setdefault(thing.step, thing.read)
         elif isinstance(thing, Weights):
-            self._seen.add((thing.generation, thing.version))
-        elif isinstance(thing, Parameters):
-            self._seen.update(thing.read)
+            self._newest = max(self._newest, (thing.generation, thing.version))
 
     def sees(self, shard: Any) -> None:
         """The role has a shard: it knows its version."""
-        self._seen.add((shard.generation, shard.version))
+        self._newest = max(self._newest, (shard.generation, shard.version))
 
     def check(self, message: Message) -> Message:
         """`message`, which the role has made. `RoleError` if it says what is not so."""
@@ -55,8 +53,10 @@ class Claims:
                     raise RoleError(f"{kind.__name__}.{name} is {str(value)[:40]}; it is a whole number from 0 on.")
         if isinstance(message, Push):
             self._check_push(message)
-        elif isinstance(message, Weights) and (message.generation, message.version) not in self._seen:
-            raise RoleError(f"Weights of version {message.version}: this role has seen none of that version.")
+        elif isinstance(message, Weights) and (message.generation, message.version) != self._newest:
+            raise RoleError(
+                f"Weights of version {message.version}: made by a role whose newest are of {self._newest[1]}."
+            )
         return message
 
     def _check_push(self, push: Push) -> None:

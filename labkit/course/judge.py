@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import BadInput, LabkitError
 from .sandbox.host import Nursery
 from .standin import Code, make_function, make_strategy
-from .trial import Wrong
+from .trial import Failed
 
 __all__ = ["Broken", "Judge"]
 
@@ -66,7 +66,7 @@ class Broken:
         object.__setattr__(self, "_why", f"{name}: {why}")
 
     def __call__(self, *args: Any, **more: Any) -> Any:
-        raise Wrong(self._why)
+        raise Failed(self._why)
 
     def __repr__(self) -> str:
         return f"<{self._why}>"
@@ -74,4 +74,4 @@ class Broken:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise Wrong(self._why)
+        raise Failed(self._why)

@@ -7,19 +7,23 @@ hidden test nothing else is said.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .blocks import released
+from .. import errors
+from .blocks import HIDDEN, has_block, released
 from .lms import Student
 from .schema import Assignment, Cell
 from .validation import CellResult, Outcome
 
 __all__ = ["QuestionMark", "Result", "TestMark", "mark_questions", "number", "unearned"]
 
-WRONG = "Wrong"  # the class of course.Wrong
+WRONG, FAILED, UNEXPECTED = "Wrong", "Failed", "Unexpected"  # classes of labkit.course.trial
+EXPECTED = " was expected: "  # what stands before a hint
 LONGEST_HINT = 600
+_ENDED = re.compile(r"-+\n\w+ +Traceback \(most recent call last\)\nCell In\[\d+\], line (\d+)")  # IPython's
 
 
 @dataclass(frozen=True)
@@ -155,11 +159,25 @@ def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]])
     """What a student may read of a test that failed."""
     if result.error == WRONG:
         return result.message or "a check does not hold"
-    if released(cell.source, "test") != cell.source.rstrip("\n"):
-        return "a check that you do not have did not pass"
+    if not _is_seen(cell, result):
+        hint = result.message.partition(EXPECTED)[2] if result.error == UNEXPECTED else ""
+        return f"a check that you do not have did not pass{': ' if hint else ''}{hint}"
+    if result.error in (FAILED, UNEXPECTED):
+        return result.message
     if result.error == "NbCellError":
         return f"it printed {_printed(result.outputs)!r} where {_printed(expected)!r} was expected"
+    if result.error in errors.__all__ and result.message:
+        return result.message  # labkit's own errors are sentences
     return f"{result.error}: {result.message}" if result.message else f"a check does not hold ({result.error})"
+
+
+def _is_seen(cell: Cell, result: CellResult) -> bool:
+    """Whether students have the line of the test at which it ended."""
+    if not has_block(cell.source, HIDDEN):
+        return True
+    found = _ENDED.match(result.detail)  # at its start, where nothing is a student's
+    lines = cell.source.split("\n")[: int(found[1])] if found else []
+    return bool(lines) and [HIDDEN[1], *(line.strip() for line in lines if line.strip() in HIDDEN)][-1] == HIDDEN[1]
 
 
 def _printed(outputs: Sequence[Mapping[str, Any]]) -> str:

@@ -9,6 +9,7 @@ imported by pytest only (`-p labkit.course.recording`).
 from __future__ import annotations
 
 import json
+import re
 import time
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 OUTPUT_SECONDS = 120.0
 LOOK = 1.0  # seconds between two looks at the kernel
 LONGEST = 20_000  # characters kept of a message
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -81,7 +83,7 @@ def _explain(record: dict[str, Any], item: Any, error: BaseException) -> None:
     timed_out = bool(item.parent.timed_out)
     if raised and not timed_out:
         record["error"], record["message"] = raised[-1]["ename"], str(raised[-1]["evalue"])[:LONGEST]
-        record["detail"] = "\n".join(raised[-1]["traceback"])[-LONGEST:]
+        record["detail"] = COLOUR.sub("", "\n".join(raised[-1]["traceback"]))[-LONGEST:]
         return
     record["error"] = type(error).__name__
     record["message"] = str(error)[:LONGEST]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from .blocks import released
+from .blocks import HIDDEN, has_block, released
 from .schema import FORMAT, Assignment, Cell, parse
 
 __all__ = ["SUFFIX", "Bundle", "find_bundle", "points_of", "read_bundle", "release", "write_release"]
@@ -22,6 +22,7 @@ __all__ = ["SUFFIX", "Bundle", "find_bundle", "points_of", "read_bundle", "relea
 SUFFIX = ".bundle.json"
 # an unsolved notebook passes nbval: what is to be solved is not run
 TAGS = ("nbval-ignore-output", "nbval-skip")
+_POINTS = ("points", "hidden", "partly", "by hand")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Bundle:
     base: Assignment
     outputs: Mapping[str, list[dict[str, Any]]]
     points: Mapping[str, Mapping[str, float]]
-    """By question: {"points": of all tests, "hidden": of those that are not here, "by hand": of explain cells}."""
+    """By question: {"points": of all tests, "hidden": of those that are not here, "partly": of those that go on when they
+    are graded, "by hand": of explain cells}."""
 
 
 def release(master: Assignment, variant: str) -> dict[str, Any]:
@@ -68,13 +70,13 @@ def _released_cell(cell: Cell, raw: Mapping[str, Any], text: str) -> dict[str, A
 
 
 def points_of(master: Assignment) -> dict[str, dict[str, float]]:
-    """Points by question: of all tests, of the tests that students do not get, of what is graded by hand."""
-    table = {question: {"points": 0.0, "hidden": 0.0, "by hand": 0.0} for question in master.questions()}
+    """Points by question: of all tests, of those of which students get nothing, or a part, of what is graded by hand."""
+    table = {question: dict.fromkeys(_POINTS, 0.0) for question in master.questions()}
     for cell in master.of_kind("test", "explain"):
         row = table[cell.question]
         row["by hand" if cell.kind == "explain" else "points"] += cell.points
-        if cell.kind == "test" and not released(cell.source, "test"):
-            row["hidden"] += cell.points
+        if cell.kind == "test" and has_block(cell.source, HIDDEN):
+            row["partly" if released(cell.source, "test") else "hidden"] += cell.points
     return table
 
 
@@ -129,10 +131,7 @@ def read_bundle(path: Path) -> Bundle:
         raw = json.loads(path.read_bytes())
         if raw["format"] != FORMAT:
             raise BadInput(f"{path} has format {raw['format']!r}; allowed: {FORMAT}. Another labkit made it.")
-        points = {
-            question: {name: float(row[name]) for name in ("points", "hidden", "by hand")}
-            for question, row in raw["points"].items()
-        }
+        points = {question: {name: float(row[name]) for name in _POINTS} for question, row in raw["points"].items()}
         return Bundle(parse(raw["notebook"], str(path)), dict(raw["outputs"]), points)
     except BadInput:
         raise

@@ -24,7 +24,7 @@ from ..trace import ledger, measures
 from ..trace.trace import Trace
 from ..trace.vocabulary import COMPUTE, UNKNOWN, seconds
 
-__all__ = ["Trial", "Wrong", "expect", "same", "small", "trial"]
+__all__ = ["Failed", "Trial", "Unexpected", "Wrong", "expect", "same", "small", "trial"]
 
 
 STAND_IN = "standin.py"
@@ -32,6 +32,15 @@ STAND_IN = "standin.py"
 
 class Wrong(AssertionError):
     """A check has failed. The text is for the student: what came, what was expected, and what may be misunderstood."""
+
+
+class Failed(Wrong):
+    """The student's code has failed. The text is theirs, so of a hidden check it is not shown: they could write into it
+    what they were asked."""
+
+
+class Unexpected(Wrong):
+    """Something else came than was expected. Of a hidden check only the hint is shown, after "was expected: "."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +98,27 @@ class Trial:
     @cached_property
     def leads(self) -> list[int]:
         """At every start of a worker's iteration, how many it has completed more than the slowest worker."""
-        role, phase, start, end, step = self._record.column("spans", "role", "phase", "start", "end", "step")
-        workers = self._record.role_ids("worker")
-        rows = {w: np.flatnonzero((role == w) & (phase == COMPUTE)) for w in workers}
-        for w in workers:  # of work that made no gradient, and has the number of the next one, nothing is an iteration
-            newest = {int(s): row for s, row in zip(step[rows[w]], rows[w]) if s < self.computed[self._record.roles[w]]}
-            rows[w] = np.array([newest[s] for s in sorted(newest)], dtype=int)
-        ends = {w: np.sort(end[rows[w]]) for w in workers}
+        ends = [np.array([end for _, end in of]) for of in self.iterations.values()]
         found = []
-        for worker in workers:
-            for own, began in enumerate(np.sort(start[rows[worker]]).tolist()):
-                found.append((began, worker, own - min(int((ends[v] <= began).sum()) for v in workers)))
+        for worker, of in enumerate(self.iterations.values()):
+            for own, (began, _) in enumerate(of):
+                found.append((began, worker, own - min(int((end <= began).sum()) for end in ends)))
         return [lead for _, _, lead in sorted(found)]
+
+    @cached_property
+    def iterations(self) -> dict[str, list[tuple[int, int]]]:
+        """(begin, end) of the work that made each gradient, ns, by worker. Other work of a worker's is no iteration."""
+        role, phase, start, end, step = self._record.column("spans", "role", "phase", "start", "end", "step")
+        found = {}
+        for worker in self._record.role_ids("worker"):
+            name = self._record.roles[worker]
+            made = (role == worker) & (phase == COMPUTE) & (step < self.computed[name])
+            # work before it that made none has the same number, so of each number the last counts
+            newest = {
+                s: (b, e) for s, b, e in sorted(zip(step[made].tolist(), start[made].tolist(), end[made].tolist()))
+            }
+            found[name] = [newest[s] for s in sorted(newest)]
+        return found
 
     @cached_property
     def sent(self) -> dict[str, int]:
@@ -117,13 +135,13 @@ class Trial:
     @property
     def _record(self) -> Trace:
         if self.trace is None:
-            raise Wrong(f"The run has not begun: {self.error}")
+            raise Failed(f"The run has not begun: {self.error}")
         return self.trace
 
     def check(self) -> Trial:
         """This trial; `Wrong` if it did not run to its end, or a gradient is not accounted for."""
         if self.error:
-            raise Wrong(f"The run failed: {self.error}")
+            raise Failed(f"The run failed: {self.error}")
         if not self.ledger["closes"]:
             raise Wrong(f"The ledger does not close: {self.ledger}")
         return self
@@ -182,7 +200,7 @@ def expect(what: str, got: Any, want: Any, hints: dict[Any, str] | None = None, 
         print(f"{what}: {_plain(want)}")  # of all that is equal, one spelling: 7, not 7.0 or True for 1
         return
     hint = next((f": {text}" for wrong, text in (hints or {}).items() if _equal(got, wrong, tolerance)), "")
-    raise Wrong(f"{what} {_plain(got)} where {_plain(want)} was expected{hint}")
+    raise Unexpected(f"{what} {_plain(got)} where {_plain(want)} was expected{hint}")
 
 
 def _equal(got: Any, want: Any, tolerance: float) -> bool:

@@ -90,9 +90,7 @@ class _Books:
         self.away = away
         self.specs, self.replicated, self.roles = layout["roles"], layout["replicated"], len(roles)
         self.lives, self.drops, self.ending, self.book = lives, drops, ending, _empty()
-        self.newest = {
-            role: max(n for n in lives if n % self.roles == role) for role in {n % self.roles for n in lives}
-        }
+        self.newest = {n % self.roles: n for n in sorted(lives)}  # the last one of a role stays
         said = ending or {}
         self.lost = {role + incarnation * self.roles for role, incarnation in said.get("lost_lives", ())}
         if "lost_lives" not in said:  # older files, and runs that go on: who was lost, and whoever has been followed
@@ -110,11 +108,14 @@ class _Books:
 
     def _shards(self) -> dict[int, _Shard]:
         """By number; a lost role that never reported has counted nothing."""
-        made = {}
+        made: dict[int, _Shard] = {}
+        numbers: dict[int, list[int]] = {}
+        for n in sorted({*self.lives, *self.lost}):
+            numbers.setdefault(n % self.roles, []).append(n)
         for role, spec in enumerate(self.specs):
             if spec["shard"] is None or (self.replicated and role in self.away):  # a replica that left is none
                 continue
-            known = sorted(n for n in {*self.lives, *self.lost} if n % self.roles == role)
+            known = numbers.get(role, [])
             if known:
                 counters = [self.lives.get(n) or Counters() for n in known]
                 gone = known[-1] in self.lost

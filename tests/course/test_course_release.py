@@ -80,9 +80,9 @@ def test_a_hidden_block_leaves_the_lines_around_it():
 
 def test_points_by_question():
     table = points_of(parse(toy.notebook(), "m"))
-    assert table["q1"] == {"points": 4, "hidden": 0, "by hand": 0}
-    assert table["q2"] == {"points": 3, "hidden": 2, "by hand": 0}
-    assert table["q4"] == {"points": 0, "hidden": 0, "by hand": 2}
+    assert table["q1"] == {"points": 4, "hidden": 0, "partly": 3, "by hand": 0}
+    assert table["q2"] == {"points": 3, "hidden": 2, "partly": 0, "by hand": 0}
+    assert table["q4"] == {"points": 0, "hidden": 0, "partly": 0, "by hand": 2}
 
 
 class TestBundle:

@@ -15,7 +15,8 @@ import types
 from pathlib import Path
 
 PRELOADED = (
-    "abc", "asyncio", "bisect", "collections", "collections.abc", "contextlib", "copy", "dataclasses", "decimal", "enum",
+    "abc", "asyncio", "bisect", "cmath", "collections", "collections.abc", "contextlib", "copy", "dataclasses", "datetime",
+    "decimal", "enum", "graphlib", "inspect", "pprint", "queue", "timeit", "traceback", "numpy.ma", "numpy.typing",
     "fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string",
     "textwrap", "threading", "types", "typing", "uuid", "warnings", "numpy.linalg", "numpy.random", "numpy.fft",
     "numpy.polynomial", "numpy.testing",

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import inspect
 import os
+import random
 import socket
 import time
 from typing import Any
+
+import numpy as np
 
 from ...errors import BadInput, RoleError
 from ...roles.effects import COMPUTE, RECV, SLEEP
@@ -132,6 +135,8 @@ def be_child(reading: int, writing: int, processor_s: int) -> None:
     if processor_s:
         confine.confine(processor_s)
     setattr(time, "sleep", no_sleep)  # noqa: B010
+    random.seed(0)  # what is drawn without a generator of its own is drawn again the same
+    np.random.seed(0)
     Child(Line(reading, writing)).serve()
 
 

@@ -89,7 +89,9 @@ class Line:
             return Thing(self, number, *more)
         kind, have, sender, incarnation = more
         made: Any = object.__new__(self._kinds[kind])
-        made.__dict__.update(have, sender=sender, incarnation=incarnation, _lent=Lent(self, number), _said=_copies(have))
+        made.__dict__.update(
+            have, sender=sender, incarnation=incarnation, _lent=Lent(self, number), _said=_copies(have)
+        )
         return made
 
     def learn(self, kinds: tuple[type, ...]) -> None:

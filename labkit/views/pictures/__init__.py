@@ -6,7 +6,8 @@
     wires            one wire fills, the ring does not
     bubble           a pipeline's bubble is (P - 1)/(M + P - 1)
 
-    dots             any measurement beside its formula
+    dots, beside     any measurement beside its formula; one panel of several runs
+    scaling          throughput against workers; ranking and trade: what architectures cost
 
 Each of the five takes runs (or their traces) and returns a matplotlib `Figure`, which the last expression of a cell
 shows. Every number on it is computed from the traces; the laws are drawn in red beside what was measured.
@@ -15,10 +16,11 @@ shows. Every number on it is computed from the traces; the laws are drawn in red
 from __future__ import annotations
 
 from .bubble import bubble
+from .costs import ranking, scaling, trade
 from .explosion import explosion
 from .slowest import slowest
 from .staleness_law import staleness_law
 from .teaching import beside, dots
 from .wires import wires
 
-__all__ = ["beside", "bubble", "dots", "explosion", "slowest", "staleness_law", "wires"]
+__all__ = ["beside", "bubble", "dots", "explosion", "ranking", "scaling", "slowest", "staleness_law", "trade", "wires"]

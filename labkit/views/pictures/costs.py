@@ -24,7 +24,7 @@ from .frame import LABEL, WIDTH, WORDS, axes_at, number, sheet
 
 __all__ = ["ranking", "scaling", "trade"]
 
-TOP, HIGH, FOOT, LEFT, NAMES = 66, 320, 52, 74, 210  # pixels
+TOP, HIGH, FOOT, LEFT, NAMES = 66, 320, 52, 74, 232  # pixels
 POINTS = 200  # of a line
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 COLOURS = (style.BLUE, style.GREEN, style.INK, style.BLUE_LINE, style.ORANGE, style.FAINT, style.GREY, style.GREEN_FILL)
@@ -63,7 +63,7 @@ def scaling(
     ends = []
     for (name, mine), mark, colour in zip(measured.items(), MARKS, COLOURS):
         if name in laws:
-            along = np.geomspace(min(mine), max(mine), POINTS)
+            along = np.unique(np.round(np.geomspace(min(mine), max(mine), POINTS)))  # whole workers
             axes.plot(along, laws[name](along), color=style.RED, linewidth=1.8, zorder=3)
         _marks(axes, list(mine), list(mine.values()), mark, colour)
         ends.append((f"{name}: {number(mine[max(mine)])}", mine[max(mine)], colour))

@@ -1,0 +1,121 @@
+"""How much more do more workers make? Three laws, and a fit of the third.
+
+    N  workers                          X(N)  throughput of N workers, in any unit
+
+    Amdahl       a fixed job, of which a part f cannot be divided:    1 / (f + (1 - f) / N)        never more than 1 / f
+    Gustafson    a job that grows with N, of whose time f is serial:  f + (1 - f) N
+    Gunther      X(N) / X(1) = N / (1 + p (N - 1) + k N (N - 1))
+                 p: contention, waiting for what only one can use at a time;  k: coherence, each must agree with each
+
+The last is the Universal Scalability Law. With p = k = 0 it is N, with k = 0 Amdahl's with f = p; with k > 0 it has a
+peak, at N = sqrt((1 - p) / k), and more workers make less.
+
+Amdahl, "Validity of the single processor approach to achieving large scale computing capabilities", AFIPS 1967;
+Gustafson, "Reevaluating Amdahl's law", Communications of the ACM 31 (5), 1988; Gunther, "Guerrilla capacity planning",
+2007.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput
+
+__all__ = ["Scalability", "amdahl", "fit_scalability", "gustafson"]
+
+
+def amdahl(serial: float, workers: Any) -> Any:
+    """Speed-up of a job of which the part `serial` (0 to 1) cannot be divided. `workers`: a number or an array of them,
+    at least 1; the result is float64 of the same shape. `BadInput` for anything else.
+    """
+    n = _checked(serial, workers)
+    return 1 / (serial + (1 - serial) / n)
+
+
+def gustafson(serial: float, workers: Any) -> Any:
+    """Scaled speed-up: of the time on `workers` machines the part `serial` is not divided, and the job grows with them.
+    Arguments as of `amdahl`.
+    """
+    n = _checked(serial, workers)
+    return serial + (1 - serial) * n
+
+
+@dataclass(frozen=True)
+class Scalability:
+    """A Universal Scalability Law: `one` is X(1), in the unit of the throughput; `contention` p, `coherence` k >= 0."""
+
+    one: float
+    contention: float
+    coherence: float
+
+    def __call__(self, workers: Any) -> Any:
+        """Throughput of so many workers, a number or an array; float64 of the same shape."""
+        n = np.asarray(workers, np.float64)
+        return self.one * n / (1 + self.contention * (n - 1) + self.coherence * n * (n - 1))
+
+    @property
+    def peak(self) -> float:
+        """The number of workers from which on more make less; infinity if there is none, and at least 1."""
+        if self.coherence == 0:
+            return math.inf
+        return math.sqrt(max((1 - self.contention) / self.coherence, 1.0))
+
+    @property
+    def ceiling(self) -> float:
+        """The most that any number of workers makes: the throughput at the peak, or what N without end comes near to."""
+        if self.coherence:
+            return float(self(self.peak))
+        return self.one / self.contention if self.contention else math.inf
+
+
+def fit_scalability(throughput: Mapping[int, float]) -> Scalability:
+    """The law that is nearest to `throughput`, {workers: throughput}; one worker must be among them.
+
+    N X(1) / X(N) - 1 = p (N - 1) + k N (N - 1) is linear in p and k; both are found by least squares, neither below 0
+    (an efficiency above 1 counts as 1). Each equation is divided by N - 1, so that the largest N does not decide alone.
+    Points that follow a law exactly give its p and k back. `BadInput` for fewer than two numbers of workers, a missing
+    1, or what is not positive.
+    """
+    if not isinstance(throughput, Mapping) or 1 not in throughput or len(throughput) < 2:
+        raise BadInput(f"fit_scalability({throughput!r}): give {{workers: throughput}} of 1 and of more workers.")
+    for workers, made in throughput.items():
+        whole = not isinstance(workers, bool) and isinstance(workers, (int, np.integer)) and workers >= 1
+        if not whole or not (math.isfinite(made) and made > 0):
+            raise BadInput(
+                f"fit_scalability: {workers!r}: {made!r} is not allowed; workers are whole, throughput is above 0."
+            )
+    several = sorted(set(throughput) - {1})
+    n, x = np.array(several, np.float64), np.array([throughput[m] for m in several], np.float64)
+    one = float(throughput[1])
+    contention, coherence = _least_squares(n, (n * one / x - 1) / (n - 1))  # = p + k N
+    return Scalability(one, contention, coherence)
+
+
+def _least_squares(n: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """(p, k), both >= 0, for which p + k n is nearest to y: the best of the four sets of parameters that may be above 0."""
+    found = [(0.0, 0.0), (max(float(y.mean()), 0.0), 0.0), (0.0, max(float(n @ y / (n @ n)), 0.0))]
+    if len(n) > 1:
+        centred = n - n.mean()
+        k = float(centred @ y / (centred @ centred))
+        p = float(y.mean() - k * n.mean())
+        if p >= 0 and k >= 0:
+            found.append((p, k))
+    return min(found, key=lambda pk: float(np.sum((pk[0] + pk[1] * n - y) ** 2)))
+
+
+def _checked(serial: Any, workers: Any) -> Any:
+    """The workers as float64. `BadInput` if something is out of its limits."""
+    if isinstance(serial, bool) or not isinstance(serial, (int, float)) or not 0 <= serial <= 1:
+        raise BadInput(f"serial={serial!r}: the part that cannot be divided is a number from 0 to 1.")
+    try:
+        n = np.asarray(workers, np.float64)
+    except (TypeError, ValueError):
+        n = np.zeros(1)
+    if not np.isfinite(n).all() or (n < 1).any():
+        raise BadInput(f"workers={workers!r}: give a number of workers, at least 1, or an array of them.")
+    return n if n.ndim else float(n)

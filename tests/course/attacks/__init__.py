@@ -1,0 +1,72 @@
+# ruff: noqa: E501  (a line of a submission stays a line)
+"""The attack corpus: one submission a trick. Each must earn nothing, say why, and leave the next one its marks.
+
+An `Attack` is the source of one solution cell that defines `X`, a strategy, which should be a synchronous server with the
+mean. What is built on WRONG steps at every push, so it gets the marks only if the trick works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HEAD = """@dataclass(frozen=True)
+class X(lk.Strategy):
+    learning_rate: float = lk.knob(0.1)
+    messages = (lk.Push, lk.Pull, lk.Weights)
+"""
+SERVERS = {
+    "right": """    async def server(self, ctx, shard):
+        workers, pushes = len(ctx.peers("worker")), []
+        async for request in ctx.inbox(lk.Push, lk.Pull):
+            {server}
+            if isinstance(request, lk.Pull):
+                ctx.send(request.sender, shard.weights())
+                continue
+            pushes.append(request)
+            if len(pushes) == workers:
+                await ctx.compute(shard.apply, pushes, self.learning_rate)
+                for push in pushes:
+                    ctx.send(push.sender, shard.weights())
+                pushes = []
+""",
+    "wrong": """    async def server(self, ctx, shard):
+        async for request in ctx.inbox(lk.Push, lk.Pull):
+            {server}
+            if isinstance(request, lk.Push):
+                await ctx.compute(shard.apply, request, self.learning_rate)
+            ctx.send(request.sender, shard.weights())
+""",
+}
+WORKER = """    async def worker(self, ctx, model):
+        weights = await lk.pull(ctx)
+        for batch in ctx.batches():
+            {worker}
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            {after}
+            weights = await lk.push_pull(ctx, gradient)
+"""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`why`: what the error must say, a regular expression; "" if the trick runs and is simply wrong."""
+
+    name: str
+    source: str
+    why: str = ""
+    slow: bool = False
+
+
+def put(
+    *, top: str = "", server: str = "pass", worker: str = "pass", after: str = "pass", base: str = "wrong", end: str = "", body: str = ""
+) -> str:  # fmt: skip
+    """A strategy with lines put in: before the class, in the server's loop, in the worker's, after it has a gradient, in the
+    class, after the class."""
+
+    def in_loop(lines: str) -> str:
+        return lines.strip().replace("\n", "\n            ")
+
+    made = HEAD + body + SERVERS[base].format(server=in_loop(server)) + WORKER.format(
+        worker=in_loop(worker), after=in_loop(after)
+    )  # fmt: skip
+    return f"{top}\n{made}\n{end}\n"

@@ -1,0 +1,257 @@
+# ruff: noqa: E501  (a line of a submission stays a line)
+"""Saying to the judge what is not so: forged messages, forged frames on the pipe, forged answers."""
+
+from . import Attack, put
+
+LINE = "line = ctx._line\n"
+RAW = """
+import os, struct, json
+def raw(ctx, text, body=b""):
+    text = text if isinstance(text, bytes) else json.dumps(text).encode()
+    data = struct.pack("<QQ", len(text), len(body)) + text + body
+    while data:
+        data = data[os.write(ctx._line._writing, data):]
+def effect(*what):
+    return [["effect", *what], []]
+"""
+ENDED = "Ended:"
+PUSH = "ctx.send('server-0', lk.Push(gradient.values, {step}, {generation}, {version}, {count}, {samples}))"
+
+
+def pushed(step="gradient.step", generation="0", version="weights.version", count="1", samples="8"):
+    said = PUSH.format(step=step, generation=generation, version=version, count=count, samples=samples)
+    return put(after=said + "\nweights = await ctx.recv(lk.Weights)\ncontinue")
+
+
+def framed(line, why=ENDED, name=""):
+    return Attack(name or line[:60], put(top=RAW, worker=line, base="right"), why)
+
+
+def refused(line, why="error|throw"):
+    """A frame that is well formed; what the judge replies is told by an error of the role's own."""
+    return Attack(
+        line[:120], put(top=RAW, worker=line + "\nraise RuntimeError(repr(ctx._line.hear()))", base="right"), why
+    )
+
+
+def answered(about, why, name):
+    """The answer to "what is X?" is made by hand: the judge's question is in a frame above the cell's."""
+    top = f"""
+import sys
+frame = sys._getframe()
+while not (type(frame.f_locals.get("self")).__name__ == "Child"):
+    frame = frame.f_back
+child = frame.f_locals["self"]
+about = dict(knobs={{}}, messages=["Push", "Pull", "Weights"], own={{}}, uses_servers=True, roles=["server", "worker"])
+about.update({about})
+type(child)._about = lambda self, name: about
+"""
+    return Attack(name, put(top=top), why)
+
+
+ATTACKS = (
+    Attack("push: a step to come", pushed(step="gradient.step + 5"), "not all were computed here"),
+    Attack("push: a step without end", pushed(step="2**62"), ENDED),
+    Attack("push: beyond 64 bits", pushed(step="10**400"), ENDED),
+    Attack("push: a step before the first", pushed(step="-1"), ENDED),
+    Attack("push: an array for a step", pushed(step="np.arange(3)"), "whole number"),
+    Attack("push: nan for a step", pushed(step="float('nan')"), "whole number"),
+    Attack("push: fresher than it is", pushed(version="weights.version + 7"), "another version"),
+    Attack("push: an older version", pushed(version="weights.version - 1"), "another version"),
+    Attack("push: another generation", pushed(generation="3"), "another version"),
+    Attack("push: many in one", pushed(count="10**9"), "Push.count"),
+    Attack("push: none", pushed(count="0"), "Push.count"),
+    Attack("push: twice", put(after="ctx.send('server-0', gradient.push(0))")),
+    Attack("push: out of nothing", put(worker="ctx.send('server-0', lk.Push(np.zeros(32), 0, 0, 0))"), "Push.count"),
+    Attack(
+        "push: another shape", put(after="gradient = gradient.of_everyone(np.zeros((3, 3)), 1)"), "does not fit|fit"
+    ),
+    Attack(
+        "push: complex", put(after="gradient = gradient.of_everyone(np.zeros(32) + 1j, 1)"), "numbers are complex|fit"
+    ),
+    Attack("push: not a number", put(after="gradient = gradient.of_everyone(np.full(32, np.nan), 1)"), ""),
+    Attack("of everyone: a word", put(after="gradient.of_everyone(np.zeros(32), 'x')"), "workers is x"),
+    Attack("of everyone: more than there are", put(after="gradient.of_everyone(np.zeros(32), 10**30)"), "workers is"),
+    Attack(
+        "weights from a worker",
+        put(worker="ctx.send('server-0', lk.Weights(np.zeros(32), 0, 0, 99))"),
+        "whose newest are",
+    ),
+    Attack(
+        "computed on forged weights", put(worker="weights = lk.Weights(np.zeros(32), 0, 0, 99)"), "whose newest are"
+    ),
+    Attack(
+        "weights for another worker",
+        put(server="ctx.send('worker-1', lk.Weights(shard.values, 0, 0, 77))"),
+        "whose newest are",
+    ),
+    Attack(
+        "weights with an older version",
+        put().replace("shard.weights())", "lk.Weights(shard.values, 0, 0, max(shard.version - 1, 0)))"),
+        "whose newest are",
+    ),
+    Attack(
+        "the newest weights written into older ones",
+        put(body="    KEPT: tuple = ()\n")
+        .replace("async for request", "old = shard.weights()\n        async for request")
+        .replace(
+            "ctx.send(request.sender, shard.weights())",
+            "old.values[:] = shard.values\n            ctx.send(request.sender, old)",
+        ),
+        "whose newest are",
+    ),
+    Attack(
+        "weights of another size",
+        put(
+            server="shard.weights().values.resize(3)\nw = shard.weights()\nw.__dict__['values'] = np.zeros(3)\n"
+            "ctx.send(request.sender, w)"
+        ),
+        "does not fit|resize",
+    ),
+    Attack("a message to the chief", put(worker="ctx.send('chief', lk.Pull())"), ""),
+    Attack("a message to nobody", put(worker="ctx.send('judge', lk.Pull())"), "no such role"),
+    Attack("a kind that is not listed", put(worker="ctx.send('server-0', lk.Ack(0))"), "does not list|not there"),
+    Attack(
+        "the chief's kinds", put(worker="ctx.send('server-0', lk.Snapshot(np.zeros(32), 0, 999, 0, True))"), "not there"
+    ),
+    Attack(
+        "a kind named as the chief's",
+        "@dataclass(frozen=True)\nclass Snapshot(lk.Message):\n    values: object\n    shard: int\n    version: int\n    samples: int\n"
+        "    final: bool = True\n"
+        + put(worker="ctx.send('chief', Snapshot(np.zeros(32), 0, 40, 0))").replace(
+            "lk.Weights)", "lk.Weights, Snapshot)", 1
+        ),
+        "",
+    ),
+    Attack(
+        "a sender of its own choice",
+        "@dataclass(frozen=True)\nclass Told(lk.Message):\n    sender: str\n"
+        + put().replace("lk.Weights)", "lk.Weights, Told)", 1),
+        "no good name|not defined|cannot be used|TypeError|not to be understood",
+    ),
+    Attack(
+        "a sender written over",
+        put(after="p = gradient.push(0)\np.__dict__['sender'] = 'worker-1'\nctx.send('server-0', p)"),
+        "",
+    ),
+    Attack("gradients in no time", put(worker="gradient = model.gradient(weights, batch)"), "A gradient takes time"),
+    Attack(
+        "cheap gradients", put(worker="g = await ctx.compute(model.gradient, weights, batch, cost=1e-6)"), "cost=1e-06"
+    ),
+    Attack("time backwards", put(worker="await ctx.compute(len, (), cost=-1.0)"), "cost=-1"),
+    Attack("time without end", put(worker="await ctx.sleep(1e300)"), "ctx.sleep"),
+    Attack("no time", put(worker="await ctx.sleep(float('nan'))"), "ctx.sleep"),
+    Attack(
+        "many gradients at once",
+        put(worker="await ctx.compute(lambda: [model.gradient(weights, batch) for _ in '12'])"),
+        "takes time",
+    ),
+    Attack(
+        "a batch of its own",
+        "@dataclass(frozen=True)\nclass B(lk.Message):\n    x: object\n    y: object\n    samples: int\n"
+        + put(worker="batch = B(np.zeros((9, 2)), np.zeros(9, int), 9)").replace("lk.Weights)", "lk.Weights, B)", 1),
+        "the batch is one of",
+    ),
+    # frames that are written by hand
+    framed("raw(ctx, [['done', 1], []])", "", "done, before it is"),
+    framed("raw(ctx, [['done'], []])"),
+    framed("raw(ctx, [['effect'], []])"),
+    framed("raw(ctx, [['raise'], []])"),
+    framed("raw(ctx, [[], []])"),
+    framed("raw(ctx, [['go', 1], []])", "out of turn"),
+    framed("raw(ctx, 'x')"),
+    framed("raw(ctx, b'no json')"),
+    framed("raw(ctx, b'')"),
+    framed("raw(ctx, b'\\x00\\xff\\xfe')"),
+    refused("raw(ctx, [['ask'], []])"),
+    refused("raw(ctx, [['ask', 'chief'], []])"),
+    refused("raw(ctx, [['ask', '__class__'], []])"),
+    refused("raw(ctx, [['ask', ['get']], []])"),
+    framed("raw(ctx, [['ask', 'get', {'there': ['thing', 999999]}, 'values'], []])"),
+    framed("raw(ctx, [['ask', 'get', {'there': ['thing', [1]]}, 'values'], []])"),
+    refused("raw(ctx, [['ask', 'get', {'there': ['thing', 1]}, 'objective'], []])"),
+    refused("raw(ctx, [['ask', 'get', {'there': ['context']}, '_engine'], []])"),
+    framed("raw(ctx, [['ask', 'call', {'there': ['context']}, 'stop', {'list': []}, {'dict': []}], []])"),
+    framed("raw(ctx, [['ask', 'call', {'there': ['method', 1, 'cancelled']}, 'x', [], {'dict': []}], []])"),
+    refused("raw(ctx, [['ask', 'send', 'server-0', {'there': ['thing', 1]}], []])"),
+    refused("raw(ctx, [['ask', 'note', 'x', {'dict': [['text', 1]]}], []])"),
+    refused("raw(ctx, [['ask', 'note', 'x', {'dict': [['y', {'int': '9' * 4000}]]}], []])"),
+    refused("raw(ctx, [['ask', 'save', 5], []])"),
+    refused("raw(ctx, [['ask', 'save', {'dict': [['a', {'there': ['thing', 1]}]]}], []])", "answer"),
+    refused("raw(ctx, [['ask', 'batch', 1, 2], []])"),
+    framed("raw(ctx, [['ask', 'now'], [[1]]])"),
+    framed("raw(ctx, [['ask', 'now'], 'abc'])"),
+    refused("raw(ctx, effect('recv', [], None, None))"),
+    refused("raw(ctx, effect('recv', [1, 2], None, None))"),
+    refused("raw(ctx, effect('recv', [{'there': ['kind', 'Weights']}], 'soon', None))"),
+    refused("raw(ctx, effect('recv', [{'there': ['kind', 'Weights']}], {'float': 'inf'}, None))"),
+    refused("raw(ctx, effect('recv', [{'there': ['kind', 'Weights']}], 0, [1]))"),
+    framed("raw(ctx, effect('recv', [{'there': ['kind', 'Snapshot']}], 0, None))"),
+    refused("raw(ctx, effect('sleep', {'int': '9' * 4000}))"),
+    refused("raw(ctx, effect('sleep', None))"),
+    refused("raw(ctx, effect('sleep'))"),
+    refused("raw(ctx, effect('compute', 'os.system', ['ls'], 1.0, None))"),
+    refused("raw(ctx, effect('compute', {'there': ['kind', 'Push']}, [], 1.0, None))"),
+    framed("raw(ctx, effect('compute', {'there': ['method', 1, '__init__']}, [], 1.0, None))"),
+    refused("raw(ctx, effect('compute', {'there': ['method', 1, 'gradient']}, [1, 2], 1.0, None))"),
+    refused("raw(ctx, effect('compute', {'there': ['method', 1, 'gradient']}, 7, 1.0, None))"),
+    refused("raw(ctx, effect('compute', None, [], 1.0, 'Push'))"),
+    refused("raw(ctx, effect('tool', 'open', ['/etc/passwd'], {'dict': []}))"),
+    refused("raw(ctx, effect('tool', 'all_reduce', [{'there': ['context']}], {'dict': []}))"),
+    refused("raw(ctx, effect('tool', 'pull', [1], {'dict': []}))"),
+    refused("raw(ctx, effect('tool', ['pull'], [1], {'dict': []}))"),
+    refused("raw(ctx, effect('foreign'))"),
+    refused("raw(ctx, effect('foreign', 'x' * 10**6))"),
+    framed("raw(ctx, b'[' * 100_000)", ENDED, "deep nesting"),
+    framed("raw(ctx, b'[' * 60 + b']' * 60)", ENDED, "nesting"),
+    framed("os.write(ctx._line._writing, struct.pack('<QQ', 2**63, 2**63))", ENDED, "a frame without end"),
+    framed("os.write(ctx._line._writing, struct.pack('<QQ', 60 << 20, 0))", ENDED, "60 MB of text"),
+    framed("raw(ctx, [['effect', {'array': ['|O', [1]]}], []], b'12345678')", ENDED, "objects"),
+    framed("raw(ctx, [['effect', {'array': ['V8', [1]]}], []], b'12345678')", ENDED, "records"),
+    framed("raw(ctx, [['effect', {'array': ['f8,f8', [1]]}], []], b'1' * 16)", ENDED, "more records"),
+    framed("raw(ctx, [['effect', {'array': ['<f8', [2**62, 2**62]]}], []], b'12345678')", ENDED, "a giant shape"),
+    framed("raw(ctx, [['effect', {'array': ['<f8', [-1]]}], []], b'12345678')", ENDED, "a negative shape"),
+    framed("raw(ctx, [['effect', {'array': ['<f8', [0, 2**62]]}], []])", ENDED, "an empty giant"),
+    refused("raw(ctx, [['ask', {'array': ['<f8', [1]]}], []], b'12345678')"),
+    refused("raw(ctx, [['ask', 'peers', {'float': 'nan'}], []])", "answer"),
+    framed("raw(ctx, [['ask', 'now', {'there': ['message', 'Chunk', 5]}], []])"),
+    framed("raw(ctx, [['ask', 'now', {'there': ['message', 'Push', {'dict': [['__class__', 1]]}]}], []])"),
+    framed("raw(ctx, [['ask', 'now', {'there': ['os', 'system']}], []])"),
+    framed("os.close(ctx._line._writing)", ENDED, "hanging up"),
+    framed("os.close(ctx._line._reading)", "", "deaf"),
+    framed("os.dup2(ctx._line._reading, ctx._line._writing)", "not permitted", "ends swapped"),
+    framed("ctx._line.read = lambda n: b''", "", "a line that says nothing"),
+    framed(
+        "yield_ = type('E', (), {'__await__': lambda s: iter([('compute', 'os.system')])})()\nawait yield_",
+        "",
+        "an effect by hand",
+    ),
+    # answers to "what is X?" that are made by hand
+    answered("roles=['chief', 'layout', 'look', '__init__', '__post_init__', 'describe']", "", "roles of the judge's"),
+    answered("roles=['chief']", "", "it plays the chief"),
+    answered("knobs={'layout': 'x'}", "cannot be called 'layout'", "a knob named layout"),
+    answered("knobs={'messages': 'x'}", "cannot be called", "a knob named messages"),
+    answered("knobs={'__class__': 1}", "cannot be called", "a knob named __class__"),
+    answered("knobs={'chief': 1}", "cannot be called", "a knob named chief"),
+    answered("knobs={'worker': 1}", "cannot be called", "a knob named worker"),
+    answered("knobs={'class': 1}", "cannot be called", "a knob that is a keyword"),
+    answered("knobs={'a=1): import os #': 1}", "cannot be called", "a knob that is a program"),
+    answered("knobs={'self': 1}", "cannot be called", "a knob named self"),
+    answered("knobs={1: 1}", "cannot be called", "a knob that is a number"),
+    answered("knobs={'big': 'x' * 3_000_000}", "", "a huge knob"),
+    answered("knobs={'eval_every': -1}", "eval_every", "a knob out of bounds"),
+    answered("knobs={'optimizer': 'rm -rf'}", "optimizer", "another optimizer"),
+    answered("knobs=[]", "not to be understood", "knobs that are a list"),
+    answered("messages=['Look', 'Snapshot']", "", "the chief's messages"),
+    answered("messages=[[1]]", "not to be understood", "messages that are lists"),
+    answered("messages=None", "not to be understood", "no messages"),
+    answered("own={'Look': ['at', 'final']}", "", "a kind called Look"),
+    answered("own={'Push': ['values']}", "", "another Push"),
+    answered("own={'A': ['sender', 'incarnation']}", "no good name", "a kind with a sender"),
+    answered("own={'A': ['__eq__', '__class__']}", "no good name", "a kind with methods"),
+    answered("own={'A': ['x=__import__(\"os\")']}", "no good name", "a kind that is a program"),
+    answered("own={'class': []}", "no good name", "a kind that is a keyword"),
+    answered("own={'A\\x00': []}", "no good name", "a kind with a null byte"),
+    answered("own=7", "not to be understood", "kinds that are a number"),
+    answered("uses_servers='no'", "", "a word for a truth"),
+)

@@ -1,0 +1,169 @@
+# ruff: noqa: E501  (a line of a submission stays a line)
+"""What passes between the judge and a student's process: plain data arrive as they were, anything else is refused."""
+
+import contextlib
+import io
+import json
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from labkit.course.sandbox import plain
+
+numbers = st.one_of(
+    st.integers(-(2**80), 2**80),
+    st.floats(allow_nan=False),
+    st.complex_numbers(allow_nan=False),
+    st.booleans(),
+    st.none(),
+)
+dtypes = st.one_of(
+    arrays.boolean_dtypes(),
+    arrays.integer_dtypes(),
+    arrays.unsigned_integer_dtypes(),
+    arrays.floating_dtypes(),
+    arrays.complex_number_dtypes(),
+)
+some_arrays = arrays.arrays(dtypes, arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3))
+values = st.recursive(
+    st.one_of(numbers, st.text(st.characters()), some_arrays),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.lists(inner, max_size=4).map(tuple),
+        st.dictionaries(st.one_of(st.text(), st.integers(), st.tuples(st.integers())), inner, max_size=4),
+    ), max_leaves=12,
+)  # fmt: skip
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray):
+        return (
+            isinstance(b, np.ndarray)
+            and a.dtype == b.dtype.newbyteorder("=")
+            and a.shape == b.shape
+            and a.tobytes() == b.tobytes()
+        )
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a.items(), b.items(), strict=True))
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def decoded(data):
+    return plain.decode(exactly(io.BytesIO(data)), lambda said: ["found", said])
+
+
+def exactly(stream):
+    def read(size):
+        if size > plain.LARGEST:
+            raise plain.Malformed("too much")
+        data = stream.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data
+
+    return read
+
+
+@settings(max_examples=300, deadline=None)
+@given(values)
+def test_plain_values_arrive_as_they_were(value):
+    data = plain.encode(value, lambda _: None)
+    arrived = decoded(data)
+    assert same(little(value), arrived)
+
+
+def little(value):
+    """The same in this machine's order of bytes, as arrays arrive."""
+    if isinstance(value, np.ndarray):
+        return value.astype(value.dtype.newbyteorder("="))
+    if isinstance(value, dict):
+        return {k: little(v) for k, v in value.items()}
+    return type(value)(map(little, value)) if isinstance(value, list | tuple) else value
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_frame_are_malformed(data):
+    with contextlib.suppress(plain.Malformed, EOFError):
+        decoded(data)
+    with contextlib.suppress(plain.Malformed):
+        decoded(struct.pack("<QQ", len(data), 0) + data)
+
+
+keys = st.sampled_from(["int", "float", "complex", "array", "tuple", "dict", "there", "other", ""])
+packed = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.sampled_from(["<f8", "|O", "V9", "f8,f8", "U3", "("])),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(keys, inner, min_size=1, max_size=2)), max_leaves=10,
+)  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(packed, st.binary(max_size=64))
+def test_frames_that_say_nonsense_are_malformed(said, body):
+    text = json.dumps(said).encode("utf-8", "surrogatepass")
+    with contextlib.suppress(plain.Malformed):
+        decoded(struct.pack("<QQ", len(text), len(body)) + text + body)
+
+
+class Pretends(dict):
+    def items(self):
+        raise AssertionError("a subclass is not asked")
+
+
+class Endless(np.ndarray):
+    def __array_finalize__(self, other):
+        pass
+
+    def tobytes(self, *args):
+        raise AssertionError("a subclass is not asked")
+
+
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, lambda: 1, Pretends(), int, np.array([None]), np.array(["text"]), np.array([(1, 2)], "i4,i4"),
+              range(3), b"bytes", iter([]), np.datetime64("2020"), type("F", (float,), {})(1.0), [[[object()]]]],
+)  # fmt: skip
+def test_what_is_no_data_is_refused(value):
+    with pytest.raises(plain.Malformed):
+        plain.encode(value, lambda _: None)
+
+
+def test_what_is_too_much_is_refused_on_both_ends():
+    with pytest.raises(plain.Malformed, match="MB"):
+        plain.encode(np.zeros(plain.LARGEST // 8 + 1), lambda _: None)
+    with pytest.raises(plain.Malformed, match="MB of text"):
+        plain.encode("x" * (plain.LONGEST + 1), lambda _: None)
+    deep = []
+    for _ in range(plain.DEEPEST + 2):
+        deep = [deep]
+    with pytest.raises(plain.Malformed, match="lists in each other"):
+        plain.encode(deep, lambda _: None)
+    for lengths in ((plain.LONGEST + 1, 0), (0, plain.LARGEST + 1), (2**63, 2**63)):
+        with pytest.raises(plain.Malformed):
+            decoded(struct.pack("<QQ", *lengths))
+    for array in (
+        ["<f8", [2**62]],
+        ["<f8", [2**40, 0, 2**40]],
+        ["<f8", [-1]],
+        ["<f8", [True]],
+        ["O", [1]],
+        ["<f8", [0] * 9],
+        ["<f800", [1]],
+    ):
+        text = json.dumps({"array": array}).encode()
+        with contextlib.suppress(plain.Malformed):
+            assert decoded(struct.pack("<QQ", len(text), 8) + text + b"12345678").size == 0
+
+
+def test_an_array_of_a_class_of_its_own_arrives_as_an_array():
+    arrived = decoded(plain.encode(np.arange(3.0).view(Endless), lambda _: None))
+    assert type(arrived) is np.ndarray
+    assert arrived.tolist() == [0, 1, 2]
+    strided = np.arange(12.0).reshape(3, 4).T[::2]
+    assert (decoded(plain.encode(strided, lambda _: None)) == strided).all()

@@ -1,0 +1,111 @@
+"""RESULTS L1 and L2: Amdahl, Gustafson, and the Universal Scalability Law, which a fit recovers from exact points."""
+
+import math
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.views.pictures import ranking, scaling, trade
+
+
+def usl(n, p, k):
+    return n / (1 + p * (n - 1) + k * n * (n - 1))
+
+
+def test_l1_amdahl_and_gustafson():
+    """f = 5%, N = 64: 15.42 and 60.85."""
+    assert lk.amdahl(0.05, 64) == pytest.approx(64 / (0.05 * 64 + 0.95), rel=1e-12)
+    assert round(lk.amdahl(0.05, 64), 2) == 15.42
+    assert round(lk.gustafson(0.05, 64), 2) == 60.85
+    assert lk.amdahl(0, 7) == lk.gustafson(0, 7) == 7
+    assert lk.amdahl(1, 7) == lk.gustafson(1, 7) == 1
+    assert lk.amdahl(0.1, np.array([1, 10, 1e9])).tolist() == pytest.approx([1, 10 / 1.9, 10])
+
+
+@pytest.mark.parametrize("law", [lambda *a: lk.amdahl(*a), lambda *a: lk.gustafson(*a)], ids=["amdahl", "gustafson"])
+@pytest.mark.parametrize(
+    "wrong", [(-0.1, 4), (1.1, 4), ("half", 4), (True, 4), (0.5, 0), (0.5, math.inf), (0.5, "many")]
+)
+def test_what_is_no_part_or_no_number_of_workers_is_refused(law, wrong):
+    with pytest.raises(lk.BadInput, match=r"serial=|workers="):
+        law(*wrong)
+
+
+@pytest.mark.parametrize(("p", "k"), [(0.05, 0.0005), (0.0, 0.0), (0.3, 0.0), (0.0, 0.01), (0.02, 1e-6)])
+@pytest.mark.parametrize("one", [1.0, 37.5])
+def test_l2_exact_points_give_the_law_back(p, k, one):
+    fit = lk.fit_scalability({n: one * usl(n, p, k) for n in (1, 2, 4, 16, 64)})
+    assert fit.contention == pytest.approx(p, abs=1e-9)
+    assert fit.coherence == pytest.approx(k, abs=1e-9)
+    assert fit(32) == pytest.approx(one * usl(32, p, k), rel=1e-9)
+
+
+def test_l2_the_peak_of_the_example():
+    """p = .05, k = .0005: at N = 43.59, 10.742 times one worker; the best whole N by trying all is beside it."""
+    fit = lk.fit_scalability({n: usl(n, 0.05, 0.0005) for n in (1, 2, 8, 32, 128)})
+    assert fit.peak == pytest.approx(43.59, abs=0.005)
+    assert fit.ceiling == pytest.approx(10.742, abs=0.0005)
+    best = max(range(1, 200), key=lambda n: usl(n, 0.05, 0.0005))
+    assert abs(best - fit.peak) < 1
+
+
+def test_neither_parameter_is_negative():
+    """Faster than N times one: an efficiency above 1 counts as 1. Contention that would be negative is 0."""
+    assert lk.fit_scalability({1: 1.0, 2: 2.5, 4: 6.0}) == lk.Scalability(1.0, 0.0, 0.0)
+    bent = lk.fit_scalability({1: 1.0, 2: 2.2, 64: 10.0})
+    assert bent.contention == 0
+    assert bent.coherence > 0
+    assert lk.Scalability(1.0, 0.0, 0.0).peak == lk.Scalability(1.0, 0.0, 0.0).ceiling == math.inf
+    assert lk.Scalability(2.0, 0.1, 0.0).ceiling == pytest.approx(20)
+    assert lk.Scalability(2.0, 2.0, 0.1).peak == 1
+
+
+def test_the_fit_is_the_best_of_a_grid():
+    """No pair on a fine grid is nearer, with the equations divided by N - 1."""
+    points = {1: 10.0, 2: 19.0, 4: 33.0, 8: 60.0, 16: 78.0, 32: 120.0}
+    fit = lk.fit_scalability(points)
+    n = np.array([2, 4, 8, 16, 32.0])
+    y = (n * 10 / np.array([points[int(m)] for m in n]) - 1) / (n - 1)
+    p, k = np.meshgrid(np.linspace(0, 0.2, 201), np.linspace(0, 0.01, 201), indexing="ij")
+    grid = ((p[..., None] + k[..., None] * n - y) ** 2).sum(-1)
+    assert ((fit.contention + fit.coherence * n - y) ** 2).sum() <= grid.min() + 1e-12
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {2: 1.0}, {1: 1.0}, {1: 1.0, 2: 0.0}, {1: 1.0, 2.5: 2.0}, {1: 1.0, 2: math.nan}, [1, 2]]
+)
+def test_points_that_tell_nothing_are_refused(wrong):
+    with pytest.raises(lk.BadInput, match="fit_scalability"):
+        lk.fit_scalability(wrong)
+
+
+def test_the_pictures_show_the_numbers_given():
+    figure = scaling({"ring": {1: 10.0, 10: 90.0}, "server": {1: 9.0, 10: 20.0}}, {"ring": lambda n: 10 * n}, "Title")
+    (axes,) = figure.axes
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    drawn = [line.get_ydata() for line in axes.lines if line.get_marker() not in ("None", None)]
+    assert [list(y) for y in drawn] == [[10.0, 90.0], [9.0, 20.0]]
+    assert {"ring: 90", "server: 20"} <= {text.get_text() for text in axes.texts}
+    held = trade({"ring": (200.0, 100.0), "fsdp": (300.0, 25.0)}, "Title").axes[0].lines[0]
+    assert held.get_xdata().tolist() == [2.0, 3.0]
+    assert held.get_ydata().tolist() == [1.0, 0.25]
+    rows = ranking({"fast": {"a": 10.0, "b": 5.0}, "slow": {"a": 1.0}}, "Title").axes[0]
+    assert [float(line.get_xdata()[0]) for line in rows.lines] == [1.0, 0.5, 1.0]
+    assert [text.get_text() for text in rows.texts] == ["10 /s", "1 /s"]
+
+
+@pytest.mark.parametrize(
+    ("draw", "why"),
+    [
+        (lambda: scaling({}, {}, ""), "1 to"),
+        (lambda: scaling({"a": {1: 1.0}}, {"b": abs}, ""), "a law for 'b'"),
+        (lambda: scaling({"a": {1: 0.0}}, {}, ""), "positive"),
+        (lambda: trade({"a": (-1.0, 1.0)}, ""), "negative"),
+        (lambda: ranking({"a": {}}, ""), "1 to"),
+        (lambda: ranking({"a": {"b": 0.0}}, ""), "gradients a second"),
+    ],
+)
+def test_pictures_refuse_what_they_cannot_draw(draw, why):
+    with pytest.raises(lk.BadInput, match=why):
+        draw()
