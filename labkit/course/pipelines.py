@@ -1,7 +1,8 @@
 """A pipeline whose schedule is given as lists of words, so that it can be an exercise.
 
 `Scheduled.by(order, stages=4, micro_batches=8)` asks `order(stages, micro_batches, stage)` of every stage for a list of
-("forward", i) and ("backward", i), and is a `lk.Pipeline` that does its work in that order.
+("forward", i) and ("backward", i), and is a `lk.Pipeline` that does its work in that order. Backwards come in the order of
+the micro-batches, as in all of labkit's schedules: their gradients are added up where the first one was written.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def _checked(said: Any, stage: int, micro_batches: int) -> tuple[tuple[str, int]
     for word in WORDS:
         if sorted(micro for name, micro in work if name == word) != every:
             raise BadInput(f"stage {stage}: {word} must be there once for every micro-batch 0 to {micro_batches - 1}.")
+    if [micro for word, micro in work if word == "backward"] != every:
+        raise BadInput(f"stage {stage}: backwards are done in the order of the micro-batches, 0 to {micro_batches - 1}.")
     for micro in every:
         if work.index(("backward", micro)) < work.index(("forward", micro)):
             raise BadInput(f"stage {stage}: micro-batch {micro} goes backward before it has gone forward.")
