@@ -21,6 +21,7 @@ from .lms import student_of
 from .marks import Result
 from .release import find_bundle, read_bundle
 from .sandbox.confine import can_confine
+from .sessions import last_busy
 from .validation import Harness
 
 __all__ = ["Checked", "age_of", "check"]
@@ -62,7 +63,7 @@ def check(notebook: Path, bundle: Path | None, harness: Harness) -> Checked:
     student = student_of(PurePosixPath(notebook.name), known.base.name)
     submission = Submission(notebook.name, student, handed)
     result = grade_single(Key(known.base, known.outputs, variant=known.base.digest), submission, harness)
-    warnings = [*age_of(notebook, handed, saved, time.time(), os.environ), *_unanswered(result)]
+    warnings = [*age_of(notebook, handed, saved, time.time(), os.environ, last_busy(notebook)), *_unanswered(result)]
     if can_confine():
         warnings.append("here your code ran like any program of yours; when it is graded, it may only compute")
     unseen = {question: row["hidden"] for question, row in known.points.items() if row["hidden"]}
@@ -70,11 +71,14 @@ def check(notebook: Path, bundle: Path | None, harness: Harness) -> Checked:
     return Checked(result, known.base.title, _ago(time.time() - saved), tuple(warnings), unseen, partly)
 
 
-def age_of(notebook: Path, handed: Handed, saved: float, now: float, environment: Mapping[str, str]) -> list[str]:
+def age_of(
+    notebook: Path, handed: Handed, saved: float, now: float, environment: Mapping[str, str], busy: float = 0.0
+) -> list[str]:
     """Why the file may not be what is on the screen. Times are seconds since 1970.
 
-    Known are: when it was saved; when its cells last ran, if JupyterLab notes that; and whether this runs inside the
-    notebook's own kernel, which then runs right now. What was typed and not saved leaves no trace.
+    Known are: when it was saved; when its cells last ran, if JupyterLab notes that; whether this runs inside the
+    notebook's own kernel, which then runs right now; and when that kernel was last busy, if a Jupyter server runs here.
+    What was typed and not saved leaves no trace.
     """
     warnings = []
     try:
@@ -86,6 +90,9 @@ def age_of(notebook: Path, handed: Handed, saved: float, now: float, environment
     session = environment.get("JPY_SESSION_NAME", "")
     if PurePosixPath(session).name == notebook.name and now - saved > JUST_NOW:
         warnings.append(f"the notebook runs and was last saved {_ago(now - saved)}: save it (Ctrl+S) and check again")
+    if not warnings and busy > saved + JUST_NOW:
+        told = f"its kernel was busy {_ago(now - busy)}, and the file was saved {_ago(now - saved)}"
+        warnings.append(f"{told}: if anything has changed since, save it (Ctrl+S) and check again")
     return warnings
 
 
