@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import strategies as known
+from ..engines.laws import Deterministic, Law
 from ..errors import BadInput
 from ..problem import Problem
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
@@ -188,5 +189,10 @@ def _facts_text(f: Facts) -> str:
     gradients, workers = count_text(f.n, "gradient"), count_text(f.n, "worker")
     return (
         f"One step = {gradients}. N = {workers}, S = {f.servers}, M = {bytes_text(f.model)}, density "
-        f"{f.density:.3g}, c = {f.cluster.compute.describe()}, {wire}{room}."
+        f"{f.density:.3g}, c = {_law_text(f.cluster.compute)}, {wire}{room}."
     )
+
+
+def _law_text(law: Law) -> str:
+    """A law that always says the same as a time, any other by its name and numbers."""
+    return time_text(law.seconds) if isinstance(law, Deterministic) else law.describe()

@@ -63,7 +63,7 @@ class Broken:
     """What a name means whose cell could not be read: whatever is done with it says why."""
 
     def __init__(self, name: str, why: str):
-        object.__setattr__(self, "_why", f"{name}: {why}")
+        object.__setattr__(self, "_why", why if why.startswith(name) else f"{name}: {why}")
 
     def __call__(self, *args: Any, **more: Any) -> Any:
         raise Failed(self._why)

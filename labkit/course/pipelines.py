@@ -58,7 +58,9 @@ def _checked(said: Any, stage: int, micro_batches: int) -> tuple[tuple[str, int]
         if sorted(micro for name, micro in work if name == word) != every:
             raise BadInput(f"stage {stage}: {word} must be there once for every micro-batch 0 to {micro_batches - 1}.")
     if [micro for word, micro in work if word == "backward"] != every:
-        raise BadInput(f"stage {stage}: backwards are done in the order of the micro-batches, 0 to {micro_batches - 1}.")
+        raise BadInput(
+            f"stage {stage}: backwards are done in the order of the micro-batches, 0 to {micro_batches - 1}."
+        )
     for micro in every:
         if work.index(("backward", micro)) < work.index(("forward", micro)):
             raise BadInput(f"stage {stage}: micro-batch {micro} goes backward before it has gone forward.")

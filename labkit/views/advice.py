@@ -14,7 +14,7 @@ Line = tuple[str, float, float, float, str, str, bool]
 WIDTH, TOP, ROW, FOOT = 940, 76, 40, 42  # pixels
 LEFT, RIGHT = 190, 90  # room for the names, and for the sums
 PARTS = (("compute and waiting", style.BLUE), ("latency", style.FAINT), ("bytes on the wire", style.GREEN))
-LETTERS = 132  # of a formula, that fit into a line
+LETTERS, SMALLEST = 124, 8.0  # of a formula, that fit into a line; points
 
 
 def bars(lines: Sequence[Line], facts: str) -> LabFigure:
@@ -45,7 +45,7 @@ def bars(lines: Sequence[Line], facts: str) -> LabFigure:
         far = f"{total}{'' if fits else ', too big'}" + (" →" if 1000 * sums[i] > most * 1.0001 else "")
         style.write(axes, start + most * 0.008, y, far, ink, style.NORMAL, va="center", fontweight="bold")
         cut = formula if len(formula) <= LETTERS else formula[: LETTERS - 1] + "…"
-        style.write(axes, most * 0.004, i + 0.7, cut, style.GREY, 7.0, va="center")
+        style.write(axes, most * 0.004, i + 0.7, cut, style.GREY, SMALLEST, va="center")
     head(figure, 0, 4, "Predicted time of a step", "the fastest first; how much a gradient teaches is not in it")
     figure.text(8 / WIDTH, 1 - 36 / height, facts, **style.text(style.GREY, style.SMALL, va="center"))
     at = LEFT / WIDTH

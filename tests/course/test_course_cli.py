@@ -1,18 +1,30 @@
 """`labkit assign | check | grade` as they are typed."""
 
 import csv
+import errno
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 import zipfile
+from pathlib import Path
 from xml.etree import ElementTree
 
+import psutil
 import pytest
 import toy_master as toy
 from click.testing import CliRunner
 
 from labkit.cli import main
 from labkit.course.checking import age_of
+from labkit.course.grading import Key
 from labkit.course.handed import Handed, HandedCell
+from labkit.course.lms import Student
+from labkit.course.marks import Result, unearned
+from labkit.course.release import release, write_release
+from labkit.course.schema import parse
 
 
 def labkit(*words):
@@ -57,6 +69,11 @@ class TestRefusals:
         ):
             assert labkit("grade", master, "--master", master, *words).exit_code == 2
 
+    def test_where_nobody_can_be_confined(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("labkit.course.sandbox.confine.can_confine", lambda: "this computer cannot")
+        done = labkit("grade", tmp_path, "--master", toy.write(tmp_path, toy.notebook()))
+        assert (done.exit_code, done.stderr) == (2, "Error: this computer cannot.\n")
+
     @pytest.mark.parametrize("missing", ["nbval", "pytest"])
     def test_what_to_install(self, tmp_path, monkeypatch, missing):
         import importlib.util
@@ -77,8 +94,8 @@ class TestAge:
     def handed(self, ran=""):
         return Handed((HandedCell("code", "x", ran=ran),))
 
-    def warnings(self, tmp_path, ran="", saved=1000.0, now=1000.0, **environment):
-        return age_of(tmp_path / "toy.ipynb", self.handed(ran), saved, now, environment)
+    def warnings(self, tmp_path, ran="", saved=1000.0, now=1000.0, busy=0.0, **environment):
+        return age_of(tmp_path / "toy.ipynb", self.handed(ran), saved, now, environment, busy)
 
     def test_nothing_known_nothing_said(self, tmp_path):
         assert self.warnings(tmp_path, now=1e6) == []
@@ -87,11 +104,51 @@ class TestAge:
         assert "ran after" in self.warnings(tmp_path, ran="1970-01-01T00:20:00Z")[0]
         assert self.warnings(tmp_path, ran="1970-01-01T00:10:00Z") == []
 
+    def test_a_kernel_was_busy_after_the_save(self, tmp_path):
+        (said,) = self.warnings(tmp_path, now=1180.0, busy=1120.0)
+        assert "busy 1 minute ago, and the file was saved 3 minutes ago" in said
+        assert self.warnings(tmp_path, now=1180.0, busy=1005.0) == []
+
     def test_called_from_the_notebook_itself(self, tmp_path):
         (said,) = self.warnings(tmp_path, now=1180.0, JPY_SESSION_NAME="/home/x/toy.ipynb")
         assert "last saved 3 minutes ago" in said
         assert self.warnings(tmp_path, now=1005.0, JPY_SESSION_NAME="/home/x/toy.ipynb") == []
         assert self.warnings(tmp_path, now=1180.0, JPY_SESSION_NAME="/home/x/other.ipynb") == []
+
+
+def test_check_says_where_code_is_not_confined(tmp_path, monkeypatch):
+    monkeypatch.setattr("labkit.course.checking.can_confine", lambda: "this computer cannot")
+    monkeypatch.setattr(
+        "labkit.course.checking.grade_single",
+        lambda key, submission, harness: Result(submission.student, submission.path, ()),
+    )
+    made = release(parse(toy.notebook(), "m"), "first")
+    notebook, _ = write_release(tmp_path, made, {}, {})
+    assert "it may only compute" in labkit("check", notebook).stderr
+
+
+def test_a_report_that_cannot_be_written_costs_no_other(tmp_path, monkeypatch):
+    plain = Path.write_text
+
+    def write_text(path, *args, **more):
+        if path.suffix == ".json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return plain(path, *args, **more)
+
+    base = parse(toy.notebook(), "m")
+    nothing = Result(Student("half \ud83d"), "x.ipynb", unearned(base), notes=("half \ud83d",))
+    monkeypatch.setattr(Path, "write_text", write_text)
+    monkeypatch.setattr("labkit.course.grading.make_key", lambda base, variant, harness: Key(base, {}))
+    monkeypatch.setattr("labkit.course.grading.grade_all", lambda *_: [nothing])
+    master = tmp_path / "master.ipynb"
+    plain(master, json.dumps(toy.notebook()))
+    done = labkit("grade", master, "--master", master, "--json", tmp_path / "a.json", "--csv", tmp_path / "a.csv",
+                  "--html", tmp_path)  # fmt: skip
+    assert done.exit_code == 1
+    assert "a.json cannot be written: No space left on device" in done.stderr
+    assert "half ?" in (tmp_path / "a.csv").read_text()
+    assert "half ?" in (tmp_path / "half.html").read_text()
+    assert "1 students, 1 submissions" in done.stdout
 
 
 SEED = "autumn"
@@ -135,6 +192,7 @@ class TestCourse:
         assert done.exit_code == 0, done.stdout + done.stderr
         assert "NO" not in done.stdout
         assert "by tests that you do not have" in done.stdout
+        assert ["q1", "4", "of", "4", "yes", "so", "far;"] in [line.split()[:7] for line in done.stdout.splitlines()]
         assert not done.stderr
 
     def test_check_shows_hints(self, course):
@@ -175,3 +233,49 @@ class TestCourse:
             ["q3", "1", "of", "4", "25%", "0.25"]
         ]
         assert "is --variant right?" not in done.stderr
+
+    def test_a_batch_of_canvas_in_which_one_is_hostile(self, course):
+        right = "".join(toy.find(self.solved(course), "q1")["source"])
+        sources = {
+            "ada_LATE": right,
+            "hoards": right.replace("return", "[bytearray(10**9) for _ in range(99)]; return"),
+            "half": f"{right}\n# \ud83d",
+        }
+        with zipfile.ZipFile(course / "canvas.zip", "w") as archive:
+            for i, (name, source) in enumerate(sources.items()):
+                archive.writestr(f"{name}_{10 + i}_{90 + i}_toy.ipynb", json.dumps(self.solved(course, q1=source)))
+        out = course / "canvas"
+        done = labkit("grade", course / "canvas.zip", "--master", course / "master.ipynb", "--variant", SEED,
+                      "--csv", out / "g.csv", "--html", out, "--jobs", 2)  # fmt: skip
+        assert done.exit_code == 0, done.stderr
+        with (out / "g.csv").open(newline="") as stream:
+            rows = {row["ID"]: (row["A toy"], row["q1 Current Points"]) for row in csv.DictReader(stream)}
+        assert rows == {"": ("10", "(read only)"), "10": ("8", "4"), "11": ("4", "0"), "12": ("4", "0")}
+        assert "handed in late" in (out / "ada_10.html").read_text()
+        assert "MemoryError" in (out / "hoards_11.html").read_text()
+
+    def test_ctrl_c_leaves_nothing(self, course, tmp_path):
+        words = ["grade", course / "out", "--master", course / "master.ipynb", "--csv", tmp_path / "g.csv"]
+        start = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"{start}from labkit.cli import main; main(sys.argv[1:])", *map(str, words)],
+            env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        family = []
+        deadline = time.monotonic() + 60
+        while not any("begin.py" in " ".join(each.cmdline()) for each in family) and time.monotonic() < deadline:
+            family = [each for each in psutil.Process(process.pid).children(recursive=True) if _runs(each)]
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=60)
+        assert (process.returncode, out) == (130, "")
+        assert said.endswith("Interrupted.\n")
+        assert psutil.wait_procs(family, timeout=20)[1] == []
+        assert list(tmp_path.iterdir()) == []
+
+
+def _runs(process):
+    try:
+        return bool(process.cmdline())
+    except psutil.Error:
+        return False

@@ -153,10 +153,16 @@ def test_hints_are_those_of_the_tests(graded):
     assert graded["wrong q3"].questions[2].hints == ["it printed '8' where '7' was expected"]
 
 
+def test_what_went_wrong_in_the_part_that_students_have_is_said(graded):
+    (hint,) = graded["untouched"].questions[0].hints
+    assert hint.startswith("NotImplementedError: your code (cell q1, line 4")
+
+
 def test_of_a_hidden_test_nothing_is_said(graded):
     mark = graded["wrong q1"].questions[0]
     assert mark.hints == ["a check that you do not have did not pass"]
     assert "secret" in mark.tests[0].detail  # the instructor sees it
+    assert "\x1b" not in mark.tests[0].detail
 
 
 def test_what_cannot_be_graded_is_one_line(graded):

@@ -196,7 +196,7 @@ class Line:
     def stop(self, why: str) -> Stopped:
         """End the process; the error that says why."""
         self.close()
-        self._why = f"Ended: {why}."
+        self._why = f"Ended: {why}" + ("" if why.endswith(("?", ".")) else ".")
         return Stopped(self._why)
 
     def gone(self) -> Stopped:
