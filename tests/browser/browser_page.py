@@ -66,9 +66,13 @@ class Frames:
 
 
 def write(path: Path, cells: Sequence[str] | Path) -> None:
-    """A notebook of these code cells; or a copy of a notebook and the pictures beside it."""
+    """A notebook of these code cells; or a copy of a notebook, never run, and the pictures beside it."""
     if isinstance(cells, Path):
-        shutil.copyfile(cells, path)
+        copy = nbformat.read(cells, 4)
+        for cell in copy.cells:
+            if cell.cell_type == "code":  # a stored number would hide that a cell is run and gets the same again
+                cell.outputs, cell.execution_count = [], None
+        nbformat.write(copy, path)
         shutil.copytree(cells.parent / "images", path.parent / "images", dirs_exist_ok=True)
         return
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}

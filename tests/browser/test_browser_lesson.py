@@ -1,0 +1,37 @@
+"""A lesson in a real JupyterLab: an answer is clicked before it is measured, kept, and held against the measurement; and the
+lesson runs to its end.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+LESSON = Path(__file__).parents[2] / "notebooks" / "03_the_slowest_decides.ipynb"
+ASKS, REVEALS = "lk.Prediction(", "guess.reveal("
+
+
+def code_cells():
+    """{number of the cell: its source}."""
+    cells = json.loads(LESSON.read_text())["cells"]
+    return {i: "".join(cell["source"]) for i, cell in enumerate(cells) if cell["cell_type"] == "code"}
+
+
+def test_a_prediction_is_clicked_kept_and_revealed_and_the_lesson_ends(notebook):
+    page, code = notebook(LESSON), code_cells()
+    asks, reveals = (next(i for i, source in code.items() if words in source) for words in (ASKS, REVEALS))
+    page.run_and_wait(*(i for i in code if i <= asks))
+    page.output(asks).get_by_role("button", name="0.1 s", exact=True).click()
+    page.await_kernel("guess.said == '0.1 s'", 10)
+    page.output(asks).get_by_role("button", name="0.4 s", exact=True).click()
+    page.screenshot("lesson-predicted", page.output(asks))
+    page.run_and_wait(*(i for i in code if asks < i <= reveals))
+    assert page.kernel("guess.record()")["said"] == "0.1 s"  # the second click came too late
+    assert page.kernel("guess.record()")["right"] is False  # H(4) is 2.08
+    assert "0.1 s" in page.output(reveals).inner_text()
+    page.screenshot("lesson-revealed", page.output(reveals))
+    page.run_and_wait(*(i for i in code if i > reveals))  # the last one ends the processes
