@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").rglob("*.ipynb"))
+LESSONS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
 
 
 def code_cells(path):
@@ -47,3 +48,14 @@ class TestNotebook:
         for cell in code_cells(path):
             if "print(" in source(cell) and "nbval-ignore-output" not in cell["metadata"].get("tags", []):
                 assert cell["outputs"]
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.name)
+class TestLesson:
+    def test_no_code_line_is_cut_off_in_a_narrow_window(self, path):
+        long = [line for cell in code_cells(path) for line in source(cell).splitlines() if len(line) > 100]
+        assert not long  # JupyterLab does not wrap code, and half of a laptop's screen has room for about so many
+
+    def test_cells_are_numbered_in_order(self, path):
+        ids = [cell["id"] for cell in json.loads(path.read_text())["cells"]]
+        assert ids == [f"c{number:02d}" for number in range(len(ids))]
