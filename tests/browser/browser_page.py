@@ -6,6 +6,7 @@ of time.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -17,10 +18,11 @@ import nbformat
 from browser_kernel import ask
 from browser_server import LabServer, until
 from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 __all__ = ["Frames", "Notebook", "write"]
 
-OPENS, RUNS = 60.0, 60.0  # seconds at most: to open a notebook, to run a cell
+OPENS, RUNS, SETTLES = 60.0, 60.0, 5.0  # seconds at most: to open a notebook, to run a cell, for the page to follow
 HEIGHT = 1300  # pixels of the window
 HARMLESS: tuple[str, ...] = ()  # errors of JupyterLab's own, as regular expressions: none is known
 IMAGES = "img.widget-image"  # the pictures of ipywidgets
@@ -255,8 +257,11 @@ class Notebook:
     def acknowledged(self, click: Callable[[], Any], condition: str, seconds: float = 10.0) -> float:
         """Milliseconds from the press that `click` makes until the frame in which `condition` holds.
 
-        `condition` is a JavaScript expression over the page that is false before. An error if it does not come true.
+        `condition` is a JavaScript expression over the page that is false before, or will be in a moment: the kernel may
+        be ahead of the page. An error if it does not come true.
         """
+        with contextlib.suppress(PlaywrightTimeout):
+            self.page.wait_for_function(f"() => !({condition})", timeout=1000 * SETTLES)
         self.page.evaluate(f"s => window.labkitMeasure.expect(() => Boolean({condition}), 1000 * s)", seconds)
         click()
         return float(self.page.evaluate("() => window.labkitMeasure.answer"))
