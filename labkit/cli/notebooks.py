@@ -39,7 +39,6 @@ def lab(no_browser: bool, port: int | None, jupyter: tuple[str, ...]) -> None:
         click.echo("You are root: JupyterLab is told to allow it.", err=True)
         options.append("--allow-root")
     first = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]  # so that addresses name it
-    first.append("--LabApp.news_url=None")  # no box that asks about news: it would cover a corner of the lab
     become([sys.executable, "-m", "jupyterlab", *first, *options])
 
 
