@@ -84,8 +84,8 @@ def test_a_cell_that_fails_and_an_error_in_the_console_are_seen(page):
     page.run(2)
     with pytest.raises(AssertionError, match="cell 2: ZeroDivisionError"):
         page.wait_idle(2)
-    page.page.evaluate("() => { console.error('one'); setTimeout(() => { throw Error('two'); }); }")
-    page.page.wait_for_timeout(1)
+    with page.page.expect_event("pageerror"):
+        page.page.evaluate("() => { console.error('one'); setTimeout(() => { throw Error('two'); }); }")
     assert page.errors == ["console: one", "page: two"]
     page.forgive()
     assert page.errors == []
