@@ -1,0 +1,258 @@
+"""Carries out run descriptions and takes their digests: the only module of this suite that knows labkit's names.
+
+A digest does not depend on names. What is renamed in labkit is entered here, once, and every digest stays as it is:
+
+- `PUBLIC`: names in descriptions (classes, verbs, options) -> today's names.
+- `COUNTERS`, `LEDGER`, `SUMMARY`, `EVENT_VALUES`: the digest's names -> where the value is found today.
+- `TABLES`: the digest's tables and columns -> those of the trace.
+- `EVENTS`: today's kinds of events that have other names in the digest -> the name in the digest.
+
+Counters, ledger places or event values that labkit adds are not part of any digest until they are entered here (which is an
+intended change of all runs that have them).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from digest_runs import Description, New
+
+import labkit as lk
+from labkit.errors import LabkitError
+from labkit.trace.ledger import ledger
+from labkit.trace.measures import summary
+
+__all__ = ["FLOATS", "SECTIONS", "digests"]
+
+PUBLIC: dict[str, str] = {}  # as {"patience": "heartbeat_timeout"}
+
+SECTIONS = (
+    "layout", "ending", "ledger", "summary", "counters", "events", "spans", "applies", "messages", "drops", "evaluations",
+    "order", "losses", "norms", "predictions", "parameters",
+)  # fmt: skip
+FLOATS = frozenset({"losses", "norms", "predictions", "parameters"})  # sections that follow from floating-point results
+
+# integer tables: section -> (table of the trace, columns that make a row)
+TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "spans": ("spans", ("role", "phase", "start", "end", "step")),
+    "applies": ("applies", ("role", "shard", "time", "sender", "step", "count", "samples", "staleness", "version")),
+    "messages": ("messages", ("role", "sender", "kind", "category", "bytes", "sent", "received")),
+    "drops": ("drops", ("role", "shard", "time", "sender", "incarnation", "step", "count", "why")),
+}
+# what each role recorded, in which order, whatever the times
+ORDER: dict[str, tuple[str, ...]] = {
+    "spans": ("role", "phase", "step"),
+    "applies": ("role", "shard", "sender", "step", "version"),
+    "messages": ("role", "sender", "kind", "bytes"),
+    "drops": ("role", "sender", "step", "why"),
+}
+COUNTERS: dict[str, str] = {
+    name: name
+    for name in (
+        "phases", "bytes", "drops", "messages", "computed", "handed", "steps", "shard", "updates", "gradients", "samples",
+        "version", "rounds", "duplicates", "outstanding", "residual", "activations", "stashed", "rows", "row_pulls",
+        "row_pushes", "hot", "applied", "staleness", "reads", "taken", "eras",
+    )
+}  # fmt: skip
+LEDGER: dict[str, str] = {
+    name: name
+    for name in (
+        "computed", "applied", "partly_applied", "dropped", "lost", "rolled_back", "in_flight", "missing", "closes",
+    )
+}  # fmt: skip
+# of the summary: what counts gradients belongs to the section of the ledger
+SUMMARY: dict[str, str] = {
+    name: name
+    for name in (
+        "workers", "servers", "seed", "updates", "seconds", "updates_per_second", "samples_per_second", "staleness",
+        "bytes_sent", "phases", "stopped_by",
+    )
+}  # fmt: skip
+SUMMARY_OF_LEDGER: dict[str, str] = {"gradients": "gradients", "gradients_per_second": "gradients_per_second"}
+EVENTS: dict[str, str] = {}  # as {"restarted": "restart"}: kind of today -> kind in the digest
+NO_EVENTS = frozenset({"warning", "set"})  # text for people only; knobs show in their effects
+EVENT_VALUES: dict[str, str] = {
+    name: name for name in ("name", "peer", "factor", "incarnation", "restart", "seconds", "chance", "numbers")
+}
+ENDING: dict[str, str] = {name: name for name in ("stopped_by", "time", "update", "in_flight", "lost")}
+
+
+# carrying out --------------------------------------------------------------------------------------------------------
+
+
+def build(value: Any) -> Any:
+    """The object that a description's plain value stands for."""
+    if isinstance(value, New):
+        kind = getattr(lk, PUBLIC.get(value.kind, value.kind))
+        return kind(*(build(v) for v in value.args), **options(value.options))
+    if isinstance(value, tuple):
+        return tuple(build(v) for v in value)
+    return value
+
+
+def options(given: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments, by today's names."""
+    return {PUBLIC.get(name, name): build(value) for name, value in given.items()}
+
+
+class Execution:
+    """Carries out one description. `runs`: the run, and those that were forked from it, repeated or resumed, in order.
+
+    Verbs beside those of `Run`: ("wait",) to the end; ("fork", at): a fork, with which the script goes on; ("replay",):
+    the run goes to its end and a new one is made from its command log; ("resume_folder", budget): the run is left where it
+    stands, and resumed from its folder.
+    """
+
+    def __init__(self, description: Description, folder: str):
+        self.description, self.folder = description, folder if description.checkpoint else None
+        self.errors: list[str] = []
+        self.runs = [self._train()]
+        for verb, *arguments in description.script:
+            self._do(verb, arguments)
+        for run in self.runs:
+            self._guarded(run.wait)
+
+    def _train(self) -> Any:
+        d = self.description
+        return lk.train(
+            lk.Problem(**options(d.problem)), build(d.strategy), lk.SimulatedCluster(**options(d.cluster)),
+            lk.Budget(**options(d.budget)), seed=d.seed, faults=list(build(d.faults)), checkpoint=self.folder,
+        )  # fmt: skip
+
+    def _do(self, verb: str, arguments: list[Any]) -> None:
+        run = self.runs[-1]
+        if verb == "fork":
+            self.runs.append(run.fork(*arguments))
+        elif verb == "replay":
+            self._guarded(run.wait)
+            engine = run.engine.cluster.start(run.plan, commands=run.engine.commands)
+            self.runs.append(type(run)(run.plan, engine))
+        elif verb == "resume_folder":
+            self.runs.pop()  # its program is gone
+            budget = lk.Budget(**options(arguments[0])) if arguments else None
+            self.runs.append(lk.resume(self.folder, budget=budget))
+        elif verb == "set":
+            self._guarded(lambda: run.set(**options(arguments[0])))
+        elif verb == "inject":
+            self._guarded(lambda: run.inject(list(build(arguments[0]))))
+        else:
+            self._guarded(lambda: getattr(run, PUBLIC.get(verb, verb))(*build(tuple(arguments))))
+
+    def _guarded(self, act: Any) -> None:
+        """What is refused or fails is part of the digest: the class of the error."""
+        try:
+            act()
+        except LabkitError as error:
+            self.errors.append(type(error).__name__)
+
+
+# digests -------------------------------------------------------------------------------------------------------------
+
+
+def digests(description: Description) -> dict[str, str]:
+    """{section: digest} of the run, ten hexadecimal digits each."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = Execution(description, folder + "/run")
+    made = {name: hashlib.blake2b(digest_size=5) for name in SECTIONS}
+    for run in done.runs:
+        for name, parts in contents(run).items():
+            for part in parts:
+                made[name].update(part)
+    made["ending"].update(plain(done.errors))
+    return {name: made[name].hexdigest() for name in SECTIONS}
+
+
+def plain(value: Any) -> bytes:
+    """Numbers, texts, lists and dicts as bytes: integers exactly, floats to the last bit."""
+    return json.dumps(_exact(value), sort_keys=True).encode() + b"\n"
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(value).hex()
+    if isinstance(value, dict):
+        return {str(k): _exact(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_exact(v) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _array(values: np.ndarray) -> bytes:
+    kind = "<i8" if values.dtype.kind in "iu" else "<f8"
+    return str(values.shape).encode() + np.ascontiguousarray(values, kind).tobytes()
+
+
+def contents(run: Any) -> dict[str, Iterable[bytes]]:
+    """What the digest of each section is made from."""
+    trace = run.trace
+    numbers, book, ending = summary(trace), ledger(trace), trace.ending or {}
+    rows = {table: _rows(trace, table, columns) for table, columns in TABLES.values()}
+    layout = [[name, kind, node] for name, kind, node in zip(trace.roles, trace.kinds, trace.nodes)]
+    kinds = list(trace.header["messages"])
+    evaluations = trace.tables["evaluations"].rows()
+    columns = trace.tables["evaluations"].columns
+    when = evaluations[:, [columns.index("time"), columns.index("update")]].astype(np.int64)
+    values = evaluations[:, [columns.index("loss"), columns.index("accuracy")]]
+    made: dict[str, Iterable[bytes]] = {
+        "layout": [plain([layout, kinds])],
+        "ending": [plain({name: ending.get(where) for name, where in ENDING.items()})],
+        "ledger": [
+            plain({name: book[where] for name, where in LEDGER.items()}),
+            plain({name: numbers[where] for name, where in SUMMARY_OF_LEDGER.items()}),
+        ],
+        "summary": [plain({name: numbers[where] for name, where in SUMMARY.items()})],
+        "counters": [
+            plain([life, {name: _counter(counters, where) for name, where in COUNTERS.items()}])
+            for life, counters in sorted(trace.lives.items())
+        ],
+        "events": [plain(event) for event in _events(trace)],
+        "evaluations": [_array(when)],
+        "losses": [_array(values), plain([ending.get("loss"), ending.get("accuracy")])],
+        "norms": [_array(_by_role(trace.tables["norms"].rows()))],
+        "predictions": [plain([look.time, look.update]) + look.samples + look.grid for look in trace.looks],
+        "parameters": [plain(ending.get("parameters_sha256")), *_parameters(run)],
+        "order": [],
+    }
+    for section, (table, _) in TABLES.items():
+        ordered = rows[table]
+        made[section] = [_array(ordered[np.lexsort(ordered.T[::-1])])]
+    made["order"] = [_array(_by_role(_rows(trace, table, columns))) for table, columns in ORDER.items()]
+    return made
+
+
+def _rows(trace: Any, table: str, columns: tuple[str, ...]) -> np.ndarray:
+    picked = trace.column(table, *columns)
+    return np.stack(picked, axis=1)
+
+
+def _by_role(rows: np.ndarray) -> np.ndarray:
+    """Rows in the order in which each role recorded them; when they were handed to the trace does not matter."""
+    return rows[np.argsort(rows[:, 0], kind="stable")]
+
+
+def _counter(counters: Any, where: str) -> Any:
+    value = getattr(counters, where)
+    return sorted((k, v) for k, v in value.items()) if isinstance(value, dict) else value
+
+
+def _events(trace: Any) -> list[Any]:
+    """[time, role, kind, values] of each event, by time and role."""
+    found = []
+    for mark in trace.marks:
+        if mark["kind"] not in NO_EVENTS:
+            values = {name: mark[where] for name, where in EVENT_VALUES.items() if where in mark}
+            found.append([mark["time"], mark["role"], EVENTS.get(mark["kind"], mark["kind"]), values])
+    return sorted(found, key=lambda event: (event[0], event[1]))
+
+
+def _parameters(run: Any) -> list[bytes]:
+    """The bytes of the model that the run returns, if it has one."""
+    values = run.engine.parameters
+    if values is None or run.plan.timing_only:
+        return []
+    return [np.ascontiguousarray(values).tobytes()] if isinstance(values, np.ndarray) else []
