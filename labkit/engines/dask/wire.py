@@ -189,9 +189,9 @@ class Wire(Inbound):
                 found.append((to, message.step, message.count))
         return found
 
-    def poll(self, timeout_s: float) -> None:
+    def poll(self, timeout_s: float, watch: bool = True) -> None:
         """Wait until something can be read or written, or `wake` is called, at most `timeout_s` seconds; then read all
-        complete frames into `inbox`."""
+        complete frames into `inbox`. `watch`: see `Poller.wait`."""
         if self._again:
             again, self._again, timeout_s = self._again, [], 0.0
             for end in again:
@@ -201,7 +201,7 @@ class Wire(Inbound):
             timeout_s = min(timeout_s, self._lines.pump())
         if self._strangers or self._out.waiting:
             timeout_s = min(timeout_s, self._expire())
-        for fd in self._poller.wait(timeout_s):
+        for fd in self._poller.wait(timeout_s, watch):
             if fd in self._incoming:
                 end = self._incoming[fd]
                 self._hear(end) if end.shares else self._read(end)

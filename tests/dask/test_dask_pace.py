@@ -1,0 +1,107 @@
+"""Pace is exact: waits are not rounded to milliseconds, and being woken late does not add up."""
+
+import random
+import time
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.engines.dask.poller import Poller
+from labkit.engines.dask.role import Pacing
+from labkit.trace.vocabulary import COMPUTE
+
+LIMIT_S = 60  # a hang, not a measurement
+
+
+@pytest.fixture
+def poller():
+    made = Poller()
+    yield made
+    made.close()
+
+
+def shortest(wait, under):
+    """Seconds of the shortest wait; goes on until one takes less than `under`. On a busy machine most are longer."""
+    until, best = time.monotonic() + LIMIT_S, float("inf")
+    while best >= under and time.monotonic() < until:
+        began = time.perf_counter()
+        wait()
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+@pytest.mark.parametrize("watch", [True, False])
+@pytest.mark.parametrize("seconds", [0.0003, 0.0021])
+def test_a_wait_is_not_rounded_up_to_milliseconds(poller, seconds, watch):
+    def wait():
+        began = time.perf_counter()
+        while (left := began + seconds - time.perf_counter()) > 0:
+            assert poller.wait(left, watch) == []
+
+    assert seconds <= shortest(wait, seconds + 0.0005) < seconds + 0.0005
+
+
+def test_a_wait_that_is_exact_ends_when_the_bell_rings(poller):
+    poller.wake()
+    began = time.monotonic()
+    assert poller.wait(LIMIT_S, watch=False) == []
+    assert time.monotonic() - began < LIMIT_S
+
+
+@pytest.mark.parametrize("name", ["epoll", "poll"])
+def test_where_select_cannot_be_used_waits_are_no_longer(name, monkeypatch):
+    """macOS has no epoll; and a descriptor from 1024 on cannot be given to select()."""
+    import select
+
+    if name == "poll":
+        monkeypatch.delattr(select, "epoll", raising=False)
+    monkeypatch.setattr(select, "select", lambda *_: pytest.fail("select was called"))
+    monkeypatch.setattr("labkit.engines.dask.poller._SELECTABLE", 0)
+    poller = Poller()
+    try:
+        assert shortest(lambda: poller.wait(0.0003, False), 0.0008) < 0.0008
+        poller.wake()
+        assert poller.wait(LIMIT_S, False) == []
+    finally:
+        poller.close()
+
+
+def test_being_woken_late_does_not_add_up():
+    """Durations drawn, timers late at random: the sum is off by one lateness at most. The clock is made up."""
+    luck, pacing, now, drawn = random.Random(0), Pacing(), 1_000_000, 0
+    began = now
+    for _ in range(1000):
+        duration = luck.randrange(200_000, 3_000_000)
+        deadline = pacing.deadline(now, duration)
+        now = max(now, deadline) + luck.randrange(20_000, 300_000)
+        pacing.ended(deadline, now)
+        drawn += duration
+    assert 0 <= now - began - drawn <= 300_000
+
+
+def test_computing_that_takes_longer_than_its_pace_is_not_made_up_for():
+    pacing, now = Pacing(), 0
+    for own, duration in [(5_000_000, 1_000_000), (100_000, 1_000_000)]:
+        deadline = pacing.deadline(now, max(own, duration))
+        now = max(now + own, deadline)
+        pacing.ended(deadline, now)
+    assert now == 6_000_000
+
+
+def test_a_process_that_was_stopped_does_not_catch_up():
+    pacing = Pacing(most=5_000_000)
+    pacing.ended(1_000_000, 2_001_000_000)
+    assert pacing.deadline(3_000_000_000, 20_000_000) == 3_015_000_000
+
+
+@pytest.mark.dask
+def test_late_gradients_are_made_up_for_by_the_next(cluster, started):
+    """Durations lie on both sides of the pace. When waits were rounded up, none was shorter but those that the end cut."""
+    run = started(lk.AsyncPS(), on=cluster.resized(workers=2, pace=0.0201), budget=lk.Budget(updates=60))
+    run.wait(LIMIT_S)
+    phase, start, end = run.trace.column("spans", "phase", "start", "end")
+    lasted = (end - start)[phase == COMPUTE] / 1e6
+    assert len(lasted) > 40
+    assert np.sum(lasted < 20.1) >= 10
+    assert np.sum(lasted > 20.1) >= 10
