@@ -85,6 +85,8 @@ class Run(Verbs):
     def wait(self, timeout: float | None = None) -> Run:
         """Until the run is over. Raises what ended it if that was an error; Ctrl-C stops the run first.
 
+        Where SIGINT is ignored (in a job that a shell script starts in the background) Ctrl-C does not reach the run.
+
         `timeout` (wall seconds): raises `TimeoutError`; the run goes on.
         """
         try:

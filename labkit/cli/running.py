@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import signal
 import sys
 import threading
@@ -115,11 +116,16 @@ def _advance(going: Run) -> Callable[[], None]:
 
 
 class Interrupt:
-    """Ctrl-C, answered between two looks, so that the run ends whole. A second Ctrl-C does not wait."""
+    """Ctrl-C (SIGINT) and SIGTERM end the run in order: with a last evaluation, a summary and the files that were asked for.
+
+    A second signal raises `KeyboardInterrupt`. Where SIGINT is ignored, as in a job that a shell script starts in the
+    background, it stays ignored, and standard error says how the run can be ended. Signals can be handled in the main
+    thread only; elsewhere nothing changes.
+    """
 
     def __init__(self) -> None:
         self.asked = False
-        self._before: Any = None
+        self._before: dict[signal.Signals, Any] = {}
 
     def _note(self, *_: Any) -> None:
         if self.asked:
@@ -127,13 +133,18 @@ class Interrupt:
         self.asked = True
 
     def __enter__(self) -> Interrupt:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._note)
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` ends the run in order.", err=True)
+        else:
+            self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._note)
+        self._before[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 class Bar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import signal
 import sys
@@ -135,25 +136,51 @@ def test_a_failing_run_prints_its_error_and_nothing_on_standard_output(labkit, m
     assert "s the end: an error: worker-" in (tmp_path / "log.txt").read_text()
 
 
+@pytest.fixture
+def advance_until(monkeypatch):
+    """`advance_until(act)`: simulated runs of the command line call `act` once they have passed 50 ms."""
+
+    def install(act):
+        advance = lk.Run.advance
+
+        def watched(self, seconds):
+            if self.engine.seconds > 0.05 and not self.done:
+                act(self)
+            return advance(self, seconds)
+
+        monkeypatch.setattr(lk.Run, "advance", watched)
+
+    return install
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_ctrl_c_stops_the_run_shows_the_table_so_far_and_exits_130(labkit, monkeypatch, tmp_path):
-    advance = lk.Run.advance
-
-    def interrupted(self, seconds):
-        if self.engine.seconds > 0.05 and not self.done:
-            signal.raise_signal(signal.SIGINT)
-        return advance(self, seconds)
-
-    monkeypatch.setattr(lk.Run, "advance", interrupted)
-    before = signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_run_shows_the_table_so_far_and_exits_130(labkit, advance_until, tmp_path, number):
+    advance_until(lambda run: signal.raise_signal(number))
+    before = signal.getsignal(number)
     result = labkit("simulate", "--updates", 10**9, "--log", tmp_path / "log.txt")
     assert result.exit_code == 130
     assert "interrupted" in result.stdout
     assert "closes" in result.stdout
     assert (tmp_path / "log.txt").read_text().endswith("s the end: interrupted\n")
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(number) is before
     result = labkit("simulate", "--updates", 10**9, "--json")
     assert (result.exit_code, result.stdout) == (130, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_an_ignored_sigint_stays_ignored_and_the_command_says_so(labkit, advance_until):
+    """As in a job that a shell script starts in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        advance_until(lambda run: signal.raise_signal(signal.SIGINT))
+        result = labkit("simulate", *SMALL, "--json")
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.exit_code == 0
+    assert last_object(result)["stopped_by"] == "updates"
+    assert f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` ends the run in order." in result.stderr
 
 
 def test_compare_gives_each_strategy_what_it_needs(labkit, tmp_path):
