@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import importlib.metadata
 import importlib.util
+import os
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from distributed.utils import in_async_call
 from ...errors import BadInput, ClusterError
 from ..limits import MOST_PROCESSES, check_room
 from .ask import ask, ask_scheduler, who_is, who_is_there
+from .forked import disown, in_forked_child
 from .local import Arrivals, check_script, deaf_to_interrupts, new_cluster, settings
 from .task import DISTRIBUTION, version
 
@@ -56,8 +58,25 @@ class Backend:
         self._link: tuple[Client, str | None] | None = None  # the dashboard's, of this client
         self._silent: set[str] = set()  # Dask workers that did not answer when last asked
         self._closed = False
+        self._owner = os.getpid()  # of the process that reached the processes, or will
         self.usage: Counter[str] = Counter()
         self.runs: set[Any] = set()
+        in_forked_child(self._forked)
+
+    def _forked(self) -> None:
+        """This is a copy in a forked child: the processes and runs are the parent's, which goes on with them."""
+        self._lock = threading.RLock()  # another thread of the parent may have held the old one
+        client, cluster = self._client, self._cluster
+        if client is None:
+            self._owner = os.getpid()
+            return
+        self._client = self._cluster = None
+        self._reached, self._closed = False, True
+        atexit.unregister(self.close)
+        runs, self.runs = self.runs, set()
+        disown(client, cluster)
+        for run in runs:
+            run.forked(ClusterError(f"This run belongs to the process {self._owner}, which started it, and goes on there."))
 
     def describe(self) -> str:
         """Where the processes are."""
@@ -100,6 +119,10 @@ class Backend:
     def client(self) -> Client:
         """The client, connected."""
         with self._lock:
+            if self._closed and self._owner != os.getpid():
+                raise ClusterError(
+                    f"This DaskCluster belongs to the process {self._owner}, of which this one is a fork; make a new one."
+                )
             if self._closed:
                 raise ClusterError("This DaskCluster has been closed; make a new one.")
             if self._client is None or self._client.status in ("closed", "closing"):

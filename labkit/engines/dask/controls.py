@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import ClusterError, LabkitError
 from ...trace.trace import Trace
 from ...trace.vocabulary import seconds
 from ..checkpoints import Store
@@ -33,6 +34,7 @@ class Controls(Disturbances):
     trace: Trace
     folder: str | None
     age: int
+    error: LabkitError | None
     _thread: threading.Thread
 
     def __init__(self, plan: Plan, supervisor: Supervisor):
@@ -133,6 +135,15 @@ class Controls(Disturbances):
                 self._hurry(reason)
         if threading.current_thread() is not self._thread and self._over.wait(30):
             self._thread.join(5)
+
+    def forked(self, why: ClusterError) -> None:
+        """This is a copy in a forked child, which has none of the run's threads: it is over, because of `why`."""
+        self._lock, self._one_step, self._over = threading.RLock(), threading.Lock(), threading.Event()
+        self.trace.lock = threading.RLock()
+        self._stepping = Stepping(self.plan.layout.roles, self.plan.layout.copies)
+        if self.stopped_by is None:
+            self.stopped_by, self.error = "error", why
+        self._over.set()
 
     def _hurry(self, reason: str) -> None:
         self._hurried = reason

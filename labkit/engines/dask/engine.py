@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -48,6 +49,12 @@ OF_ROLES = (
 )
 
 
+def _remove(folder: str, owner: int) -> None:
+    """Remove a folder, unless this is a fork of the process that made it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class DaskRun(Standing):
     """The engine behind `Run` on a Dask cluster. `error`: what ended the run, if that was one.
 
@@ -80,7 +87,7 @@ class DaskRun(Standing):
         if store is not None:
             return str(store.place)
         temporary = tempfile.mkdtemp(prefix="labkit-")
-        weakref.finalize(self, shutil.rmtree, temporary, True)
+        weakref.finalize(self, _remove, temporary, os.getpid())
         return temporary
 
     def _start(self, resume: Store | None) -> None:

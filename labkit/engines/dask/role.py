@@ -37,10 +37,10 @@ class Pacing:
     """Deadlines of paced work, in nanoseconds: exact on average, although a timer wakes a role about 0.1 ms late.
 
     By how much a piece of work ended late is taken off the next one, up to `most`: more is no lateness of a timer but of
-    the process (stopped, or without a core), and stays lost.
+    the process (stopped, or without a core), and stays lost: durations that follow stay what they are meant to be.
     """
 
-    def __init__(self, most: int = 5_000_000):
+    def __init__(self, most: int = 250_000):
         self.most, self.late = most, 0
 
     def deadline(self, began: int, duration: int) -> int:

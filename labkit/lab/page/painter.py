@@ -52,6 +52,7 @@ class Painter:
         self._purse, self._filled, self._spent = share * SAVED, time.monotonic(), 0.0
         self._heard = 0.0
         self._acted = self._treated = -SELDOM
+        self._process = os.getpid()
         atexit.register(self.close)
 
     # from any thread --------------------------------------------------------------------------------------------------
@@ -101,7 +102,9 @@ class Painter:
         return not self.alive
 
     def close(self) -> None:
-        """End the thread and wait for it. Twice is as good as once."""
+        """End the thread and wait for it. Twice is as good as once. Does nothing in a forked child: the thread is not there."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._closed = True
             thread = self.thread
