@@ -52,7 +52,7 @@ def make_trips(server: Any, nbytes: int, count: int) -> list[float]:
 def _pair() -> Iterator[Trip]:
     from distributed import Client, LocalCluster
 
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, security=True)
     with cluster, Client(cluster) as client:
         here, there = client.scheduler_info()["workers"]
         server = client.submit(Server, actor=True, workers=[there]).result()

@@ -2,9 +2,10 @@
 
 After "Actors", https://distributed.dask.org/en/stable/actors.html (Dask documents no parameter server that trains)
 
-Kept: a plain class, `client.submit(Server, actor=True)`, calls that return actor futures, `.result()`; a `LocalCluster`
-as it comes. Changed: nothing, but one call pushes a gradient and brings the weights back, where two would be the first
-idea; all roles are pinned, each to a Dask worker of its own. Gradients and weights are labkit's, one flat array.
+Kept: a plain class, `client.submit(Server, actor=True)`, calls that return actor futures, `.result()`; a `LocalCluster`,
+encrypted because any user of the machine could run code in it otherwise. Changed: nothing, but one call pushes a gradient
+and brings the weights back, where two would be the first idea; all roles are pinned, each to a Dask worker of its own.
+Gradients and weights are labkit's, one flat array.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ if __name__ == "__main__":
     jobs = from_json(sys.argv[1])
     most = max(job.workers for job in jobs)
     with (
-        LocalCluster(n_workers=most + 1, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=most + 1, threads_per_worker=1, dashboard_address=None, security=True) as cluster,
         Client(cluster) as client,
     ):
         answer(jobs, partial(run, client, list(cluster.scheduler.workers)))

@@ -13,14 +13,17 @@ import time
 from collections import Counter
 from typing import Any
 
-from distributed import Client, LocalCluster
+from distributed import Client
+from distributed.deploy.spec import SpecCluster
 from distributed.utils import in_async_call
 
 from ...errors import BadInput, ClusterError
 from ..limits import MOST_PROCESSES, check_room
 from .ask import ask, ask_scheduler, who_is, who_is_there
+from .credentials import new_token
 from .forked import disown, in_forked_child
 from .local import Arrivals, check_script, deaf_to_interrupts, new_cluster, settings
+from .servers import with_token
 from .task import DISTRIBUTION, version
 
 __all__ = ["Backend"]
@@ -50,8 +53,9 @@ class Backend:
         if dashboard and importlib.util.find_spec("bokeh") is None:
             raise BadInput("dashboard=True needs bokeh, which is not installed: pip install bokeh.")
         self._target, self.ours, self._dashboard = target, target is None, dashboard
+        self._token = new_token() if dashboard else None
         self._client: Client | None = target if isinstance(target, Client) else None
-        self._cluster: LocalCluster | None = None
+        self._cluster: SpecCluster | None = None
         self._lock = threading.RLock()
         self._arrivals = Arrivals()
         self._reached = False  # there have been processes, and they have answered
@@ -111,7 +115,8 @@ class Backend:
         if client is None or not self.is_open or (self.ours and not self._dashboard):
             return None
         if self._link is None or self._link[0] is not client:
-            self._link = client, _dashboard_of(client, ask_first=not self.ours)
+            link = _dashboard_of(client, ask_first=not self.ours)
+            self._link = client, with_token(link, self._token) if link and self._token else link
         return self._link[1]
 
     # reaching ---------------------------------------------------------------------------------------------------------
@@ -194,7 +199,7 @@ class Backend:
         self._arrivals = Arrivals()
         try:
             with settings(), deaf_to_interrupts():
-                self._cluster = new_cluster(nodes, self._arrivals, self._dashboard)
+                self._cluster = new_cluster(nodes, self._arrivals, self._token)
                 self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
                 self._client.wait_for_workers(nodes, timeout=START_S)
         except Exception as error:

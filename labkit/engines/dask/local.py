@@ -9,19 +9,23 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import LocalCluster, SchedulerPlugin
+from distributed import SchedulerPlugin
+from distributed.deploy.spec import SpecCluster
 from distributed.utils import get_mp_context
 
 from ...errors import BadInput
+from .credentials import new_security, private_folder
+from .servers import Nanny, Scheduler
 
 __all__ = ["Arrivals", "check_script", "deaf_to_interrupts", "guard_line", "new_cluster", "settings"]
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
+SILENT = 50  # the level of logging that Dask's servers keep to
 # Under Dask's own setting glibc gives memory back after every large free, and large arrays fault in anew each time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
@@ -48,13 +52,28 @@ class Arrivals(SchedulerPlugin):
         self._there.discard(worker)
 
 
-def new_cluster(nodes: int, arrivals: Arrivals, dashboard: bool) -> LocalCluster:
-    """`nodes` processes with one thread each; returns when all are up. To be called inside `settings()`."""
+def new_cluster(nodes: int, arrivals: Arrivals, token: str | None) -> SpecCluster:
+    """`nodes` processes with one thread each; returns when all are up. To be called inside `settings()`.
+
+    Only processes and clients with the cluster's credentials, which are made here, can connect to it.
+    `token`: opens the dashboard; None: there is none.
+    """
     for name in MALLOC:
         os.environ.pop(name, None)  # what an earlier cluster left there would win over the configuration
-    return LocalCluster(
-        n_workers=nodes, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", memory_limit=0,
-        silence_logs=50, host="127.0.0.1", scheduler_kwargs={"plugins": [arrivals], "dashboard": dashboard},
+    if sys.platform.startswith("linux"):
+        forkserver.ensure_running()  # it imports its modules while the key is made
+    common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security()}
+    scheduler = {"plugins": [arrivals], "dashboard": token is not None, "dashboard_address": "127.0.0.1:0", "token": token}
+    worker = {
+        "cls": Nanny,
+        "options": {
+            **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": SILENT,
+            "local_directory": private_folder(),
+        },
+    }  # fmt: skip
+    return SpecCluster(
+        workers=dict.fromkeys(range(nodes), worker), scheduler={"cls": Scheduler, "options": {**common, **scheduler}},
+        worker=worker, security=common["security"], silence_logs=SILENT, name="labkit",
     )  # fmt: skip
 
 
@@ -73,6 +92,7 @@ def settings() -> Any:
             "distributed.admin.system-monitor.gil.enabled": False,
             "distributed.comm.timeouts.connect": "3s",
             "distributed.logging.distributed": "error",
+            "distributed.worker.http.routes": [],  # there is no server for them
         }
         | _quick_start()
     )
@@ -89,7 +109,7 @@ def _quick_start() -> dict[str, str]:
     method = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(method):
         get_mp_context()  # Dask names its modules once; ours come in addition
-    preload = ["distributed", "numpy", "labkit.engines.dask.task"]
+    preload = ["distributed", "numpy", "labkit.engines.dask.task", "labkit.engines.dask.servers"]
     multiprocessing.get_context("forkserver").set_forkserver_preload(preload)
     return method
 

