@@ -30,6 +30,7 @@ class Local:
         self._real = self.values.strides != (0,)
         self._state: State = {}
         self._sum: Gradient | None = None
+        self._force: Any = None  # of the spring, for the next step
 
     def take(self, weights: Weights | Any) -> None:
         """Go on from the servers' weights."""
@@ -37,7 +38,7 @@ class Local:
         self.values, self.read = weights.values.copy() if real else weights.values, weights.read
 
     def step(self, gradient: Gradient) -> None:
-        """One step of the optimizer."""
+        """One step of the optimizer, and of the spring if the weights are tied to a centre."""
         strategy = self.strategy
         rate = strategy.learning_rate * strategy.schedule(self.steps)
         self.steps += 1
@@ -46,6 +47,9 @@ class Local:
                 self._state = strategy.optimizer.state(len(self.values), self.values.dtype)
             decay_weights(self.values, rate, strategy.weight_decay)
             strategy.optimizer.apply(self.values, gradient.values, rate, self._state, self.steps)
+            if self._force is not None:
+                self.values -= self._force
+                self._force = None
 
     def add(self, gradient: Gradient) -> None:
         """The gradient is one more of those to be handed on."""
@@ -63,10 +67,11 @@ class Local:
         moved.values = self.values
         return moved
 
-    def towards(self, centre: Weights | Any, share: float) -> None:
-        """Move by `share` of the way to the servers' weights, which have now been read: x -= share (x - z)."""
+    def tie(self, centre: Weights | Any, share: float) -> None:
+        """A spring pulls the weights towards the servers' by `share` of the way, together with the next step:
+        x <- x - rate g(x) - share (x - z), with x as it is now. The servers' weights count as read from now on.
+        """
         self.read = centre.read
         if self._real:
-            pull = self.values - centre.values
-            pull *= pull.dtype.type(share)
-            self.values -= pull
+            self._force = self.values - centre.values
+            self._force *= self._force.dtype.type(share)

@@ -135,32 +135,75 @@ def test_a_gradient_counts_as_applied_once_everybody_holds_it():
 # elastic averaging ----------------------------------------------------------------------------------------------------
 
 
-def easgd(problem, workers, rate, rho, tau, pulls, momentum=0.0, decay=0.0):
+def easgd(problem, workers, rate, a, tau, pulls, momentum=0.0, decay=0.0):
     """(z, X) after `pulls` pulls of the spring, of equal workers who take turns: the paper's lines, one by one."""
     x, gradient = start(problem, workers), gradients(problem, workers)
-    z, v, a = x[0].copy(), np.zeros_like(x), rate * rho
-    for pull in range(pulls):
+    z, v, t = x[0].copy(), np.zeros_like(x), [0] * workers
+    for pull in range(pulls + workers):  # those at t = 0 pull nothing, and are none
         i = pull % workers
         for _ in range(tau):
-            v[i] = momentum * v[i] + gradient(i, x[i])
-            x[i] = x[i] * (1 - rate * decay) - rate * v[i]
-        force = a * (x[i] - z)
-        x[i], z = x[i] - force, z + force
+            old, force = x[i].copy(), 0.0
+            if t[i] % tau == 0:
+                force = a * (old - z)
+                z = z + force
+            v[i] = momentum * v[i] + gradient(i, old)
+            x[i] = old * (1 - rate * decay) - rate * v[i] - force
+            t[i] += 1
     return z, x
 
 
 @pytest.mark.parametrize("problem", [BOWL, MOONS], ids=["bowl", "network"])
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize(("workers", "tau"), [(1, 1), (1, 3), (2, 1), (2, 4), (4, 2)])
-@pytest.mark.parametrize("knobs", [{}, {"momentum": 0.5, "decay": 0.03}], ids=["sgd", "eamsgd, decay"])
-def test_easgd_of_equal_workers_is_its_recurrence(problem, servers, workers, tau, knobs):
+@pytest.mark.parametrize("knobs", [{}, {"momentum": 0.5, "decay": 0.03}], ids=["sgd", "momentum, decay"])
+@pytest.mark.parametrize("spring", [{"rho": 1.5}, {"beta": 0.8}], ids=["rho", "beta"])
+def test_easgd_of_equal_workers_is_its_recurrence(problem, servers, workers, tau, knobs, spring):
     """Workers finish together and are served in their order, so pull k is worker k mod N's. The model is the centre."""
     optimizer = lk.Momentum(knobs["momentum"]) if knobs else lk.SGD()
     decay = knobs.get("decay", 0.0)
-    strategy = lk.EASGD(learning_rate=0.1, rho=1.5, tau=tau, optimizer=optimizer, weight_decay=decay)
+    strategy = lk.EASGD(learning_rate=0.1, **spring, tau=tau, optimizer=optimizer, weight_decay=decay)
     run = trained(strategy, 24, problem, workers, servers, compute=0.01)
-    z, _ = easgd(problem, workers, 0.1, 1.5, tau, 24, **knobs)
+    z, _ = easgd(problem, workers, 0.1, 0.15 if "rho" in spring else 0.8 / workers, tau, 24, **knobs)
     np.testing.assert_allclose(run.result().parameters, z, rtol=0, atol=1e-12)
+
+
+QUADRATIC = lk.Problem("quadratic", partition="shared")  # f(x) = x^2 / 2 without noise, from x = 1
+
+
+def factor(rate, a, workers):
+    """By how much a round grows in the long run, tau = 1: the largest eigenvalue of the linear map of (x_1 ... x_N, z)."""
+    whole = np.eye(workers + 1)
+    for i in range(workers):
+        turn = np.eye(workers + 1)
+        turn[i, i], turn[i, -1] = 1 - rate - a, a
+        turn[-1, i], turn[-1, -1] = a, 1 - a
+        whole = turn @ whole
+    return np.abs(np.linalg.eigvals(whole)).max()
+
+
+@pytest.mark.parametrize(("workers", "limit"), [(1, 0.364), (4, 1.746)])
+def test_easgd_is_stable_up_to_the_papers_rate(workers, limit):
+    """beta = .9, tau = 1: a <= (4 - 2 rate) / (4 - rate), section 4 of the paper; the runs and the eigenvalues agree with it."""
+    a = 0.9 / workers
+    bound = (4 - 4 * a) / (2 - a)
+    assert bound == pytest.approx(limit, abs=6e-4)
+    for rate, stable in ((0.97 * bound, True), (1.03 * bound, False)):
+        assert bool(factor(rate, a, workers) < 1) is stable
+        strategy = lk.EASGD(learning_rate=rate, tau=1)
+        assert strategy.beta == 0.9
+        run = trained(strategy, 300 * workers, QUADRATIC, workers, compute=0.01)
+        loss = run.trace.column("evaluations", "loss")
+        late, later = loss[len(loss) // 2 : 3 * len(loss) // 4].max(), loss[3 * len(loss) // 4 :].max()
+        assert bool(later < late / 2) is stable, (rate, late, later)
+        assert bool(later > late * 2) is not stable
+
+
+def test_easgd_with_a_stiff_spring_diverges_as_the_papers_recurrence_does():
+    """rate .5, rho 1.8: a = .9 is above (4 - 1) / (4 - .5) = .857."""
+    run = trained(lk.EASGD(learning_rate=0.5, rho=1.8, tau=1), 60, QUADRATIC, 1, compute=0.01)
+    assert abs(run.result().parameters[0]) > 10
+    z, _ = easgd(QUADRATIC, 1, 0.5, 0.9, 1, 60)
+    np.testing.assert_allclose(run.result().parameters, z, rtol=1e-9)
 
 
 def test_easgd_keeps_the_books():

@@ -189,14 +189,18 @@ def test_what_is_handed_on_is_the_sum_and_is_handed_on_once():
     assert (local.gradients().values.tolist(), total.values.tolist()) == ([5.0, 5.0], [3.0, 3.0])
 
 
-def test_the_servers_weights_are_copied_and_the_spring_pulls_the_worker():
+def test_the_servers_weights_are_copied_and_the_spring_pulls_with_the_next_step():
     start = np.array([0.0, 8.0])
     local = Local(lk.Weights(start, 0, 0, 3), lk.EASGD())
     local.step(gradient(1.0, 1.0))
     assert start.tolist() == [0.0, 8.0]
     local.take(lk.Weights(start, 0, 0, 4))
-    local.towards(lk.Weights(np.array([4.0, 4.0]), 0, 0, 9), 0.25)
-    assert (local.values.tolist(), local.read) == ([1.0, 7.0], ((0, 9),))
+    local.tie(lk.Weights(np.array([4.0, 4.0]), 0, 0, 9), 0.25)
+    assert (local.values.tolist(), local.read) == ([0.0, 8.0], ((0, 9),))  # the next gradient is taken where it was
+    local.step(gradient(10.0, 10.0))
+    np.testing.assert_allclose(local.values, [0.0, 6.0], rtol=1e-14)  # -1 of the gradient, +1 and -1 of the spring
+    local.step(gradient(10.0, 10.0))
+    np.testing.assert_allclose(local.values, [-1.0, 5.0], rtol=1e-14)  # the spring pulls once
 
 
 # corrections ----------------------------------------------------------------------------------------------------------
