@@ -150,7 +150,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "KBatchSync": [{"K": 1}, {"K": 5}, {"give_up": False}, {"K": 3, "optimizer": "momentum"}],
     "KAsync": [{"K": 1}, {"K": 4}, {"K": 3, "staleness_aware": True}, {"codec": "qsgd:6"}],
     "KBatchAsync": [{"K": 1}, {"K": 6}, {"compensation": "adaptive"}, {"on_loss": "wait"}],
-    "EASGD": [{"tau": 1}, {"tau": 7, "rho": 0.3}, {"rho": 3.0, "learning_rate": 0.05}, {"optimizer": "momentum"}],
+    "EASGD": [{"tau": 1}, {"tau": 7, "rho": 0.3}, {"rho": 3.0, "learning_rate": 0.05}, {"optimizer": "momentum"},
+              {"beta": 0.3}, {"beta": 1.5, "tau": 2}],
     "RingAllReduce": [
         {"reduce": "sum"}, {"codec": "float16"}, {"codec": "power-sgd:2"}, {"optimizer": "adam", "clip_norm": 0.1},
         {"chief_works": True}, {"on_loss": "continue"},
