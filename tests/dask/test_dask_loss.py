@@ -56,7 +56,7 @@ def test_nobody_is_left_and_nobody_comes():
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), lk.DaskCluster(client, workers=1)))
         local.scale(0)
         with pytest.raises(lk.ClusterError, match=r"worker-0 was retired by Dask.*no Dask worker is left"):
-            run.wait(20)
+            run.wait(40)
         assert run.trace.ending["lost"] == ["chief", "server-0", "worker-0"]
         closes(run)
 

@@ -12,7 +12,7 @@ from distributed import Client
 from distributed.core import rpc
 from distributed.security import Security
 
-__all__ = ["ask", "ask_scheduler", "who_is", "who_is_there"]
+__all__ = ["ask", "ask_scheduler", "heartbeats", "who_is", "who_is_there"]
 
 LOOK_S = 0.1  # seconds between two looks whether waiting has become pointless
 
@@ -59,9 +59,14 @@ def ask_scheduler(client: Client, limit: float, fn: Any, *arguments: Any) -> Any
 
 def who_is_there(client: Client, limit: float) -> list[str]:
     """The addresses of all Dask workers, by the scheduler. Raises what went wrong within `limit` seconds."""
+    return sorted(heartbeats(client, limit))
+
+
+def heartbeats(client: Client, limit: float) -> dict[str, float]:
+    """{address of each Dask worker: when the scheduler heard of it last, by its own clock}. Raises as `who_is_there`."""
     scheduler: Any = client.scheduler
     found = _in_time(client, limit, lambda: scheduler.identity(n_workers=-1))
-    return sorted(found["workers"])
+    return {address: float(about["last_seen"]) for address, about in found["workers"].items()}
 
 
 def _in_time(client: Client, limit: float, call: Callable[[], Awaitable[Any]]) -> Any:

@@ -9,12 +9,12 @@ import importlib.util
 import os
 import sys
 import threading
-import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import wait
 from typing import Any
 
 from distributed import Client
-from distributed.deploy.spec import SpecCluster
 from distributed.utils import in_async_call
 
 from ...errors import BadInput, ClusterError
@@ -23,16 +23,14 @@ from .ask import ask, ask_scheduler, who_is, who_is_there
 from .credentials import new_token
 from .forked import disown, in_forked_child
 from .local import Arrivals, check_script, deaf_to_interrupts, new_cluster, settings
+from .nannies import OwnCluster
 from .servers import with_token
 from .task import DISTRIBUTION, version
+from .timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
 
 __all__ = ["Backend"]
 
-REACH_S = 7.0
-START_S = 60.0
-LOOK_S = 5.0  # seconds between two looks whether processes that are waited for have been given up
-ANSWER_S = 5.0
-LINK_S = 2.0
+LINK_S = 2.0  # seconds for the scheduler to say whether it has a dashboard, which nothing depends on
 
 
 class Backend:
@@ -55,7 +53,7 @@ class Backend:
         self._target, self.ours, self._dashboard = target, target is None, dashboard
         self._token = new_token() if dashboard else None
         self._client: Client | None = target if isinstance(target, Client) else None
-        self._cluster: SpecCluster | None = None
+        self._cluster: OwnCluster | None = None
         self._lock = threading.RLock()
         self._arrivals = Arrivals()
         self._reached = False  # there have been processes, and they have answered
@@ -63,6 +61,7 @@ class Backend:
         self._silent: set[str] = set()  # Dask workers that did not answer when last asked
         self._closed = False
         self._owner = os.getpid()  # of the process that reached the processes, or will
+        self._failures = 0  # in a row, to replace processes that were lost
         self.usage: Counter[str] = Counter()
         self.runs: set[Any] = set()
         in_forked_child(self._forked)
@@ -80,7 +79,9 @@ class Backend:
         runs, self.runs = self.runs, set()
         disown(client, cluster)
         for run in runs:
-            run.forked(ClusterError(f"This run belongs to the process {self._owner}, which started it, and goes on there."))
+            run.forked(
+                ClusterError(f"This run belongs to the process {self._owner}, which started it, and goes on there.")
+            )
 
     def describe(self) -> str:
         """Where the processes are."""
@@ -199,41 +200,65 @@ class Backend:
         self._arrivals = Arrivals()
         try:
             with settings(), deaf_to_interrupts():
-                self._cluster = new_cluster(nodes, self._arrivals, self._token)
+                self._cluster = new_cluster(self._arrivals, self._token)
                 self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
-                self._client.wait_for_workers(nodes, timeout=START_S)
-        except Exception as error:
+                self._grow(nodes)
+        except BaseException as error:
             self._end_processes()
+            if isinstance(error, ClusterError) or not isinstance(error, Exception):  # Ctrl-C
+                raise
             why = f"{type(error).__name__}: {error}"
             raise ClusterError(f"The local cluster of {nodes} processes did not start: {why}") from error
 
     def _grow(self, nodes: int) -> None:
         """Wait until there are `nodes` processes, and start those that are missing.
 
-        A lost process comes back by itself. If it is away just when Dask looks for it, 15 s after a loss, Dask gives it
-        up but keeps its place; it comes back with the next call of `scale`.
+        A lost process comes back by itself. However long this takes: its nanny ends processes that do not get on, and
+        what has been started in vain several times is an error.
         """
-        assert self._cluster is not None
-        assert self._client is not None
-        until = time.monotonic() + START_S
+        cluster, client = self._cluster, self._client
+        assert cluster is not None
+        assert client is not None
         while True:
-            try:
-                with settings():
-                    if len(self._cluster.workers) < nodes:
-                        self._cluster.scale(max(nodes, len(self._cluster.worker_spec)))
-                    return self._client.wait_for_workers(nodes, timeout=LOOK_S)
-            except Exception as error:
-                if time.monotonic() > until:
-                    why = f"The local cluster did not grow to {nodes} processes within {START_S:g} s."
-                    raise ClusterError(why) from error
+            with settings():
+                self._scale(nodes)
+                replaced = cluster.submit(cluster.replace_lost())
+            while not replaced.done():
+                if self._closed or cluster.status.name != "running":
+                    raise ClusterError("The local cluster was closed while its processes were starting.")
+                wait([replaced], LOOK_S / 5)
+            if replaced.exception() is not None:
+                why = f"The local cluster did not come to {nodes} processes: {replaced.exception()}."
+                raise ClusterError(why) from replaced.exception()
+            with contextlib.suppress(TimeoutError):  # one that is lost by now is replaced next
+                return client.wait_for_workers(nodes, timeout=LOOK_S)
+
+    def _scale(self, nodes: int) -> None:
+        """Ask for `nodes` processes, and for no fewer than there are."""
+        assert self._cluster is not None
+        self._cluster.scale(max(len(self._cluster.worker_spec), nodes))
 
     def grow_again(self, nodes: int) -> None:
-        """See to it that there will be `nodes` processes of ours, those that Dask has given up included. Waits for none."""
+        """See to it that there will be `nodes` processes of ours, those that were given up included. Waits for none."""
         with self._lock, contextlib.suppress(Exception):  # a cluster that is being closed does not grow
             cluster = self._cluster
             if self.ours and cluster is not None and cluster.status.name == "running":
                 with settings():
-                    cluster.scale(max(len(cluster.worker_spec), min(MOST_PROCESSES, nodes)))
+                    self._scale(min(MOST_PROCESSES, nodes))
+                replaced = cluster.submit(cluster.replace_lost())
+                replaced.add_done_callback(self._count_failure)
+
+    def _count_failure(self, replaced: Any) -> None:
+        failed = not replaced.cancelled() and replaced.exception() is not None
+        self._failures = self._failures + 1 if failed else 0
+
+    @property
+    def returning(self) -> bool:
+        """Whether processes of labkit's own run or are being started, so that those that were lost come back."""
+        cluster = self._cluster
+        if cluster is None or self._failures >= STARTS:
+            return False
+        return any(nanny.has_process for nanny in list(cluster.workers.values()))
 
     def known(self) -> list[str]:
         """The addresses of all Dask workers of the cluster."""
@@ -273,15 +298,15 @@ class Backend:
     # the end ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the runs, then what is ours. Safe to call twice, from anywhere."""
+        """End the runs, then what is ours. Safe to call twice, from anywhere, also while processes are starting."""
         if self._client is not None and in_async_call(self._client.loop):
             threading.Thread(target=self.close, name="labkit-close").start()  # garbage collected on Dask's own thread
             return
         for run in list(self.runs):
             run.stop("closed")
+        first, self._closed = not self._closed, True  # first: a start that is under way holds the lock, and gives up
         with self._lock:
-            if not self._closed:
-                self._closed = True
+            if first:
                 atexit.unregister(self.close)
                 if not isinstance(self._target, Client):
                     self._end_processes()
@@ -290,12 +315,25 @@ class Backend:
         client, cluster = self._client, self._cluster
         self._client = self._cluster = None
         self._reached = False
-        for thing in (client, cluster):
-            if thing is not None:
-                try:
-                    thing.close(timeout=5)
-                except Exception as error:  # closing must go on: the rest may still hold processes
-                    print(f"labkit: {type(thing).__name__} did not close cleanly: {error}", file=sys.stderr)
+        ends: list[tuple[str, Callable[[], None]]] = []
+        if client is not None:
+            ends.append(("the client", lambda: _close_client(client)))
+        if cluster is not None:
+            ends.append(("the cluster", lambda: _end_cluster(cluster)))
+        for name, end in ends:
+            try:
+                end()
+            except Exception as error:  # closing must go on: the rest may still hold processes
+                print(f"labkit: {name} did not close cleanly: {error!r}", file=sys.stderr)
+
+
+def _close_client(client: Client) -> None:
+    client.close(timeout=CLOSE_S)
+
+
+def _end_cluster(cluster: OwnCluster) -> None:
+    cluster.submit(cluster.end()).result(CLOSE_S + 2 * KILLED_S)
+    cluster.close(timeout=KILLED_S)  # it has ended: this stops its event loop
 
 
 def _dashboard_of(client: Client, ask_first: bool) -> str | None:

@@ -171,6 +171,7 @@ class DaskCluster:
         `checkpoint`, of a run that is gone on with.
         """
         from .engine import DaskRun
+        from .starting import start_over
         from .supervisor import Supervisor, present_roles
 
         began = time.monotonic()
@@ -178,11 +179,15 @@ class DaskCluster:
         for role, factor in self.slow.items():
             find_role(role, plan.role_ids)
             check_factor(factor)
-        placed = self._place(present_roles(plan))
         where = store.place if store is not None and not store.local else checkpoint
-        check_place(where, {host_of(address) for address in placed.values()})
-        supervisor = Supervisor(self._backend.client(), plan, list(placed.values()), self._backend.usage)
-        return DaskRun(plan, self, supervisor, commands, False if checkpoint is False else store, began, resume)
+
+        def attempt() -> DaskRun:
+            placed = self._place(present_roles(plan))
+            check_place(where, {host_of(address) for address in placed.values()})
+            supervisor = Supervisor(self._backend.client(), plan, list(placed.values()), self._backend.usage)
+            return DaskRun(plan, self, supervisor, commands, False if checkpoint is False else store, began, resume)
+
+        return start_over(attempt)
 
     def _place(self, roles: Any) -> dict[str, str]:
         nodes = tuple(dict.fromkeys(spec.node for spec in roles))

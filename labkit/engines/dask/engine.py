@@ -18,6 +18,7 @@ from ...trace.trace import Trace
 from ..checkpoints import Store
 from ..drive import deadlock_text, loss_text, render_failure
 from ..parts import Plan
+from .detector import FailureDetector
 from .mailbox import LEAVE_S
 from .membership import HERE, STARTING
 from .recovery import Recovery
@@ -25,12 +26,12 @@ from .resumed import begin_again
 from .standing import Standing, at
 from .stillness import Stillness
 from .supervisor import Supervisor
+from .timeouts import ABSENT_S
 
 __all__ = ["DaskRun"]
 
 NEWS = ("Left", "Joined")
 KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory flat
-ABSENT_S = 2.0  # this process itself was not running for so long (suspended, starved): nobody's silence counts
 CANCELLED_S = 0.3  # after which it is clear whether a task alone was cancelled, or all of them
 RESTARTED_S = LEAVE_S + 0.5  # after which Dask workers that are restarted, which cancels all tasks, are gone
 OF_ROLES = (
@@ -110,9 +111,12 @@ class DaskRun(Standing):
             raise
         for role, factor in cluster.slow.items():
             self.trace.mark(0, "slow", f"{role} computes {factor:g}x slower", name=role, factor=float(factor))
-        self._looked = time.monotonic()
-        self._heard = dict.fromkeys(self.supervisor.where, self._looked)
+        now = time.monotonic()
+        self._heard = FailureDetector(min(ABSENT_S, cluster.patience / 2))
+        self._heard.watch(self.supervisor.where, now)
         self.recovery = Recovery(self, self._known_workers())
+        for role in self.supervisor.unheard:
+            self.recovery.tell_to_begin(role)
         cluster.runs.add(self)
         self._thread = threading.Thread(target=self._listen, name=f"labkit-run-{self.supervisor.run}", daemon=True)
         self._thread.start()
@@ -153,7 +157,7 @@ class DaskRun(Standing):
                 if "task" not in what:
                     self.recovery.late(event)
                 return self._look_around()
-            self._heard[role] = time.monotonic()
+            self._heard.sign(role, time.monotonic())
         return self._take(role, what, event) or self._look_around()
 
     def _take(self, role: str, what: str, event: dict[str, Any]) -> tuple[str, str] | None:
@@ -168,6 +172,8 @@ class DaskRun(Standing):
             return "error", str(self.error)
         if what == "up" and self.members.state[role] == STARTING:
             self.recovery.up(event)
+        if what == "signs":
+            self.recovery.signs(event["seen"])
         if what == "worker came":
             self.recovery.worker_came(event["worker"])
         if what == "worker lost":
@@ -232,19 +238,17 @@ class DaskRun(Standing):
 
     def _look_around(self) -> tuple[str, str] | None:
         now, patience = time.monotonic(), self.cluster.patience
-        absent, self._looked = now - self._looked > min(ABSENT_S, patience / 2), now
-        if absent:
-            self._heard = dict.fromkeys(self._heard, now)
+        self._heard.consult(now)
         if self._stop_reason is not None and now > self._stop_deadline:
             return self._stop_reason, "the chief did not answer, so there is no last evaluation"
         if self.supervisor.client.status != "running":
             return self._over_because(self.plan.role_ids, self._why_cancelled())
         if self._cancelled is not None and now - self._cancelled > CANCELLED_S:
             return self._who_was_cancelled(now - self._cancelled)
-        silent = {role for role, heard in self._heard.items() if now - heard > patience and self._is_here(role)}
+        silent = {role for role in self._heard.silent(patience, now) if self._is_here(role)}
         if silent:  # whoever shares a process with them has been silent nearly as long
             homes = {self.members.where[role] for role in silent}
-            also = {role for role, heard in self._heard.items() if now - heard > 0.6 * patience and self._is_here(role)}
+            also = (role for role in self._heard.silent(0.6 * patience, now) if self._is_here(role))
             silent |= {role for role in also if self.members.where[role] in homes}
             why = f"did not answer for {patience:g} s (frozen, or cut off)"
             self.recovery.lose(sorted(silent), why, silent=True)

@@ -8,6 +8,7 @@ back to the first phase, with what has been handed over so far. The chief stays 
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from ...errors import ClusterError
@@ -15,11 +16,9 @@ from ...roles.regroup import begin_together, leave_in_hand, replicas
 from ...trace.recorder import Counters, Recorder
 from ..checkpoints import Store
 from .membership import AWAY, HERE, LOST, STARTING
+from .timeouts import FETCH_S
 
 __all__ = ["Group"]
-
-HAND_OVER_S = 10.0  # seconds for a role to end its life: a gradient may take long
-FETCH_S, START_S = 20.0, 15.0
 
 
 class Group:
@@ -35,7 +34,8 @@ class Group:
         self.phase = ""
         self._wanted = False
         self._awaited: set[str] = set()
-        self._until = 0.0
+        self._since = 0.0  # when the phase began
+        self._fetched: dict[str, float] = {}  # roles whose last report is under way, and since when
         self._homes: dict[str, str] = {}  # Dask workers of the lives that are to begin
         self._reports: dict[str, dict[str, Any]] = {}  # last ones of lives that have ended for this
         self._back: list[str] = []  # roles that were lost, and begin again
@@ -71,6 +71,8 @@ class Group:
         if self.phase != "collect" or role not in self._awaited:
             return
         future, queue = self.supervisor.futures[role], self.supervisor.queue
+        self.run.expect_silence(role)  # it plays no more; if its Dask worker is lost on the way, Dask says so
+        self._fetched[role] = time.monotonic()
 
         def fetch() -> None:
             try:
@@ -101,12 +103,14 @@ class Group:
             if self._due():
                 self._collect(now)
         elif self.phase == "collect":
-            if now > self._until and self._awaited:
-                self.recovery.lose(sorted(self._awaited), "did not hand over its shard", silent=True)
+            late = [role for role in self._awaited if now - self._fetched.get(role, now) > FETCH_S]
+            self.recovery.lose(sorted(late), "did not hand over its shard", silent=True)
             if not self._awaited and self._may_start():
                 self._start(now)
-        elif now > self._until:
-            self.recovery.lose(sorted(self._awaited), "did not start", silent=True)
+        else:
+            where = self.members.where
+            late = [role for role in self._awaited if self.recovery.does_not_start(where[role], self._since, now)]
+            self.recovery.lose(sorted(late), "did not start", silent=True)
 
     def _placed(self) -> dict[str, str]:
         """{role that was lost: the Dask worker that is kept for it}."""
@@ -132,13 +136,14 @@ class Group:
         return all(role in self._homes or role in self._placed() for role in self._members)
 
     def _collect(self, now: float) -> None:
-        self.phase, self._until, self._wanted = "collect", now + HAND_OVER_S, False
+        self.phase, self._since, self._wanted = "collect", now, False
+        self._fetched.clear()
         self._awaited = {role for role in self.roles if self.members.state[role] == HERE}
         for role in self._awaited:
             self.supervisor.post({"do": "regroup"}, [self.members.where[role]], role, self.members.life[role])
 
     def _start(self, now: float) -> None:
-        self._until, self._wanted = now + START_S, False
+        self._since, self._wanted = now, False
         self._back = list(self._placed())
         self._homes |= self._placed()
         self.recovery.forget_seeks(self._back)
@@ -155,6 +160,7 @@ class Group:
         for role in roles:
             self.members.life[role] = life
             self.members.place(role, self._homes[role])
+            self.recovery.starts_on(self._homes[role], now)
             self.supervisor.submit(role, self.run.knobs, (begins.get(role), False))
 
     def _close_books(self, begins: dict[str, Any]) -> None:

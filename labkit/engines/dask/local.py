@@ -15,12 +15,12 @@ from typing import Any
 
 import dask
 from distributed import SchedulerPlugin
-from distributed.deploy.spec import SpecCluster
 from distributed.utils import get_mp_context
 
 from ...errors import BadInput
 from .credentials import new_security, private_folder
-from .servers import Nanny, Scheduler
+from .nannies import Nanny, OwnCluster
+from .servers import Scheduler
 
 __all__ = ["Arrivals", "check_script", "deaf_to_interrupts", "guard_line", "new_cluster", "settings"]
 
@@ -52,8 +52,8 @@ class Arrivals(SchedulerPlugin):
         self._there.discard(worker)
 
 
-def new_cluster(nodes: int, arrivals: Arrivals, token: str | None) -> SpecCluster:
-    """`nodes` processes with one thread each; returns when all are up. To be called inside `settings()`.
+def new_cluster(arrivals: Arrivals, token: str | None) -> OwnCluster:
+    """A scheduler in this process; `scale` adds processes with one thread each. To be called inside `settings()`.
 
     Only processes and clients with the cluster's credentials, which are made here, can connect to it.
     `token`: opens the dashboard; None: there is none.
@@ -63,16 +63,21 @@ def new_cluster(nodes: int, arrivals: Arrivals, token: str | None) -> SpecCluste
     if sys.platform.startswith("linux"):
         forkserver.ensure_running()  # it imports its modules while the key is made
     common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security()}
-    scheduler = {"plugins": [arrivals], "dashboard": token is not None, "dashboard_address": "127.0.0.1:0", "token": token}
+    scheduler = {
+        "plugins": [arrivals],
+        "dashboard": token is not None,
+        "dashboard_address": "127.0.0.1:0",
+        "token": token,
+    }
     worker = {
         "cls": Nanny,
         "options": {
             **common, "nthreads": 1, "memory_limit": 0, "dashboard": False, "silence_logs": SILENT,
-            "local_directory": private_folder(),
+            "local_directory": private_folder(), "settings": settings,
         },
     }  # fmt: skip
-    return SpecCluster(
-        workers=dict.fromkeys(range(nodes), worker), scheduler={"cls": Scheduler, "options": {**common, **scheduler}},
+    return OwnCluster(
+        scheduler={"cls": Scheduler, "options": {**common, **scheduler}},
         worker=worker, security=common["security"], silence_logs=SILENT, name="labkit",
     )  # fmt: skip
 
@@ -109,8 +114,8 @@ def _quick_start() -> dict[str, str]:
     method = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(method):
         get_mp_context()  # Dask names its modules once; ours come in addition
-    preload = ["distributed", "numpy", "labkit.engines.dask.task", "labkit.engines.dask.servers"]
-    multiprocessing.get_context("forkserver").set_forkserver_preload(preload)
+    preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.task"]
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.servers"])
     return method
 
 

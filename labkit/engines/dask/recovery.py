@@ -14,20 +14,15 @@ from typing import Any
 
 from ...roles.regroup import grouped
 from .comings import Comings
+from .detector import FailureDetector
 from .group import Group
 from .mailbox import LEAVE_S
 from .membership import AWAY, HERE, LOST, STARTING
 from .placement import next_home
 from .telling import Telling
+from .timeouts import ABSENT_S, GIVE_UP_S, GROW_S, LOOK_S, RETURN_S, SHARE_S, SILENT_S, START_S, STARTS
 
 __all__ = ["Recovery", "Seek"]
-
-GIVE_UP_S = 15.0  # seconds after which a run says that nobody takes a lost role's place
-GONE_S = 8.0  # without any Dask worker for so long, the run is over
-START_S = 10.0  # seconds for a life to start; then another Dask worker is tried
-SHARE_S = 3.0  # seconds that a Dask worker of its own is looked for, before one is shared with other runs
-GROW_S = 4.0  # seconds that the nanny of a lost process is given to replace it
-TRIES = 3  # so many lives in a row that fail by themselves end the run
 
 
 @dataclass
@@ -52,6 +47,8 @@ class Recovery(Telling):
         self.group = Group(self) if grouped(run.plan.layout) else None
         self.comings = Comings(run, self)
         self._empty_since: float | None = None
+        self._detector = FailureDetector(ABSENT_S)  # of Dask workers on which roles are starting
+        self._observed = 0.0
         self._retired: dict[str, float] = {}  # Dask workers whose roles are about to leave -> since when
         self._failures: dict[str, int] = {}
         self._lost_at: dict[str, float] = {}  # engine time, s, of roles that are not back
@@ -148,25 +145,50 @@ class Recovery(Telling):
         if self.group is not None:
             self.group.look(now)
         self.tell_again(now)
-        if self.known:
+        self._observe(now)
+        if self.known or self.run.cluster._backend.returning:
             self._empty_since = None
         elif self._empty_since is None:
             self._empty_since = now
-        elif now - self._empty_since > GONE_S:
-            return "no Dask worker is left"
+        elif now - self._empty_since > RETURN_S:
+            return f"no Dask worker is left, and none came back within {RETURN_S:g} s"
         return None
+
+    def _observe(self, now: float) -> None:
+        """Watch the Dask workers on which roles are starting."""
+        self._detector.consult(now)
+        starting = [self.members.where[role] for role in self.members.in_state(STARTING)]
+        self._detector.watch(starting, now)
+        if starting and now - self._observed > LOOK_S:
+            self._observed = now
+            self.supervisor.look_at_workers()
+
+    def signs(self, seen: dict[str, float]) -> None:
+        """{Dask worker: when the scheduler heard of it last}, as of now."""
+        now = time.monotonic()
+        for worker, at in seen.items():
+            self._detector.progress(worker, at, now)
+
+    def starts_on(self, worker: str, now: float) -> None:
+        """A role starts on a Dask worker, which counts as alive at this moment."""
+        self._detector.sign(worker, now)
+
+    def does_not_start(self, worker: str, since: float, now: float) -> bool:
+        """Whether a role whose task was given to a Dask worker at `since` will not start there: slow is not dead."""
+        return worker in self._detector.silent(SILENT_S, now) or now - since > START_S
 
     def _look_after(self, seek: Seek, now: float) -> None:
         if seek.worker is None:
             worker = self.free(seek.roles[0], now - seek.since > SHARE_S)
             if worker is not None:
                 seek.worker, seek.tried = worker, now
+                self.starts_on(worker, now)
                 for role in () if seek.together else seek.roles:
                     self.members.place(role, worker)
                     self.supervisor.submit(role, self.run.knobs)
             elif now - max(seek.since, seek.grown) > GROW_S:
                 self._grow(seek, now)
-        elif now - seek.tried > START_S and not seek.together:
+        elif not seek.together and self.does_not_start(seek.worker, seek.tried, now):
             return self.lose(seek.roles, "did not start", silent=True)
         overdue = [role for role in seek.roles if now - self._since.get(role, now) > GIVE_UP_S]
         overdue = [role for role in overdue if role not in self._waits_for | self.members.outside]
@@ -203,7 +225,7 @@ class Recovery(Telling):
         """The task of a life that was starting has failed by itself. In words, if that ends the run."""
         self._failures[role] = self._failures.get(role, 0) + 1
         self.run.say("warning", f"{role} did not start again: {why}", name=role)
-        if self._failures[role] >= TRIES:
+        if self._failures[role] >= STARTS:
             return f"{role} could not be started again: {why}"
         self.lose([role], "did not start", silent=True)
         return None
@@ -264,6 +286,7 @@ class Recovery(Telling):
         """Dask has one less. `expected`: it was retired in order, and its roles are about to say that they leave."""
         self.known.discard(worker)
         self.suspects.discard(worker)
+        self._detector.forget(worker)
         for seek in self.seeks:
             if seek.worker == worker and seek.together:
                 seek.worker = None

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from ...errors import BadInput
+from .detector import FailureDetector
 from .ending import Ending
 from .recovery import Recovery
 from .stillness import Stillness
@@ -25,7 +26,7 @@ class Standing(Ending):
 
     recovery: Recovery
     _due: list[Any]  # commands that are to come: (seconds, name, arguments), the next one first
-    _heard: dict[str, float]
+    _heard: FailureDetector
     _returned: set[str]
     _still: Stillness
 
@@ -34,14 +35,18 @@ class Standing(Ending):
     def forget(self, role: str) -> None:
         """A life of `role` is over."""
         self.mend(role)
-        self._heard.pop(role, None)
+        self._heard.forget(role)
         self._returned.discard(role)
         self._still.forget()
         self._stepping.lost(role)
 
+    def expect_silence(self, role: str) -> None:
+        """Nothing will be heard of a life that has ended in order, until its last report is here."""
+        self._heard.forget(role)
+
     def welcome(self, role: str) -> None:
         """The next one is there."""
-        self._heard[role] = time.monotonic()
+        self._heard.sign(role, time.monotonic())
         self._still.forget()
 
     def time_for_roles(self, role: str) -> dict[str, Any]:

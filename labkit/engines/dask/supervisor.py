@@ -7,6 +7,7 @@ process that does not answer never holds up the others.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import threading
 import time
@@ -21,18 +22,24 @@ from ...errors import BadInput, ClusterError
 from ...roles.layout import RoleSpec
 from ...roles.regroup import spared
 from ..parts import Plan
-from .ask import ask
+from .ask import ask, heartbeats
+from .detector import FailureDetector
 from .dispatch import dispatcher_of
 from .homecoming import Homecoming
 from .launch import Launcher
 from .mailbox import deliver
 from .membership import Membership
 from .processes import boot_id, end_process, end_this_process, this_process
-from .task import clock
+from .task import WAITING_FOR_A_THREAD, clock, task_state
+from .timeouts import ABSENT_S, ANSWER_S, BUSY_S, KILL_S, LOOK_S, POST_S, SILENT_S, START_S
 
-__all__ = ["Supervisor", "present_roles"]
+__all__ = ["LostWhileStarting", "Supervisor", "present_roles"]
 
-START_S, COMMAND_S, KILL_S, POST_S = 30.0, 5.0, 2.0, 1.0
+SCHEDULER = "The Dask scheduler"
+
+
+class LostWhileStarting(ClusterError):
+    """A process that the run needs was lost before the roles began; the run can be started over."""
 
 
 class Supervisor:
@@ -55,6 +62,7 @@ class Supervisor:
         self._offsets: dict[str, int | None] = {}  # None: another machine's clock, not yet measured
         self._closed = False
         self.never_began: set[str] = set()  # roles whose newest life was told to end before it was told to begin
+        self.unheard: set[str] = set()  # roles that did not answer when they were told to begin
         self.launcher: Any = None
         self.queue = dispatcher_of(client).open(self.run)
 
@@ -66,7 +74,10 @@ class Supervisor:
     # start ------------------------------------------------------------------------------------------------------------
 
     def start(self, settings: dict[str, Any]) -> None:
-        """Submit every role, wait until all are up, and let them begin together. `ClusterError` if that fails."""
+        """Submit every role, wait until all are up, and let them begin together.
+
+        `ClusterError` if that fails, `LostWhileStarting` if it may succeed when it is tried again.
+        """
         self.launcher = Launcher(self.client, self.plan, self.run, self.secret, settings)
         self.launcher.load(self.where)
         begins = self.launcher.restored
@@ -98,23 +109,35 @@ class Supervisor:
         return done
 
     def _wait_until_up(self) -> None:
-        """Until every role listens."""
-        missing = set(self.where)
-        until = time.monotonic() + START_S
+        """Until every role listens, for as long as their Dask workers give signs of life."""
+        missing, detector = set(self.where), FailureDetector(ABSENT_S)
+        began = looked = time.monotonic()
+        detector.watch([SCHEDULER, *self.where.values()], began)
         while missing:
-            try:
-                event = self.queue.get(timeout=max(0.0, min(3.0, until - time.monotonic())))
-            except Empty:
-                self._look_for(missing, time.monotonic() >= until)
-                continue
-            if event["what"] == "up":
-                missing.discard(event["role"])
-                self.meet(event)
-                self.members.arrive(event["role"], tuple(event["address"]))
-            elif event["what"] == "task failed":
-                raise ClusterError(f"{event['role']} could not start: {self.why_failed(event['role'])}")
-            elif event["what"] == "worker lost" and event["worker"] in self.where.values():
-                raise ClusterError(f"The process of {self.roles_on(event['worker'])} ended while the run was starting.")
+            with contextlib.suppress(Empty):
+                self._started(self.queue.get(timeout=LOOK_S), missing)
+            now = time.monotonic()
+            if missing and now - looked > LOOK_S:
+                self._look_for(missing, detector)
+                if now - began > BUSY_S:
+                    self._check_begun(missing, now - began)
+                looked = time.monotonic()
+
+    def _started(self, event: dict[str, Any], missing: set[str]) -> None:
+        """Take in one event of the start."""
+        if event["what"] == "up":
+            missing.discard(event["role"])
+            self.meet(event)
+            self.members.arrive(event["role"], tuple(event["address"]))
+        elif event["what"] == "task failed":
+            lost = event["status"] in ("cancelled", "lost")
+            what = f"{event['role']} could not start: {self.why_failed(event['role'])}"
+            raise LostWhileStarting(what) if lost else ClusterError(what)
+        elif event["what"] == "worker lost" and event["worker"] in self.where.values():
+            raise self._lost_while_starting(event["worker"])
+
+    def _lost_while_starting(self, address: str, how: str = "ended") -> LostWhileStarting:
+        return LostWhileStarting(f"The process of {self.roles_on(address)} {how} while the run was starting.")
 
     def meet(self, event: dict[str, Any]) -> bool:
         """A life listens: which process is it? False: the clock of its machine has not been measured yet."""
@@ -123,16 +146,36 @@ class Supervisor:
         self._offsets.setdefault(home, 0 if event["process"][0] == boot_id() else None)
         return self._offsets[home] is not None
 
-    def _look_for(self, missing: set[str], late: bool) -> None:
-        """Roles have not reported yet: are their Dask workers still there?"""
-        answers = ask(self.client, {self.where[role] for role in missing}, COMMAND_S, clock, lambda address: ())
-        for address, answer in answers.items():
-            if isinstance(answer, Exception):
-                raise ClusterError(f"The process of {self.roles_on(address)} does not answer; the run could not start.")
-        if late:
-            names = ", ".join(sorted(missing))
+    def _look_for(self, missing: set[str], detector: FailureDetector) -> None:
+        """Roles have not reported yet: are their Dask workers alive? Slow ones are waited for."""
+        if self.client.status != "running":
+            raise ClusterError("The connection to the Dask scheduler was lost while the run was starting.")
+        homes = {self.where[role] for role in missing}
+        detector.consult(time.monotonic())
+        with contextlib.suppress(OSError):  # TimeoutError is one; a scheduler that does not answer is noticed below
+            seen = heartbeats(self.client, ANSWER_S)
+            detector.sign(SCHEDULER, time.monotonic())
+            for home in homes:
+                if home not in seen:  # the event that says so is on its way, or came before the run listened
+                    raise self._lost_while_starting(home)
+                detector.progress(home, seen[home], time.monotonic())
+        now = time.monotonic()
+        detector.consult(now)
+        silent = detector.silent(SILENT_S, now)
+        if SCHEDULER in silent:
+            raise ClusterError(f"{SCHEDULER} gave no sign of life for {SILENT_S:g} s while the run was starting.")
+        for home in homes.intersection(silent):
+            raise self._lost_while_starting(home, f"gave no sign of life for {SILENT_S:g} s")
+
+    def _check_begun(self, missing: set[str], waited: float) -> None:
+        """Roles whose Dask workers are alive have not reported for long. `ClusterError` if other work keeps them."""
+        keys = {self.where[role]: self.futures[role].key for role in missing}
+        states = ask(self.client, keys, ANSWER_S, task_state, lambda home: (keys[home],))
+        waiting = [role for role in sorted(missing) if states[self.where[role]] in WAITING_FOR_A_THREAD]
+        if waiting or waited > START_S:
             raise ClusterError(
-                f"These roles did not start within {START_S:g} s: {names}. Is the cluster busy with other work?"
+                f"These roles did not start within {waited:.0f} s: {', '.join(waiting or sorted(missing))}. "
+                "Is the cluster busy with other work?"
             )
 
     def _begin(self) -> None:
@@ -141,9 +184,7 @@ class Supervisor:
                 self._offsets[address] = self._measure_offset(address)
         self.zero = time.monotonic_ns()
         deaf = self.command({**self.members.order(), "do": "begin", "zero": self.zero})
-        if deaf:
-            names = ", ".join(self.roles_on(address) for address in deaf)
-            raise ClusterError(f"{names} did not hear within {COMMAND_S:g} s that the run begins; it could not start.")
+        self.unheard = {role for address in deaf for role in self.members.on(address)}
 
     def measure(self, address: str, then: Callable[[], None]) -> None:
         """Find out about the clock of a Dask worker's machine, in a thread of its own; then call `then` there."""
@@ -162,10 +203,10 @@ class Supervisor:
         best = (1 << 62, 0)
         for _ in range(5):
             before = clock()
-            there = ask(self.client, [address], COMMAND_S, clock, lambda address: ())[address]
+            there = ask(self.client, [address], SILENT_S, clock, lambda address: ())[address]
             after = clock()
             if isinstance(there, Exception):
-                raise ClusterError(f"The Dask worker at {address} does not answer ({there}).")
+                raise LostWhileStarting(f"The Dask worker at {address} does not answer ({there}).")
             best = min(best, (after - before, there - (before + after) // 2))
         return best[1]
 
@@ -176,7 +217,7 @@ class Supervisor:
         return time.monotonic_ns() - self.zero
 
     def command(
-        self, command: dict[str, Any], role: str | None = None, but: Collection[str] = (), limit: float = COMMAND_S
+        self, command: dict[str, Any], role: str | None = None, but: Collection[str] = (), limit: float = ANSWER_S
     ) -> list[str]:  # fmt: skip
         """Send a command to `role`, or to all `but` some, at the same time. Returns who did not answer."""
         homes = self.where if role is None else {role: self.where[role]} if role in self.where else {}
@@ -233,6 +274,20 @@ class Supervisor:
         answer = ask(self.client, [address], KILL_S, end_this_process, nothing, over)[address]
         return not isinstance(answer, TimeoutError)  # an error of the connection is what we want to see
 
+    def look_at_workers(self) -> None:
+        """Ask the scheduler when it heard of each Dask worker last. Waits for nothing: the answer is an event, `signs`."""
+
+        async def look() -> None:
+            with contextlib.suppress(Exception):  # no answer, no sign
+                scheduler: Any = self.client.scheduler
+                found = await asyncio.wait_for(scheduler.identity(n_workers=-1), ANSWER_S)
+                seen = {address: about["last_seen"] for address, about in found["workers"].items()}
+                self.queue.put({"what": "signs", "seen": seen})
+
+        loop = self.client.loop
+        if loop is not None and self.client.status == "running":
+            loop.add_callback(look)
+
     def roles_on(self, address: str) -> str:
         """The names of the roles on a Dask worker."""
         return ", ".join(self.members.on(address))
@@ -263,7 +318,7 @@ class Supervisor:
 
     def abandon(self) -> None:
         """Give up a run that could not start."""
-        self.command({"do": "leave", "why": "the run could not start"})
+        self.command({"do": "leave", "why": "the run could not start"}, limit=POST_S)
         self.close()
 
     def close(self) -> None:

@@ -20,12 +20,13 @@ from .mailbox import check_in, check_out
 from .processes import this_process
 from .role import RealRole
 from .station import Ticket
+from .timeouts import BEGIN_S
 from .wire import Wire
 
-__all__ = ["DISTRIBUTION", "clock", "play", "version"]
+__all__ = ["DISTRIBUTION", "WAITING_FOR_A_THREAD", "clock", "play", "task_state", "version"]
 
 DISTRIBUTION = "labkit-distributed"
-PATIENCE = 120.0  # seconds that a role waits for the others to be there; without a client it leaves at once
+WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
 
 
 def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
@@ -91,7 +92,7 @@ def own_core(ticket: Ticket) -> Iterator[None]:
 
 def _wait_for_begin(slot: Any) -> dict[str, Any] | None:
     """The command to begin; None if the role shall not. What else is said first is heard after it."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + BEGIN_S
     early: list[dict[str, Any]] = []
     while time.monotonic() < until:
         slot.arrived.wait(0.5)
@@ -112,6 +113,12 @@ def version() -> str:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return "of a source tree"
+
+
+def task_state(key: str, dask_worker: Any = None) -> str | None:
+    """Run on a Dask worker: how far it has come with a task, in Dask's words; None if it has not got it (yet)."""
+    task = dask_worker.state.tasks.get(key)
+    return None if task is None else str(task.state)
 
 
 def clock() -> int:

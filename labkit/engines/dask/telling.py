@@ -10,10 +10,9 @@ from typing import Any
 
 from .membership import HERE, Membership
 from .supervisor import Supervisor
+from .timeouts import REPEAT_S
 
 __all__ = ["Telling"]
-
-AGAIN_S = 2.0  # seconds after which an order that has had no effect is repeated
 
 
 class Telling:
@@ -38,7 +37,7 @@ class Telling:
     def tell_again(self, now: float) -> None:
         """Who has been told to begin, and has not been heard of since, is told once more."""
         for role, since in list(self._beginning.items()):
-            if now - since > AGAIN_S:
+            if now - since > REPEAT_S:
                 self.tell_to_begin(role)
 
     def tell_all(self) -> None:
@@ -50,7 +49,7 @@ class Telling:
         """A role that is here has reported, and knows of the changes up to `change`."""
         self._beginning.pop(role, None)
         now = time.monotonic()
-        if change < self.members.change and now - self._repeated.get(role, 0.0) > AGAIN_S:
+        if change < self.members.change and now - self._repeated.get(role, 0.0) > REPEAT_S:
             self._repeated[role] = now
             self.supervisor.post(self.members.order(), [self.members.where[role]], role, self.members.life[role])
 
@@ -59,7 +58,7 @@ class Telling:
         key = (event["role"], event["incarnation"])
         home = self.members.former.get(key)
         now = time.monotonic()
-        if home is None or now - self._said_at.get(key, 0.0) < AGAIN_S / 4:
+        if home is None or now - self._said_at.get(key, 0.0) < REPEAT_S / 4:
             return
         self._said_at[key] = now
         self.suspects.discard(home)  # it answers

@@ -1,0 +1,156 @@
+"""Supervision of the processes of an own cluster: a lost process is replaced at once, and all end when the cluster closes.
+
+Dask's nannies restart a process that was lost, but not one that is lost while it starts for the first time; they restart
+it by the method that is configured at that moment (spawning, which imports everything again, instead of forking), and
+`SpecCluster` closes a nanny whose process is away 15 s after any of its processes was lost, although it is just
+being started. All three are replaced here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import types
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any
+
+import psutil
+from distributed import Status
+from distributed.deploy.spec import SpecCluster
+
+from . import servers
+from .detector import FailureDetector
+from .timeouts import ABSENT_S, CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
+
+__all__ = ["Nanny", "OwnCluster", "stepwise"]
+
+ENDED = (Status.closing, Status.closed, Status.closing_gracefully, Status.failed)
+
+
+class Nanny(servers.Nanny):
+    """Starts its process within `settings()`, and again when it is lost, whether it was running or starting.
+
+    It keeps Dask's name, by which it introduces itself. A process that starts and uses no processor time for `SILENT_S`
+    seconds is ended, and counts as lost. After `STARTS` starts in a row without success the nanny gives up, until
+    `OwnCluster.replace_lost` replaces it.
+    """
+
+    def __init__(self, *arguments: Any, settings: Callable[[], AbstractContextManager[Any]], **options: Any):
+        self._settings, self._instantiating = settings, False
+        with settings():
+            super().__init__(*arguments, **options)
+
+    async def instantiate(self) -> Status:
+        """Start the process; returns when it is registered with the scheduler, or has been lost `STARTS` times."""
+        if self._instantiating:  # the process that was starting is lost: the loop below starts the next one
+            return Status.starting
+        self._instantiating = True
+        watch = asyncio.ensure_future(self._watch_start())
+        try:
+            for _ in range(STARTS):
+                status = await stepwise(self._settings, super().instantiate())
+                if status == Status.running or self.status in ENDED:
+                    break
+            return status
+        finally:
+            watch.cancel()
+            self._instantiating = False
+
+    async def _watch_start(self) -> None:
+        """End the process that is starting if it does not get on."""
+        clock, detector = asyncio.get_running_loop().time, FailureDetector(ABSENT_S)
+        while True:
+            await asyncio.sleep(LOOK_S)
+            detector.consult(clock())
+            if self.pid is not None:
+                detector.watch([self.address], clock())
+                detector.progress(self.address, work_done(self.pid), clock())
+                if detector.silent(SILENT_S, clock()):
+                    end_process_of(self)
+
+    @property
+    def has_process(self) -> bool:
+        """Whether its process runs or is being started."""
+        if self._instantiating or self.status in (Status.init, Status.starting):
+            return True
+        return self.status not in ENDED and self.process is not None and self.process.is_alive()
+
+
+class OwnCluster(SpecCluster):
+    """A `SpecCluster` whose nannies alone replace lost processes."""
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        super(SpecCluster, self)._update_worker_status(op, msg)  # without closing the nanny of a process that is away
+
+    def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        """Have a method of this cluster carried out on its event loop. To be called from other threads."""
+        loop: Any = self.loop
+        return asyncio.run_coroutine_threadsafe(work, loop.asyncio_loop)
+
+    async def replace_lost(self) -> None:
+        """Replace the nannies that have ended or given up. Returns when the new ones have started their processes."""
+        lost = [name for name, nanny in self.workers.items() if not nanny.has_process]
+        for name in lost:
+            self._futures.add(asyncio.ensure_future(self.workers.pop(name).close()))  # which closing waits for
+        await self._correct_state()
+
+    async def end(self) -> bool:
+        """Close everything. False if processes had to be killed because they did not end within `CLOSE_S` seconds."""
+        closing, clock = asyncio.ensure_future(self._close()), asyncio.get_running_loop().time
+        await asyncio.wait([closing], timeout=CLOSE_S)
+        in_order, until = closing.done(), clock() + KILLED_S
+        while not closing.done() and clock() < until:
+            for nanny in list(self._created):
+                if nanny.status not in ENDED:
+                    nanny.close_gracefully()  # it starts no other process
+                end_process_of(nanny)
+            await asyncio.wait([closing], timeout=0.1)
+        for nanny in list(self._created):
+            end_process_of(nanny)
+        if not closing.done():
+            raise TimeoutError(f"not closed {CLOSE_S + KILLED_S:g} s after it was asked to")
+        closing.result()
+        return in_order
+
+
+def end_process_of(nanny: Any) -> None:
+    """SIGKILL to the process of a nanny, if it has one."""
+    if nanny.pid is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(nanny.pid).kill()
+
+
+def work_done(pid: int) -> tuple[float, ...]:
+    """A value that changes while a process gets on: it uses the processor, or waits for the disk."""
+    try:
+        process = psutil.Process(pid)
+        waits = process.status() == psutil.STATUS_DISK_SLEEP
+        used = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return ()
+    return (pid, used.user + used.system, time.monotonic() if waits else 0.0)
+
+
+@types.coroutine
+def stepwise(
+    settings: Callable[[], AbstractContextManager[Any]], work: Coroutine[Any, Any, Any]
+) -> Generator[Any, Any, Any]:
+    """Await `work` with `settings()` entered in each of its steps and left while it waits.
+
+    Dask's configuration is global: a block around an `await` would hold for whatever else runs meanwhile, and blocks
+    that overlap restore each other's values.
+    """
+    step, value = work.send, None
+    while True:
+        with settings():
+            try:
+                awaited = step(value)
+            except StopIteration as end:
+                return end.value
+        try:
+            step, value = work.send, (yield awaited)
+        except BaseException as error:
+            step, value = work.throw, error
