@@ -35,8 +35,11 @@ def assign(master: Path, folder: Path, seed: str | None) -> None:
     Refused unless the master's own solutions get full marks.
     """
     from ..course.assigning import assign as make
+    from ..course.assigning import read_master
     from ..course.validation import Harness, needs
 
+    read_master(master, seed)  # what is wrong with the arguments is said before what is not installed
+    _check_places([], folder)
     needs()
     made = make(master, folder, seed, Harness())
     from ..course.marks import number
@@ -55,10 +58,12 @@ def check(notebook: Path, bundle: Path | None) -> None:
     Exit code 0 if all is right, 1 if not.
     """
     from ..course.checking import check as look
+    from ..course.checking import read
     from ..course.validation import Harness, needs
 
+    opened = read(notebook, bundle)  # what is wrong with the arguments is said before what is not installed
     needs()
-    checked = look(notebook, bundle, Harness())
+    checked = look(opened, Harness())
     result = checked.result
     click.echo(f"{checked.title}: {notebook.name}, saved {checked.saved}")
     for warning in checked.warnings:
@@ -118,17 +123,18 @@ def grade(
     from ..course import report
     from ..course.assigning import read_master
     from ..course.grading import grade_all, make_key
-    from ..course.intake import read_submissions
+    from ..course.intake import check_paths, read_submissions
     from ..course.sandbox.confine import can_confine
     from ..course.validation import Harness, needs
     from ..course.variants import digest
     from ..engines.limits import usable_cpus
 
-    needs()
-    if why := can_confine():
-        raise BadInput(f"{why}.")
     _check_places([csv_file, json_file, junit_file], html_folder)
     base = read_master(master, seed)
+    check_paths(submissions)
+    needs()
+    if why := can_confine():
+        raise BadInput(f"Nothing was graded and no marks were given: {why}.")
     read = list(read_submissions(submissions, base.name))
     if not read:
         raise BadInput("there is nothing to grade: no .ipynb and no .zip was found.")

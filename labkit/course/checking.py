@@ -19,12 +19,12 @@ from .handed import Handed, read_handed
 from .intake import Submission
 from .lms import student_of
 from .marks import Result
-from .release import find_bundle, read_bundle
+from .release import Bundle, find_bundle, read_bundle
 from .sandbox.confine import can_confine
 from .sessions import last_busy
 from .validation import Harness
 
-__all__ = ["Checked", "age_of", "check"]
+__all__ = ["Checked", "Opened", "age_of", "check", "read"]
 
 JUST_NOW = 15.0  # seconds between a save and a check that are one action
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
@@ -45,8 +45,19 @@ class Checked:
     """Questions with a test that goes on, where students do not see it, when it is graded."""
 
 
-def check(notebook: Path, bundle: Path | None, harness: Harness) -> Checked:
-    """Check a student's notebook.
+@dataclass(frozen=True)
+class Opened:
+    """A student's notebook and the bundle that belongs to it, both read."""
+
+    path: Path
+    saved: float
+    """When the file was saved, seconds since 1970."""
+    handed: Handed
+    bundle: Bundle
+
+
+def read(notebook: Path, bundle: Path | None) -> Opened:
+    """Read a student's notebook and its bundle.
 
     Raises:
         BadInput: there is no notebook or no bundle, or it cannot be read.
@@ -59,7 +70,12 @@ def check(notebook: Path, bundle: Path | None, harness: Harness) -> Checked:
         handed = read_handed(data)
     except BadInput as why:
         raise BadInput(f"{notebook}: {why}.") from None
-    known = read_bundle(find_bundle(notebook, handed.assignment, bundle))
+    return Opened(notebook, saved, handed, read_bundle(find_bundle(notebook, handed.assignment, bundle)))
+
+
+def check(opened: Opened, harness: Harness) -> Checked:
+    """Check a student's notebook."""
+    notebook, saved, handed, known = opened.path, opened.saved, opened.handed, opened.bundle
     student = student_of(PurePosixPath(notebook.name), known.base.name)
     submission = Submission(notebook.name, student, handed)
     result = grade_single(Key(known.base, known.outputs, variant=known.base.digest), submission, harness)

@@ -20,7 +20,7 @@ from ..errors import BadInput
 from .handed import LARGEST_FILE, Handed, read_handed
 from .lms import Student, student_of
 
-__all__ = ["Submission", "read_submissions"]
+__all__ = ["Submission", "check_paths", "read_submissions"]
 
 MOST_FILES = 20_000  # in one zip, of any kind
 MOST_BYTES = 8 * 2**30  # read from one zip altogether
@@ -42,15 +42,28 @@ class Submission:
     notes: tuple[str, ...] = ()
 
 
+def check_paths(paths: Sequence[Path]) -> None:
+    """Refuse a path that does not exist.
+
+    Raises:
+        BadInput: a path on the command line does not exist.
+    """
+    for path in paths:
+        try:
+            exists = path.exists()
+        except OSError:  # a name longer than the system allows
+            exists = False
+        if not exists:
+            raise BadInput(f"there is no {path}; allowed: notebooks, folders of them, zip files.")
+
+
 def read_submissions(paths: Sequence[Path], assignment: str) -> Iterator[Submission]:
     """Every submission under these paths, one after the other, in a fixed order; outputs are never kept.
 
     Raises:
         BadInput: a path on the command line does not exist.
     """
-    for path in paths:
-        if not path.exists():
-            raise BadInput(f"there is no {path}; allowed: notebooks, folders of them, zip files.")
+    check_paths(paths)
     found = [each for path in paths for each in _under(path, assignment)]
     yield from _told_apart(found)
 

@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from labkit.course.handed import Handed, HandedCell
 from labkit.course.lms import Student
 from labkit.course.marks import Result, unearned
 from labkit.course.release import release, write_release
+from labkit.course.sandbox.confine import can_confine
 from labkit.course.schema import parse
 
 
@@ -69,23 +71,102 @@ class TestRefusals:
         ):
             assert labkit("grade", master, "--master", master, *words).exit_code == 2
 
-    def test_where_nobody_can_be_confined(self, tmp_path, monkeypatch):
+    def test_where_nothing_can_be_confined(self, tmp_path, monkeypatch):
         monkeypatch.setattr("labkit.course.sandbox.confine.can_confine", lambda: "this computer cannot")
         done = labkit("grade", tmp_path, "--master", toy.write(tmp_path, toy.notebook()))
-        assert (done.exit_code, done.stderr) == (2, "Error: this computer cannot.\n")
+        assert done.exit_code == 2
+        assert done.stderr == "Error: Nothing was graded and no marks were given: this computer cannot.\n"
 
-    @pytest.mark.parametrize("missing", ["nbval", "pytest"])
-    def test_what_to_install(self, tmp_path, monkeypatch, missing):
+    @pytest.fixture
+    def without(self, monkeypatch):
+        """Make a package look as if it were not installed."""
         import importlib.util
 
         find = importlib.util.find_spec
-        monkeypatch.setattr(
-            "importlib.util.find_spec", lambda name, *more: None if name == missing else find(name, *more)
-        )
-        done = labkit("check", tmp_path / "x.ipynb")
+
+        def take_away(missing):
+            monkeypatch.setattr(
+                "importlib.util.find_spec", lambda name, *more: None if name == missing else find(name, *more)
+            )
+
+        return take_away
+
+    def given_out(self, tmp_path):
+        """(master, notebook) of the toy, with a bundle beside the notebook."""
+        master = toy.write(tmp_path, toy.notebook())
+        return master, write_release(tmp_path / "out", release(parse(toy.notebook(), "m"), "first"), {}, {})[0]
+
+    @pytest.mark.parametrize("missing", ["nbval", "pytest"])
+    @pytest.mark.parametrize("command", ["assign", "check", "grade"])
+    def test_what_to_install(self, tmp_path, without, missing, command):
+        master, notebook = self.given_out(tmp_path)
+        without(missing)
+        words = {
+            "assign": ("assign", master, "--out", tmp_path / "new"),
+            "check": ("check", notebook),
+            "grade": ("grade", notebook, "--master", master),
+        }
+        done = labkit(*words[command])
         assert done.exit_code == 2
         assert f"{missing} must be installed" in done.stderr
         assert "pip install" in done.stderr
+
+    def test_arguments_are_looked_at_before_what_is_not_installed(self, tmp_path, without):
+        master, notebook = self.given_out(tmp_path)
+        without("pytest")
+        (tmp_path / "file").write_text("")
+        for words, said in (
+            (("assign", tmp_path / "no.ipynb", "--out", tmp_path), "no.ipynb cannot be read"),
+            (("assign", tmp_path / "file", "--out", tmp_path), "not a notebook"),
+            (("assign", master, "--out", tmp_path / "file"), "cannot be made"),
+            (("check", tmp_path / "no.ipynb"), "no.ipynb cannot be read"),
+            (("check", notebook, "--bundle", tmp_path / "no.json"), "no.json cannot be read"),
+            (("grade", tmp_path / "no.zip", "--master", master), "there is no"),
+            (("grade", notebook, "--master", tmp_path / "no.ipynb"), "no.ipynb cannot be read"),
+            (("grade", notebook, "--master", master, "--csv", tmp_path), "cannot be written"),
+        ):
+            done = labkit(*words)
+            assert (done.exit_code, said in done.stderr) == (2, True), (words, done.stderr)
+            assert "install" not in done.stderr
+
+
+NO_FILTERS = """
+import ctypes, struct, sys
+# a service or container that forbids further filters: prctl(PR_SET_SECCOMP) is refused, all else is allowed
+lines = [(0x20, 0, 0, 0), (0x15, 0, 3, {prctl}), (0x20, 0, 0, 16), (0x15, 0, 1, 22), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)]
+program = b"".join(struct.pack("HBBI", *line) for line in lines)
+held = ctypes.create_string_buffer(program, len(program))
+about = struct.pack("HxxxxxxP", len(lines), ctypes.addressof(held))
+libc, zero = ctypes.CDLL(None), ctypes.c_ulong(0)
+assert libc.prctl(38, ctypes.c_ulong(1), zero, zero, zero) == 0
+assert libc.prctl(22, ctypes.c_ulong(2), ctypes.create_string_buffer(about, len(about)), zero, zero) == 0
+from labkit.cli import main
+main(sys.argv[1:])
+"""
+PRCTL = {"x86_64": 157, "aarch64": 167}
+
+
+@pytest.mark.skipif(bool(can_confine()), reason=f"there are filters on Linux only: {can_confine()}")
+class TestAHostThatForbidsFilters:
+    def run(self, *words):
+        script = NO_FILTERS.format(prctl=PRCTL[platform.machine()])
+        command = [sys.executable, "-c", script, *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    def test_grade_says_that_the_host_cannot(self, tmp_path):
+        master = toy.write(tmp_path, toy.notebook())
+        done = self.run("grade", tmp_path, "--master", master, "--csv", tmp_path / "marks.csv")
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("Error: Nothing was graded and no marks were given: ")
+        assert "cannot be confined on this host: prctl(22) failed with error 1" in done.stderr
+        assert "master" not in done.stderr
+        assert not (tmp_path / "marks.csv").exists()
+
+    def test_a_resource_limit_that_is_lower_is_the_hosts_too(self):
+        ask = "import resource as r; r.setrlimit(r.RLIMIT_CPU, (5, 5)); from labkit.course.sandbox import confine; "
+        words = [sys.executable, "-c", f"{ask}print(confine.can_confine())"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        assert os.geteuid() == 0 or "cannot be set to 10 (the limit of this process is 5)" in done.stdout, done
 
 
 class TestAge:

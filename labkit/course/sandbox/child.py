@@ -27,9 +27,10 @@ from . import confine, face
 from .code import Code, told
 from .lent import ERRORS, ChildContext, Line, Method
 
-__all__ = ["BROKEN", "nursery"]
+__all__ = ["BROKEN", "UNCONFINED", "nursery"]
 
 BROKEN = 70  # with this a process ends that could not even say what went wrong
+UNCONFINED = 71  # with this a process ends that could not be confined: the host's inability, nothing has been run
 
 
 class Child:
@@ -155,6 +156,8 @@ def nursery(control: socket.socket, processor_s: int) -> None:
             control.close()
             try:
                 be_child(descriptors[0], descriptors[1], processor_s)
+            except confine.Unconfined:
+                os._exit(UNCONFINED)
             finally:
                 os._exit(BROKEN)
         for descriptor in descriptors:

@@ -21,7 +21,7 @@ from typing import Any
 
 from ...errors import ClusterError, RoleError
 from . import plain
-from .child import BROKEN
+from .child import BROKEN, UNCONFINED
 from .confine import MEMORY, PROCESSOR_S, can_confine
 
 __all__ = ["Line", "Nursery", "Stopped"]
@@ -209,6 +209,8 @@ class Line:
         elif os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
             self._why = f"Ended: the process broke down ({name}; it may use {MEMORY >> 20} MB)."
+        elif os.WEXITSTATUS(status) == UNCONFINED:
+            self._why = "Not run: this host could not confine the process; the code that was to run in it is not at fault."
         elif os.WEXITSTATUS(status) == BROKEN:
             self._why = "Ended: it used up its stack or its memory."
         else:
