@@ -99,59 +99,112 @@ def _print_questions(result: Any, unseen: Any, partly: Any) -> None:
     _table(["question", "points", "ok", "hint"], rows)
 
 
+class Attempts(click.ParamType):
+    """`last`, `first` or `best-of-N`."""
+
+    name = "last|first|best-of-N"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Read it, or say what is allowed."""
+        from ..course.attempts import AttemptPolicy
+
+        return value if isinstance(value, AttemptPolicy) else AttemptPolicy.of(value)
+
+
 @click.command(short_help="Grade what students handed in (Linux).")
 @click.argument("submissions", nargs=-1, required=True, type=FILE)
 @click.option(
     "--master", type=FILE, required=True, metavar="FILE", help="The assignment with solutions and hidden tests."
 )
 @click.option("--variant", "seed", metavar="SEED", help="The seed with which it was given out.")
-@click.option("--csv", "csv_file", type=FILE, metavar="FILE", help="Grades for a learning platform.")
+@click.option(
+    "--attempts", "policy", type=Attempts(), default="last", show_default=True,
+    help="Which notebook counts of a student who handed in several: ordered by what the platform says, not by names.",
+)  # fmt: skip
 @click.option(
     "--lms",
     type=click.Choice(["moodle", "canvas", "plain"]),
-    help="Whose columns the CSV has (found out by file names).",
+    help="Who wrote the first names in SUBMISSIONS, which give ids (plain: nobody's ids), and whose columns the CSV has. "
+    "Without it: found out, if all names agree.",
 )
+@click.option("--csv", "csv_file", type=FILE, metavar="FILE", help="Grades for a learning platform, after each result.")
 @click.option("--json", "json_file", type=FILE, metavar="FILE", help="Everything, for you only: it shows hidden tests.")
 @click.option("--junit", "junit_file", type=FILE, metavar="FILE", help="JUnit XML, for you only.")
 @click.option("--html", "html_folder", type=FILE, metavar="DIR", help="A page of feedback for each student.")
+@click.option(
+    "--journal", "journal_file", type=FILE, metavar="FILE",
+    help="Results as they come, for you only; the same command again continues (default: the first report's name and .journal).",
+)  # fmt: skip
+@click.option(
+    "--only", multiple=True, metavar="STUDENT",
+    help="Grade this student (name or id) again, and take the others from the journal. May be repeated.",
+)  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many at once (one for each CPU).")
 def grade(
-    submissions: tuple[Path, ...], master: Path, seed: str | None, csv_file: Path | None, lms: str | None,
-    json_file: Path | None, junit_file: Path | None, html_folder: Path | None, jobs: int | None,
+    submissions: tuple[Path, ...], master: Path, seed: str | None, policy: Any, lms: str | None, csv_file: Path | None,
+    json_file: Path | None, junit_file: Path | None, html_folder: Path | None, journal_file: Path | None,
+    only: tuple[str, ...], jobs: int | None,
 ) -> None:  # fmt: skip
-    """Grade SUBMISSIONS: notebooks, folders of them, zip files of Moodle or Canvas."""
-    from ..course import report
+    """Grade SUBMISSIONS: zip files of Moodle or Canvas, folders, notebooks. The first names in a zip or folder are students.
+
+    Results are written as they come. Ctrl-C ends all of it; the same command again continues.
+    """
     from ..course.assigning import read_master
-    from ..course.grading import grade_all, make_key
-    from ..course.intake import check_paths, read_submissions
+    from ..course.batch import Batch, Reports, stopping
+    from ..course.intake import check_paths
     from ..course.sandbox.confine import can_confine
-    from ..course.validation import Harness, needs
+    from ..course.validation import Harness, Stopped, needs
     from ..course.variants import digest
     from ..engines.limits import usable_cpus
 
-    _check_places([csv_file, json_file, junit_file], html_folder)
+    if journal_file is None:
+        first = csv_file or json_file or junit_file
+        journal_file = first.with_name(f"{first.name}.journal") if first else None
+    if only and (journal_file is None or not journal_file.exists()):
+        raise BadInput("--only takes the other students from the journal, and there is none; allowed: grade all first.")
+    _check_places([csv_file, json_file, junit_file, journal_file], html_folder)
     base = read_master(master, seed)
     check_paths(submissions)
     needs()
     if why := can_confine():
         raise BadInput(f"Nothing was graded and no marks were given: {why}.")
-    read = list(read_submissions(submissions, base.name))
-    if not read:
-        raise BadInput("there is nothing to grade: no .ipynb and no .zip was found.")
     harness = Harness(confined=True)
-    click.echo(f"{base.title}: {len(read)} submissions. The master is graded first.", err=True)
-    key = make_key(base, digest(base, seed), harness)
-    with Bar(len(read)) as done:
-        results = grade_all(key, read, harness, jobs or max(1, int(usable_cpus())), done)
+    workers = jobs or max(1, int(usable_cpus()))
+    reports = Reports(base, digest(base, seed), lms, csv_file, json_file, junit_file, html_folder)
+    with stopping(harness.stop), Batch(base, seed, harness, workers, journal_file) as batch:
+        try:
+            read = batch.read(submissions, policy, lms or "")
+            for warning in read.warnings:
+                click.echo(f"Warning: {plain(warning)}.", err=True)
+            chosen = batch.plan(read.submissions, only)
+            click.echo(f"{base.title}: {plain(batch.said)}", err=True)
+            if chosen:
+                click.echo("The master is graded first.", err=True)
+            reports.begin(read.submissions, batch.results)
+            with Bar(len(chosen)) as done:
+
+
+                def add(i: int, result: Any) -> None:
+                    reports.add(i, result)
+                    done(result)
+
+                results = batch.run(add)
+        except Stopped:
+            reports.finish()
+            for failed in reports.failed.values():
+                click.echo(f"Error: {failed}", err=True)
+            if journal_file is not None and batch.graded:
+                click.echo(f"{batch.graded} results are in {journal_file}; the same command continues.", err=True)
+            raise KeyboardInterrupt from None
+    reports.finish()
     _print_results(results, base)
-    texts = {
-        csv_file: report.to_csv(results, base, lms or report.platform_of(results)),
-        json_file: report.to_json(results, base, key.variant),
-        junit_file: report.to_junit(results, base),
-        **_pages(html_folder, results, base.title),
-    }
-    failed = [path for path, text in texts.items() if path and not _is_written(path, text)]
-    if failed:
+    if batch.unkept:
+        click.echo(f"Warning: {plain(batch.unkept)}.", err=True)
+    if batch.missing:
+        click.echo(f"Warning: {batch.missing} students are in no journal and were not graded (--only).", err=True)
+    for failed in reports.failed.values():
+        click.echo(f"Error: {failed}", err=True)
+    if reports.failed:
         raise click.exceptions.Exit(FAILED)
 
 
@@ -167,23 +220,6 @@ def _check_places(files: Sequence[Path | None], folder: Path | None) -> None:
             raise BadInput(f"{path.parent} cannot be made: {why.strerror or why}.") from None
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise BadInput(f"{path} cannot be written; allowed: a file in a folder that you may write to.")
-
-
-def _pages(folder: Path | None, results: Sequence[Any], title: str) -> dict[Path | None, str]:
-    """The pages for students, by file."""
-    from ..course.feedback import file_names, page
-
-    return {folder / name: page(result, title) for name, result in zip(file_names(results), results) if folder}
-
-
-def _is_written(path: Path, text: str) -> bool:
-    """Write one report; what goes wrong (a full disk) costs this one only."""
-    try:
-        path.write_text(text, encoding="utf-8", errors="replace", newline="")  # half of a character is possible in JSON
-    except OSError as why:
-        click.echo(f"Error: {path} cannot be written: {why.strerror or why}.", err=True)
-        return False
-    return True
 
 
 def _print_results(results: Sequence[Any], base: Any) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import BadInput
 from .grading import Key, grade_single
-from .handed import Handed, read_handed
 from .intake import Submission
-from .lms import student_of
+from .lms import plain_student
 from .marks import Result
+from .reading import Answers, Reader
 from .release import Bundle, find_bundle, read_bundle
 from .sandbox.confine import can_confine
 from .sessions import last_busy
@@ -52,34 +52,41 @@ class Opened:
     path: Path
     saved: float
     """When the file was saved, seconds since 1970."""
-    handed: Handed
+    ran: str
+    """When a cell last ran (ISO 8601), "" if the file does not say."""
+    answers: Answers
     bundle: Bundle
 
 
 def read(notebook: Path, bundle: Path | None) -> Opened:
-    """Read a student's notebook and its bundle.
+    """Read a student's notebook (in a limited process, as when it is graded) and its bundle.
 
     Raises:
         BadInput: there is no notebook or no bundle, or it cannot be read.
     """
+    reader = Reader()
     try:
-        data, saved = notebook.read_bytes(), notebook.stat().st_mtime
+        with notebook.open("rb") as stream:
+            saved = os.fstat(stream.fileno()).st_mtime
+            try:
+                about = reader.about(stream.fileno())
+            except BadInput as why:
+                raise BadInput(f"{notebook}: {why}.") from None
+            known = read_bundle(find_bundle(notebook, about.assignment, bundle))
+            (answers,), _ = reader.answers(stream.fileno(), known.base)
     except OSError as why:
         raise BadInput(f"{notebook} cannot be read: {why.strerror or why}.") from None
-    try:
-        handed = read_handed(data)
-    except BadInput as why:
-        raise BadInput(f"{notebook}: {why}.") from None
-    return Opened(notebook, saved, handed, read_bundle(find_bundle(notebook, handed.assignment, bundle)))
+    return Opened(notebook, saved, about.ran, answers, known)
 
 
 def check(opened: Opened, harness: Harness) -> Checked:
     """Check a student's notebook."""
-    notebook, saved, handed, known = opened.path, opened.saved, opened.handed, opened.bundle
-    student = student_of(PurePosixPath(notebook.name), known.base.name)
-    submission = Submission(notebook.name, student, handed)
+    notebook, saved, known = opened.path, opened.saved, opened.bundle
+    found = opened.answers
+    student = plain_student(notebook.name, notebook.name)
+    submission = Submission(notebook.name, student, found.taken, found.problem, variant=found.variant)
     result = grade_single(Key(known.base, known.outputs, variant=known.base.digest), submission, harness)
-    warnings = [*age_of(notebook, handed, saved, time.time(), os.environ, last_busy(notebook)), *_unanswered(result)]
+    warnings = [*age_of(notebook, opened.ran, saved, time.time(), os.environ, last_busy(notebook)), *_unanswered(result)]
     if can_confine():
         warnings.append("here your code ran like any program of yours; when it is graded, it may only compute")
     unseen = {question: row["hidden"] for question, row in known.points.items() if row["hidden"]}
@@ -88,7 +95,7 @@ def check(opened: Opened, harness: Harness) -> Checked:
 
 
 def age_of(
-    notebook: Path, handed: Handed, saved: float, now: float, environment: Mapping[str, str], busy: float = 0.0
+    notebook: Path, last_run: str, saved: float, now: float, environment: Mapping[str, str], busy: float = 0.0
 ) -> list[str]:
     """Why the file may not be what is on the screen. Times are seconds since 1970.
 
@@ -98,7 +105,7 @@ def age_of(
     """
     warnings = []
     try:
-        ran = datetime.fromisoformat(handed.last_run()).timestamp()
+        ran = datetime.fromisoformat(last_run).timestamp()
     except ValueError:
         ran = 0.0
     if ran > saved + JUST_NOW:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
+from .lms import Student
 from .marks import QuestionMark, Result, number
 
 __all__ = ["file_names", "page"]
@@ -56,11 +57,11 @@ def _by_hand(mark: QuestionMark, unread: bool) -> list[str]:
     return [f"<h2>{escape(mark.question)}: graded by hand, {number(mark.by_hand)} points</h2>{texts}"]
 
 
-def file_names(results: Sequence[Result]) -> list[str]:
-    """A file name for each result: safe on every system, no two alike."""
+def file_names(students: Sequence[Student]) -> list[str]:
+    """A file name for each submission: safe on every system, no two alike."""
     names: list[str] = []
-    for result in results:
-        plain = "_".join(filter(None, (result.student.name, result.student.id)))
+    for student in students:
+        plain = "_".join(filter(None, (student.name, student.id)))
         stem = re.sub(r"[^\w-]+", "_", plain, flags=re.ASCII).strip("_")[:80] or "student"
         taken = {name.lower() for name in names}
         name, again = f"{stem}.html", 2

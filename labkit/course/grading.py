@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import BadInput, LabkitError
 from .intake import Submission
 from .marks import QuestionMark, Result, mark_questions, unearned
-from .rebuild import Taken, own_answers, rebuild, take, with_reference
+from .rebuild import Taken, own_answers, rebuild, with_reference
 from .schema import Assignment
 from .validation import Harness, Outcome, Stopped, validate
 
@@ -31,6 +31,9 @@ class Key:
     outputs: Mapping[str, Sequence[Mapping[str, Any]]]
     reference: Taken | None = None
     variant: str = ""
+
+
+LOOK_S = 0.2  # seconds between two looks at whether a batch is to end
 
 
 class _Broken(LabkitError):
@@ -84,21 +87,17 @@ def grade_one(key: Key, submission: Submission, harness: Harness, again: bool = 
         _Broken: a run gave no answer (never if `again`).
         Stopped: the batch was interrupted.
     """
-    if submission.handed is None:
-        return _nothing(key, submission, submission.problem)
-    try:
-        taken = take(key.base, submission.handed)
-    except BadInput as why:
-        return _nothing(key, submission, str(why))
+    taken = submission.taken
+    if taken is None:
+        return replace(_nothing(key, submission, submission.problem), broken=submission.broken)
     notes = (*submission.notes, *taken.notes, *_other_variant(key, submission))
     try:
         marks = _marks(key, taken, harness, key.base)
     except _Broken as why:
         if not again:
             raise
-        return replace(
-            _nothing(key, submission, f"the run broke twice, and was alone the second time: {why}"), notes=notes
-        )
+        problem = f"the run broke twice, and was alone the second time: {why}"
+        return replace(_nothing(key, submission, problem), notes=notes, broken=True)
     better = tuple(_better(key, taken, mark, harness, again) for mark in marks)
     return Result(submission.student, submission.path, better, notes)
 
@@ -116,7 +115,7 @@ def _nothing(key: Key, submission: Submission, problem: str) -> Result:
 
 
 def _other_variant(key: Key, submission: Submission) -> list[str]:
-    released_as = submission.handed.variant if submission.handed else ""
+    released_as = submission.variant
     if not released_as or not key.variant or released_as == key.variant:
         return []
     return [f"it was given out as variant {released_as!r} and is graded as {key.variant!r}"]
@@ -136,7 +135,7 @@ def _better(key: Key, taken: Taken, mark: QuestionMark, harness: Harness, again:
     """
     solutions = key.base.of_kind("solution")
     own = [cell for cell in solutions if cell.question == mark.question]
-    if mark.ok or key.reference is None or all(taken.is_untouched(key.base, cell.id) for cell in own):
+    if mark.ok or key.reference is None or all(cell.id in taken.untouched for cell in own):
         return mark
     before = [cell.id for cell in solutions if cell.number < own[0].number]
     if not before:
@@ -161,12 +160,15 @@ def grade_all(
     submissions: Sequence[Submission],
     harness: Harness,
     jobs: int,
-    done: Callable[[Result], None] = lambda _: None,
+    done: Callable[[int, Result], None] = lambda i, result: None,
 ) -> list[Result]:
-    """Grade all, `jobs` at a time, in the order in which they were given; `done` is called after each, on this thread.
+    """Grade all, `jobs` at a time, in the order in which they were given.
+
+    `done` is called on this thread as soon as a result is there, with its place among `submissions`.
 
     Raises:
-        Stopped, KeyboardInterrupt: interrupted; nothing is left running.
+        Stopped: `harness.stop` was set; nothing is left running.
+        KeyboardInterrupt: the same for a signal.
     """
     results: dict[int, Result] = {}
     broken: list[int] = []
@@ -174,7 +176,9 @@ def grade_all(
         waiting = {pool.submit(grade_one, key, each, harness): i for i, each in enumerate(submissions)}
         try:
             while waiting:
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                if harness.stop.is_set():
+                    raise Stopped("Interrupted.")
+                for future in wait(waiting, timeout=LOOK_S, return_when=FIRST_COMPLETED).done:
                     i = waiting.pop(future)
                     try:
                         results[i] = future.result()
@@ -183,14 +187,15 @@ def grade_all(
                     except (Stopped, KeyboardInterrupt):
                         raise
                     except Exception as why:  # a bug of ours must not cost the others their marks
-                        results[i] = _nothing(key, submissions[i], f"grading it failed ({type(why).__name__}: {why})")
+                        nothing = _nothing(key, submissions[i], f"grading it failed ({type(why).__name__}: {why})")
+                        results[i] = replace(nothing, broken=True)
                     if i in results:
-                        done(results[i])
+                        done(i, results[i])
         except BaseException:
             harness.stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     for i in sorted(broken):
         results[i] = grade_one(key, submissions[i], harness, again=True)
-        done(results[i])
+        done(i, results[i])
     return [results[i] for i in range(len(submissions))]

@@ -14,10 +14,12 @@ from typing import Any
 from ..errors import BadInput
 from .blocks import one_line_ends
 
-__all__ = ["LARGEST_FILE", "Handed", "HandedCell", "read_handed"]
+__all__ = ["LARGEST_FILE", "Handed", "HandedCell", "read_handed", "too_large"]
 
 LARGEST_FILE = 256 * 2**20  # bytes; a hundred megabytes of outputs are an accident, more is not a notebook
 LARGEST_SOURCE = 2**20  # characters in one cell
+LARGEST_SOURCES = 2**22  # bytes of UTF-8 in all cells
+MOST_CELLS = 10_000
 
 
 @dataclass(frozen=True)
@@ -53,20 +55,28 @@ def read_handed(data: bytes) -> Handed:
         BadInput: it is no notebook, not in Python, or larger than anybody writes.
     """
     if len(data) > LARGEST_FILE:
-        raise BadInput(
-            f"the file has {len(data) >> 20} MB; allowed: {LARGEST_FILE >> 20} MB. Clear its outputs and save it"
-        )
+        raise BadInput(too_large(len(data)))
     raw = _json(data)
     if not isinstance(raw, dict) or not ("cells" in raw or "worksheets" in raw):
         raise BadInput("the file is JSON and not a notebook: it has no cells")
     metadata = _table(raw.get("metadata"))
     _check_language(metadata)
     about = _table(metadata.get("labkit"))
-    cells = [_cell(cell) for cell in _cells(raw) if isinstance(cell, dict)]
+    given = _cells(raw)
+    if len(given) > MOST_CELLS:
+        raise BadInput(f"the notebook has {len(given):,} cells; allowed: {MOST_CELLS:,}")
+    cells = [_cell(cell) for cell in given if isinstance(cell, dict)]
+    if (size := sum(len(cell.source.encode("utf-8", "surrogatepass")) for cell in cells)) > LARGEST_SOURCES:
+        raise BadInput(f"its cells have {size >> 10:,} KB of text; allowed: {LARGEST_SOURCES >> 10:,} KB")
     for number, cell in enumerate(cells, 1):
         if len(cell.source) > LARGEST_SOURCE:
             raise BadInput(f"cell {number} has {len(cell.source):,} characters; allowed: {LARGEST_SOURCE:,}")
     return Handed(tuple(cells), _word(about.get("assignment")), _word(about.get("variant")))
+
+
+def too_large(size: int) -> str:
+    """The sentence for a file of `size` bytes."""
+    return f"the file has {size >> 20} MB; allowed: {LARGEST_FILE >> 20} MB. Clear its outputs and save it"
 
 
 def _json(data: bytes) -> Any:

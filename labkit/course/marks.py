@@ -82,6 +82,8 @@ class Result:
     questions: tuple[QuestionMark, ...]
     notes: tuple[str, ...] = ()
     problem: str = ""
+    broken: bool = False
+    """Whether the machine may be the reason of the problem: a batch that is continued grades it again."""
 
     @property
     def earned(self) -> float:
@@ -97,7 +99,7 @@ class Result:
         """Everything, with what only the instructor may see."""
         return {
             "student": asdict(self.student), "path": self.path, "earned": self.earned, "points": self.points,
-            "problem": self.problem, "notes": list(self.notes),
+            "problem": self.problem, "broken": self.broken, "notes": list(self.notes),
             "questions": [{**asdict(q), "earned": q.earned, "points": q.points} for q in self.questions],
         }  # fmt: skip
 

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
+from .lms import Student
 from .marks import Result, number
 from .schema import Assignment
 
@@ -28,9 +29,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would compute a cel
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def platform_of(results: Iterable[Result]) -> str:
+def platform_of(students: Iterable[Student]) -> str:
     """The platform that most submissions come from, by their names."""
-    names = [result.student.platform or "plain" for result in results]
+    names = [student.platform or "plain" for student in students]
     return max(PLATFORMS, key=names.count)
 
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, nearest
-from .blocks import one_line_ends
+from .blocks import one_line_ends, released
 
-__all__ = ["FORMAT", "Assignment", "Cell", "Refusals", "parse", "read_notebook", "source_of"]
+__all__ = ["FORMAT", "Assignment", "Cell", "Refusals", "from_data", "parse", "public_data", "read_notebook", "source_of"]
 
 FORMAT = 1
 SCHEMA_VERSION = 3
@@ -113,6 +113,21 @@ class Assignment:
             if len(ids) == 1:
                 found.setdefault(question, ids[0])
         return found
+
+
+def public_data(base: Assignment) -> dict[str, Any]:
+    """What is needed to find answers in a submission, as plain data: no solution, no hidden test, no variant's values."""
+    cells = [
+        {**vars(cell), "source": "" if cell.kind == "variant" else released(cell.source, cell.kind)}
+        for cell in base.cells
+    ]
+    return {"name": base.name, "cells": cells}
+
+
+def from_data(data: Mapping[str, Any]) -> Assignment:
+    """The assignment of `public_data`, with its name and its cells only."""
+    cells = tuple(Cell(**cell) for cell in data["cells"])
+    return Assignment(data["name"], data["name"], (), {}, "", cells, {})
 
 
 def read_notebook(path: Path) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class Taken:
     notes: tuple[str, ...] = ()
     variant: str = ""
     """The V cell, where answers of the master are among the solutions."""
+    untouched: frozenset[str] = frozenset()
+    """The answers that are what students were given, of a submission that another process has read."""
 
     def is_untouched(self, base: Assignment, name: str) -> bool:
         """Whether the answer is what students were given, and no helper cell defines a name of it."""

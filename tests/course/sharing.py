@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
+from labkit.course.intake import Submission
 from labkit.course.judge import Judge
+from labkit.course.lms import Student
+from labkit.course.reading import Reader
 
 GIVEN = {
     "id": "given",
@@ -47,3 +51,19 @@ def alive(pid):
 
 def descriptors():
     return set(os.listdir("/proc/self/fd"))
+
+
+def read_bytes(data, base, folder):
+    """One notebook's answers, read as `grade` reads it."""
+    path = Path(folder) / "handed-in.ipynb"
+    path.write_bytes(data)
+    with path.open("rb") as stream:
+        (answers,), _ = Reader().answers(stream.fileno(), base)
+    path.unlink()
+    return answers
+
+
+def submission(raw, base, folder, name="ada"):
+    """A submission of a notebook (JSON or bytes) as `grade` makes it."""
+    found = read_bytes(raw if isinstance(raw, bytes) else json.dumps(raw).encode(), base, folder)
+    return Submission(name, Student(name), found.taken, found.problem, variant=found.variant)

@@ -2,21 +2,17 @@
 """Every trick of the corpus earns nothing, is told why, and leaves the next submission its marks."""
 
 import copy
-import json
 import re
 
 import pytest
 import toy_master as toy
 from attacks import Attack, copying, exhausting, forging, leaving, patching, put
-from sharing import Guest, below, solution
+from sharing import Guest, below, solution, submission
 
 import labkit as lk
 from labkit import course
 from labkit.course import session
 from labkit.course.grading import grade_all, make_key
-from labkit.course.handed import read_handed
-from labkit.course.intake import Submission
-from labkit.course.lms import Student
 from labkit.course.release import release
 from labkit.course.sandbox import host
 from labkit.course.sandbox.confine import can_confine
@@ -195,9 +191,7 @@ def test_nothing_in_a_file_or_beside_it_raises_marks(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
     key = make_key(MASTER, "first", Harness(confined=True))
     handed = []
-    for i, (name, raw) in enumerate(SUBMISSIONS.items()):
-        path = tmp_path / f"{i}.ipynb"
-        path.write_text(json.dumps(raw))
-        handed.append(Submission(name, Student(name), read_handed(path.read_bytes())))
+    for name, raw in SUBMISSIONS.items():
+        handed.append(submission(raw, MASTER, tmp_path, name))
     marks = {r.student.name: r.earned for r in grade_all(key, handed, Harness(confined=True), 2)}
     assert marks == dict.fromkeys(SUBMISSIONS, 0.0) | {"the next one": 8.0}

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from pathlib import Path
 from xml.etree import ElementTree
 
 import psutil
@@ -19,9 +18,10 @@ import toy_master as toy
 from click.testing import CliRunner
 
 from labkit.cli import main
+from labkit.course import batch
 from labkit.course.checking import age_of
 from labkit.course.grading import Key
-from labkit.course.handed import Handed, HandedCell
+from labkit.course.journal import write_whole
 from labkit.course.lms import Student
 from labkit.course.marks import Result, unearned
 from labkit.course.release import release, write_release
@@ -172,11 +172,8 @@ class TestAHostThatForbidsFilters:
 class TestAge:
     """What can be known of whether the file is what is on the screen. Times are seconds since 1970."""
 
-    def handed(self, ran=""):
-        return Handed((HandedCell("code", "x", ran=ran),))
-
     def warnings(self, tmp_path, ran="", saved=1000.0, now=1000.0, busy=0.0, **environment):
-        return age_of(tmp_path / "toy.ipynb", self.handed(ran), saved, now, environment, busy)
+        return age_of(tmp_path / "toy.ipynb", ran, saved, now, environment, busy)
 
     def test_nothing_known_nothing_said(self, tmp_path):
         assert self.warnings(tmp_path, now=1e6) == []
@@ -209,20 +206,19 @@ def test_check_says_where_code_is_not_confined(tmp_path, monkeypatch):
 
 
 def test_a_report_that_cannot_be_written_costs_no_other(tmp_path, monkeypatch):
-    plain = Path.write_text
-
-    def write_text(path, *args, **more):
+    def write(path, text):
         if path.suffix == ".json":
             raise OSError(errno.ENOSPC, "No space left on device")
-        return plain(path, *args, **more)
+        write_whole(path, text)
 
     base = parse(toy.notebook(), "m")
     nothing = Result(Student("half \ud83d"), "x.ipynb", unearned(base), notes=("half \ud83d",))
-    monkeypatch.setattr(Path, "write_text", write_text)
-    monkeypatch.setattr("labkit.course.grading.make_key", lambda base, variant, harness: Key(base, {}))
-    monkeypatch.setattr("labkit.course.grading.grade_all", lambda *_: [nothing])
+    monkeypatch.setattr(batch, "write_whole", write)
+    monkeypatch.setattr(batch, "make_key", lambda base, variant, harness: Key(base, {}))
+    monkeypatch.setattr(batch, "grade_all", lambda key, submissions, harness, jobs, done: done(0, nothing))
+    monkeypatch.setattr(batch, "file_names", lambda students: ["half.html"])
     master = tmp_path / "master.ipynb"
-    plain(master, json.dumps(toy.notebook()))
+    master.write_text(json.dumps(toy.notebook()))
     done = labkit("grade", master, "--master", master, "--json", tmp_path / "a.json", "--csv", tmp_path / "a.csv",
                   "--html", tmp_path)  # fmt: skip
     assert done.exit_code == 1

@@ -3,25 +3,22 @@ be read or run is one line.
 """
 
 import copy
-import json
+import tempfile
 import threading
 import time
 from dataclasses import replace
 
 import psutil
 import pytest
+import sharing
 import toy_master as toy
 
 from labkit.course.grading import Key, grade_all, grade_one, make_key
-from labkit.course.handed import read_handed
-from labkit.course.intake import Submission
-from labkit.course.lms import Student
 from labkit.course.rebuild import Rebuilt, own_answers, rebuild
 from labkit.course.release import release
 from labkit.course.schema import parse
 from labkit.course.validation import Harness, Stopped, validate
 from labkit.course.variants import with_variant
-from labkit.errors import BadInput
 
 pytestmark = pytest.mark.slow
 
@@ -37,12 +34,9 @@ def solved(**sources):
     return toy.solve(RELEASED, **sources)
 
 
-def submission(raw, name="ada"):
-    data = raw if isinstance(raw, bytes) else json.dumps(raw).encode()
-    try:
-        return Submission(name, Student(name), read_handed(data))
-    except BadInput as why:
-        return Submission(name, Student(name), problem=str(why))
+def submission(raw, name="ada", base=MASTER):
+    with tempfile.TemporaryDirectory() as folder:
+        return sharing.submission(raw, base, folder, name)
 
 
 def with_cells(raw, at, *made):
@@ -109,7 +103,9 @@ def key():
 @pytest.fixture(scope="module")
 def graded(key):
     seen = []
-    found = grade_all(key, [submission(raw, name) for name, raw in BATCH.items()], Harness(), 2, seen.append)
+    batch = [submission(raw, name) for name, raw in BATCH.items()]
+    found = grade_all(key, batch, Harness(), 2, lambda i, result: seen.append((i, result)))
+    assert sorted(seen, key=lambda row: row[0]) == list(enumerate(found))
     assert len(seen) == len(BATCH)
     assert [result.student.name for result in found] == list(BATCH)
     return {result.student.name: result for result in found}
@@ -265,7 +261,7 @@ class TestRuns:
         cells = [toy.solution("q1", toy.Q3.replace("q3", "q1")), toy.test("t", "q1", 1, "import os\nos._exit(0)")]
         base = parse(toy.notebook(cells), "m")
         raw = toy.notebook([toy.solution("q1", "# q1 (keep this line)\nanswer = 7")])
-        (result,) = grade_all(Key(base, {}), [submission(raw)], harness, 2)
+        (result,) = grade_all(Key(base, {}), [submission(raw, base=base)], harness, 2)
         assert "broke twice" in result.problem
         assert result.earned == 0
 
@@ -278,7 +274,7 @@ class TestRuns:
         base = parse(toy.notebook(cells), "m")
         raw = toy.notebook([toy.solution("q1", "# q1 (keep this line)\nanswer = 7")])
         with pytest.raises(Stopped):
-            grade_all(Key(base, {}), [submission(raw)] * 3, harness, 2)
+            grade_all(Key(base, {}), [submission(raw, base=base)] * 3, harness, 2)
 
 
 def test_nothing_is_left_behind(key, tmp_path, monkeypatch):

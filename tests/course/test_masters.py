@@ -12,14 +12,12 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
+from sharing import submission
 
 from labkit.course import assigning, grading
-from labkit.course.handed import read_handed
-from labkit.course.intake import Submission
-from labkit.course.lms import student_of
 from labkit.course.rebuild import own_answers, rebuild
 from labkit.course.release import points_of, release
 from labkit.course.schema import parse
@@ -95,9 +93,9 @@ class Course:
         for cell in cells:
             cell["source"] = answers.get(cell["metadata"].get("nbgrader", {}).get("grade_id"), cell["source"])
         helper = {"cell_type": "code", "metadata": {}, "source": own_answers(self.master).variant + "  # mine"}
-        handed = read_handed(json.dumps({**self.released, "cells": [helper, *cells]}).encode())
-        submission = Submission("x.ipynb", student_of(PurePosixPath("x.ipynb"), self.master.name), handed)
-        return grading.grade_one(self.key, submission, HARNESS)
+        raw = {**self.released, "cells": [helper, *cells]}
+        with tempfile.TemporaryDirectory() as folder:
+            return grading.grade_one(self.key, submission(raw, self.master, folder), HARNESS)
 
     def right(self):
         return dict(own_answers(self.master).solutions)

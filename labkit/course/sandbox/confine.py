@@ -22,7 +22,6 @@ import resource
 import struct
 import subprocess
 import sys
-from pathlib import Path
 
 __all__ = ["Unconfined", "can_confine", "confine"]
 

@@ -36,7 +36,7 @@ ATTACKS = (
     Attack("a list in itself", put(worker="a = []\na.append(a)\nctx.save({'a': a})"), "lists in each other"),
     Attack("recursion", put(worker="f = lambda: f()\nf()"), "RecursionError"),
     Attack("recursion to the end of the stack", put(worker="import sys\nsys.setrecursionlimit(10**9)\nf = lambda: f()\nf()"),
-           "Ended|Memory", slow=True),
+           "Ended|Memory|SystemError|RecursionError", slow=True),
     Attack("asleep", put(worker="import time; time.sleep(9)"), "time.sleep"),
     Attack("asleep in C", put(worker="import ctypes\nif ctypes.CDLL(None).usleep(10**9): raise OSError('usleep')"), "usleep"),
     Attack("asleep in select", put(worker="import select; select.select([], [], [], 99)"), "not permitted"),

@@ -1,0 +1,289 @@
+"""Reads submissions in a limited process each, and checks what comes back.
+
+Whatever parses a student's file (zip, JSON, notebook formats, lines of IPython) runs in `reading_process`: with limits
+of processor time, memory, output and wall time, and confined where the host can. A file that is made to use these up costs
+its own student a sentence and no other student anything. What comes back is plain data, checked here field by field.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from . import reading_process
+from .sandbox.confine import can_confine
+from .schema import Assignment, public_data
+from .taken import Taken
+from .validation import Stopped
+
+__all__ = ["About", "Answers", "Member", "Reader"]
+
+SCRIPT = Path(reading_process.__file__)
+LONGEST_LINE = 24 << 20  # bytes of one answer: texts are limited to 4 MB, which JSON may write as six times that
+LARGEST_ANSWER = 64 << 20  # bytes of all answers of one process
+WALL_S = 600.0  # a limit for a process that hangs; processor time is limited long before
+POLL_MS = 50
+MOST_PROCESSES = 3  # for one submission: after a notebook at which the process ended, the others get another one
+MOST_NOTEBOOKS = 20  # read of one submission
+
+
+@dataclass(frozen=True)
+class Member:
+    """A notebook or zip in a platform's zip: its place in the directory, its path, and its time as YYYYMMDDHHMMSS."""
+
+    place: int
+    path: str
+    time: int
+
+
+@dataclass(frozen=True)
+class About:
+    """What a notebook says of itself. `ran`: when a cell last ran (ISO 8601), "" if it does not say."""
+
+    assignment: str
+    variant: str
+    ran: str
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One notebook of a submission: its answers, or a problem. `path`: inside its zip; "" for a file of its own."""
+
+    path: str
+    taken: Taken | None = None
+    variant: str = ""
+    problem: str = ""
+    broken: bool = False
+    """Whether the machine may be the reason (a limit of wall time): reading it again may give another answer."""
+
+
+class _Ended(Exception):
+    """The process ended before it had answered; the text says why. `broken`: see `Answers`."""
+
+    def __init__(self, why: str, broken: bool = False) -> None:
+        super().__init__(why)
+        self.broken = broken
+
+
+class Reader:
+    """Starts a process for each file. `stop`: set to end all of them."""
+
+    def __init__(self, stop: threading.Event | None = None) -> None:
+        self._stop = stop or threading.Event()
+
+    def members(self, descriptor: int) -> list[Member]:
+        """The notebooks and zips in a platform's zip.
+
+        Raises:
+            BadInput: it cannot be read.
+            Stopped: `stop` was set.
+        """
+        try:
+            (answer,) = [*self._answers(descriptor, {"do": "list"})] or [{}]
+            if "problem" in answer:
+                raise BadInput(_text(answer["problem"], 1000))
+            rows = answer["members"]
+            return [Member(_count(place), _text(path, 1000), _count(at)) for place, path, at in rows]
+        except _Ended as why:
+            raise BadInput(f"the zip cannot be read: {why}") from None
+        except (KeyError, TypeError, ValueError) as why:
+            if isinstance(why, BadInput):
+                raise
+            raise BadInput("the zip cannot be read: its list is malformed") from None
+
+    def about(self, descriptor: int) -> About:
+        """What one notebook says of itself.
+
+        Raises:
+            BadInput: it cannot be read.
+        """
+        try:
+            (answer,) = [*self._answers(descriptor, {"do": "about"})] or [{}]
+            if "problem" in answer:
+                raise BadInput(_text(answer["problem"], 1000))
+            return About(*(_text(answer[name], 200) for name in ("assignment", "variant", "ran")))
+        except _Ended as why:
+            raise BadInput(str(why)) from None
+        except (KeyError, TypeError, ValueError) as why:
+            if isinstance(why, BadInput):
+                raise
+            raise BadInput(f"the answer of the reading process is malformed ({type(why).__name__})") from None
+
+    def answers(
+        self, descriptor: int, base: Assignment, places: Sequence[int] | None = None, is_zip: bool = False
+    ) -> tuple[list[Answers], int]:
+        """(the answers in each notebook of one submission, how many notebooks were too many to be read).
+
+        Args:
+            descriptor: the submission, or the platform's zip that has it at `places`.
+            is_zip: whether the submission is a zip that a student made.
+
+        Raises:
+            Stopped: `stop` was set.
+        """
+        request = {"do": "read", "base": public_data(base), "zip": is_zip, "most": MOST_NOTEBOOKS}
+        request["places"] = None if places is None else list(places)
+        found: list[Answers] = []
+        left = 0
+        for _ in range(MOST_PROCESSES):
+            path: str | None = None
+            try:
+                with contextlib.closing(self._answers(descriptor, {**request, "skip": len(found)})) as said:
+                    for answer in said:
+                        if "begin" in answer:
+                            path = _text(answer["begin"], 2000)
+                        elif "left" in answer:
+                            left = _count(answer["left"])
+                        elif path is None:
+                            raise _Ended(_text(answer["problem"], 1000) if "problem" in answer else "it is malformed")
+                        elif len(found) >= MOST_NOTEBOOKS:
+                            raise _Ended("it answered too often")
+                        else:
+                            found.append(_answers_of(path, answer, base))
+                            path = None
+                return found, left
+            except _Ended as why:
+                found.append(Answers(path or "", problem=str(why), broken=why.broken))
+                if path is None or (places is None and not is_zip):
+                    break  # nothing is left to be read, or the zip itself cannot be
+            except (KeyError, TypeError, ValueError) as why:
+                found.append(Answers(path or "", problem=f"its answers are malformed ({type(why).__name__})"))
+                break
+        return found, left
+
+    # one process ------------------------------------------------------------------------------------------------------
+
+    def _answers(self, descriptor: int, request: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
+        """The lines of one process's answer."""
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        command = [sys.executable, "-I", "-S", "-B", str(SCRIPT), str(descriptor), "0" if can_confine() else "1"]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=os.path.abspath(os.sep),
+            env={"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}, pass_fds=(descriptor,), start_new_session=True,
+        )  # fmt: skip
+        try:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(request).encode())
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            for line in self._lines(process):
+                try:
+                    answer = json.loads(line.decode("utf-8", "surrogatepass"))
+                except (ValueError, RecursionError):
+                    raise _Ended("the answer of the reading process is malformed") from None
+                if not isinstance(answer, dict):
+                    raise _Ended("the answer of the reading process is malformed")
+                yield answer
+        finally:
+            process.kill()
+            assert process.stdout is not None
+            process.stdout.close()
+            process.wait()
+
+    def _lines(self, process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+        """What the process writes, line by line, to its end.
+
+        Raises:
+            _Ended: it was ended, or ended without success.
+            Stopped: `stop` was set.
+        """
+        assert process.stdout is not None
+        descriptor = process.stdout.fileno()
+        parts: list[bytes] = []
+        line = total = 0
+        end = time.monotonic() + WALL_S
+        while True:
+            if self._stop.is_set():
+                raise Stopped("Interrupted.")
+            if time.monotonic() > end:
+                raise _Ended(f"reading it was ended after {WALL_S:g} s", broken=True)
+            if not _readable(descriptor):
+                continue
+            data = os.read(descriptor, 1 << 20)
+            total, line = total + len(data), line + len(data)
+            if total > LARGEST_ANSWER or line > LONGEST_LINE:
+                raise _Ended(f"there is more than {LONGEST_LINE >> 20} MB to be read in it")
+            if not data:
+                break
+            *whole, rest = data.split(b"\n")
+            for each in whole:
+                yield b"".join([*parts, each])
+                parts, line = [], len(rest)
+            parts.append(rest)
+        if status := process.wait():
+            raise _Ended(_why(status))
+
+
+def _readable(descriptor: int) -> bool:
+    if not hasattr(select, "poll"):
+        return True  # Windows: the read itself waits
+    asked = select.poll()
+    asked.register(descriptor, select.POLLIN)
+    return bool(asked.poll(POLL_MS))
+
+
+def _why(status: int) -> str:
+    """Why a process ended, of its exit status."""
+    if hasattr(signal, "SIGXCPU") and status in (-signal.SIGXCPU, -signal.SIGKILL):
+        return f"reading it takes more than {reading_process.PROCESSOR_S} s of processor time, or memory that is not there"
+    if status < 0:
+        return f"the process that read it broke down (signal {-status}); it may use {reading_process.MEMORY >> 20} MB"
+    return f"the process that read it ended with status {status}"
+
+
+# what comes back ------------------------------------------------------------------------------------------------------
+
+
+def _answers_of(path: str, answer: Mapping[str, Any], base: Assignment) -> Answers:
+    """One notebook's answers, every field of them checked against the assignment."""
+    if "problem" in answer:
+        return Answers(path, problem=_text(answer["problem"], 1000))
+    said = answer["answers"]
+    ids = [cell.id for cell in base.of_kind("solution")]
+    asked = [cell.id for cell in base.of_kind("explain")]
+    taken = Taken(
+        solutions=_table(said["solutions"], ids, _text),
+        before=_table(said["before"], ids, _texts),
+        after=_texts(said["after"]),
+        explained=_table(said["explained"], asked, _text),
+        notes=tuple(_texts(said["notes"], 1000))[:50],
+        untouched=frozenset(name for name in _texts(said["untouched"]) if name in ids),
+    )
+    return Answers(path, taken, _text(answer["variant"], 200))
+
+
+def _text(value: Any, longest: int = LONGEST_LINE) -> str:
+    if type(value) is not str:
+        raise TypeError("no text")
+    return value[:longest]
+
+
+def _texts(value: Any, longest: int = LONGEST_LINE) -> list[str]:
+    if type(value) is not list:
+        raise TypeError("no list")
+    return [_text(each, longest) for each in value]
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise TypeError("no count")
+    return value
+
+
+def _table(value: Any, names: Sequence[str], of: Any) -> dict[str, Any]:
+    if type(value) is not dict or not set(value) <= set(names):
+        raise TypeError("no table of known names")
+    return {name: of(each) for name, each in value.items()}
