@@ -31,6 +31,8 @@ from .validation import Stopped
 __all__ = ["About", "Answers", "Member", "Reader"]
 
 SCRIPT = Path(reading_process.__file__)
+PROCESSOR_S = 60  # seconds of processor time for one submission
+MEMORY = 1536 << 20  # bytes of address space more than the process has when it begins
 LONGEST_LINE = 24 << 20  # bytes of one answer: texts are limited to 4 MB, which JSON may write as six times that
 LARGEST_ANSWER = 64 << 20  # bytes of all answers of one process
 WALL_S = 600.0  # a limit for a process that hangs; processor time is limited long before
@@ -78,10 +80,15 @@ class _Ended(Exception):
 
 
 class Reader:
-    """Starts a process for each file. `stop`: set to end all of them."""
+    """Starts a process for each file. `stop`: set to end all of them.
 
-    def __init__(self, stop: threading.Event | None = None) -> None:
-        self._stop = stop or threading.Event()
+    Each process may use `processor_s` seconds of processor time and `memory` bytes more than it has when it begins.
+    """
+
+    def __init__(
+        self, stop: threading.Event | None = None, processor_s: int = PROCESSOR_S, memory: int = MEMORY
+    ) -> None:
+        self._stop, self._processor_s, self._memory = stop or threading.Event(), processor_s, memory
 
     def members(self, descriptor: int) -> list[Member]:
         """The notebooks and zips in a platform's zip.
@@ -168,7 +175,8 @@ class Reader:
     def _answers(self, descriptor: int, request: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The lines of one process's answer."""
         os.lseek(descriptor, 0, os.SEEK_SET)
-        command = [sys.executable, "-I", "-S", "-B", str(SCRIPT), str(descriptor), "0" if can_confine() else "1"]
+        limits = ["0" if can_confine() else "1", str(self._processor_s), str(self._memory)]
+        command = [sys.executable, "-I", "-S", "-B", str(SCRIPT), str(descriptor), *limits]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=os.path.abspath(os.sep),
             env={"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}, pass_fds=(descriptor,), start_new_session=True,
@@ -224,7 +232,15 @@ class Reader:
                 parts, line = [], len(rest)
             parts.append(rest)
         if status := process.wait():
-            raise _Ended(_why(status))
+            raise _Ended(self._why(status))
+
+    def _why(self, status: int) -> str:
+        """Why a process ended, of its exit status."""
+        if hasattr(signal, "SIGXCPU") and status in (-signal.SIGXCPU, -signal.SIGKILL):
+            return f"reading it takes more than {self._processor_s} s of processor time"
+        if status < 0:
+            return f"the process that read it broke down (signal {-status}); it may use {self._memory >> 20} MB"
+        return f"the process that read it ended with status {status}"
 
 
 def _readable(descriptor: int) -> bool:
@@ -235,13 +251,6 @@ def _readable(descriptor: int) -> bool:
     return bool(asked.poll(POLL_MS))
 
 
-def _why(status: int) -> str:
-    """Why a process ended, of its exit status."""
-    if hasattr(signal, "SIGXCPU") and status in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"reading it takes more than {reading_process.PROCESSOR_S} s of processor time, or memory that is not there"
-    if status < 0:
-        return f"the process that read it broke down (signal {-status}); it may use {reading_process.MEMORY >> 20} MB"
-    return f"the process that read it ended with status {status}"
 
 
 # what comes back ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""The process that reads one submission: `reading_process.py DESCRIPTOR CONFINED`, the request as JSON on standard input.
+"""The process that reads one submission: `reading_process.py DESCRIPTOR CONFINED SECONDS BYTES`, with the request
+as JSON on standard input.
 
 It loads what it needs, confines itself (seccomp where the host has it, else limits of processor time and memory), and only
 then reads the first byte of the submission from the descriptor. Its answers are lines of JSON on standard output; what may
@@ -24,8 +25,6 @@ from typing import Any, BinaryIO
 
 PRELOADED = ("ast", "bz2", "encodings.cp437", "encodings.utf_8_sig", "json", "lzma", "re", "stat", "zipfile", "zlib")
 PARTS = ("", "course", "course.sandbox")
-PROCESSOR_S = 60  # seconds of processor time for one submission
-MEMORY = 1536 << 20  # bytes of address space more than the process has when it begins
 
 
 def main() -> None:
@@ -41,23 +40,24 @@ def main() -> None:
     errors = importlib.import_module("labkit.errors")
     request = json.loads(sys.stdin.buffer.read())
     with os.fdopen(int(sys.argv[1]), "rb") as stream:
-        limit(sys.argv[2] == "1")
+        processor_s, memory = int(sys.argv[3]), int(sys.argv[4])
+        limit(sys.argv[2] == "1", processor_s, memory)
         try:
-            getattr(Reader(modules, errors.BadInput), request.pop("do"))(stream, **request)
+            getattr(Reader(modules, errors.BadInput, memory), request.pop("do"))(stream, **request)
         except MemoryError:
-            say({"problem": "there is not enough memory"})
+            say({"problem": f"reading it needs more than {memory >> 20} MB of memory"})
 
 
-def limit(confined: bool) -> None:
+def limit(confined: bool, processor_s: int, memory: int) -> None:
     """Confine this process, or limit it as far as the system can."""
     if confined:
-        importlib.import_module("labkit.course.sandbox.confine").confine(PROCESSOR_S, MEMORY)
+        importlib.import_module("labkit.course.sandbox.confine").confine(processor_s, memory)
         return
     try:
         import resource
     except ImportError:
         return
-    for what, most in ((resource.RLIMIT_CPU, PROCESSOR_S), (resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0)):
+    for what, most in ((resource.RLIMIT_CPU, processor_s), (resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0)):
         try:
             resource.setrlimit(what, (most, most))
         except (ValueError, OSError):
@@ -74,10 +74,10 @@ def say(answer: dict[str, Any]) -> None:
 class Reader:
     """The three requests."""
 
-    def __init__(self, modules: dict[str, Any], bad_input: type[Exception]) -> None:
+    def __init__(self, modules: dict[str, Any], bad_input: type[Exception], memory: int) -> None:
         self.archive, self.handed = modules["archive"], modules["handed"]
         self.taken, self.schema = modules["taken"], modules["schema"]
-        self.bad_input = bad_input
+        self.bad_input, self.memory = bad_input, memory
 
     def list(self, stream: BinaryIO) -> None:
         """What is in a platform's zip."""
@@ -89,7 +89,7 @@ class Reader:
     def about(self, stream: BinaryIO) -> None:
         """What a notebook says of itself."""
         try:
-            handed = self.handed.read_handed(stream.read(self.handed.LARGEST_FILE + 1))
+            handed = self.handed.read_handed(self._whole(stream))
         except self.bad_input as why:
             say({"problem": str(why)})
         else:
@@ -118,11 +118,17 @@ class Reader:
                 continue
             say({"begin": path})
             if places is None and not zip:
-                data = stream.read(self.handed.LARGEST_FILE + 1)
+                data = self._whole(stream)
             say({"problem": data} if isinstance(data, str) else self._answers(known, data))
             del data
         if left:
             say({"left": left})
+
+    def _whole(self, stream: BinaryIO) -> bytes:
+        """The file, or one byte more of it than is allowed; no more memory is asked for than it has bytes."""
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        return stream.read(min(size, self.handed.LARGEST_FILE) + 1)
 
     def _answers(self, base: Any, data: bytes) -> dict[str, Any]:
         try:
@@ -131,7 +137,7 @@ class Reader:
         except self.bad_input as why:
             return {"problem": str(why)}
         except MemoryError:
-            return {"problem": f"reading it needs more than {MEMORY >> 20} MB of memory: clear its outputs and save it"}
+            return {"problem": f"reading it needs more than {self.memory >> 20} MB of memory: clear its outputs and save it"}
         return {
             "answers": {
                 "solutions": dict(taken.solutions), "before": {k: list(v) for k, v in taken.before.items()},
