@@ -7,6 +7,7 @@ control characters.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -171,6 +172,8 @@ def grade(
     harness = Harness(confined=True)
     workers = jobs or max(1, int(usable_cpus()))
     reports = Reports(base, digest(base, seed), lms, csv_file, json_file, junit_file, html_folder)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` ends the batch in order.", err=True)
     with stopping(harness.stop), Batch(base, seed, harness, workers, journal_file) as batch:
         try:
             read = batch.read(submissions, policy, lms or "")
