@@ -1,15 +1,25 @@
 """The ledger: where every gradient went.
 
-Each gradient - one (sender, incarnation, step) - is exactly one of: applied (on all shards), partly applied (on some),
-dropped (and why), lost with a node, rolled back by a restore, or in flight. In flight is counted: gradients found on
-the links and in the inboxes when the run ended, taken by a server that had not yet applied them, or still in the hands
-of the worker that computed them. If the counts do not add up to what was computed, the ledger does not close, and says
-how many are missing.
+Each gradient - one (sender, incarnation, step) - is exactly one of: applied, partly applied, dropped (and why), lost with
+a node, rolled back by a restore, or in flight. What applied means depends on what the shards are to each other
+(`copies` in `roles.layout.Layout`):
 
-Every life of a role has books of its own. A life that was lost has left no last report: what it had computed is what
-it said, or what others saw of it if that is more; and what cannot be accounted for because of it - its own gradients,
-and those on their way to its shard - is lost with it. A shard that was restored holds what its checkpoint held, and
-what was applied since: what its life before had applied beyond that is rolled back.
+- parts of one model, equal replicas: applied by every shard. Partly applied: by some.
+- replicas of their own, whose mean is the model: held by any replica, since then the mean holds it, with the weight that
+  mixing gave it. There is no partly applied.
+
+In flight is counted: gradients found on the links and in the inboxes when the run ended, taken by a server that had not
+yet applied them, or not yet sent by the worker that computed them. If the counts do not add up to what was computed,
+the ledger does not close, and says how many are missing.
+
+Gradients are counted by the roles that compute them, and by nobody else: the first role of each share of the data (the
+others that have this share, in a split model, work on parts of the same gradients), and any other role that reports
+some. Every incarnation has counts of its own. One that was lost has left no last report: it has computed what it
+reported, or what others saw of it if that is more (its pushes, or the rounds that members of its own incarnation have
+completed, since a round needs every member). What cannot be accounted for because of the loss - its own gradients, and
+those on their way to its shard - is lost with it. A gradient that it computed and that no other process ever heard of
+is not in the ledger. A shard that was restored holds what its checkpoint held, and what was applied since: what its
+incarnation before had applied beyond that is rolled back.
 
 The books of an earlier time are made from the rows up to then: what is in flight is then the rest, as in a run that
 goes on.
@@ -36,15 +46,18 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
     """{computed, applied, partly_applied, dropped {why: n}, lost, rolled_back, in_flight, missing, closes}.
 
     While the run goes on, `in_flight` is what is not yet accounted for, and `closes` is None: roles report at different times.
-    `t` (ns): the books as they were then, also open. Where rows are missing, a role was restarted, or the model is a
-    mixture of replicas, `in_flight` is None, `computed` and `applied` are None if they are not known, else what had been
-    reported by then.
+    `t` (ns): the books as they were then, also open. Where rows are missing or a role was restarted, `in_flight` is None,
+    `computed` and `applied` are None if they are not known, else what had been reported by then.
     """
     with trace.lock:
         if t is not None and t < trace.watermark():
             return _earlier(trace, t)
         gone = away(trace)
-        return _Books(trace.header["layout"], trace.roles, dict(trace.lives), _drops(trace), trace.ending, gone).made()
+        lost = {(m["name"], m["incarnation"]) for m in trace.marks if m["kind"] == "lost" and "incarnation" in m}
+        lives = {trace.roles.index(name) + number * len(trace.roles) for name, number in lost}
+        return _Books(
+            trace.header["layout"], trace.roles, dict(trace.lives), _drops(trace), trace.ending, gone, lives
+        ).made()
 
 
 def _empty() -> dict[str, Any]:
@@ -56,10 +69,10 @@ def _empty() -> dict[str, Any]:
 
 @dataclass
 class _Shard:
-    """What one shard of the model says: `now` is its newest life, `past` those before."""
+    """What one shard of the model says: `now` is its newest incarnation, `past` those before, by number."""
 
     now: Counters
-    past: list[Counters] = field(default_factory=list)
+    past: dict[int, Counters] = field(default_factory=dict)
     incarnation: int = 0
     gone: bool = False  # its newest life is lost
 
@@ -68,9 +81,8 @@ class _Shard:
         return _held(self.now, self.incarnation, life, incarnation, replicated)
 
     def reached_before(self, life: int, incarnation: int, replicated: bool) -> int:
-        """The last step that it, or one of its earlier lives, has ever held."""
-        lives = [(len(self.past) - i - 1, c) for i, c in enumerate(reversed(self.past))]
-        return max([_held(c, i, life, incarnation, replicated) for i, c in lives], default=-1)
+        """The last step that one of its earlier incarnations has ever held."""
+        return max([_held(c, own, life, incarnation, replicated) for own, c in self.past.items()], default=-1)
 
 
 def _held(c: Counters, own: int, life: int, incarnation: int, replicated: bool) -> int:
@@ -85,19 +97,18 @@ class _Books:
 
     def __init__(
         self, layout: dict[str, Any], roles: tuple[str, ...], lives: dict[int, Counters], drops: Drops,
-        ending: dict[str, Any] | None, away: set[int],
+        ending: dict[str, Any] | None, away: set[int], lost: set[int],
     ):  # fmt: skip
         self.away = away
         self.specs, self.replicated, self.roles = layout["roles"], layout["replicated"], len(roles)
+        self.mixed = layout.get("copies") == "own"
         self.lives, self.drops, self.ending, self.book = lives, drops, ending, _empty()
-        self.newest = {n % self.roles: n for n in sorted(lives)}  # the last one of a role stays
         said = ending or {}
-        self.lost = {role + incarnation * self.roles for role, incarnation in said.get("lost_lives", ())}
-        if "lost_lives" not in said:  # older files, and runs that go on: who was lost, and whoever has been followed
-            names = {roles.index(name) for name in said.get("lost", ())}
-            self.lost = {self.newest.get(role, role) for role in names}
-            if ending is None:
-                self.lost |= {n for n in lives if n != self.newest[n % self.roles]}
+        self.lost = lost | {role + incarnation * self.roles for role, incarnation in said.get("lost_lives", ())}
+        if "lost_lives" not in said:  # older files, without incarnations in their marks
+            newest = {n % self.roles: n for n in sorted(lives)}  # the last one of a role stays
+            self.lost |= {newest.get(role, role) for role in map(roles.index, said.get("lost", ()))}
+        self.counting = self._counting()
         self.shards = self._shards()
         self.gone = {number for number, shard in self.shards.items() if shard.gone}
         self.wires = {
@@ -105,6 +116,14 @@ class _Books:
             for shard, sender, incarnation, last, count in said.get("in_flight", ())
             for step in range(last - count + 1, last + 1)
         }
+
+    def _counting(self) -> set[int]:
+        """The roles that count gradients."""
+        leaders: dict[int, int] = {}
+        for role, spec in enumerate(self.specs):
+            if spec["data"] is not None:
+                leaders.setdefault(spec["data"], role)
+        return {*leaders.values(), *(life % self.roles for life, c in self.lives.items() if c.computed)}
 
     def _shards(self) -> dict[int, _Shard]:
         """By number; a lost role that never reported has counted nothing."""
@@ -117,16 +136,16 @@ class _Books:
                 continue
             known = numbers.get(role, [])
             if known:
-                counters = [self.lives.get(n) or Counters() for n in known]
-                gone = known[-1] in self.lost
-                made[spec["shard"]] = _Shard(counters[-1], counters[:-1], known[-1] // self.roles, gone)
+                counters = {n // self.roles: self.lives.get(n) or Counters() for n in known}
+                newest = known[-1] // self.roles
+                made[spec["shard"]] = _Shard(counters.pop(newest), counters, newest, known[-1] in self.lost)
         return made
 
     def made(self) -> dict[str, Any]:
         """Every gradient of every life gets its place."""
-        silent = {n for n in self.lost if self.specs[n % self.roles]["data"] is not None}
-        for life in sorted(self.lives.keys() | silent):
-            self._settle_all(life, self.lives.get(life) or Counters())
+        for life in sorted(self.lives.keys() | self.lost):
+            if life % self.roles in self.counting:
+                self._settle_all(life, self.lives.get(life) or Counters())
         book = self.book
         if self.ending is None:
             book["in_flight"], book["missing"] = book["in_flight"] + book["missing"], 0
@@ -144,7 +163,7 @@ class _Books:
             return
         self.book["computed"] += computed
         mine = {**self.drops.get((EVERYONE, incarnation), {}), **drops}
-        settled = min(reached, default=-1) + 1
+        settled = (max if self.mixed else min)(reached, default=-1) + 1
         self.book["applied"] += settled - sum(step < settled for step in mine)
         handed = computed if life in self.lost else counter.handed
         for step in [*(step for step in mine if step < settled), *range(settled, computed)]:
@@ -158,6 +177,8 @@ class _Books:
         applied = [
             step <= last and number not in dropped and everywhere is None for number, last in zip(self.shards, reached)
         ]
+        if self.mixed:  # what its own replica has refused is in no replica, whatever their clocks say
+            applied = [any(applied) and not dropped]
         if applied and all(applied):
             return "applied"
         if any(applied):
@@ -185,7 +206,7 @@ class _Books:
 
     def _last_seen(self, life: int, drops: dict[int, Any]) -> int:
         """The last step of a life that others, or its own reports, have mentioned; -1 if none."""
-        seen = [c.taken.get(life, -1) for shard in self.shards.values() for c in (shard.now, *shard.past)]
+        seen = [c.taken.get(life, -1) for shard in self.shards.values() for c in (shard.now, *shard.past.values())]
         before = [shard.reached_before(life, life // self.roles, self.replicated) for shard in self.shards.values()]
         return max([*seen, *before, *(step for _, who, step in self.wires if who == life), *drops, -1])
 
@@ -193,18 +214,19 @@ class _Books:
 def _earlier(trace: Trace, t: int) -> dict[str, Any]:
     """The books as they were at `t`, from the rows up to then."""
     layout, drops = trace.header["layout"], _drops(trace, t)
-    mixed = layout.get("copies") == "own"  # mixing brings gradients along, which is no row
     restarted = len(trace.lives) > len(trace.counters)  # rows do not say of which life they are
     applies, spans = (
         len(table) > 0 and not table.skipped and not table.spilled
         for table in (trace.tables["applies"], trace.tables["spans"])
     )
     counters = _counters_at(trace, t)
-    if applies and spans and not mixed and not restarted:
-        return _Books(layout, trace.roles, counters, drops, None, away(trace, t)).made()
+    if (
+        applies and spans and not restarted
+    ):  # of replicas that are mixed: a gradient is a row of the first that holds it
+        return _Books(layout, trace.roles, counters, drops, None, away(trace, t), set()).made()
     book = _empty() | {"in_flight": None, "closes": None}
     book["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None
-    book["applied"] = None if mixed else _reported(trace, t)
+    book["applied"] = _reported(trace, t)
     for steps in drops.values():
         for shards in steps.values():
             why = next(iter(shards.values()))
@@ -244,7 +266,9 @@ def _reported(trace: Trace, t: int) -> int | None:
     seen = (sender == EVERYONE) & (time <= t)
     owners = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
     last = [int(count[seen & (role == owner)].max(initial=-1)) for owner in owners]
-    return min(last) if min(last, default=-1) >= 0 else None
+    if min(last, default=-1) < 0:
+        return None
+    return sum(last) if trace.header["layout"].get("copies") == "own" else min(last)
 
 
 def _total(book: dict[str, Any]) -> int:

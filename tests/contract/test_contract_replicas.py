@@ -37,7 +37,7 @@ def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, s
         assert summary["gradients"] + book["partly_applied"] >= 42
     else:
         assert [c.gradients for c in shards] == [21] * workers
-        assert summary["gradients"] + book["partly_applied"] == 21 * workers
+        assert (summary["gradients"], book["partly_applied"]) == (21 * workers, 0)
     if workers == 1:
         assert book["partly_applied"] == 0
     assert len(run.result().parameters) == MOONS.objective().size
@@ -45,12 +45,11 @@ def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, s
 
 def test_gradients_that_came_after_the_end_are_in_no_replica(engine):
     """The first worker is full long before the other, and goes on; what it computes then is dropped, whatever averages
-    are made afterwards.
+    are made afterwards. No average was made before the end; the model, which is the mean of both, holds all eight.
     """
     run = engine.wait(MOONS, lk.LocalSGD(H=6), lk.Budget(updates=4), 2, time=0.01, slow={"worker-1": 3.0})
     book = closed(run)
-    assert book["partly_applied"] == 8  # no average was made before the end
-    assert book["applied"] == 0
+    assert (book["applied"], book["partly_applied"]) == (8, 0)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
@@ -226,7 +225,7 @@ def test_adpsgd_never_locks_and_keeps_the_books(engine, graph, workers):
     )  # fmt: skip
     book = closed(run)
     assert run.summary()["updates"] == 15
-    assert book["applied"] + book["partly_applied"] == 15 * workers
+    assert (book["applied"], book["partly_applied"]) == (15 * workers, 0)
     sent = measures.bytes_sent(run.trace)["replica"]
     assert sent["training"] > 10 * sent["startup"]
 

@@ -219,4 +219,4 @@ def test_the_ledger_of_an_earlier_time_says_that_it_is_open(traces):
     panel, _ = drawn("ledger", traces["digits"], 1_500_000_000)
     assert re.match(r"at 1\.50 s", panel.verdict.get_text())
     panel, _ = drawn("ledger", traces["mixed"], 500_000_000)
-    assert words(panel).count("?") == 2
+    assert "?" not in words(panel)

@@ -1,0 +1,76 @@
+"""The ledger against the parameters themselves, in seeded schedules of faults in virtual time, over all strategies.
+
+`indicator.py` says how. `LABKIT_CHAOS=whole pytest tests/chaos` tries all schedules; without it the first ones.
+"""
+
+import os
+
+import indicator
+import pytest
+from indicator import indicated, problem_for
+from schedules import schedule
+from test_chaos_simulated import FOUND, WALL, call_back, goes_on
+
+import labkit as lk
+from labkit.nn.boxes import Boxes
+from labkit.trace.ledger import ledger
+
+WHOLE = os.environ.get("LABKIT_CHAOS") == "whole"
+SEEDS = range(400 if WHOLE else 20)
+SEEDS_THAT_FOUND = (92, 126, 209, 226)  # mistakes which few others find
+
+
+def started(strategy, folder, shape, updates, seed=0, faults=()):
+    """A run whose gradients are marks."""
+    shape = shape | (
+        {"bandwidth": 1e8} if shape.get("bandwidth", 0) < 1e8 else {}
+    )  # marks are long, and are to travel as fast
+    room = 3 * updates * shape.get("max_workers", shape["workers"]) + 1500
+    problem = problem_for(type(strategy), shape.get("servers") or 1, room)
+    cluster = lk.SimulatedCluster(**shape)
+    return lk.train(problem, indicated(strategy, folder), cluster, lk.Budget(updates=updates), seed=seed, faults=faults)
+
+
+def check(run, folder):
+    """The ledger says what the parameters say, and what was computed."""
+    plan, book = run.plan, ledger(run.trace)
+    assert book["closes"] is True, book
+    assert indicator.mistakes(folder) == []
+    assert book["computed"] == indicator.computed(folder), book
+    held = []
+    if run.stopped_by == "updates":
+        held.append(indicator.held_by_model(run, run.result().parameters, folder))
+    if plan.strategy.name != "SparsePS" and not any(role.down for role in run.engine.roles if role.shard is not None):
+        held.append(held_by_shards(run, folder))
+    for found in held:
+        if plan.layout.copies == "own":
+            assert (book["applied"], book["partly_applied"]) == (len(found.somewhere), 0), book
+        else:
+            partly = len(found.somewhere - found.everywhere)
+            assert (book["applied"], book["partly_applied"]) == (len(found.everywhere), partly), book
+
+
+def held_by_shards(run, folder):
+    """What the shards of roles that are there hold at the end."""
+    plan, records = run.plan, indicator.Records(str(folder))
+    start = plan.problem.objective().start(plan.seed)
+    there = [role for role in run.engine.roles if role.shard is not None and not role.down]
+    return indicator.Held({
+        role.spec.shard: indicator.keys(plan, role.spec.shard, role.shard.values - Boxes.of(role.spec.part).take(start), records)
+        for role in there
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", dict.fromkeys([*SEEDS, *FOUND, *SEEDS_THAT_FOUND]))
+def test_the_ledger_says_what_the_parameters_hold(seed, tmp_path):
+    plan = schedule(seed)
+    print(plan)
+    updates = min(plan.budget.updates, 60 if plan.strategy.name in indicator.SPLIT else 120)
+    run = started(plan.strategy, tmp_path, plan.shape, updates, seed, plan.faults)
+    if plan.back is not None:
+        run.engine.advance(plan.back, WALL)
+        call_back(run, plan.away)
+    goes_on(run)
+    if not run.done:
+        run.stop()
+    check(run, tmp_path)
