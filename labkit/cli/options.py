@@ -47,6 +47,7 @@ class Asked:
     compute: str | None = None
     latency: float | None = None
     bandwidth: float | None = None
+    evaluation_time: float | None = None
     pace: str | None = None
     scheduler: str | None = None
 
@@ -96,6 +97,7 @@ RUN = (
     click.option("--compute", metavar="LAW", help=f"Simulated: time of one gradient: {LAWS}"),
     click.option("--latency", type=float, metavar="SECONDS", help="Simulated: of every message (0)."),
     click.option("--bandwidth", type=float, metavar="BYTES/S", help="Simulated: of every node, each direction (inf)."),
+    click.option("--evaluation-time", type=float, metavar="SECONDS", help="Simulated: of an evaluation, on the chief (0)."),
     click.option("--pace", metavar="LAW", help="Dask: make a gradient last so long, as deterministic:0.1."),
     click.option("--scheduler", metavar="ADDRESS",
                  help="Dask: a running scheduler, as tcp://host:8786 (a cluster of its own)."),

@@ -27,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 ENGINES = ("dask", "simulated")
-ONLY = {"simulated": ("compute", "latency", "bandwidth"), "dask": ("pace", "scheduler")}
+ONLY = {"simulated": ("compute", "latency", "bandwidth", "evaluation_time"), "dask": ("pace", "scheduler")}
 PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
@@ -89,15 +89,18 @@ def make_cluster(engine: str, asked: Asked) -> Any:
     for owner, names in ONLY.items():
         for name in names:
             if owner != engine and getattr(asked, name) is not None:
-                allowed = ", ".join(f"--{n}" for n in ONLY[engine])
-                wrong = f"--{name} belongs to --engine {owner} and this is --engine {engine}"
+                allowed = ", ".join(f"--{n.replace('_', '-')}" for n in ONLY[engine])
+                wrong = f"--{name.replace('_', '-')} belongs to --engine {owner} and this is --engine {engine}"
                 raise BadInput(f"{wrong}, which takes {allowed}.")
     common = _known({"workers": asked.workers, "servers": asked.servers, "server_time": _law(asked.server_time)})
     common["slow"] = slow_roles(asked.slow)
     if engine == "simulated":
         from ..engines.simulated import SimulatedCluster
 
-        more = {"compute": _law(asked.compute), "latency": asked.latency, "bandwidth": asked.bandwidth}
+        more = {
+            "compute": _law(asked.compute), "latency": asked.latency, "bandwidth": asked.bandwidth,
+            "evaluation_time": asked.evaluation_time,
+        }  # fmt: skip
         return SimulatedCluster(**common, **_known(more))
     from ..engines.dask import DaskCluster
 

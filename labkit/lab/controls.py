@@ -58,6 +58,7 @@ RARE = ("fused", "n_push", "n_fetch", "give_up", "post_local", "stages")  # knob
 HIDDEN = {
     "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "updates", "samples",
     "epochs", "placement", "max_workers", "patience", "restart_after", "checkpoint_time",
+    "evaluation_time",
 }  # fmt: skip
 
 

@@ -38,6 +38,7 @@ class Shape:
         None, low=1e-3, high=86_400.0, help="seconds between two checkpoints of a shard; auto: every second, at most 5%"
     )
     checkpoint_time: float = knob(0.0, low=0.0, high=1e6)
+    evaluation_time: float = knob(0.0, low=0.0, high=1e6)
 
     @classmethod
     def of(cls, cluster: Any) -> Shape:
@@ -62,5 +63,5 @@ class Shape:
             self.workers, self.servers, self.compute or Deterministic(0.1), self.server_time, self.latency,
             self.bandwidth, self.slow, self.cores, replicas=self.replicas, max_workers=self.max_workers,
             patience=self.patience, restart_after=self.restart_after, checkpoint_every=self.checkpoint_every,
-            checkpoint_time=self.checkpoint_time,
+            checkpoint_time=self.checkpoint_time, evaluation_time=self.evaluation_time,
         )  # fmt: skip

@@ -1,7 +1,8 @@
 """What the chief says and hears: which snapshots it asks for, and when it has them all.
 
-Evaluation is measurement, not training: free in virtual time, and in real time the chief rests nineteen times as long as
-an evaluation took (5% of a core). A shard that was restarted has forgotten that it was asked, and is asked again.
+Evaluation is measurement, not training: the chief rests nineteen times as long as an evaluation took (5% of a core). In
+virtual time it takes the cluster's `evaluation_time`, 0 unless given. A shard that was restarted has forgotten that it was
+asked, and is asked again.
 """
 
 from __future__ import annotations

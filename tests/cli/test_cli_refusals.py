@@ -53,6 +53,8 @@ CASES = {
     "pace": ("simulate --pace deterministic:0.1", "--pace belongs to --engine dask"),
     "scheduler": ("simulate --scheduler tcp://x:1", "which takes --compute, --latency, --bandwidth"),
     "compute": ("train --compute deterministic:0.1", "--compute belongs to --engine simulated"),
+    "evaluation time on dask": ("train --evaluation-time 0.1", "--evaluation-time belongs to --engine simulated"),
+    "evaluation time": ("simulate --evaluation-time -1", "evaluation_time is a number from 0 to 1e+06"),
     "latency on dask": ("train --latency 0.1", "which takes --pace, --scheduler"),
     "bandwidth on dask": ("compare sync-ps async-ps --bandwidth 1e6", "--bandwidth belongs to --engine simulated"),
     "compare one": ("compare sync-ps", "two strategies or more"),

@@ -55,6 +55,12 @@ def test_simulate_is_train_on_the_simulated_engine(labkit):
     assert one.stdout == other.stdout
 
 
+def test_an_evaluation_takes_the_time_that_was_asked_for(labkit):
+    words = ("simulate", "--json", "--updates", "20", "--compute", "deterministic:0.01", "--workers", "1")
+    free, longer = (json.loads(labkit(*words, *more).stdout) for more in ((), ("--evaluation-time", "0.5")))
+    assert (free["seconds"], longer["seconds"]) == (pytest.approx(0.2), pytest.approx(1.0))  # the first model's, and the last's
+
+
 @pytest.mark.slow
 def test_one_seed_gives_the_same_bytes_on_one_core_and_on_all_and_another_seed_gives_others(labkit_process, tmp_path):
     words = ("simulate", "--json", "--updates", "30", "--compute", "exponential:0.01", "--latency", "0.001", "--seed")

@@ -219,6 +219,10 @@ def clusters() -> Iterator[Description]:
         kept = {**WIRED, "checkpoint_every": every, "checkpoint_time": took}
         yield run(f"cluster/checkpoint-{every:g}", "AsyncPS", kept, budget={"seconds": 1.0})
         yield run(f"cluster/checkpoint-{every:g}/sync", "SyncPS", kept, budget={"seconds": 1.0})
+    for name in ("AsyncPS", "SyncPS", "LocalSGD"):
+        for works in (True, False):
+            made = New(name, chief_works=works, eval_every=5)
+            yield run(f"cluster/evaluation-time/{name}/{works}", made, {**WIRED, "evaluation_time": 0.004}, 60)
 
 
 FAULTY = {"compute": EXP, "latency": 0.001, "patience": 0.3, "restart_after": 0.1, "checkpoint_every": 0.1}

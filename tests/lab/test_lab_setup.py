@@ -167,6 +167,13 @@ def test_a_code_says_all_of_a_setup(name):
     assert decode(encode(setup))[0] == setup
 
 
+def test_an_evaluation_time_is_part_of_a_code_and_of_the_cluster():
+    setup = Setup().changed(evaluation_time=0.05)
+    assert decode(encode(setup))[0] == setup
+    assert setup.cluster(None).evaluation_time == Shape.of(setup.cluster(None)).evaluation_time == 0.05
+    assert "evaluation_time" not in encode(Setup())
+
+
 def test_a_rich_code_and_what_else_it_carries():
     setup = Setup().changed(**RICH)
     code = encode(setup, story="one", panels="timeline,loss")

@@ -10,6 +10,7 @@ import labkit as lk
 from labkit.engines.parts import make_plan
 from labkit.engines.simulated.network import Network
 from labkit.trace.ledger import ledger
+from labkit.trace.vocabulary import EVALUATE
 
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 200})
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
@@ -141,6 +142,88 @@ def test_chief_works_and_evaluation_is_free():
     assert with_chief["bytes_sent"] == alone["bytes_sent"]
     assert alone["bytes_sent"]["chief"] == {"training": 0, "startup": 0, "evaluation": 0}
     assert alone["bytes_sent"]["server"]["evaluation"] > 0
+
+
+STEP, LOOK = 100_000_000, 30_000_000  # ns
+
+
+def evaluated(strategy, seconds=None, updates=40, workers=2, **cluster):
+    shape = lk.SimulatedCluster(workers=workers, compute=0.1, evaluation_time=0.03, **cluster)
+    run = lk.train(MOONS, strategy, shape, lk.Budget(updates=updates, seconds=seconds)).wait()
+    applied = sorted(set(run.trace.column("applies", "time").tolist()))
+    return run, applied, run.trace.column("evaluations", "time").astype(int).tolist()
+
+
+@pytest.mark.parametrize("chief_works", [True, False])
+@pytest.mark.parametrize("strategy", [lk.SyncPS, lk.RingAllReduce])
+def test_evaluation_takes_its_time_and_a_worker_on_the_chiefs_node_waits(strategy, chief_works):
+    """By hand: a step takes 100 ms, an evaluation 30 ms. The chief asks for the core nineteen times as long after an evaluation
+    as that lasted, waiting for the core included, and at once for the last update. On a core of both, who asks first is
+    first: at time zero the chief, where workers have to ask servers for weights.
+    """
+    run, applied, evaluations = evaluated(strategy(chief_works=chief_works, eval_every=1))
+    ends, looks, now, asks = [], [], 0, 0
+    for update in range(41):
+        if update:
+            now += STEP
+            ends.append(now)
+        if update == 40:
+            asks = min(asks, now)
+        if not chief_works and asks < now + STEP:
+            looks.append(asks + LOOK)
+            asks += 20 * LOOK
+        elif chief_works and (asks < now or (asks == now and (update or strategy is lk.SyncPS))):
+            now += LOOK
+            looks.append(now)
+            asks = now + 19 * (now - asks)
+    assert applied == ends
+    assert evaluations == looks
+    assert len(looks) > 3
+    assert run.trace.ending["time"] == ends[-1] + LOOK
+    spans = run.trace.tables["spans"].rows()
+    chief = spans[spans[:, 0] == run.trace.roles.index("chief")]
+    busy = chief[chief[:, 1] == EVALUATE]
+    assert (busy[:, 3] - busy[:, 2]).tolist() == [LOOK] * len(looks)
+    assert ledger(run.trace)["closes"]
+
+
+def test_with_two_cores_a_worker_on_the_chiefs_node_does_not_wait():
+    _, applied, _ = evaluated(lk.SyncPS(chief_works=True, eval_every=1), cores=2)
+    assert applied == [STEP * i for i in range(1, 41)]
+
+
+def test_a_slow_chief_evaluates_slowly():
+    _, _, evaluations = evaluated(lk.SyncPS(eval_every=1), slow={"chief": 2.0})
+    assert evaluations[0] == 2 * LOOK
+
+
+def test_training_goes_on_while_the_last_evaluation_lasts():
+    """The budget's second is over at 1.05 s; the model of then is evaluated until 1.08 s."""
+    run, _, evaluations = evaluated(lk.AsyncPS(eval_every=10**6), seconds=1.05, updates=None)
+    assert run.stopped_by == "seconds"
+    assert evaluations == [LOOK, 1_080_000_000]
+    assert run.trace.ending["time"] == 1_080_000_000
+    assert ledger(run.trace)["closes"]
+
+
+def test_a_run_with_an_evaluation_time_is_repeated_forked_and_resumed(tmp_path):
+    cluster = lk.SimulatedCluster(workers=3, evaluation_time=0.02, **RANDOM)
+    place = str(tmp_path / "run")
+    run = lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=200), checkpoint=place).advance(0.1)
+    run.kill("chief").advance(0.1)
+    fork, again = run.fork(0.15), lk.resume(place)
+    assert again.engine.cluster == cluster
+    done = [contents(r.wait().trace, in_order=False) for r in (run, fork, again)]
+    assert done[0] == done[1] == done[2]
+
+
+def test_a_chief_that_is_killed_while_it_evaluates_evaluates_again():
+    cluster = lk.SimulatedCluster(workers=2, compute=0.1, evaluation_time=0.05, restart_after=0.2)
+    faults = [lk.Kill("chief", at=0.02)]
+    run = lk.train(MOONS, lk.AsyncPS(eval_every=1), cluster, lk.Budget(updates=40), faults=faults).wait()
+    assert run.stopped_by == "updates"
+    assert run.trace.column("evaluations", "time").min() == 0.27e9
+    assert ledger(run.trace)["closes"]
 
 
 def test_work_that_is_given_up_frees_its_core():

@@ -22,6 +22,10 @@ class SimulatedCluster:
     seconds, `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy
     needs. `cores`: of every node; roles on one node queue for them. `record=False`: counters only.
 
+    `evaluation_time`: seconds for which an evaluation keeps the chief busy. As on a cluster of processes, the chief then rests
+    nineteen times as long, training goes on meanwhile, and a run may end that much later than its budget's seconds. With
+    `Strategy(chief_works=True)` worker 0 queues for the cores of the same node.
+
     `replicas=1`: every server has a backup, on a node of its own, that holds each application before it is answered.
 
     `max_workers`: so many may be there at a time; who is not there at the start can join (`run.scale(workers=6)`).
@@ -46,6 +50,7 @@ class SimulatedCluster:
     restart_after: float | None = knob(0.8, low=0.0, high=1e9)
     checkpoint_every: float | None = knob(None, low=1e-6, high=1e9)
     checkpoint_time: float = knob(0.0, low=0.0, high=1e6)
+    evaluation_time: float = knob(0.0, low=0.0, high=1e6)
 
     engine = "simulated"
     paced = True
@@ -78,6 +83,7 @@ class SimulatedCluster:
             "restart_after": self.restart_after,
             "checkpoint_every": self.checkpoint_every,
             "checkpoint_time": self.checkpoint_time,
+            "evaluation_time": self.evaluation_time,
         }
 
     def widened(self) -> SimulatedCluster:

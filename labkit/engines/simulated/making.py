@@ -29,7 +29,7 @@ def bare_roles(plan: Plan, cluster: Any) -> list[SimulatedRole]:
         role = SimulatedRole(
             i, spec, nodes[spec.node], Recorder(i, record=plan.record, roles=len(plan.layout.roles)), strategy
         )
-        role.laws(plan.seed, cluster.compute, cluster.server_time)
+        role.laws(plan.seed, cluster.compute, cluster.server_time, Deterministic(cluster.evaluation_time))
         made.append(role)
     return made
 

@@ -103,7 +103,7 @@ class SimulatedRole:
             set()
         )  # roles that are away, or whose next incarnation it has not heard of: it talks to nobody
 
-    def laws(self, seed: int, gradient: Law, server: Law | None) -> None:
+    def laws(self, seed: int, gradient: Law, server: Law | None, evaluation: Law) -> None:
         """The laws of this role's work, each with a stream of its own: server work shifts no gradient's draws."""
         kind, index = self.spec.kind, self.spec.index
 
@@ -114,7 +114,7 @@ class SimulatedRole:
         self.jobs = {
             "gradient": (draw(gradient, "time"), COMPUTING, False),
             "server": (draw(server, "service") if server else None, APPLY, True),
-            "measure": (None, EVALUATE, False),
+            "measure": (draw(evaluation, "time"), EVALUATE, False),
         }
 
     def job_of(self, fn: Any) -> Job:
