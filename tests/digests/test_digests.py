@@ -8,7 +8,7 @@ renames something.
 'kill/*'`) lists the runs and sections.
 
 **A section differs and should**: write the test that shows, independently, that the new behaviour is right. Then register the
-change, which runs everything and stores the new digests in `changes/NAME.json`:
+change, which carries out these runs and the quick set (`--all`: all runs) and stores the new digests in `changes/NAME.json`:
 
     python tests/digests register ledger-of-replicas --reason "Rounds are no longer counted for roles that compute nothing." \\
         --test tests/trace/test_x.py::test_y --runs 'kill/*' 'random/*' --sections ledger counters
