@@ -77,6 +77,7 @@ def test_an_absent_peer_is_a_visible_row_and_so_are_its_ratios(
     assert skipped == [(b.trainers.DASK, why, None), (ratio, why, None), (ratio, why, None)]
 
 
+@pytest.mark.slow
 def test_a_peer_that_fails_is_named_and_the_others_go_on(b: SimpleNamespace) -> None:
     def fail() -> dict:
         raise b.rows.Unmeasured("failed: it fell")

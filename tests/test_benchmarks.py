@@ -35,6 +35,7 @@ def test_sides_take_turns_in_both_orders(rows: ModuleType) -> None:
     assert "".join(order) == "abbaabbaab"
 
 
+@pytest.mark.slow
 def test_a_row_is_the_median_with_its_extremes_and_a_ratio_is_formed_turn_by_turn(rows: ModuleType) -> None:
     fast, slow = count(10.0), count(1.0)  # 10, 11, ... against 1, 2, ...
     sides = [

@@ -74,6 +74,18 @@ def test_a_recommender_beats_the_constant_predictor(engine, name):
     closed(run)
 
 
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_applies_what_its_budget_allows_and_its_ledger_closes(engine, name):
+    made = STRATEGIES[name]
+    problem = lk.Problem(**{"hidden": (16, 16, 16)} | made.suits)
+    run = engine.wait(problem, made(), lk.Budget(updates=12), workers=4, servers=2 if made.uses_servers else None)
+    assert (run.stopped_by, run.summary()["updates"]) == ("updates", 12)
+    assert closed(run)["computed"] >= 12
+    assert np.isfinite(run.result().parameters).all()
+    assert np.isfinite(run.summary()["loss"])
+
+
+@pytest.mark.slow
 @pytest.mark.dask
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_steps_one_by_one_on_a_cluster(dask_processes, name):

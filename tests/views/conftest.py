@@ -70,8 +70,16 @@ MAKERS = {
     "under way": lambda: _started(1.234),
 }
 
+# One of each kind; the others are drawn by the slow suites.
+QUICK = (
+    "async, slowed and healed", "ring", "three servers with work and wires", "totals only", "pipeline", "one gradient",
+    "losses, two servers with backups", "losses, synchronous", "not begun",
+)  # fmt: skip
 
-@pytest.fixture(scope="session", params=list(MAKERS))
+
+@pytest.fixture(scope="session", params=[
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MAKERS
+])  # fmt: skip
 def trace(request):
     """The trace of each sample run in turn."""
     return MAKERS[request.param]().trace
