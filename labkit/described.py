@@ -17,7 +17,7 @@ from typing import Any
 from . import problem, strategies
 from .data import partition
 from .engines import faults, laws, simulated
-from .errors import BadInput
+from .errors import BadInput, shown
 from .nn import codecs, compensation, optimizers, schedules
 from .roles import judge, placement
 
@@ -34,7 +34,7 @@ class NoDescription(BadInput):
 
     def __init__(self, value: Any):
         self.name = type(value).__name__
-        super().__init__(f"{value!r} was made by hand: there is no description from which it could be made again.")
+        super().__init__(f"{shown(value)} was made by hand: there is no description from which it could be made again.")
 
 
 def described(value: Any) -> Any:

@@ -14,9 +14,9 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import BadInput, nearest
+from .errors import BadInput, lacks, shown
 
-__all__ = ["Knob", "check_knob", "check_knobs", "describe", "knob", "knobs_of", "parse_knob"]
+__all__ = ["Knob", "as_number", "check_knob", "check_knobs", "check_number", "describe", "knob", "knobs_of", "parse_knob"]
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,43 @@ def describe(k: Knob) -> str:
     return text + (" or None" if k.optional else "")
 
 
+def as_number(value: Any, kind: type = float) -> Any:
+    """`value` as an `int` or a `float` that is exactly equal to it; None if there is none.
+
+    A truth value, text, bytes and an array of any length are no numbers; nor are NaN, and what no float can hold.
+    """
+    try:
+        if isinstance(value, (bool, str, bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
+            return None
+        if getattr(getattr(value, "dtype", None), "kind", "") == "b":
+            return None
+        number = kind(value)
+        return number if number == value else None
+    except Exception:  # whatever its conversions and comparisons raise
+        return None
+
+
+def check_number(
+    name: str, value: Any, low: float, high: float = math.inf, *, unit: str = "a number", infinite: bool = False
+) -> float:
+    """`value` as a float from `low` to `high`; `BadInput` names argument, value, and what is allowed.
+
+    `unit`: what it is, as "a number of seconds". `infinite`: infinity is allowed.
+    """
+    number = as_number(value)
+    if number is None or not low <= number <= high or not (infinite or math.isfinite(number)):
+        limits = f" from {low:g} to {high:g}" if high < math.inf else f", at least {low:g}"
+        raise BadInput(f"{name}={shown(value)} is not allowed; it is {unit}{limits}.")
+    return float(number)
+
+
 def check_knob(owner: str, k: Knob, value: Any) -> Any:
     """`value` converted to the knob's type; `BadInput` names owner, knob, value and what is allowed."""
     if value is None and k.optional:
         return None
-    bad = BadInput(f"{owner}: {k.name}={value!r} is not allowed; {k.name} is {describe(k)}.")
+    bad = BadInput(f"{owner}: {k.name}={shown(value)} is not allowed; {k.name} is {describe(k)}.")
     if k.choices is not None:
-        if value not in k.choices:
+        if not _is_one_of(value, k.choices):
             raise bad
         return value
     if k.type is bool:
@@ -109,13 +139,8 @@ def check_knob(owner: str, k: Knob, value: Any) -> Any:
             raise bad
         return value
     if k.type in (int, float):
-        if isinstance(value, (bool, str)):
-            raise bad
-        try:
-            number = k.type(value)
-        except (TypeError, ValueError, OverflowError):
-            raise bad from None
-        if number != value or not (math.isfinite(number) or k.high == math.inf):
+        number = as_number(value, k.type)
+        if number is None or not (k.type is int or math.isfinite(number) or k.high == math.inf):
             raise bad
         if (k.low is not None and number < k.low) or (k.high is not None and number > k.high):
             raise bad
@@ -126,6 +151,13 @@ def check_knob(owner: str, k: Knob, value: Any) -> Any:
     if k.type is not object and not isinstance(value, k.type):
         raise bad
     return value
+
+
+def _is_one_of(value: Any, choices: tuple[Any, ...]) -> bool:
+    try:
+        return hash(value) is not None and value in choices
+    except Exception:  # an array, or an object whose comparisons raise
+        return False
 
 
 def check_knobs(instance: Any) -> None:
@@ -139,9 +171,9 @@ def parse_knob(owner: str, knobs: dict[str, Knob], text: str) -> tuple[str, Any]
     name, equals, raw = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:
-        raise BadInput(f"{text!r} is not KNOB=VALUE.")
+        raise BadInput(f"{shown(text)} is not KNOB=VALUE.")
     if name not in knobs:
-        raise nearest(f"knob of {owner}", name, knobs)
+        raise lacks(owner, "setting", name, knobs)
     k, raw = knobs[name], raw.strip()
     if k.optional and raw.lower() in ("none", ""):
         return name, None
@@ -159,6 +191,6 @@ def parse_knob(owner: str, knobs: dict[str, Knob], text: str) -> tuple[str, Any]
         return name, check_knob(owner, k, truth.get(raw.lower(), raw))
     try:
         value: Any = k.type(raw) if k.type in (int, float, str) else raw
-    except ValueError:
+    except (ValueError, OverflowError):
         value = raw
     return name, check_knob(owner, k, value)

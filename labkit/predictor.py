@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import nn
+from .data.checks import as_numbers
 from .errors import BadInput
 from .problem import Problem
 
@@ -43,12 +44,12 @@ class Predictor:
     def _prepared(self, x: Any) -> np.ndarray:
         """Samples as the network takes them: standardised, or ids as they are."""
         if isinstance(self.network, nn.Recommender):
-            x = np.asarray(x)
+            x = as_numbers("predict: x", x)
             return x[None] if x.shape == (self.network.bag.fields,) else x
         return self._standardise(x)
 
     def _standardise(self, x: Any) -> np.ndarray:
-        x = np.asarray(x, dtype=self.network.dtype)
+        x = as_numbers("predict: x", x).astype(self.network.dtype)
         features = len(self.mean)
         if x.shape == (features,) or (x.ndim == 2 and x.size == features and x.shape[-1] != features):
             x = x[None]

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import data, nn
 from .data import Partition, partition_by_name
-from .errors import BadInput, nearest
+from .errors import BadInput, lacks, nearest, shown
 from .knobs import check_knob, check_knobs, knob
 
 __all__ = ["Problem"]
@@ -50,18 +50,18 @@ class Problem:
         hidden = tuple(self.hidden) if isinstance(self.hidden, (tuple, list)) else (self.hidden,)
         if not all(type(width) is int and 1 <= width <= 100_000 for width in hidden):
             raise BadInput(
-                f"hidden={self.hidden!r}: the widths of the hidden layers are whole numbers from 1 to 100000."
+                f"hidden={shown(self.hidden)}: the widths of the hidden layers are whole numbers from 1 to 100000."
             )
         object.__setattr__(self, "hidden", hidden)
         if isinstance(self.partition, str):
             object.__setattr__(self, "partition", partition_by_name(self.partition))
         if not isinstance(self.partition, Partition):
             raise BadInput(
-                f"partition={self.partition!r}: give a name, as 'by-label:0.5', or a partition, as lk.Even()."
+                f"partition={shown(self.partition)}: give a name, as 'by-label:0.5', or a partition, as lk.Even()."
             )
         if isinstance(self.data, str):
             if self.data not in data.NAMES:
-                raise nearest("data set", self.data, data.NAMES)
+                raise nearest("data set", self.data, data.NAMES, data.OWN)
             if not self.dtype:
                 object.__setattr__(self, "dtype", "float64" if self.data == "quadratic" else "float32")
         elif not hasattr(self.data, "n_train"):
@@ -76,13 +76,13 @@ class Problem:
 
     def _check_options(self) -> None:
         if not isinstance(self.options, Mapping):
-            raise BadInput(f"options={self.options!r}: give the data set's options by name, as {{'noise': 0.1}}.")
+            raise BadInput(f"options={shown(self.options)}: give the data set's options by name, as {{'noise': 0.1}}.")
         known = data.options_of(self.data) if isinstance(self.data, str) else {}
         for name, value in self.options.items():
             if not known:
-                raise BadInput(f"options: {self.name} has none, and was given {name!r}.")
+                raise BadInput(f"options: {self.name} has none, and was given {shown(name)}.")
             if name not in known:
-                raise nearest(f"option of {self.name}", name, known)
+                raise lacks(self.name, "option", name, known)
             check_knob(self.name, known[name], value)
 
     @cached_property

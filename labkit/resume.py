@@ -13,7 +13,7 @@ from typing import Any
 from .engines.checkpoints import Store
 from .engines.log import REACHED, read_commands, read_reached
 from .engines.parts import Plan, make_plan
-from .errors import BadInput, ClusterError
+from .errors import BadInput, ClusterError, shown
 from .problem import Problem
 from .roles.judge import Budget
 from .run import Run
@@ -47,7 +47,9 @@ def resume(
     strategy = settings.part("strategy", strategy, store.place)
     engine = settings.prints["cluster"]["engine"]
     if cluster is not None and getattr(cluster, "engine", None) != engine:
-        raise BadInput(f"cluster={cluster!r}: the run in {store.place!r} is of the engine {engine!r}; give such a one.")
+        raise BadInput(
+            f"cluster={shown(cluster)}: the run in {shown(store.place)} is of the engine {shown(engine)}; give such a one."
+        )
     cluster = settings.part("cluster", cluster, store.place)
     plan = make_plan(problem, strategy, cluster, settings.budget if budget is None else budget, None, cluster.record)
     _check_fits(settings, plan, store.place)
@@ -61,7 +63,8 @@ def _check_fits(settings: Settings, plan: Plan, place: str) -> None:
     if shards_of(plan) != settings.prints["shards"]:
         owners = ", ".join(name for name, _ in settings.prints["shards"][:4])
         raise BadInput(
-            f"cluster: the run in {place!r} has its parameters on {owners}; on this cluster they would be cut in another way."
+            f"cluster: the run in {shown(place)} has its parameters on {owners}; on this cluster they would be cut in "
+            "another way."
         )
 
 
@@ -99,11 +102,11 @@ def _restored(store: Store, settings: Settings, plan: Plan, cluster: Any, budget
     stopped_by = read_reached(store)[1]
     if stopped_by is not None and budget is None:
         raise BadInput(
-            f"The run in {store.place!r} is over (stopped by {stopped_by}). To go on, give it another budget: lk.resume("
-            f"{store.place!r}, budget=lk.Budget(...))."
+            f"The run in {shown(store.place)} is over (stopped by {stopped_by}). To go on, give it another budget: lk.resume("
+            f"{shown(store.place)}, budget=lk.Budget(...))."
         )
     if "resume" not in inspect.signature(cluster.start).parameters:
-        raise ClusterError(f"{cluster!r} cannot go on with a run: it starts runs from the beginning only.")
+        raise ClusterError(f"{shown(cluster)} cannot go on with a run: it starts runs from the beginning only.")
     again = Store(store.place, age=settings.age + 1).check()
     # first of all: should this fail half way, what is saved from now on is still newer than what was
     save_settings(again, plan, cluster, settings.budget if budget is None else budget, (), again.age)

@@ -6,6 +6,7 @@ everything it does goes to its engine.
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import numpy as np
 from .engines.faults import schedule_faults
 from .engines.light import LIGHT, lightened
 from .engines.parts import Plan, make_plan
-from .errors import BadInput
+from .errors import BadInput, shown
+from .knobs import as_number, check_number
 from .nn import SparseParameters
 from .predictor import Predictor
 from .problem import Problem
@@ -30,6 +32,8 @@ from .words.sentence import sentence
 from .words.stragglers import stragglers
 
 __all__ = ["Run", "train"]
+
+MOST_S = 1e9  # engine seconds that a run can be moved by
 
 
 def train(
@@ -50,11 +54,11 @@ def train(
     problem = Problem(problem) if isinstance(problem, str) else problem
     for name, value, kind in (("problem", problem, Problem), ("strategy", strategy, Strategy)):
         if not isinstance(value, kind):
-            raise BadInput(f"{name}={value!r}: give a lk.{kind.__name__}, as {_EXAMPLES[name]}.")
+            raise BadInput(f"{name}={shown(value)}: give a lk.{kind.__name__}, as {_EXAMPLES[name]}.")
     if isinstance(cluster, type) or not hasattr(cluster, "start"):
-        raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
+        raise BadInput(f"cluster={shown(cluster)}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
     if not isinstance(budget, Budget | None):
-        raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(updates=1000).")
+        raise BadInput(f"budget={shown(budget)}: give a lk.Budget, as lk.Budget(updates=1000).")
     meant, cluster = cluster, lightened(cluster)
     plan = make_plan(problem, strategy, cluster, budget, seed, cluster.record)
     commands = schedule_faults(faults, plan)
@@ -64,6 +68,14 @@ def train(
     if cluster is not meant:
         run.engine.trace.mark(0, "warning", f"{LIGHT} is set: no processes, this run is in virtual time")
     return run
+
+
+def _limit(timeout: Any) -> float | None:
+    """Wall seconds to wait at most; None: without a limit, as from infinity and what no clock counts up to."""
+    if timeout is None:
+        return None
+    limit = check_number("timeout", timeout, 0, unit="None or a number of seconds", infinite=True)
+    return limit if limit < threading.TIMEOUT_MAX else None
 
 
 _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning_rate=0.1)"}
@@ -89,6 +101,7 @@ class Run(Verbs):
 
         `timeout` (wall seconds): raises `TimeoutError`; the run goes on.
         """
+        timeout = _limit(timeout)
         try:
             self.engine.wait(timeout)
         except KeyboardInterrupt:
@@ -120,6 +133,7 @@ class Run(Verbs):
 
         `timeout` (wall seconds): after about so long it pauses without; the next step goes on from there.
         """
+        timeout = _limit(timeout)
         if not self.done:
             self.engine.step(timeout)
         return self
@@ -132,9 +146,10 @@ class Run(Verbs):
         """
         if not hasattr(self.engine, "advance"):
             raise BadInput("advance: time on a real cluster passes by itself; use wait(), pause() or step().")
-        if not seconds >= 0:
-            raise BadInput(f"advance({seconds!r}): time only goes forward; give seconds, at least 0.")
-        self.engine.advance(self.engine.seconds + seconds, timeout)
+        number = as_number(seconds)
+        if number is None or not 0 <= number <= MOST_S:
+            raise BadInput(f"advance({shown(seconds)}): time only goes forward; give seconds, at least 0 and at most {MOST_S:g}.")
+        self.engine.advance(self.engine.seconds + number, _limit(timeout))
         return self
 
     def fork(self, at: float | None = None, timeout: float | None = None) -> Run:
@@ -147,11 +162,12 @@ class Run(Verbs):
         if not hasattr(self.engine, "fork"):
             raise BadInput("fork: what real processes did cannot be repeated exactly; only a simulated run can.")
         now = self.engine.seconds
-        if at is not None and not (isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at <= now):
-            raise BadInput(f"fork(at={at!r}): give a moment that this run has seen, from 0 to {now:g} seconds.")
-        at = now if at is None else at
-        forked = Run(self.plan, self.engine.fork(at))
-        forked.engine.advance(at, timeout)
+        moment = now if at is None else as_number(at)
+        if moment is None or not 0 <= moment <= now:
+            raise BadInput(f"fork(at={shown(at)}): give a moment that this run has seen, from 0 to {now:g} seconds.")
+        timeout = _limit(timeout)
+        forked = Run(self.plan, self.engine.fork(moment))
+        forked.engine.advance(moment, timeout)
         return forked
 
     def set(self, **knobs: Any) -> Run:
@@ -193,7 +209,10 @@ class Run(Verbs):
     def sentence(self, t: float | None = None, pinned: Run | Trace | None = None) -> str:
         """What the pictures show, in words. `t`: at this engine time (s; None is now). `pinned`: next to that run."""
         other = pinned.trace if isinstance(pinned, Run) else pinned
-        return sentence(self.trace, None if t is None else nanoseconds(t), other)
+        if not isinstance(other, Trace | None):
+            raise BadInput(f"pinned={shown(pinned)} is not allowed; give another run, its trace, or None.")
+        at = None if t is None else nanoseconds(check_number("t", t, 0, MOST_S, unit="a number of seconds"))
+        return sentence(self.trace, at, other)
 
     def result(self) -> Predictor:
         """The trained model: the evaluated parameters that met the budget (or, of a run that goes on, the newest)."""

@@ -21,7 +21,7 @@ from .described import NoDescription, described, made
 from .engines.checkpoints import Store, open_store
 from .engines.log import COMMANDS, REACHED, read_note, read_reached, write_note
 from .engines.parts import Plan
-from .errors import BadInput
+from .errors import BadInput, shown
 
 __all__ = ["Settings", "kept_settings", "load_settings", "save_settings"]
 
@@ -48,7 +48,8 @@ class Settings:
         if given is None:
             if "own" in said:
                 raise BadInput(
-                    f"The {name} of the run in {place!r} is not labkit's own ({said['own']}): give it, as lk.resume({place!r}, "
+                    f"The {name} of the run in {shown(place)} is not labkit's own ({said['own']}): "
+                    f"give it, as lk.resume({shown(place)}, "
                     f"{name}=...)."
                 )
             return made(said)
@@ -56,7 +57,7 @@ class Settings:
         if not free and _print(name, given) != self.prints[name]:
             where = _differs(self.prints[name], _print(name, given))
             raise BadInput(
-                f"{name}={given!r}: the run in {place!r} has another one, {where}. Only the same run can go on."
+                f"{name}={shown(given)}: the run in {shown(place)} has another one, {where}. Only the same run can go on."
             )
         return given
 
@@ -98,7 +99,7 @@ def save_settings(store: Store, plan: Plan, cluster: Any, budget: Any, commands:
             },
         )
     except OSError as error:
-        raise BadInput(f"checkpoint={store.place!r}: {RUN} cannot be written ({error.strerror or error}).") from None
+        raise BadInput(f"checkpoint={shown(store.place)}: {RUN} cannot be written ({error.strerror or error}).") from None
 
 
 def load_settings(store: Store) -> Settings:
@@ -106,7 +107,8 @@ def load_settings(store: Store) -> Settings:
     said = read_note(store, RUN)
     if said is None:
         raise BadInput(
-            f"There is no run in {store.place!r}: {RUN} is missing. lk.train(..., checkpoint={store.place!r}) leaves one."
+            f"There is no run in {shown(store.place)}: {RUN} is missing. "
+            f"lk.train(..., checkpoint={shown(store.place)}) leaves one."
         )
     commands = tuple(tuple(command) for command in said["commands"])
     return Settings(said["parts"], said["prints"], made(said["budget"]), commands, said["age"])
@@ -123,12 +125,14 @@ def _make_room(store: Store) -> None:
     if known is not None and read_reached(store)[1] is None:
         what = " on ".join(_name(known["prints"][part]) for part in ("strategy", "problem"))
         raise BadInput(
-            f"checkpoint={store.place!r} holds a run that has not ended ({what}): lk.resume({store.place!r}) goes on with it. "
+            f"checkpoint={shown(store.place)} holds a run that has not ended ({what}): "
+            f"lk.resume({shown(store.place)}) goes on with it. "
             "For a new run give another place, or remove this one."
         )
     if known is None and store.roles():
         raise BadInput(
-            f"checkpoint={store.place!r} holds checkpoints of {', '.join(store.roles()[:3])}, but no {RUN}: give another place."
+            f"checkpoint={shown(store.place)} holds checkpoints of {', '.join(store.roles()[:3])}, "
+            f"but no {RUN}: give another place."
         )
     for name in (REACHED, COMMANDS):
         store.files.remove(name)
@@ -175,4 +179,4 @@ def _differs(one: Any, other: Any, path: str = "") -> str:
         for key in [*one, *(k for k in other if k not in one)]:
             if one.get(key) != other.get(key):
                 return _differs(one.get(key), other.get(key), f"{path}.{key}" if path else str(key))
-    return f"{path} {one!r} instead of {other!r}"
+    return f"{path} {shown(one)} instead of {shown(other)}"

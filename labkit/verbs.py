@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from .engines.faults import schedule_faults
 from .engines.parts import Plan
-from .errors import BadInput
+from .errors import BadInput, shown
 
 __all__ = ["Verbs", "check_allowed"]
 
@@ -54,7 +54,7 @@ class Verbs:
         if self.plan.elastic is None:
             raise BadInput("scale: the workers of this run are fixed; give the cluster max_workers=8, for example.")
         if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= len(everybody):
-            raise BadInput(f"scale({workers!r}): from 1 to max_workers={len(everybody)} workers.")
+            raise BadInput(f"scale({shown(workers)}): from 1 to max_workers={len(everybody)} workers.")
         present = self.engine.present
         missing = [name for name in everybody if name not in present]
         for name in missing[: max(0, workers - len(present))]:
@@ -83,6 +83,8 @@ class Verbs:
 
         Its next incarnation begins by itself; `restart=False`: it stays away until `restart(role)`.
         """
+        if not isinstance(restart, bool):
+            raise BadInput(f"kill: restart={shown(restart)} is not allowed; restart is True or False.")
         return self._do("kill", role, restart)
 
     def restart(self, role: str) -> Self:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import strategies as known
 from ..engines.laws import Deterministic, Law
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..problem import Problem
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
 from ..summary import bytes_text, count_text, number_text
@@ -77,7 +77,7 @@ class Advice:
         for row in self.rows:
             if name in (row.label, row.strategy.name):
                 return row
-        raise BadInput(f"There is no row {name!r}. Allowed: {', '.join(row.label for row in self.rows)}.")
+        raise BadInput(f"There is no row {shown(name)}. Allowed: {', '.join(row.label for row in self.rows)}.")
 
     def __str__(self) -> str:
         head = ("", "step", "gradients/s", "busiest link", "memory", "staleness", "how")
@@ -121,7 +121,7 @@ def advise(
     problem = Problem(problem) if isinstance(problem, str) else problem
     for name, value, fields in (("problem", problem, ("objective",)), ("cluster", cluster, ("workers", "servers"))):
         if isinstance(value, type) or not all(hasattr(value, field) for field in fields):
-            raise BadInput(f"{name}={value!r}: give a {name}, as in lk.train(problem, strategy, cluster).")
+            raise BadInput(f"{name}={shown(value)}: give a {name}, as in lk.train(problem, strategy, cluster).")
     facts = gather(problem, cluster, memory, density, latency, bandwidth, compute)
     rows, refused = [], []
     for strategy in considered(strategies, facts.n):
@@ -151,7 +151,7 @@ def considered(strategies: Iterable[Strategy | str] | None, workers: int) -> lis
     made = [strategy_by_name(s)() if isinstance(s, str) else s for s in strategies]
     for strategy in made:
         if not isinstance(strategy, Strategy):
-            raise BadInput(f"strategies: {strategy!r} is neither a strategy, as lk.SSP(s=1), nor the name of one.")
+            raise BadInput(f"strategies: {shown(strategy)} is neither a strategy, as lk.SSP(s=1), nor the name of one.")
     return made
 
 

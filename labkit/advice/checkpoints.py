@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
+from ..knobs import as_number
 
 __all__ = ["daly", "segment_time", "young"]
 
@@ -60,6 +61,6 @@ def segment_time(work: float, cost: float, restart: float, mtbf: float) -> float
 def _check(above: dict[str, float], least: dict[str, float]) -> None:
     for names, allowed in ((above, "a finite time above 0"), (least, "a finite time, at least 0")):
         for name, value in names.items():
-            number = not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
-            if not number or value < 0 or (names is above and value == 0):
-                raise BadInput(f"{name}={value!r}: give {allowed}, in the same unit as the others.")
+            number = as_number(value)
+            if number is None or not 0 <= number < math.inf or (names is above and number == 0):
+                raise BadInput(f"{name}={shown(value)}: give {allowed}, in the same unit as the others.")

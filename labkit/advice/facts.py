@@ -20,7 +20,7 @@ import numpy as np
 from ..data import recipe_of
 from ..engines.laws import Deterministic, Law, as_law
 from ..engines.simulated import SimulatedCluster
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..nn import NullObjective, Recommender
 from .orders import Orders
 
@@ -116,9 +116,9 @@ def gather(
     """
     for name, value in (("memory", memory), ("density", density)):
         if value is not None and not 0 < value < math.inf:
-            raise BadInput(f"{name}={value!r}: give {'bytes' if name == 'memory' else 'a share'}, greater than 0.")
+            raise BadInput(f"{name}={shown(value)}: give {'bytes' if name == 'memory' else 'a share'}, greater than 0.")
     if density is not None and density > 1:
-        raise BadInput(f"density={density!r}: the share of the parameters that a batch touches is at most 1.")
+        raise BadInput(f"density={shown(density)}: the share of the parameters that a batch touches is at most 1.")
     objective = problem.objective()
     table = _table(problem, objective, density)
     if density is None:

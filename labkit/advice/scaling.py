@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 
 __all__ = ["Scalability", "amdahl", "fit_scalability", "gustafson"]
 
@@ -82,12 +82,12 @@ def fit_scalability(throughput: Mapping[int, float]) -> Scalability:
     1, or what is not positive.
     """
     if not isinstance(throughput, Mapping) or 1 not in throughput or len(throughput) < 2:
-        raise BadInput(f"fit_scalability({throughput!r}): give {{workers: throughput}} of 1 and of more workers.")
+        raise BadInput(f"fit_scalability({shown(throughput)}): give {{workers: throughput}} of 1 and of more workers.")
     for workers, made in throughput.items():
         whole = not isinstance(workers, bool) and isinstance(workers, (int, np.integer)) and workers >= 1
         if not whole or not (math.isfinite(made) and made > 0):
             raise BadInput(
-                f"fit_scalability: {workers!r}: {made!r} is not allowed; workers are whole, throughput is above 0."
+                f"fit_scalability: {shown(workers)}: {shown(made)} is not allowed; workers are whole, throughput is above 0."
             )
     several = sorted(set(throughput) - {1})
     n, x = np.array(several, np.float64), np.array([throughput[m] for m in several], np.float64)
@@ -111,11 +111,11 @@ def _least_squares(n: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 def _checked(serial: Any, workers: Any) -> Any:
     """The workers as float64. `BadInput` if something is out of its limits."""
     if isinstance(serial, bool) or not isinstance(serial, (int, float)) or not 0 <= serial <= 1:
-        raise BadInput(f"serial={serial!r}: the part that cannot be divided is a number from 0 to 1.")
+        raise BadInput(f"serial={shown(serial)}: the part that cannot be divided is a number from 0 to 1.")
     try:
         n = np.asarray(workers, np.float64)
     except (TypeError, ValueError):
         n = np.zeros(1)
     if not np.isfinite(n).all() or (n < 1).any():
-        raise BadInput(f"workers={workers!r}: give a number of workers, at least 1, or an array of them.")
+        raise BadInput(f"workers={shown(workers)}: give a number of workers, at least 1, or an array of them.")
     return n if n.ndim else float(n)

@@ -14,7 +14,7 @@ from ..engines.fault import Fault
 from ..engines.faults import parse_fault, schedule_faults
 from ..engines.laws import Deterministic, law_by_name
 from ..engines.parts import find_role, make_plan
-from ..errors import BadInput, nearest
+from ..errors import BadInput, lacks, nearest
 from ..knobs import knobs_of, parse_knob
 from ..problem import Problem
 from ..roles.judge import Budget
@@ -75,7 +75,7 @@ def given_to(name: str, names: tuple[str, ...], asked: Asked) -> Asked:
     for text in asked.knobs:
         knob = text.partition("=")[0].strip().replace("-", "_")
         if not any(knob in knobs_of(other) for other in others):
-            raise nearest("knob of these strategies", knob, {k for other in others for k in knobs_of(other)})
+            raise lacks("None of these strategies", "setting", knob, {k for other in others for k in knobs_of(other)})
         if knob in knobs_of(mine):
             kept.append(text)
     values = {**vars(asked), "knobs": tuple(kept), "servers": asked.servers if mine.uses_servers else None}

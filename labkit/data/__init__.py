@@ -9,11 +9,12 @@ from .clicks import Clicks, draw_zipf
 from .dataset import Dataset
 from .lazy import DaskDataset, from_dask
 from .partition import ByLabel, BySize, ByWeight, Even, Partition, Shared, partition_as_text, partition_by_name
-from .registry import NAMES, load, options_of, recipe_of
+from .registry import NAMES, OWN, load, options_of, recipe_of
 from .tables import from_arrays, from_csv
 
 __all__ = [
     "NAMES",
+    "OWN",
     "Batch",
     "Batches",
     "ByLabel",

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
+from ..knobs import as_number
 
 __all__ = [
     "as_numbers",
@@ -18,8 +19,10 @@ __all__ = [
     "check_dtype",
     "check_features",
     "check_fraction",
+    "check_name",
     "check_seed",
     "check_targets",
+    "check_truth",
     "check_whole",
     "first_bad",
     "label_trouble",
@@ -38,10 +41,10 @@ def check_whole(name: str, value: Any, low: int) -> int:
     """`value` as an int that is at least `low`; `BadInput` otherwise."""
     try:
         number = operator.index(value)
-    except TypeError:
+    except Exception:  # TypeError, or whatever its own __index__ raises
         number = low - 1
-    if isinstance(value, bool) or number < low:
-        raise BadInput(f"{name}={value!r} is not allowed; {name} is a whole number, at least {low}.")
+    if isinstance(value, bool) or number < low or number >= 2**63:
+        raise BadInput(f"{name}={shown(value)} is not allowed; {name} is a whole number, at least {low} and below 2**63.")
     return number
 
 
@@ -57,32 +60,51 @@ def check_classes(classes: Any) -> int | None:
 
 def check_fraction(test_fraction: Any) -> float:
     """The held-out part: more than nothing, less than everything."""
-    try:
-        fraction = float(test_fraction)
-    except (TypeError, ValueError):
-        fraction = -1.0
-    if not 0.0 < fraction < 1.0:
-        raise BadInput(f"test_fraction={test_fraction!r} is not allowed; it is a number above 0 and below 1.")
-    return fraction
+    fraction = as_number(test_fraction)
+    if fraction is None or not 0.0 < fraction < 1.0:
+        raise BadInput(f"test_fraction={shown(test_fraction)} is not allowed; it is a number above 0 and below 1.")
+    return float(fraction)
+
+
+def check_truth(name: str, value: Any) -> bool:
+    """True or False, also NumPy's."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise BadInput(f"{name}={shown(value)} is not allowed; it is True or False.")
+    return bool(value)
+
+
+def check_name(name: Any) -> str:
+    """What a data set is called: a line of text, at most 200 characters."""
+    if not isinstance(name, str) or not name or len(name) > 200 or not name.isprintable():
+        raise BadInput(f"name={shown(name)} is not allowed; a data set's name is a line of text, at most 200 characters.")
+    return name
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
     """`float32` or `float64`, by name or as a NumPy dtype."""
     try:
         found = np.dtype(dtype)
-    except TypeError:
+    except Exception:  # TypeError, SyntaxError ...: NumPy reads it as a small language
         found = np.dtype(object)
     if found.name not in DTYPES:
-        raise BadInput(f"dtype={dtype!r} is not allowed; allowed: {', '.join(DTYPES)}.")
+        raise BadInput(f"dtype={shown(dtype)} is not allowed; allowed: {', '.join(DTYPES)}.")
     return found
 
 
 def as_numbers(what: str, values: Any) -> np.ndarray:
     """`values` as an array of real numbers or booleans; anything else is refused."""
+    if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
+        place = tuple(int(p) for p in np.argwhere(np.ma.getmaskarray(values))[0])
+        raise BadInput(
+            f"{what} is a masked array with {np.ma.count_masked(values):,} masked values, the first at {place} (counted from 0); "
+            "every value counts here: leave these samples out, or fill the values in."
+        )
     try:
         array = np.asarray(values)
     except ValueError:
         raise BadInput(f"{what} has rows of different lengths; it must be a rectangular array of numbers.") from None
+    except Exception:  # whatever its own __array__ or __iter__ raises
+        raise BadInput(f"{what}={shown(values)} is not allowed; it must be an array of numbers.") from None
     if array.dtype.kind not in "biuf":
         raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans).")
     return array

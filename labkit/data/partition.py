@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import BadInput, nearest
-from ..knobs import check_knobs, knob
+from ..errors import BadInput, nearest, shown
+from ..knobs import as_number, check_knobs, knob
 from .checks import check_seed, check_whole, stream
 
 __all__ = [
@@ -86,12 +86,12 @@ class ByWeight(Sized):
 
     def __post_init__(self) -> None:
         try:
-            weights = tuple(float(w) for w in self.weights)
-        except (TypeError, ValueError):
+            weights = tuple(float("nan" if as_number(w) is None else w) for w in self.weights)
+        except Exception:  # whatever it is, it is no list of numbers
             weights = ()
         if not weights or not all(0 < w < float("inf") for w in weights):
             raise BadInput(
-                f"ByWeight: weights={self.weights!r} is not allowed; weights are finite numbers above 0, one for each "
+                f"ByWeight: weights={shown(self.weights)} is not allowed; weights are finite numbers above 0, one for each "
                 "worker, as lk.ByWeight((1, 2, 4))."
             )
         object.__setattr__(self, "weights", weights)
@@ -195,7 +195,7 @@ def partition_by_name(text: str | Partition) -> Partition:
         raise nearest("partition", text, KINDS)
     kind, option = KINDS[name]
     if not option and colon:
-        raise BadInput(f"The partition {text!r} is not allowed; {name} takes no number.")
+        raise BadInput(f"The partition {shown(text)} is not allowed; {name} takes no number.")
     many = kind is ByWeight
     if not colon and not many:
         return kind()
@@ -204,7 +204,7 @@ def partition_by_name(text: str | Partition) -> Partition:
         options: dict[str, Any] = {option: numbers if many else float(number)}
     except ValueError:
         form = f"{name}:1,2,4, one number for each worker" if many else f"{name}:{option.upper()}, a number"
-        raise BadInput(f"The partition {text!r} is not allowed; write {form}.") from None
+        raise BadInput(f"The partition {shown(text)} is not allowed; write {form}.") from None
     return kind(**options)
 
 

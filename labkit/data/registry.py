@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import nearest
+from ..errors import lacks, nearest
 from ..knobs import Knob, knobs_of
 from .checks import check_dtype, check_fraction, check_seed
 from .clicks import Clicks
@@ -17,20 +17,21 @@ from .dataset import Dataset
 from .digits import Digits
 from .synthetic import Circles, LinearRegression, Moons, Quadratic, Recipe, Spirals
 
-__all__ = ["NAMES", "load", "options_of", "recipe_of"]
+__all__ = ["NAMES", "OWN", "load", "options_of", "recipe_of"]
 
 RECIPES: Mapping[str, type[Recipe]] = MappingProxyType(
     {recipe.name: recipe for recipe in (Digits, Moons, Circles, Spirals, Quadratic, LinearRegression, Clicks)}
 )
 NAMES: tuple[str, ...] = tuple(RECIPES)
+OWN = "Data of your own: lk.Problem(lk.from_arrays(x, y)), or lk.from_csv(path)."
 
 ALWAYS = ("seed", "test_fraction", "standardize", "dtype")
 
 
 def options_of(name: str) -> dict[str, Knob]:
     """The options that `load(name, ...)` takes, by name."""
-    if name not in RECIPES:
-        raise nearest("data set", name, NAMES)
+    if not isinstance(name, str) or name not in RECIPES:
+        raise nearest("data set", name, NAMES, OWN)
     return knobs_of(RECIPES[name])
 
 
@@ -39,7 +40,7 @@ def recipe_of(name: str, options: Mapping[str, Any]) -> Recipe:
     known = options_of(name)
     for option in options:
         if option not in known:
-            raise nearest(f"option of {name}", option, [*known, *ALWAYS])
+            raise lacks(name, "option", option, [*known, *ALWAYS])
     return RECIPES[name](**options)
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..knobs import check_knobs, knob
 from .checks import stream
 from .dataset import Dataset, build, hold_out
@@ -145,7 +145,7 @@ class Quadratic(Recipe):
             given = np.array(np.nan)
         if given.shape not in ((), (self.dimension,)) or not np.all(np.isfinite(given) & (given > 0)):
             raise BadInput(
-                f"Quadratic: curvature={self.curvature!r} is not allowed; curvature is a finite number above 0, "
+                f"Quadratic: curvature={shown(self.curvature)} is not allowed; curvature is a finite number above 0, "
                 f"or {self.dimension} of them, one for each dimension."
             )
         return np.array(np.broadcast_to(given, (self.dimension,)))

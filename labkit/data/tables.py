@@ -18,8 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, nearest
-from .checks import check_classes, check_dtype, check_features, check_fraction, check_seed, check_targets
+from ..errors import BadInput, nearest, shown
+from ..paths import as_path
+from .checks import (
+    check_classes,
+    check_dtype,
+    check_features,
+    check_fraction,
+    check_name,
+    check_seed,
+    check_targets,
+    check_truth,
+)  # fmt: skip
 from .dataset import Dataset, build, hold_out
 
 __all__ = ["from_arrays", "from_csv"]
@@ -48,6 +58,7 @@ def from_arrays(
     not whole, nothing at all, and anything that is not a number.
     """
     kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
+    name, standardize = check_name(name), check_truth("standardize", standardize)
     classes = check_classes(classes)
     if (x_test is None) != (y_test is None):
         raise BadInput("x_test and y_test belong together; give both or neither.")
@@ -60,7 +71,7 @@ def from_arrays(
     if labelled and classes is None:
         classes = _count_classes(train[1], test[1])
     about = f"{name}: {len(x)} samples handed in as arrays; source and licence are their owner's."
-    options: dict[str, Any] = {"standardize": bool(standardize), "dtype": kind, "image_shape": image_shape}
+    options: dict[str, Any] = {"standardize": standardize, "dtype": kind, "image_shape": image_shape}
     return build(name, train, test, classes, about=about, **options)
 
 
@@ -110,7 +121,9 @@ def from_csv(
     order; `extra["class_names"]` keeps the words, `extra["feature_names"]` the header. The rest is as in `from_arrays`.
     Raises `BadInput` for a file that cannot be read and for a bad cell, by line (from 1) and column.
     """
-    table = _read(Path(path), target, header, delimiter)
+    kept = None if name is None else check_name(name)
+    regression = check_truth("regression", regression)
+    table = _read(Path(as_path("path", path)), target, header, delimiter)
     x = np.frombuffer(table.values, dtype=np.float64).reshape(len(table.targets), -1)
     extra: dict[str, Any] = {"feature_names": tuple(table.names)} if table.names else {}
     if regression:
@@ -123,7 +136,7 @@ def from_csv(
             extra["class_names"] = words
             classes = len(words) if classes is None else classes
     options: dict[str, Any] = {"test_fraction": test_fraction, "standardize": standardize, "dtype": dtype}
-    made = from_arrays(x, y, classes=classes, name=name or table.path.stem, seed=seed, **options)
+    made = from_arrays(x, y, classes=classes, name=kept or table.path.stem, seed=seed, **options)
     made.extra.update(extra)
     return made
 
@@ -142,7 +155,7 @@ class _Table:
 def _lines(path: Path, delimiter: str) -> Iterator[Line]:
     """(line number, cells) of every line that is not blank."""
     if not (isinstance(delimiter, str) and len(delimiter) == 1):
-        raise BadInput(f"delimiter={delimiter!r} is not allowed; it is one character.")
+        raise BadInput(f"delimiter={shown(delimiter)} is not allowed; it is one character.")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
@@ -150,15 +163,15 @@ def _lines(path: Path, delimiter: str) -> Iterator[Line]:
                 if any(cell.strip() for cell in cells):
                     yield reader.line_num, [cell.strip() for cell in cells]
     except OSError as error:
-        raise BadInput(f"The file {str(path)!r} cannot be read: {error.strerror or error}.") from None
+        raise BadInput(f"The file {shown(str(path))} cannot be read: {error.strerror or error}.") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{path.name} is not a CSV file in UTF-8: {error}.") from None
 
 
 def _read(path: Path, target: int | str, header: str | bool, delimiter: str) -> _Table:
     """The file as numbers and targets; the first line decides how many columns there are."""
-    if header not in ("auto", True, False):
-        raise BadInput(f'header={header!r} is not allowed; it is "auto", True or False.')
+    if not isinstance(header, (str, bool)) or header not in ("auto", True, False):
+        raise BadInput(f'header={shown(header)} is not allowed; it is "auto", True or False.')
     lines = _lines(path, delimiter)
     first = next(lines, None)
     if first is None:
@@ -185,13 +198,13 @@ def _target_column(path: Path, target: int | str, header: str | bool, first: lis
     """The index of the target's column, from 0."""
     if isinstance(target, str):
         if header is False:
-            raise BadInput(f"target={target!r} is a name, but header=False; give the column's index, from 0.")
+            raise BadInput(f"target={shown(target)} is a name, but header=False; give the column's index, from 0.")
         if target not in first:
             raise nearest(f"column in {path.name}", target, first)
         return first.index(target)
     if isinstance(target, bool) or not isinstance(target, int) or not -len(first) <= target < len(first):
         last = len(first) - 1
-        raise BadInput(f"target={target!r} is not allowed; {path.name} has columns 0 to {last} (-1 is the last).")
+        raise BadInput(f"target={shown(target)} is not allowed; {path.name} has columns 0 to {last} (-1 is the last).")
     return target % len(first)
 
 
@@ -211,7 +224,7 @@ def _number(path: Path, line: int, column: str, cell: str) -> float:
     """The cell as a finite number; `BadInput` names file, line and column."""
     value = _as_float(cell)
     if value is None or not math.isfinite(value):
-        raise BadInput(f"{path.name}, line {line}, {column!r}: {cell!r} is not allowed; it must be a finite number.")
+        raise BadInput(f"{path.name}, line {line}, {column!r}: {shown(cell)} is not allowed; it must be a finite number.")
     return value
 
 
@@ -228,7 +241,7 @@ def _labels(table: _Table) -> tuple[np.ndarray, tuple[str, ...]]:
     for (line, cell), value in zip(table.targets, values):
         if value is None or not (0 <= value < 2**53 and value == int(value)):
             raise BadInput(
-                f"{table.path.name}, line {line}, {table.target!r}: {cell!r} is no label; labels are words or whole "
+                f"{table.path.name}, line {line}, {table.target!r}: {shown(cell)} is no label; labels are words or whole "
                 "numbers from 0 on (for a regression: regression=True)."
             )
     return np.array(values, dtype=np.int64), ()

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..nn import SparseParameters
 from .places import Folder, Place, place_at
 from .sealed import Damaged, seal, unseal
@@ -40,7 +40,7 @@ class Store:
 
     def __init__(self, place: str | os.PathLike[str], keep: int = 2, age: int = 0):
         if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-            raise BadInput(f"keep={keep!r}: how many checkpoints of a role stay is a whole number, at least 1.")
+            raise BadInput(f"keep={shown(keep)}: how many checkpoints of a role stay is a whole number, at least 1.")
         self.files: Place = place_at(place)
         self.keep, self.age = keep, age
 
@@ -63,7 +63,7 @@ class Store:
         except OSError as error:
             what = "folder" if self.local else "place"
             raise BadInput(
-                f"checkpoint={self.place!r}: the {what} cannot be written to ({error.strerror or error})."
+                f"checkpoint={shown(self.place)}: the {what} cannot be written to ({error.strerror or error})."
             ) from None
         return self
 
@@ -74,7 +74,7 @@ class Store:
         those before are still there. `BadInput` names a value that cannot be kept.
         """
         if isinstance(tag, bool) or not isinstance(tag, (int, np.integer)) or not 0 <= tag < AGE:
-            raise BadInput(f"tag={tag!r}: checkpoints are numbered by whole numbers from 0.")
+            raise BadInput(f"tag={shown(tag)}: checkpoints are numbered by whole numbers from 0.")
         try:
             pieces = seal({"role": role, "tag": self._number(int(tag)), "state": dict(state)})
         except BadInput as error:
@@ -157,8 +157,8 @@ def open_store(checkpoint: Any, keep: int = 2) -> Store | None:
     """The store that `train(checkpoint=...)` names, checked; None for None, False and True, which name no place."""
     if checkpoint is None or isinstance(checkpoint, bool):
         return None
-    if not isinstance(checkpoint, (str, os.PathLike)) or not str(checkpoint):
-        raise BadInput(f"checkpoint={checkpoint!r}: give a folder, a URL that fsspec knows, None or False.")
+    if not isinstance(checkpoint, (str, os.PathLike)) or not checkpoint:
+        raise BadInput(f"checkpoint={shown(checkpoint)}: give a folder, a URL that fsspec knows, None or False.")
     return Store(checkpoint, keep).check()
 
 

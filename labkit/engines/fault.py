@@ -10,7 +10,7 @@ import re
 from dataclasses import fields
 from typing import Any, ClassVar, Self
 
-from ..errors import BadInput, nearest
+from ..errors import BadInput, nearest, shown
 from ..knobs import check_knobs
 from .parts import Plan
 
@@ -57,7 +57,7 @@ class Fault:
     @classmethod
     def parsed(cls, words: list[str], when: str, text: str) -> Self:
         """The fault that these words between colons, and this text after "@", describe."""
-        wrong = BadInput(f"{text!r} is not a fault as {cls.example!r}.")
+        wrong = BadInput(f"{shown(text)} is not a fault as {cls.example!r}.")
         if len(words) == len(cls.parts) - 1 and "b" in cls.parts:
             words = [words[0], EVERYBODY, *words[1:]]
         times = TIMES.fullmatch(when.strip()) if when else None
@@ -91,10 +91,10 @@ class Lasting(Fault):
         if self.during is not None:
             if self.at or self.until is not None:
                 raise BadInput(
-                    f"{name}: during={self.during!r} and at= or until= say one thing twice; give one of them."
+                    f"{name}: during={shown(self.during)} and at= or until= say one thing twice; give one of them."
                 )
             if not isinstance(self.during, (tuple, list)) or len(self.during) != 2:
-                raise BadInput(f"{name}: during={self.during!r} is not allowed; give (start, stop) in seconds.")
+                raise BadInput(f"{name}: during={shown(self.during)} is not allowed; give (start, stop) in seconds.")
             for field, value in zip(("at", "until"), self.during):
                 object.__setattr__(self, field, value)
             object.__setattr__(self, "during", None)  # one form for one fault: equal faults are equal
@@ -147,7 +147,7 @@ def check_who(owner: str, name: str, who: Any) -> Who:
         or (len(several) > 1 and EVERYBODY in several)
     ):
         raise BadInput(
-            f"{owner}: {name}={who!r} is not allowed; give a role ('worker-1'), a kind ('worker'), a tuple of them, or '*'."
+            f"{owner}: {name}={shown(who)} is not allowed; give a role ('worker-1'), a kind ('worker'), a tuple of them, or '*'."
         )
     return several[0] if len(several) == 1 else several
 

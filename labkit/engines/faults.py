@@ -11,14 +11,14 @@ of a fault that is injected into one, from then on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Self
 
-from ..errors import BadInput, nearest
+from ..errors import BadInput, nearest, shown
 from ..knobs import knob
 from ..roles.context import stream
 from ..roles.layout import RoleSpec
@@ -231,16 +231,26 @@ def parse_fault(text: str) -> Fault:
         examples = ", ".join(kind.example for kind in FAULTS.values())
         raise BadInput(f"{nearest('fault', word, FAULTS)} They are written as {examples}.")
     if at and not when.strip():
-        raise BadInput(f"{text!r}: give a time after the @, as in {FAULTS[word].example!r}.")
+        raise BadInput(f"{shown(text)}: give a time after the @, as in {FAULTS[word].example!r}.")
     return FAULTS[word].parsed(words, when, text)
+
+
+def _several(faults: Any) -> list[Any]:
+    """The faults, or the one fault, that were given."""
+    if isinstance(faults, str):
+        return [faults]
+    try:
+        return list(faults)
+    except Exception:  # a single fault; of anything else the caller says that it is none
+        return [faults]
 
 
 def schedule_faults(faults: Any, plan: Plan, since: float = 0.0) -> list[Command]:
     """The commands of all faults (or of a single one, or of texts), in the order of their times, counted from `since`."""
     commands: list[Command] = []
-    for fault in [faults] if isinstance(faults, str) or not isinstance(faults, Iterable) else faults:
+    for fault in _several(faults):
         fault = parse_fault(fault) if isinstance(fault, str) else fault
         if isinstance(fault, type) or not hasattr(fault, "commands"):
-            raise BadInput(f"faults: {fault!r} is not a fault; give for example lk.Slow('worker-0', 5, at=2.0).")
+            raise BadInput(f"faults: {shown(fault)} is not a fault; give for example lk.Slow('worker-0', 5, at=2.0).")
         commands.extend((since + at, *what) for at, *what in fault.commands(plan))
     return sorted(commands, key=itemgetter(0))

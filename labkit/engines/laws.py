@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, nearest
-from ..knobs import check_knobs, knob, knobs_of
+from ..errors import BadInput, nearest, shown
+from ..knobs import as_number, check_knobs, knob, knobs_of
 from ..trace.vocabulary import NANO
 
 __all__ = [
@@ -133,7 +133,10 @@ class Measured(Law):
     durations: tuple[float, ...] = (0.01,)
 
     def __post_init__(self) -> None:
-        values = np.asarray(self.durations, float)
+        try:
+            values = np.asarray([] if np.ma.isMaskedArray(self.durations) else self.durations, float)
+        except Exception:  # whatever it is, it is no list of numbers
+            values = np.empty(0)
         if values.ndim != 1 or not len(values) or not np.all(np.isfinite(values)) or values.min() < 0:
             raise BadInput("Measured(durations): give one or more finite durations in seconds, none negative.")
         object.__setattr__(self, "durations", tuple(values.tolist()))
@@ -162,10 +165,10 @@ def law_by_name(text: str) -> Law:
     try:
         values = [float(number) for number in numbers]
     except ValueError:
-        raise BadInput(f"{text!r}: what follows the name of a law are numbers in seconds, as {name}:0.01.") from None
+        raise BadInput(f"{shown(text)}: what follows the name of a law are numbers in seconds, as {name}:0.01.") from None
     wanted = list(knobs_of(laws[name]))
     if len(values) > len(wanted):
-        raise BadInput(f"{text!r}: {name} takes {' and '.join(wanted)}.")
+        raise BadInput(f"{shown(text)}: {name} takes {' and '.join(wanted)}.")
     return laws[name](*values)
 
 
@@ -175,9 +178,10 @@ def as_law(what: str, law: Any) -> Law | None:
         return law
     if isinstance(law, str):
         return law_by_name(law)
-    if isinstance(law, (int, float)) and not isinstance(law, bool):
-        return Deterministic(float(law))
-    raise BadInput(f"{what}={law!r}: give a law of time, as lk.Deterministic(0.1) or 'exponential:0.1', or seconds.")
+    number = as_number(law)
+    if number is not None:
+        return Deterministic(number)
+    raise BadInput(f"{what}={shown(law)}: give a law of time, as lk.Deterministic(0.1) or 'exponential:0.1', or seconds.")
 
 
 class Sampler:

@@ -15,7 +15,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
+from ..paths import reason
 from .checkpoints import Store
 
 __all__ = ["Diary", "read_commands", "read_note", "read_reached", "save_commands", "save_reached", "write_note"]
@@ -100,13 +101,15 @@ def read_note(store: Store, name: str) -> Any:
         data = store.files.get(name)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise BadInput(f"{name} in {shown(store.place)} cannot be read ({reason(error)}).") from None
     try:
         found = json.loads(data)
         said, digest = found["said"], found["sha256"]
     except (ValueError, KeyError, TypeError):
-        raise BadInput(f"{name} in {store.place!r} is damaged: it cannot be read.") from None
+        raise BadInput(f"{name} in {shown(store.place)} is damaged: it cannot be read.") from None
     if digest != _digest(said):
-        raise BadInput(f"{name} in {store.place!r} is damaged: its checksum is another.")
+        raise BadInput(f"{name} in {shown(store.place)} is damaged: its checksum is another.")
     return said
 
 
@@ -119,4 +122,4 @@ def _number(value: Any) -> Any:
     """A number of NumPy's as a plain one; else what JSON has no word for is refused."""
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return value.item()
-    raise BadInput(f"{value!r} is no plain value: it cannot be kept in a log.")
+    raise BadInput(f"{shown(value)} is no plain value: it cannot be kept in a log.")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..data import Batches, NullBatches
-from ..errors import BadInput, nearest
+from ..errors import BadInput, nearest, shown
+from ..knobs import as_number
 from ..nn import Recommender
 from ..roles.backup import BACKUP_KINDS, backed, keep_copy, with_backups
 from ..roles.coder import coder_of
@@ -277,20 +278,21 @@ def split(
 
 def find_role(name: str, roles: Mapping[str, Any]) -> Any:
     """The role of that name, or `BadInput` with the nearest one."""
-    if name not in roles:
+    if not isinstance(name, str) or name not in roles:
         raise nearest("role", name, roles)
     return roles[name]
 
 
 def check_factor(factor: Any) -> float:
     """How many times slower: from 1/1000 to 1000."""
-    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0.001 <= factor <= 1000:
-        raise BadInput(f"factor={factor!r}: how many times slower is a number from 0.001 to 1000.")
-    return float(factor)
+    number = as_number(factor)
+    if number is None or not 0.001 <= number <= 1000:
+        raise BadInput(f"factor={shown(factor)}: how many times slower is a number from 0.001 to 1000.")
+    return float(number)
 
 
 def check_slow(slow: Any) -> dict[str, float]:
     """A cluster's {role: factor}, copied; None is nobody. Which roles there are is known with the strategy."""
     if not isinstance(slow, Mapping | None):
-        raise BadInput(f"slow={slow!r}: say who is how many times slower, as slow={{'worker-1': 4.0}}.")
+        raise BadInput(f"slow={shown(slow)}: say who is how many times slower, as slow={{'worker-1': 4.0}}.")
     return {role: check_factor(factor) for role, factor in (slow or {}).items()}

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
+from ..paths import as_path
 
 __all__ = ["Bucket", "Folder", "Place", "place_at"]
 
@@ -44,7 +45,7 @@ class Place(Protocol):
 
 def place_at(place: str | os.PathLike[str]) -> Place:
     """The place with this path or URL. `BadInput` if nobody here knows such URLs."""
-    text = str(place)
+    text = as_path("checkpoint", place)
     if "://" not in text:
         return Folder(Path(text))
     if text.startswith(("file://", "local://")):
@@ -192,9 +193,9 @@ def _reach(url: str) -> tuple[Any, str]:
     try:
         fs, root = url_to_fs(url)
     except ImportError as error:
-        raise BadInput(f"checkpoint={url!r}: a package that reaches such places is missing ({error}).") from None
-    except ValueError as error:
-        raise BadInput(f"checkpoint={url!r}: give a folder or a URL that fsspec knows ({error}).") from None
+        raise BadInput(f"checkpoint={shown(url)}: a package that reaches such places is missing ({error}).") from None
+    except Exception as error:  # each file system has errors of its own for a URL that it cannot read
+        raise BadInput(f"checkpoint={shown(url)}: give a folder or a URL that fsspec knows ({error}).") from None
     return fs, str(root).rstrip("/")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..nn import SparseParameters
 
 __all__ = ["Damaged", "seal", "unseal"]
@@ -102,7 +102,7 @@ def _outlined(value: Any, path: str, arrays: list[np.ndarray]) -> Any:
         return ["rows", _outlined(value.to_state(), path, arrays)]
     if isinstance(value, Mapping):
         pairs = (
-            [_outlined(k, f"a key of {path}", []), _outlined(v, f"{path}[{k!r}]", arrays)] for k, v in value.items()
+            [_outlined(k, f"a key of {path}", []), _outlined(v, f"{path}[{shown(k)}]", arrays)] for k, v in value.items()
         )
         return ["dict", *pairs]
     raise BadInput(

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..roles.messages import Message
 
 __all__ = ["check_strategy"]
@@ -23,7 +23,7 @@ def check_strategy(strategy: Any, kinds: Iterable[str]) -> None:
     listed = cls.messages
     if not isinstance(listed, tuple) or not all(isinstance(k, type) and issubclass(k, Message) for k in listed):
         raise BadInput(
-            f"{cls.__name__}.messages = {listed!r}: list the classes in a tuple, as (lk.Push, lk.Pull, lk.Weights)."
+            f"{cls.__name__}.messages = {shown(listed)}: list the classes in a tuple, as (lk.Push, lk.Pull, lk.Weights)."
         )
     methods = [name for name, value in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")]
     coroutines = [name for name in methods if inspect.iscoroutinefunction(getattr(cls, name))]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from .objective import Array
 
 __all__ = ["clip_by_norm", "decay_weights"]
@@ -19,7 +19,7 @@ def clip_by_norm(gradient: Array, max_norm: float) -> float:
     is: scaling would turn infinities into nan and hide what happened. Raises `BadInput` unless max_norm is positive.
     """
     if not max_norm > 0:
-        raise BadInput(f"max_norm={max_norm!r} is not allowed; it is a number above 0.")
+        raise BadInput(f"max_norm={shown(max_norm)} is not allowed; it is a number above 0.")
     flat = gradient.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         norm = math.sqrt(float(np.dot(flat, flat)))
@@ -35,6 +35,6 @@ def decay_weights(params: Array, learning_rate: float, weight_decay: float) -> N
     shrinks all weights at one rate. Raises `BadInput` for a weight decay below 0.
     """
     if not weight_decay >= 0:
-        raise BadInput(f"weight_decay={weight_decay!r} is not allowed; it is a number, at least 0.")
+        raise BadInput(f"weight_decay={shown(weight_decay)} is not allowed; it is a number, at least 0.")
     if weight_decay:
         params *= 1 - float(learning_rate) * float(weight_decay)

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
+from ..paths import as_path, reason
 from .embedding import EmbeddingBag
 from .layers import Dense
 from .network import ACTIVATIONS, LOSSES, Block, Network
@@ -61,7 +62,7 @@ def save_model(
     more = {PREFIX + k: np.asarray(v) for k, v in {**about.pop("arrays", {}), **(arrays or {})}.items()}
     for name, array in more.items():
         if array.dtype.kind not in "biufU":
-            raise BadInput(f"The array {name[len(PREFIX) :]!r} has dtype {array.dtype}; numbers or text are needed.")
+            raise BadInput(f"The array {shown(name[len(PREFIX) :])} has dtype {array.dtype}; numbers or text are needed.")
     version = FORMAT if isinstance(network, Recommender) else 1
     header = {"kind": KIND, "format": version, "network": _describe(network), "about": about}
     if isinstance(params, SparseParameters):
@@ -71,13 +72,14 @@ def save_model(
         text = json.dumps(header).encode()
     except (TypeError, ValueError) as why:
         raise BadInput(f"about cannot be written as JSON: {why}.") from None
-    part = Path(f"{os.fspath(path)}.{os.getpid()}.part")
+    path = as_path("path", path)
+    part = Path(f"{path}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
             np.savez(file, header=np.frombuffer(text, np.uint8), params=params, **more)  # type: ignore[arg-type]
         os.replace(part, path)
     except OSError as why:
-        raise BadInput(f"{os.fspath(path)!r} cannot be written: {why.strerror or why}.") from None
+        raise BadInput(f"{shown(str(path))} cannot be written: {reason(why)}.") from None
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
@@ -88,13 +90,13 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
 
     Raises `BadInput` for a file that is missing, damaged, not a labkit model, or of a newer format.
     """
-    name = os.fspath(path)
+    name = as_path("path", path)
     try:
         members = _read(name)
     except FileNotFoundError:
-        raise BadInput(f"There is no file {name!r}.") from None
+        raise BadInput(f"There is no file {shown(name)}.") from None
     except DAMAGED as why:
-        raise BadInput(f"{name!r} is damaged or not a labkit model: {why}.") from None
+        raise BadInput(f"{shown(name)} is damaged or not a labkit model: {reason(why)}.") from None
     header = _header(name, members)
     try:
         network = _rebuild(header["network"])
@@ -104,7 +106,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
         _check_params(network, params)
         about = dict(header["about"])
     except DAMAGED as why:
-        raise BadInput(f"{name!r} is damaged: its header and its arrays do not fit ({why}).") from None
+        raise BadInput(f"{shown(name)} is damaged: its header and its arrays do not fit ({why}).") from None
     about["arrays"] = {k[len(PREFIX) :]: v for k, v in members.items() if k.startswith(PREFIX)}
     return network, params, about
 
@@ -126,9 +128,9 @@ def _header(name: str, members: dict[str, Array]) -> dict[str, Any]:
     except DAMAGED:
         kind, version = None, 0
     if kind != KIND or version < 1:
-        raise BadInput(f"{name!r} is not a labkit model.")
+        raise BadInput(f"{shown(name)} is not a labkit model.")
     if version > FORMAT:
-        raise BadInput(f"{name!r} has format {version}; this labkit reads up to format {FORMAT}: use a newer labkit.")
+        raise BadInput(f"{shown(name)} has format {version}; this labkit reads up to format {FORMAT}: use a newer labkit.")
     return header
 
 
@@ -137,7 +139,7 @@ def _check_params(network: Network | Recommender, params: Any) -> None:
     if not isinstance(params, SparseParameters):
         check_vector("params", params, network.size, network.dtype)
     elif not isinstance(network, Recommender) or params.bag != network.bag:
-        raise BadInput(f"These are rows of another table than that of {network!r}.")
+        raise BadInput(f"These are rows of another table than that of {shown(network)}.")
     else:
         check_vector("the dense part", params.dense, network.tower.size, network.dtype)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..errors import BadInput, nearest
+from ..errors import BadInput, nearest, shown
 
 __all__ = ["ParameterLayout"]
 
@@ -33,10 +33,10 @@ class ParameterLayout:
         end, previous = 0, None
         for name, shape in shapes.items():
             if any(int(n) != n or n < 0 for n in shape):
-                raise BadInput(f"The shape of {name!r} is {tuple(shape)}; extents are whole numbers, at least 0.")
+                raise BadInput(f"The shape of {shown(name)} is {tuple(shape)}; extents are whole numbers, at least 0.")
             layer = name.rpartition(".")[0] or name
             if layer in self._groups and layer != previous:
-                raise BadInput(f"The parts of layer {layer!r} must stand next to each other; {name!r} stands apart.")
+                raise BadInput(f"The parts of layer {layer!r} must stand next to each other; {shown(name)} stands apart.")
             start, previous = end, layer
             self.shapes[name] = tuple(int(n) for n in shape)
             end += math.prod(self.shapes[name])

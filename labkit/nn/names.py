@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import BadInput, nearest
+from ..errors import BadInput, nearest, shown
 from ..knobs import knobs_of, parse_knob
 
 __all__ = ["make_by_name"]
@@ -24,5 +24,5 @@ def make_by_name(what: str, text: str, allowed: Mapping[str, type]) -> Any:
         form = ":".join(
             [name.lower(), *(k.name.upper() if k in needed else f"[{k.name.upper()}]" for k in knobs.values())]
         )
-        raise BadInput(f"{text!r} is not a {what}; write {form}.")
+        raise BadInput(f"{shown(text)} is not a {what}; write {form}.")
     return made(**dict(parse_knob(made.__name__, knobs, f"{k}={value}") for k, value in zip(knobs, values)))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, nearest
+from ..errors import BadInput, nearest, shown
 from .layers import Dense, Layer, ReLU, Tanh
 from .layout import ParameterLayout
 from .losses import Loss, SoftmaxCrossEntropy, SquaredError
@@ -78,7 +78,7 @@ class Stage:
     def start(self, seed: int) -> Array:
         """New parameters, shape (size,). A block draws from (seed, its number): a stage starts as its part of all."""
         if int(seed) != seed or seed < 0:
-            raise BadInput(f"seed={seed!r} is not allowed; a seed is a whole number, at least 0.")
+            raise BadInput(f"seed={shown(seed)} is not allowed; a seed is a whole number, at least 0.")
         params = np.empty(self.size, self.dtype)
         for number, (block, own) in enumerate(zip(self.blocks, self.layout.groups().values()), self.number):
             block.dense.draw(np.random.default_rng([int(seed), number]), params[own])

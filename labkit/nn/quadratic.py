@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from .layout import ParameterLayout
 from .objective import Array, check_rows, check_vector
 
@@ -27,7 +27,7 @@ class Quadratic:
 
     def __init__(self, curvature: Any, start: Any = 1.0, dtype: str = "float64") -> None:
         if str(dtype) not in ("float32", "float64"):
-            raise BadInput(f"Quadratic: dtype={dtype!r} is not allowed; float32 or float64.")
+            raise BadInput(f"Quadratic: dtype={shown(dtype)} is not allowed; float32 or float64.")
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.curvature = np.array(curvature, self.dtype)
         if self.curvature.ndim != 1 or not self.curvature.size:

@@ -11,7 +11,7 @@ import math
 from dataclasses import MISSING, dataclass
 from typing import Protocol
 
-from ..errors import BadInput, nearest
+from ..errors import BadInput, nearest, shown
 from ..knobs import check_knobs, knob
 from .names import make_by_name
 
@@ -37,7 +37,7 @@ class Constant:
 class Step:
     """factor^floor(update / every): multiplied by `factor` after every `every` updates."""
 
-    every: int = knob(MISSING, low=1, help="updates between two steps")
+    every: int = knob(MISSING, low=1, high=10**15, help="updates between two steps")
     factor: float = knob(0.5, low=0.0, high=1.0, help="what a step multiplies the rate with")
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Step:
 class Cosine:
     """floor + (1 - floor) (1 + cos(pi update / total)) / 2, then `floor` (Loshchilov and Hutter 2017, eq. 5)."""
 
-    total: int = knob(MISSING, low=1, help="updates until the floor is reached")
+    total: int = knob(MISSING, low=1, high=10**15, help="updates until the floor is reached")
     floor: float = knob(0.0, low=0.0, high=1.0, help="what remains of the rate")
 
     def __post_init__(self) -> None:
@@ -69,13 +69,13 @@ class Warmup:
     Linear warm-up (Goyal et al. 2017, section 2.2). The first factor is 1/updates: 0 would waste a gradient.
     """
 
-    updates: int = knob(MISSING, low=1, help="updates until the full rate is reached")
+    updates: int = knob(MISSING, low=1, high=10**15, help="updates until the full rate is reached")
     after: Schedule = dataclasses.field(default_factory=Constant)
 
     def __post_init__(self) -> None:
         check_knobs(self)
         if not callable(self.after) or isinstance(self.after, type):
-            raise BadInput(f"Warmup: after={self.after!r} is not a schedule; give one, such as Cosine(1000).")
+            raise BadInput(f"Warmup: after={shown(self.after)} is not a schedule; give one, such as Cosine(1000).")
 
     def __call__(self, update: int) -> float:
         return (update + 1) / self.updates if update < self.updates else self.after(update - self.updates)
@@ -94,7 +94,7 @@ def schedule_by_name(text: str) -> Schedule:
     if not plus:
         return schedule
     if not isinstance(schedule, Warmup):
-        raise BadInput(f"{text!r}: only a warm-up can be followed by another schedule, as in warmup:50+cosine:1000.")
+        raise BadInput(f"{shown(text)}: only a warm-up can be followed by another schedule, as in warmup:50+cosine:1000.")
     if not rest.strip():
         raise nearest("schedule", rest, SCHEDULES)
     return Warmup(schedule.updates, schedule_by_name(rest))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..nn import Network
 from ..nn.boxes import Boxes
 from .pieces import network_of
@@ -56,7 +56,7 @@ def replicas_and_parts(who: str, shape: str, workers: int) -> tuple[int, int]:
     replicas, parts = map(int, found.groups()) if found else (0, 0)
     if replicas * parts != workers:
         allowed = ", ".join(f"{n}x{workers // n}" for n in range(1, workers + 1) if workers % n == 0)
-        raise BadInput(f"{who}(shape={shape!r}) with workers={workers}, replicas x parts; allowed: {allowed}.")
+        raise BadInput(f"{who}(shape={shown(shape)}) with workers={workers}, replicas x parts; allowed: {allowed}.")
     return replicas, parts
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, nearest
+from ..errors import BadInput, nearest, shown
 from ..knobs import check_knobs, knob
 from ..nn.embedding import scramble
 
@@ -111,7 +111,7 @@ def _ring(points: int, seed: int, servers: tuple[int, ...]) -> tuple[np.ndarray,
 def _numbers(servers: Servers) -> np.ndarray:
     numbers = np.arange(servers) if isinstance(servers, int) else np.array(servers, np.int64)
     if not len(numbers) or len(set(numbers.tolist())) < len(numbers) or numbers.min() < 0:
-        raise BadInput(f"servers={servers!r}: give their number, at least 1, or their numbers, each once.")
+        raise BadInput(f"servers={shown(servers)}: give their number, at least 1, or their numbers, each once.")
     return numbers
 
 

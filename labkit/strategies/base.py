@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..errors import BadInput, nearest
+from ..errors import BadInput, lacks, shown
 from ..knobs import check_knob, check_knobs, knob, knobs_of
 from ..nn import SGD, Constant, optimizer_by_name, schedule_by_name
 from ..nn.codecs import as_codec
@@ -56,9 +56,9 @@ class Strategy:
         self._named("optimizer", optimizer_by_name)
         self._named("schedule", schedule_by_name)
         if not hasattr(self.optimizer, "apply"):
-            raise BadInput(f"optimizer={self.optimizer!r}: give one of labkit's optimizers, as lk.Momentum(0.9).")
+            raise BadInput(f"optimizer={shown(self.optimizer)}: give one of labkit's optimizers, as lk.Momentum(0.9).")
         if not callable(self.schedule):
-            raise BadInput(f"schedule={self.schedule!r}: give one of labkit's schedules, as lk.Cosine(1000).")
+            raise BadInput(f"schedule={shown(self.schedule)}: give one of labkit's schedules, as lk.Cosine(1000).")
         check_knobs(self)
 
     def _named(self, knob: str, by_name: Any) -> None:
@@ -79,7 +79,7 @@ class Strategy:
         known = knobs_of(self)
         for name, value in knobs.items():
             if name not in known:
-                raise nearest(f"knob of {self.name}", name, known)
+                raise lacks(self.name, "setting", name, known)
             if not known[name].live:
                 live = ", ".join(k for k in known if known[k].live) or "none"
                 raise BadInput(f"{self.name}.{name} cannot change during a run; what can: {live}.")
@@ -134,7 +134,7 @@ class StaleGradients(Strategy):
     def __post_init__(self) -> None:
         self._named("compensation", compensation_by_name)
         if self.compensation is not None and not hasattr(self.compensation, "compensate"):
-            raise BadInput(f"compensation={self.compensation!r}: give lk.DelayCompensation(0.04), 'adaptive' or None.")
+            raise BadInput(f"compensation={shown(self.compensation)}: give lk.DelayCompensation(0.04), 'adaptive' or None.")
         super().__post_init__()
 
 

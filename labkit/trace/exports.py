@@ -19,7 +19,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
+from ..paths import as_path, reason
 from .looks import Looks
 from .recorder import Counters
 from .trace import Trace
@@ -66,7 +67,7 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
 
 def load_npz(path: str | os.PathLike[str]) -> Trace:
     """The trace that `save_npz` wrote. Raises `BadInput` for a file that is missing, damaged, foreign or newer."""
-    name = os.fspath(path)
+    name = as_path("path", path)
     try:
         with np.load(name, allow_pickle=False) as members:
             texts = {key: json.loads(members[key].tobytes()) for key in TEXTS[:1]}
@@ -78,18 +79,18 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
     except BadInput:
         raise
     except FileNotFoundError:
-        raise BadInput(f"There is no file {name!r}.") from None
+        raise BadInput(f"There is no file {shown(name)}.") from None
     except DAMAGED as why:
-        raise BadInput(f"{name!r} is damaged or not a labkit trace: {why}.") from None
+        raise BadInput(f"{shown(name)} is damaged or not a labkit trace: {reason(why)}.") from None
 
 
 def _checked_about(name: str, about: Any) -> dict[str, Any]:
     """What the file says about itself, if this labkit can read it."""
     if not isinstance(about, dict) or about.get("kind") != KIND:
-        raise BadInput(f"{name!r} is not a labkit trace.")
+        raise BadInput(f"{shown(name)} is not a labkit trace.")
     if about["format"] != FORMAT or about["columns"] != {t: ["role", *columns] for t, columns in TABLES.items()}:
         wrote = about["format"]
-        raise BadInput(f"{name!r} is a trace of another labkit (format {wrote}; this one reads {FORMAT}).")
+        raise BadInput(f"{shown(name)} is a trace of another labkit (format {wrote}; this one reads {FORMAT}).")
     return about
 
 
@@ -272,15 +273,16 @@ def _readable(column: str, values: np.ndarray, words: dict[str, dict[int, str]])
 @contextlib.contextmanager
 def _whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file that is written beside its place and moved there; devices and pipes are written as they are."""
-    target = Path(path)
-    part = target if target.exists() and not target.is_file() else target.with_name(f"{target.name}.{os.getpid()}.part")
+    target = part = Path(as_path("path", path))
     try:
+        if target.is_file() or not target.exists():
+            part = target.with_name(f"{target.name}.{os.getpid()}.part")
         with open(part, "wb") as file:
             yield file
         if part is not target:
             os.replace(part, target)
     except OSError as why:
-        raise BadInput(f"{os.fspath(path)!r} cannot be written: {why.strerror or why}.") from None
+        raise BadInput(f"{shown(str(path))} cannot be written: {reason(why)}.") from None
     finally:
         if part is not target:
             with contextlib.suppress(OSError):

@@ -6,7 +6,7 @@ import pytest
 
 CASES = {
     "strategy": ("simulate --strategy asink-ps", "There is no strategy 'asink-ps'. Did you mean 'async-ps'?"),
-    "knob": ("simulate --set fuse=no", "There is no knob of AsyncPS 'fuse'. Did you mean 'fused'?"),
+    "knob": ("simulate --set fuse=no", "AsyncPS has no setting 'fuse'. Did you mean 'fused'? Settings: "),
     "knob form": ("simulate --set fused", "'fused' is not KNOB=VALUE."),
     "knob value": ("simulate --set fused=maybe", "fused='maybe' is not allowed; fused is True or False."),
     "knob limits": ("simulate --learning-rate 100", "learning_rate is a number from 1e-06 to 10"),

@@ -128,7 +128,7 @@ def test_options_are_known():
     [
         ("digit", {}, "Did you mean 'digits'"),
         ("moons", {"sample": 5}, "Did you mean 'samples'"),
-        ("digits", {"noise": 1}, "no option of digits 'noise'"),
+        ("digits", {"noise": 1}, "digits has no option 'noise'"),
         ("moons", {"samples": 3}, "samples=3 is not allowed; samples is a whole number from 4"),
         ("moons", {"noise": -1}, "noise=-1 is not allowed"),
         ("spirals", {"arms": 1}, "arms=1 is not allowed"),

@@ -17,7 +17,7 @@ from typing import Any
 from distributed import Client
 from distributed.utils import in_async_call
 
-from ...errors import BadInput, ClusterError
+from ...errors import BadInput, ClusterError, shown
 from ..limits import MOST_PROCESSES, check_room
 from .ask import ask, ask_scheduler, who_is, who_is_there
 from .credentials import new_token
@@ -42,7 +42,7 @@ class Backend:
     def __init__(self, target: Any, dashboard: bool = False):
         if not (target is None or isinstance(target, str | Client)):
             raise BadInput(
-                f"DaskCluster({target!r}): give nothing, a scheduler's address as 'tcp://host:8786', or a Client."
+                f"DaskCluster({shown(target)}): give nothing, a scheduler's address as 'tcp://host:8786', or a Client."
             )
         if dashboard and target is not None:
             raise BadInput(
@@ -276,7 +276,7 @@ class Backend:
         except Exception as error:  # whatever stands there may answer anything
             found = type(error).__name__
         raise ClusterError(
-            f"No Dask scheduler answers at {self._target!r} within {REACH_S:g} s ({found}). Is the address right, and "
+            f"No Dask scheduler answers at {shown(self._target)} within {REACH_S:g} s ({found}). Is the address right, and "
             "the scheduler running (`dask scheduler`)?"
         )
 

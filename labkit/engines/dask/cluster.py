@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from ...knobs import check_knob, knob, knobs_of
 from ..checkpoints import open_store
 from ..laws import as_law
@@ -109,7 +109,7 @@ class DaskCluster:
         }  # fmt: skip
         unknown = sorted(set(changes) - set(now))
         if unknown:
-            raise BadInput(f"resized: {unknown[0]!r} cannot change; what can: {', '.join(now)}.")
+            raise BadInput(f"resized: {shown(unknown[0])} cannot change; what can: {', '.join(now)}.")
         made = DaskCluster(_backend=self._backend, **{**now, **changes})
         made._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view on them
         return made

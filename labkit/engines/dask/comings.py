@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from ..parts import find_role
 from .membership import AWAY, HERE, LOST, Membership
 
@@ -47,7 +47,7 @@ class Comings:
         """Have `role` "join" or "leave"."""
         find_role(role, self.run.plan.role_ids)
         if role not in self.workers:
-            raise BadInput(f"{verb}({role!r}): only workers of a cluster with max_workers can come and go.")
+            raise BadInput(f"{verb}({shown(role)}): only workers of a cluster with max_workers can come and go.")
         if verb == "join" and role not in self.present:
             self._asked.discard(role)
             self.run.held.discard(role)

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
+from ...knobs import check_number
 from ..parts import Plan, find_role
 from .membership import HERE, STARTING, Membership
 from .processes import boot_id, freeze_process, thaw_process
@@ -95,7 +96,7 @@ class Disturbances:
             self.held -= node
             if self.members.state[role] in (HERE, STARTING) and not held:
                 raise BadInput(
-                    f"restart({role!r}): it is {self.members.state[role]}; only who was to stay away is restarted."
+                    f"restart({shown(role)}): it is {self.members.state[role]}; only who was to stay away is restarted."
                 )
             self.supervisor.queue.put({"what": "want back", "roles": sorted(node)})
 
@@ -114,7 +115,7 @@ class Disturbances:
         with self._lock:
             stopped = self._stopped.pop(role, [])
             if not stopped:
-                raise BadInput(f"thaw({role!r}): it is not frozen.")
+                raise BadInput(f"thaw({shown(role)}): it is not frozen.")
             self.say("thaw", f"thawed {role}", name=role)
             for address, process in stopped:
                 self._signal(address, process, thaw_process)
@@ -132,14 +133,14 @@ class Disturbances:
         self._check_allowed(verb, role)
         address = self.members.where.get(role)
         if address is None or address not in self.supervisor.processes:
-            raise BadInput(f"{verb}({role!r}): it is not here ({role} {self.members.why.get(role, 'is starting')}).")
+            raise BadInput(f"{verb}({shown(role)}): it is not here ({role} {self.members.why.get(role, 'is starting')}).")
         self.supervisor.check_kill(role)
         return address
 
     def _check_allowed(self, verb: str, role: str) -> None:
         if not self.cluster.may_kill:
             raise BadInput(
-                f"{verb}({role!r}): labkit did not start these processes, and others may need them; "
+                f"{verb}({shown(role)}): labkit did not start these processes, and others may need them; "
                 "lk.DaskCluster(..., may_kill=True) allows it."
             )
 
@@ -176,13 +177,13 @@ class Disturbances:
 
     def delay(self, role: str, seconds: float, peer: str | None = None) -> None:
         """Whatever `role` and `peer` (None: everybody) say to each other comes so much later; 0 undoes it."""
-        seconds = _number("seconds", seconds, 1e6)
+        seconds = check_number("seconds", seconds, 0, 1e6)
         text = f"messages between {role} and {peer or 'everybody'} come {seconds:g} s later"
         self._impair("delay", text, role, peer, {"delay": seconds}, seconds=seconds)
 
     def drop(self, role: str, chance: float, peer: str | None = None) -> None:
         """Every transmission between `role` and `peer` (None: everybody) is lost with this chance; 0 undoes it."""
-        chance = _number("chance", chance, MOST_LOST)
+        chance = check_number("chance", chance, 0, MOST_LOST)
         text = f"messages between {role} and {peer or 'everybody'} are lost with chance {chance:g}"
         self._impair("drop", text, role, peer, {"drop": chance}, chance=chance)
 
@@ -193,7 +194,7 @@ class Disturbances:
         if peer is not None:
             find_role(peer, self.plan.role_ids)
         if peer == role:
-            raise BadInput(f"{kind}({role!r}, peer={peer!r}): nothing lies between a role and itself.")
+            raise BadInput(f"{kind}({shown(role)}, peer={shown(peer)}): nothing lies between a role and itself.")
         with self._lock:
             if self._closing:
                 return
@@ -241,9 +242,3 @@ class Disturbances:
 def _order(number: int, links: dict[str, dict[str, Any]], alone: bool) -> dict[str, Any]:
     """For a role: how its links behave, and whether it is cut off from the client, too."""
     return {"do": "impair", "number": number, "links": links, "alone": alone}
-
-
-def _number(name: str, value: Any, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise BadInput(f"{name}={value!r} is not allowed; it is a number from 0 to {most:g}.")
-    return float(value)

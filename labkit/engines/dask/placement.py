@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...errors import BadInput, nearest
+from ...errors import BadInput, nearest, shown
 from ...roles.layout import RoleSpec
 
 __all__ = ["Wish", "check_place", "check_wish", "host_of", "next_home", "place"]
@@ -40,7 +40,7 @@ def check_wish(wish: Any) -> Wish:
         raise nearest("place", wish, WORDS)
     if isinstance(wish, Mapping) and all(isinstance(one, str) and one for pair in wish.items() for one in pair):
         return dict(wish)
-    raise BadInput(f"place={wish!r} is not allowed; give {HOW}.")
+    raise BadInput(f"place={shown(wish)} is not allowed; give {HOW}.")
 
 
 def place(
@@ -92,7 +92,7 @@ def check_place(where: Any, hosts: Collection[str]) -> None:
     count = len(set(hosts))
     if where is False or count < 2 or "://" in str(where):
         return
-    given = "" if where is None or where is True else f", and {str(where)!r} is a folder of one machine"
+    given = "" if where is None or where is True else f", and {shown(str(where))} is a folder of one machine"
     raise BadInput(
         f"Roles run on {count} hosts{given}: a checkpoint folder must be reachable from all of them; give "
         "checkpoint='s3://bucket/run' or 'file:///shared/run', or checkpoint=False."
@@ -131,7 +131,7 @@ def _wanted(
             raise nearest("role or kind of roles", name, names)
         if where not in addresses and where not in map(host_of, addresses):
             raise BadInput(
-                f"place: {name!r} is to be on {where!r}, where no Dask worker is. {_what_there_is(addresses)}"
+                f"place: {shown(name)} is to be on {shown(where)}, where no Dask worker is. {_what_there_is(addresses)}"
             )
     found = {node: _wish_of(played[node], wish) for node in nodes}
     return {node: where for node, where in found.items() if where is not None}

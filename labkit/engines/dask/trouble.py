@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from .frames import GOODBYE, PAUSED, last_words
 from .outbound import Outbound
 from .outgoing import Outgoing, copied
@@ -45,9 +45,9 @@ class Trouble(NamedTuple):
     def checked(self) -> Trouble:
         """Itself; `BadInput` if a number is not allowed."""
         if not 0 <= self.delay < math.inf:
-            raise BadInput(f"A link cannot be delayed by {self.delay!r} s; allowed: 0 or more.")
+            raise BadInput(f"A link cannot be delayed by {shown(self.delay)} s; allowed: 0 or more.")
         if not 0 <= self.drop <= 1:
-            raise BadInput(f"A link cannot lose frames with chance {self.drop!r}; allowed: 0 to 1.")
+            raise BadInput(f"A link cannot lose frames with chance {shown(self.drop)}; allowed: 0 to 1.")
         return self
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from ...roles.messages import Left
 from ...roles.regroup import grouped, leave_in_hand
 from ...trace.vocabulary import nanoseconds
@@ -70,7 +70,7 @@ class Recovery(Returning):
             target = find_role(role, self.by_name)
             if self.stopped_by is None:
                 if not target.down:
-                    raise BadInput(f"restart({role!r}): it is not away; kill it first.")
+                    raise BadInput(f"restart({shown(role)}): it is not away; kill it first.")
                 self._log("restart", {"role": role})
                 self._return([r.name for r in self.roles if r.node == target.node and r.down])
 

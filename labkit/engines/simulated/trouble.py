@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
+from ...knobs import check_number
 from ...roles.context import stream
 from ...roles.messages import Message
 from ...trace.recorder import MESSAGE
@@ -179,7 +180,7 @@ class Troubles(Recovery):
 
     def delay(self, role: str, seconds: float, peer: str | None = None) -> None:
         """What `role` and `peer` say to each other comes so much later from now on; 0 undoes it."""
-        seconds = _number("seconds", seconds, 1e6)
+        seconds = check_number("seconds", seconds, 0, 1e6)
         text = f"messages between {role} and {peer or 'everybody'} come {seconds:g} s later"
         with self._hand:
             for one, other in self._begin("delay", text, role, peer, seconds=seconds):
@@ -187,7 +188,7 @@ class Troubles(Recovery):
 
     def drop(self, role: str, chance: float, peer: str | None = None) -> None:
         """Every transmission between `role` and `peer` is lost with this chance from now on; 0 undoes it."""
-        chance = _number("chance", chance, MOST_LOST)
+        chance = check_number("chance", chance, 0, MOST_LOST)
         text = f"messages between {role} and {peer or 'everybody'} are lost with chance {chance:g}"
         with self._hand:
             for one, other in self._begin("drop", text, role, peer, chance=chance):
@@ -228,7 +229,7 @@ class Troubles(Recovery):
         target = find_role(role, self.by_name)
         others = self.roles if peer is None else [find_role(peer, self.by_name)]
         if peer == role:
-            raise BadInput(f"{verb}({role!r}, peer={peer!r}): nothing lies between a role and itself.")
+            raise BadInput(f"{verb}({shown(role)}, peer={shown(peer)}): nothing lies between a role and itself.")
         if self.stopped_by is not None:
             return []
         self._log(verb, {"role": role, **more, "peer": peer})
@@ -278,9 +279,3 @@ class Troubles(Recovery):
 
     def _idle(self, time: int) -> bool:
         return not (self._trouble is not None and self._trouble.held()) and super()._idle(time)
-
-
-def _number(name: str, value: Any, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise BadInput(f"{name}={value!r} is not allowed; it is a number from 0 to {most:g}.")
-    return float(value)

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from ..names import make_by_name
 from .base import Codec
 from .entries import QSGD, Float16, SignSGD, TopK
@@ -58,7 +58,7 @@ def as_codec(given: Any) -> Codec | None:
     names = ", ".join(CODECS)
     if isinstance(given, type) and issubclass(given, Codec):
         raise BadInput(f"codec=lk.{given.__name__} is a class; write lk.{given.__name__}().")
-    raise BadInput(f"codec={given!r} is not a codec; give one, as lk.TopK(0.01), its name ({names}), or None.")
+    raise BadInput(f"codec={shown(given)} is not a codec; give one, as lk.TopK(0.01), its name ({names}), or None.")
 
 
 def linear_codec(owner: str, given: Any) -> Codec | None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from ...knobs import knob
 from ..objective import Array
 from .base import Codec, Messages, Shapes, Sums
@@ -41,7 +41,7 @@ class TopK(Codec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.k > 1 and self.k != int(self.k):
-            raise BadInput(f"TopK: k={self.k!r} is not allowed; from 1 on, k is how many entries: a whole number.")
+            raise BadInput(f"TopK: k={shown(self.k)} is not allowed; from 1 on, k is how many entries: a whole number.")
 
     def entries(self, size: int) -> int:
         """How many of `size` entries are sent."""

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, LogLocator
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from .. import style
 from ..figures import LabFigure
 from .frame import LABEL, WIDTH, WORDS, axes_at, number, sheet
@@ -44,11 +44,11 @@ def scaling(
     _check("scaling", measured, len(MARKS))
     unknown = sorted(set(laws) - set(measured))
     if unknown:
-        raise BadInput(f"scaling: a law for {unknown[0]!r}, but what was measured is {', '.join(measured)}.")
+        raise BadInput(f"scaling: a law for {shown(unknown[0])}, but what was measured is {', '.join(measured)}.")
     for name, mine in measured.items():
         if not mine or not all(math.isfinite(v) and v > 0 and n >= 1 for n, v in mine.items()):
             raise BadInput(
-                f"scaling: {name} needs {{workers: throughput}}, all positive and finite, not {dict(mine)!r}."
+                f"scaling: {name} needs {{workers: throughput}}, all positive and finite, not {shown(dict(mine))}."
             )
     figure = sheet(
         TOP + HIGH + FOOT, title, "dots = measured · red line = its law · dashed = twice the workers, twice as much"
@@ -86,7 +86,7 @@ def trade(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
     if not all(math.isfinite(v) and v >= 0 for pair in points.values() for v in pair) or not max(
         h for _, h in points.values()
     ):
-        raise BadInput(f"trade: give {{name: (bytes sent, bytes held)}}, none of them negative, not {dict(points)!r}.")
+        raise BadInput(f"trade: give {{name: (bytes sent, bytes held)}}, none of them negative, not {shown(dict(points))}.")
     whole = max(held for _, held in points.values())
     figure = sheet(
         TOP + HIGH + FOOT,
@@ -127,7 +127,7 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
         raise BadInput(f"ranking: {len(names)} strategies; a picture can hold 1 to {len(MARKS)}.")
     for situation, row in rates.items():
         if not row or not all(math.isfinite(v) and v >= 0 for v in row.values()) or max(row.values()) <= 0:
-            raise BadInput(f"ranking: {situation} needs {{strategy: gradients a second}}, not {dict(row)!r}.")
+            raise BadInput(f"ranking: {situation} needs {{strategy: gradients a second}}, not {shown(dict(row))}.")
     left, each = 20 + round(max(style.width(s, LABEL, bold=True) for s in rates)), 38
     figure = sheet(
         TOP + 26 + each * len(rates) + FOOT,
@@ -159,7 +159,7 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
 
 def _check(what: str, given: Any, most: int) -> None:
     if not isinstance(given, Mapping) or not 1 <= len(given) <= most:
-        raise BadInput(f"{what}: give a dictionary with 1 to {most} names, not {given!r}.")
+        raise BadInput(f"{what}: give a dictionary with 1 to {most} names, not {shown(given)}.")
 
 
 def _logarithmic(axes: Axes, measured: Mapping[str, Mapping[int, float]]) -> None:

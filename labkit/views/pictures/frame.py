@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from ...trace.trace import Trace
 from .. import style
 from ..figures import LabFigure, blank
@@ -31,19 +31,19 @@ def trace_of(what: str, run: Any) -> Trace:
     """The trace of a run, or the trace itself. Raises `BadInput` for anything else, and for an empty one."""
     found = run if isinstance(run, Trace) else getattr(run, "trace", None)
     if not isinstance(found, Trace):
-        raise BadInput(f"{what}: {run!r} is no run; give what lk.train returned, or its trace.")
+        raise BadInput(f"{what}: {shown(run)} is no run; give what lk.train returned, or its trace.")
     if found.watermark() <= 0:
-        raise BadInput(f"{what}: nothing has happened in {run!r} yet; wait() for it first.")
+        raise BadInput(f"{what}: nothing has happened in {shown(run)} yet; wait() for it first.")
     return found
 
 
 def traces_of(what: str, key: str, runs: Any, most: int = MOST) -> dict[int, Trace]:
     """The traces of `{number: run}`, by growing number. `key`: what the numbers are."""
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= most:
-        raise BadInput(f"{what}: give a dictionary {{{key}: run}} with 1 to {most} runs, not {runs!r}.")
+        raise BadInput(f"{what}: give a dictionary {{{key}: run}} with 1 to {most} runs, not {shown(runs)}.")
     for n in runs:
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-            raise BadInput(f"{what}: {n!r} is not a number of {key}; give a whole number, at least 1.")
+            raise BadInput(f"{what}: {shown(n)} is not a number of {key}; give a whole number, at least 1.")
     return {int(n): trace_of(what, runs[n]) for n in sorted(runs)}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import LogLocator
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from .. import style
 from ..figures import EDGE, GUTTER, TITLE_ROOM, LabFigure, blank, head, place
 from ..plots import make_panel
@@ -38,7 +38,7 @@ def dots(
     finite are left out. Raises `BadInput` if nothing is left, or what is not positive stands on a logarithmic axis.
     """
     if log not in ("", "x", "y", "xy"):
-        raise BadInput(f"dots: log={log!r} is not allowed; it is '', 'x', 'y' or 'xy'.")
+        raise BadInput(f"dots: log={shown(log)} is not allowed; it is '', 'x', 'y' or 'xy'.")
     x, y = _points(measured)
     if not len(x):
         raise BadInput("dots: none of the points measured is finite; there is nothing to draw.")

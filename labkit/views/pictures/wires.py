@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from ...trace.trace import Trace
 from ...trace.vocabulary import NANO
 from .. import style
@@ -43,11 +43,11 @@ def wires(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None)
     another (see the module); where there is neither, only dots are drawn. Raises `BadInput` for anything else.
     """
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:
-        raise BadInput(f"wires: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {runs!r}.")
+        raise BadInput(f"wires: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {shown(runs)}.")
     found = {str(name): traces_of(f"wires, {name}", "workers", mine, MOST_RUNS) for name, mine in runs.items()}
     unknown = sorted(set(predicted or {}) - set(found))
     if unknown:
-        raise BadInput(f"wires: predicted for {unknown[0]!r}, but the runs are of {', '.join(found)}.")
+        raise BadInput(f"wires: predicted for {shown(unknown[0])}, but the runs are of {', '.join(found)}.")
     rates = {name: {n: _rate(name, n, trace) for n, trace in mine.items()} for name, mine in found.items()}
     laws = {name: _line(mine, (predicted or {}).get(name)) for name, mine in found.items()}
     figure = sheet(TOP + HIGH + FOOT, _title(found, rates), _key(laws, _ideal(found)))

@@ -1,0 +1,36 @@
+"""Paths as users give them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .errors import BadInput, shown
+
+__all__ = ["as_path", "reason"]
+
+
+def as_path(name: str, given: Any) -> str:
+    """`given`, text or an `os.PathLike`, as text. `BadInput` names the argument if no file or folder can have that path.
+
+    Whether there is one, and whether it can be opened, is for the system to say.
+    """
+    try:
+        path = os.fspath(given)
+    except Exception:  # TypeError, or whatever its own __fspath__ raises
+        path = None
+    if not isinstance(path, str) or not path:
+        raise BadInput(f"{name}={shown(given)} is not allowed; give a path, as text or a pathlib.Path.")
+    try:
+        possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        possible = False
+    if not possible:
+        raise BadInput(f"{name}={shown(given)} is not allowed; no file or folder can have a name with such characters.")
+    return path
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, for a message that has named the path already."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text if len(text) <= 300 else f"{text[:200]}..."
