@@ -84,7 +84,8 @@ class Judge:
 
     `verdict` is None until the run is over, then why: "accuracy", "updates", "samples", "epochs", "seconds",
     "diverged", or the reason that the engine gave to `hurry`. `parameters`, `loss`, `accuracy`, `update` belong to the
-    last evaluation.
+    last evaluation, and so does `held`: [[shard, which gradients its part of the parameters holds], ...] of the shards that
+    were looked at, as in `Snapshot`; None where snapshots do not say.
     """
 
     work = "measure"
@@ -102,6 +103,7 @@ class Judge:
         self.hurry: str | None = None
         self.parameters: Any = None
         self.update = -1
+        self.held: list[list[Any]] | None = None
         self.loss = self.accuracy = None
         self.shard_limits = limits.divided(layout.shares) if layout.copies == "own" else limits
         self._replicas = replicas(layout)
@@ -125,6 +127,8 @@ class Judge:
         update, samples = min(s.version for s in snapshot), self._samples(snapshot)
         values = self.layout.together(snapshot)
         self.update, self.parameters = update, values
+        said = [[s.shard, s.held] for s in snapshot if s.held]
+        self.held = said if len(said) == len(snapshot) else None
         if self.x is not None:
             with np.errstate(all="ignore"):
                 self.loss, self.accuracy = self.objective.evaluate(values, self.x, self.y)
@@ -200,13 +204,15 @@ class Judge:
         """What the chief saves: the evaluated parameters and which update they are."""
         weightless = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)  # of a timing-only run
         kept = None if weightless else self.parameters
-        return {"parameters": kept, "update": self.update, "loss": self.loss, "accuracy": self.accuracy}
+        state = {"parameters": kept, "update": self.update, "loss": self.loss, "accuracy": self.accuracy}
+        return state if self.held is None else state | {"held": self.held}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
         """What an earlier incarnation of the chief saved; None: it had saved nothing."""
         if state is not None:
             self.parameters, self.update = state["parameters"], int(state["update"])
             self.loss, self.accuracy = state["loss"], state["accuracy"]
+            self.held = state.get("held")
 
     def time_left(self, now: float) -> float | None:
         """Seconds until the budget's end, None without such a limit."""

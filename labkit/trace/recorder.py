@@ -7,6 +7,7 @@ the buffers into a batch that a `Trace` understands; a batch holds raw bytes and
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Self
@@ -21,6 +22,7 @@ _PACKERS = {name: Struct(f"={len(columns)}q").pack for name, columns in INTEGER_
 SPAN, APPLY, MESSAGE, PROGRESS, DROP = (
     _PACKERS[name] for name in ("spans", "applies", "messages", "progress", "drops")
 )
+_DROP_ROW = Struct(f"={len(INTEGER_TABLES['drops'])}q")
 _BY_WIDTH = {len(columns): _PACKERS[name] for name, columns in INTEGER_TABLES.items()}
 
 
@@ -183,11 +185,13 @@ class Recorder:
         "marks",
         "messages",
         "norms",
+        "number",
         "progress",
         "record",
         "role",
         "roles",
         "spans",
+        "unacknowledged",
     )
 
     spans: Any
@@ -204,6 +208,9 @@ class Recorder:
         self.hottest: Callable[[], list[list[int]]] | None = None  # asked when a batch is taken: few rows of many
         self.marks: list[dict[str, Any]] = []
         self.looks: list[tuple[int, int, bytes, bytes]] = []  # see `trace.looks.Look`
+        self.number = 0  # of the batches taken
+        # Rows of drops in batches whose arrival is not confirmed: (number of the batch, rows). None: batches cannot get lost.
+        self.unacknowledged: deque[tuple[int, bytes]] | None = None
         for name in (*INTEGER_TABLES, *FLOAT_TABLES):
             self._empty(name)
 
@@ -243,6 +250,22 @@ class Recorder:
         self.counters.drops[why] += count
         self.drops += DROP(shard, time, sender, incarnation, step, count, why)
 
+    def acknowledged(self, number: int) -> None:
+        """The batches up to this number are in the trace."""
+        waiting = self.unacknowledged
+        while waiting and waiting[0][0] <= number:
+            waiting.popleft()
+
+    def unheard(self) -> list[list[int]]:
+        """The rows of drops, as lists, that the trace may not have: those not reported yet, or not acknowledged."""
+        raw = b"".join(rows for _, rows in self.unacknowledged or ()) + bytes(self.drops)
+        return [list(row) for row in _DROP_ROW.iter_unpack(raw)]
+
+    def repeat(self, rows: Sequence[Sequence[int]]) -> None:
+        """Report rows of drops that an earlier incarnation has counted, and may not have reported."""
+        for row in rows:
+            self.drops += DROP(*row)
+
     def mark(self, time: int, kind: str, text: str, **more: Any) -> None:
         """A remark for people: a knob that changed, a note, a fault."""
         self.marks.append({"time": time, "role": self.role, "kind": kind, "text": text, **more})
@@ -271,6 +294,9 @@ class Recorder:
         """
         if plain:
             self._progress(until)
+        self.number += 1
+        if self.unacknowledged is not None and len(self.drops):
+            self.unacknowledged.append((self.number, bytes(self.drops)))
         if self.hottest is not None:
             self.counters.hot = self.hottest()
         tables: dict[str, bytes | bytearray] = {}
@@ -292,5 +318,7 @@ class Recorder:
             "role": self.role, "incarnation": self.incarnation, "until": until, "tables": tables, "skipped": skipped,
             "marks": self.marks, "looks": self.looks, "counters": self.counters.to_dict() if plain else self.counters,
         }  # fmt: skip
+        if self.unacknowledged is not None:
+            batch["number"] = self.number
         self.marks, self.looks = [], []
         return batch

@@ -118,6 +118,12 @@ def _faults(luck: random.Random, roles: list[str], span: float, shape: dict[str,
     return tuple(made), tuple(away)
 
 
+def random_faults(luck: random.Random, roles: list[str], span: float, shape: dict[str, Any]) -> tuple[Any, ...]:
+    """Faults for processes that begin within `span` seconds. Roles that are killed come back."""
+    made, _ = _faults(luck, roles, span, shape, True)
+    return tuple(fault for fault in made if getattr(fault, "restart", True))
+
+
 # kinds of faults: each gives a list of them ---------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from ...trace.vocabulary import seconds
 from ..checkpoints import Store
 from ..parts import Plan, check_factor, find_role
 from .disturb import Disturbances
+from .resumed import without_books
 from .stepping import Stepping
 from .supervisor import Supervisor
 
@@ -192,10 +193,21 @@ class Controls(Disturbances):
     @property
     def parameters(self) -> np.ndarray | None:
         """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
-        if self._evaluated is not None or self.folder is None:
+        if self._evaluated is not None:
             return self._evaluated
-        found = Store(self.folder, age=self.age).read("chief")
-        return None if found is None else found[0].get("parameters")
+        parameters: np.ndarray | None = self._kept_by_chief().get("parameters")
+        return parameters
+
+    def _kept_by_chief(self) -> dict[str, Any]:
+        """The last evaluation that the chief has kept: parameters, measurements, and which gradients they hold."""
+        if self.folder is None:
+            return {}
+        store = Store(self.folder, age=self.age)
+        for tag in reversed(store.known("chief")):
+            found = store.read("chief", tag)
+            if found is not None:  # of an earlier age: its parameters hold no gradient of this run
+                return found[0] if tag >= 0 else without_books(found[0])
+        return {}
 
     def flush(self) -> None:
         """Nothing to do: reports come by themselves."""

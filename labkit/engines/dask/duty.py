@@ -169,6 +169,9 @@ class Obedient(Station):
         for name, value in command["knobs"].items():
             object.__setattr__(self.strategy, name, value)
 
+    def _do_acknowledge(self, command: dict[str, Any]) -> None:
+        self.recorder.acknowledged(command["number"])
+
     def _do_hurry(self, command: dict[str, Any]) -> None:
         if self.judge is not None and self.judge.hurry is None:
             self.judge.hurry = command["reason"]
@@ -242,7 +245,7 @@ class Obedient(Station):
             "batch": self.recorder.take(ended, LAST_BYTES), "late": sorted(late),
             "verdict": judge.verdict if judge else None,
             "update": judge.update if judge else None, "loss": judge.loss if judge else None,
-            "accuracy": judge.accuracy if judge else None,
+            "accuracy": judge.accuracy if judge else None, "held": judge.held if judge else None,
             "parameters": None if judge is None else _whole(judge.parameters), "incarnation": self.incarnation,
             "state": self.shard.to_state() if command["do"] == "regroup" and self.shard is not None else None,
         }  # fmt: skip

@@ -6,11 +6,13 @@ Law: nobody waits for ever, whatever has become of the roles; who has left no la
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from typing import Any
 
 from ...errors import ClusterError, LabkitError
+from ...trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK
 from ..checkpoints import Store, fingerprint
 from ..log import save_reached
 from .controls import Controls
@@ -58,7 +60,8 @@ class Ending(Controls):
         chief = next((r for r in reports.values() if r["role"] == "chief"), None)
         for report in reports.values():
             self.trace.append(report["batch"])
-        self._evaluated = chief["parameters"] if chief else self.parameters
+        evaluated = chief or self._kept_by_chief()
+        self._evaluated = evaluated.get("parameters")
         if stopped_by == "diverged" and chief:
             rate = getattr(self.knobs, "learning_rate", None)
             why = f"the loss is {chief['loss']} at update {chief['update']}" + (
@@ -69,7 +72,8 @@ class Ending(Controls):
             stopped_by=stopped_by, why=why, time=max(*times, *(mark["time"] for mark in self.trace.marks), 0),
             wall_seconds=time.monotonic() - self._began,
             in_flight=[*self.in_flight, *(f for r in reports.values() for f in r["in_flight"])],
-            **_measured(chief or self._last_seen()), parameters_sha256=fingerprint(self._evaluated),
+            **_measured(evaluated), parameters_sha256=fingerprint(self._evaluated),
+            returned=self._returned_gradients(evaluated, stopped_by),
             lost=sorted(set(self.plan.role_ids) - set(reports) - self.members.outside - self.supervisor.never_began),
             lost_lives=self._lost_lives(reports),
         )  # fmt: skip
@@ -83,10 +87,15 @@ class Ending(Controls):
         ids = self.plan.role_ids
         return [*self.members.lost_lives, *([ids[role], self.members.life[role]] for role in sorted(silent))]
 
-    def _last_seen(self) -> dict[str, Any]:
-        """What the chief had measured when it was last heard of."""
-        rows = list(zip(*(c.tolist() for c in self.trace.column("evaluations", "update", "loss", "accuracy"))))
-        return dict(zip(("update", "loss", "accuracy"), (int(rows[-1][0]), *rows[-1][1:]))) if rows else {}
+    def _returned_gradients(self, evaluated: dict[str, Any], stopped_by: str) -> dict[str, Any] | None:
+        """{"held": [[shard, which gradients its part of the returned parameters holds], ...], "over": why the parameters do
+        not hold what was applied later}. None: nothing was evaluated, and the shards are as they were reported last.
+        """
+        if evaluated and evaluated.get("held") is None:
+            return None
+        held = [[shard, json.loads(said)] for shard, said in evaluated.get("held", ())]
+        orderly = "role" in evaluated and stopped_by not in ("error", "deadlock")
+        return {"held": held, "over": REASONS[AFTER_END if orderly else ROLLED_BACK]}
 
 
 def _measured(by: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ...trace.trace import Trace
 from ..checkpoints import Store
 from ..drive import deadlock_text, loss_text, render_failure
 from ..parts import Plan
+from .acknowledged import Acknowledgements
 from .detector import FailureDetector
 from .mailbox import LEAVE_S
 from .membership import HERE, STARTING
@@ -72,6 +73,7 @@ class DaskRun(Standing):
         self.trace = Trace(plan.header(cluster), keep=KEEP_ROWS)
         self.error: LabkitError | None = None
         self._still = Stillness(plan.role_ids)
+        self._acknowledgements = Acknowledgements(self._post)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # who is not waited for when the run ends
         self._cancelled: float | None = None
@@ -163,6 +165,7 @@ class DaskRun(Standing):
     def _take(self, role: str, what: str, event: dict[str, Any]) -> tuple[str, str] | None:
         if what == "batch":
             self.trace.append(event["batch"])
+            self._acknowledgements.heard(role, event["incarnation"], event["batch"])
             self.recovery.heard(role, event["change"])
             return self._check_deadlock(event)
         if what == "returned":
@@ -196,6 +199,9 @@ class DaskRun(Standing):
         if what == "stepped":
             self._stepping.arrived(role)
         return None
+
+    def _post(self, command: dict[str, Any], role: str, incarnation: int) -> None:
+        self.supervisor.post(command, [self.members.where[role]], role, incarnation)
 
     def _task_failed(self, role: str, status: str) -> tuple[str, str] | None:
         if status in ("cancelled", "lost"):

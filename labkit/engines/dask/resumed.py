@@ -47,5 +47,6 @@ def _plain(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def without_books(state: Mapping[str, Any]) -> dict[str, Any]:
     """A state in which nothing is said of the gradients that made it, nor of who sent them."""
-    forgotten = {"rounds": 0, "eras": [], "applied": [], "last": [], "dropped": [], "incarnation": 0}
+    lists = ("eras", "applied", "last", "dropped", "unheard", "held")
+    forgotten = {"rounds": 0, "incarnation": 0, **{name: [] for name in lists}}
     return {**state, **{name: value for name, value in forgotten.items() if name in state}}

@@ -5,12 +5,14 @@ Used by the role's thread only. Sending never waits; waiting is `poll`, and noth
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...roles.context import SENT
+from ...roles.durable import held_by
 from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Look, Message
@@ -72,6 +74,8 @@ class Station:
         self.frozen: int | None = None  # engine time at which a pause began
         self.incarnation = ticket.incarnation
         self.recorder = Recorder(ticket.index, ticket.incarnation, self.plan.record, len(self.plan.role_ids))
+        if self.spec.shard is not None or self.spec.backs is not None:  # what of its drops was reported may be lost with it
+            self.recorder.unacknowledged = deque()
         self.counters = self.recorder.counters
         self.ids = self.plan.role_ids
         self.kinds = self.plan.message_set
@@ -152,6 +156,7 @@ class Station:
     def _look(self, look: Any) -> None:
         """The chief asks to see the shard: now, or when it comes to a certain version."""
         assert self.shard is not None
+        self.shard.looked = True
         if look.final or self.shard.look(look.at):
             self._show(look.final)
 
@@ -163,6 +168,8 @@ class Station:
         shard = self.shard
         assert shard is not None
         snapshot = shard.snapshot(final, shard.looked)
+        if shard.looked:
+            snapshot = replace(snapshot, held=json.dumps({**held_by(shard), "time": self.clock()}))
         self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
 
     def _trouble(self, what: str) -> None:
