@@ -1,0 +1,159 @@
+"""Which gradients do the returned parameters hold, if reports of a shard are lost with its process?"""
+
+from collections import deque
+
+import numpy as np
+import pytest
+
+import labkit as lk
+from labkit.roles.durable import held_by
+from labkit.roles.shard import Limits, Shard
+from labkit.trace import Recorder, Trace, ledger
+
+IDS = {"server-0": 0, "worker-0": 1}
+ROLES = [
+    {"name": "server-0", "kind": "server", "node": "server-0", "shard": 0, "part": None, "data": None},
+    {"name": "worker-0", "kind": "worker", "node": "worker-0", "shard": None, "part": None, "data": 0},
+]
+HEADER = {"layout": {"roles": ROLES, "replicated": False}, "budget": {}, "messages": []}
+
+
+class Server:
+    """A shard and its trace. The parameter is the sum of 2 ** step over the gradients that it holds."""
+
+    def __init__(self):
+        self.trace, self.time, self.computed = Trace(HEADER), 0, 0
+        self.begin(0)
+
+    def begin(self, incarnation, state=None):
+        self.recorder = Recorder(0, incarnation, roles=2)
+        self.recorder.unacknowledged = deque()
+        self.shard = Shard(
+            0, slice(0, 1), np.zeros(1), lk.SGD(), lambda step: 1.0, self.recorder, self.clock, IDS, Limits(), senders=2
+        )
+        if incarnation:
+            self.shard.restore(state)
+
+    def clock(self):
+        self.time += 1
+        return self.time
+
+    def push(self):
+        push = lk.Push(np.array([-(2.0**self.computed)]), self.computed, 0, self.shard.version, 1, 1)
+        push.__dict__.update(sender="worker-0", incarnation=0)
+        self.computed += 1
+        return push
+
+    def apply(self, times=1):
+        for _ in range(times):
+            self.shard.apply(self.push(), 1.0)
+
+    def drop(self):
+        self.shard.drop(self.push(), "late")
+
+    def report(self, arrives=True, acknowledged=True):
+        batch = self.recorder.take(self.clock())
+        if arrives:
+            self.trace.append(batch)
+            if acknowledged:
+                self.recorder.acknowledged(batch["number"])
+
+    def look(self):
+        """What a snapshot says, and the gradients that it really holds."""
+        return [[0, {**held_by(self.shard), "time": self.clock()}]], int(self.shard.values[0]).bit_count()
+
+    def end(self, lost=(), **more):
+        worker = Recorder(1, roles=2)
+        worker.counters.computed = worker.counters.handed = self.computed
+        self.trace.append(worker.take(self.clock()))
+        self.trace.end(time=self.clock(), lost_lives=[[0, life] for life in lost], in_flight=[], lost=[], **more)
+        book = ledger(self.trace)
+        assert book["closes"], book
+        return book
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_checkpoint_says_what_the_lost_reports_would_have_said(again):
+    """The second time the restored shard is lost, too, before its first report arrives."""
+    server = Server()
+    server.apply()
+    server.report()
+    server.drop()
+    server.apply()
+    server.report(arrives=False)
+    server.drop()
+    server.apply()
+    state = server.shard.to_state()
+    server.begin(1, state)
+    if again:
+        server.report(arrives=False)
+        server.begin(2, server.shard.to_state())
+    server.apply()
+    server.report()
+    book = server.end(lost=range(1 + again))
+    assert book["applied"] == 4 == int(server.shard.values[0]).bit_count()
+    assert book["dropped"] == {"late": 2}
+
+
+def test_rows_that_arrived_are_in_no_later_checkpoint():
+    server = Server()
+    server.drop()
+    assert len(server.shard.to_state()["unheard"]) == 1
+    server.report(acknowledged=False)
+    assert len(server.shard.to_state()["unheard"]) == 1
+    server.drop()
+    server.report()
+    assert server.shard.to_state()["unheard"] == []
+
+
+@pytest.mark.parametrize("over", ["after the end", "rolled back"])
+def test_what_was_applied_after_the_snapshot_is_not_in_the_returned_parameters(over):
+    server = Server()
+    server.apply(3)
+    server.drop()
+    server.apply()
+    held, there = server.look()
+    server.apply(2)
+    server.drop()
+    server.report()
+    book = server.end(returned={"held": held, "over": over})
+    assert book["applied"] == 4 == there
+    assert (book["dropped"].get("after the end", 0), book["rolled_back"]) == (
+        (2, 0) if over == "after the end" else (0, 2)
+    )
+    assert book["dropped"]["late"] == 2
+
+
+def test_what_the_snapshot_says_counts_though_the_last_report_is_lost():
+    server = Server()
+    server.apply()
+    server.report()
+    server.drop()
+    server.apply(3)
+    held, there = server.look()
+    book = server.end(lost=[0], returned={"held": held, "over": "after the end"})
+    assert book["applied"] == 4 == there
+    assert book["dropped"] == {"late": 1}
+
+
+def test_a_restore_after_the_snapshot_takes_nothing_from_it():
+    server = Server()
+    server.apply(2)
+    state = server.shard.to_state()
+    server.apply(3)
+    held, there = server.look()
+    server.report()
+    server.begin(1, state)
+    server.apply()  # says that three steps before it are rolled back
+    server.report()
+    book = server.end(lost=[0], returned={"held": held, "over": "rolled back"})
+    assert book["applied"] == 5 == there
+    assert book["rolled_back"] == 1
+
+
+def test_parameters_of_another_run_hold_nothing_of_this_one():
+    server = Server()
+    server.apply(2)
+    server.report()
+    book = server.end(returned={"held": [], "over": "rolled back"})
+    assert (book["applied"], book["rolled_back"]) == (0, 2)
