@@ -21,6 +21,11 @@ those on their way to its shard - is lost with it. A gradient that it computed a
 is not in the ledger. A shard that was restored holds what its checkpoint held, and what was applied since: what its
 incarnation before had applied beyond that is rolled back.
 
+On processes a shard may be gone when the run is over, and what it applied last was perhaps never reported. The parameters
+that a run returns are those that the chief has evaluated, and each snapshot of a shard says which gradients it holds.
+The ending of the trace repeats that (`returned`), and the ledger of the ended run describes these parameters: what the
+shards have applied beyond them is dropped after the end, or, where an error or a loss has ended the run, rolled back.
+
 The books of an earlier time are made from the rows up to then: what is in flight is then the rest, as in a run that
 goes on.
 """
@@ -35,7 +40,7 @@ import numpy as np
 from .marks import away
 from .recorder import Counters
 from .trace import Trace
-from .vocabulary import COMPUTE, EVERYONE, REASONS, ROLLED_BACK
+from .vocabulary import COMPUTE, EVERYONE, INTEGER_TABLES, REASONS, ROLLED_BACK
 
 __all__ = ["ledger"]
 
@@ -55,9 +60,18 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
         gone = away(trace)
         lost = {(m["name"], m["incarnation"]) for m in trace.marks if m["kind"] == "lost" and "incarnation" in m}
         lives = {trace.roles.index(name) + number * len(trace.roles) for name, number in lost}
+        times = {shard: held["time"] for shard, held in _returned_by(trace)}
         return _Books(
-            trace.header["layout"], trace.roles, dict(trace.lives), _drops(trace), trace.ending, gone, lives
-        ).made()
+            trace.header["layout"], trace.roles, dict(trace.lives), _drops(trace), trace.ending, gone, lives,
+            _drops(trace, until=times) if times else None,
+        ).made()  # fmt: skip
+
+
+def _returned_by(trace: Trace) -> list[Any]:
+    """[[shard, which gradients its part of the returned parameters holds], ...]"""
+    returned = (trace.ending or {}).get("returned") or {"held": []}
+    held: list[Any] = returned["held"]
+    return held
 
 
 def _empty() -> dict[str, Any]:
@@ -98,6 +112,7 @@ class _Books:
     def __init__(
         self, layout: dict[str, Any], roles: tuple[str, ...], lives: dict[int, Counters], drops: Drops,
         ending: dict[str, Any] | None, away: set[int], lost: set[int],
+        holes: Drops | None = None,
     ):  # fmt: skip
         self.away = away
         self.specs, self.replicated, self.roles = layout["roles"], layout["replicated"], len(roles)
@@ -110,6 +125,10 @@ class _Books:
             self.lost |= {newest.get(role, role) for role in map(roles.index, said.get("lost", ()))}
         self.counting = self._counting()
         self.shards = self._shards()
+        returned = said.get("returned")
+        self.over = None if returned is None else returned["over"]  # why what was applied later is not in the model
+        self.model = self.shards if returned is None else self._returned(returned["held"])
+        self.holes = drops if holes is None else holes
         self.gone = {number for number, shard in self.shards.items() if shard.gone}
         self.wires = {
             (shard, sender + incarnation * self.roles, step)
@@ -141,6 +160,18 @@ class _Books:
                 made[spec["shard"]] = _Shard(counters.pop(newest), counters, newest, known[-1] in self.lost)
         return made
 
+    def _returned(self, held: list[list[Any]]) -> dict[int, _Shard]:
+        """The shards as the returned parameters hold them; those of another run hold nothing of this one."""
+        if not held:
+            return {number: _Shard(Counters()) for number in self.shards}
+        made: dict[int, _Shard] = {}
+        for number, said in held:
+            counters = Counters()
+            counters.rounds, counters.eras = said["rounds"], dict(said["eras"])
+            counters.applied = {life: [count, last] for life, count, last in said["applied"]}
+            made[number] = _Shard(counters, incarnation=said["incarnation"])
+        return made
+
     def made(self) -> dict[str, Any]:
         """Every gradient of every life gets its place."""
         for life in sorted(self.lives.keys() | self.lost):
@@ -154,11 +185,12 @@ class _Books:
 
     def _settle_all(self, life: int, counter: Counters) -> None:
         incarnation, sender = divmod(life, self.roles)
-        reached = [shard.reached(life, incarnation, self.replicated) for shard in self.shards.values()]
+        now = [shard.reached(life, incarnation, self.replicated) for shard in self.shards.values()]
+        reached = [shard.reached(life, incarnation, self.replicated) for shard in self.model.values()]
         drops = self.drops.get((sender, incarnation), {})
         computed = counter.computed
         if life in self.lost or (self.ending is None and computed):  # others may have reported later than it has
-            computed = max(computed, 1 + max(reached, default=-1), 1 + self._last_seen(life, drops))
+            computed = max(computed, 1 + max([*reached, *now], default=-1), 1 + self._last_seen(life, drops))
         if not computed:
             return
         self.book["computed"] += computed
@@ -167,15 +199,20 @@ class _Books:
         self.book["applied"] += settled - sum(step < settled for step in mine)
         handed = computed if life in self.lost else counter.handed
         for step in [*(step for step in mine if step < settled), *range(settled, computed)]:
-            what = self._settle(step, life, reached, mine.get(step, {}), handed)
+            what = self._settle(step, life, reached, now, mine.get(step, {}), handed)
             if what:
                 self.book[what] += 1
 
-    def _settle(self, step: int, life: int, reached: list[int], dropped: dict[int, int], handed: int) -> str:
+    def _settle(
+        self, step: int, life: int, reached: list[int], now: list[int], dropped: dict[int, int], handed: int
+    ) -> str:  # fmt: skip
         """Where one gradient that is not simply applied everywhere went; "" if it was dropped, which is booked here."""
+        incarnation, sender = divmod(life, self.roles)
         everywhere = dropped.get(EVERYONE)
+        keys = ((sender, incarnation), (EVERYONE, incarnation))
+        holes = next((found for key in keys if (found := self.holes.get(key, {}).get(step))), {})
         applied = [
-            step <= last and number not in dropped and everywhere is None for number, last in zip(self.shards, reached)
+            step <= last and number not in holes and everywhere is None for number, last in zip(self.model, reached)
         ]
         if self.mixed:  # what its own replica has refused is in no replica, whatever their clocks say
             applied = [any(applied) and not dropped]
@@ -189,12 +226,14 @@ class _Books:
                 return "rolled_back"
             self.book["dropped"][REASONS[why]] = self.book["dropped"].get(REASONS[why], 0) + 1
             return ""
-        incarnation = life // self.roles
+        if self.over is not None and max(now, default=-1) >= step:
+            if self.over == REASONS[ROLLED_BACK]:
+                return "rolled_back"
+            self.book["dropped"][self.over] = self.book["dropped"].get(self.over, 0) + 1
+            return ""
         if any(s.reached_before(life, incarnation, self.replicated) >= step for s in self.shards.values()):
             return "rolled_back"
-        there = [
-            (number, s, last) for (number, s), last in zip(self.shards.items(), reached) if number not in self.gone
-        ]
+        there = [(number, s, last) for (number, s), last in zip(self.shards.items(), now) if number not in self.gone]
         if (
             step >= handed  # its worker still has it
             or any((number, life, step) in self.wires for number, _, _ in there)
@@ -277,14 +316,18 @@ def _total(book: dict[str, Any]) -> int:
     return sum(book[place] for place in places) + sum(book["dropped"].values())
 
 
-def _drops(trace: Trace, t: int | None = None) -> Drops:
-    """Of every gradient that some shard will never apply, or holds no more: why. `t`: of what was said by then."""
+def _drops(trace: Trace, t: int | None = None, until: dict[int, int] | None = None) -> Drops:
+    """Of every gradient that some shard will never apply, or holds no more: why. `t`: of what was said by then. `until`:
+    {shard: ns}, of what was said of each by then.
+    """
     found: Drops = {}
-    columns = trace.column("drops", "sender", "incarnation", "step", "count", "shard", "why")
+    rows = np.stack(trace.column("drops", *INTEGER_TABLES["drops"]), axis=1)
     if t is not None:
-        said = trace.column("drops", "time") <= t
-        columns = [column[said] for column in columns]
-    for sender, incarnation, last, count, shard, why in zip(*(c.tolist() for c in columns)):
+        rows = rows[rows[:, 1] <= t]
+    for number, time in (until or {}).items():
+        rows = rows[(rows[:, 0] != number) | (rows[:, 1] <= time)]
+    unheard = [row for _, held in _returned_by(trace) for row in held["unheard"]] if t is None else []
+    for shard, _, sender, incarnation, last, count, why in [*rows.tolist(), *unheard]:
         first = last if sender == EVERYONE else last - count + 1  # everyone's gradients of one round have one step
         for step in range(first, last + 1):
             found.setdefault((sender, incarnation), {}).setdefault(step, {}).setdefault(shard, why)
