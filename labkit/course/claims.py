@@ -8,16 +8,17 @@ weights that they were computed on, and versions that it has seen. Numbers of ef
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
 
 from ..data.batches import Batch
 from ..errors import BadInput, RoleError
-from ..roles.gradient import Gradient, Model
+from ..roles.gradient import Gradient, Model, Parameters
 from ..roles.messages import Message, Push, Weights, field_names
 
-__all__ = ["Claims", "kinds_of", "seconds_of", "size_of"]
+__all__ = ["Claims", "kinds_of", "plain_number", "seconds_of", "size_of"]
 
 LONGEST = 1e6  # seconds of virtual time, or times the cost of a gradient
 LARGEST = 1 << 53  # of whole numbers in labkit's own messages
@@ -92,14 +93,28 @@ class Claims:
 
 
 def _check_total(method: Any, args: Any) -> None:
-    if method.__name__ == "of_everyone" and len(args) > 1 and (type(args[1]) is not int or not 0 < args[1] < 1 << 20):
+    if method.__name__ != "of_everyone" or len(args) < 2:
+        return
+    total, workers, own = args[0], plain_number(args[1]), method.__self__.values
+    if type(workers) is not int or not 0 < workers < 1 << 20:
         raise RoleError(
-            f"gradient.of_everyone(total, workers): workers is {str(args[1])[:40]}; it is how many they are."
+            f"gradient.of_everyone(total, workers): workers is {str(workers)[:40]}; it is how many they are."
         )
+    if isinstance(total, np.ndarray) and (total.shape != own.shape or total.itemsize > own.itemsize):
+        raise RoleError(
+            f"gradient.of_everyone(total, workers): total does not fit: it is {total.dtype} of shape {total.shape}, and the "
+            f"gradient is {own.dtype} of shape {own.shape}."
+        )
+
+
+def plain_number(value: Any) -> Any:
+    """A number of NumPy's as Python's; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def seconds_of(value: Any, what: str) -> Any:
     """A number of seconds, or a cost, that came from a role. Negative ones mean at once, as in `ctx.sleep`."""
+    value = plain_number(value)
     if value is None:
         return None
     if type(value) not in (int, float):
@@ -118,15 +133,15 @@ def kinds_of(values: Any) -> tuple[type[Message], ...]:
 
 
 def size_of(value: Any) -> int:
-    """About how many bytes something is that a role said: its arrays, its text, and 8 for anything else."""
+    """About how many bytes of memory something takes that a role said, or was lent."""
     if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, str):
-        return len(value)
+        return value.nbytes + (sum(map(size_of, value.ravel())) if value.dtype == object else 0)
     if isinstance(value, Message):
         return sum(size_of(getattr(value, name)) for name in field_names(type(value)))
-    if isinstance(value, Gradient):
-        return value.values.nbytes
+    if isinstance(value, (Gradient, Parameters)):
+        return int(value.values.nbytes)
     if isinstance(value, dict):
-        return size_of(list(value.values())) + size_of(list(value))
-    return 8 + sum(map(size_of, value)) if isinstance(value, (list, tuple)) else 8
+        return sys.getsizeof(value) + sum(size_of(key) + size_of(item) for key, item in value.items())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return sys.getsizeof(value) + sum(map(size_of, value))
+    return sys.getsizeof(value)

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import BadInput, LabkitError
 from .intake import Submission
 from .marks import QuestionMark, Result, mark_questions, unearned
-from .rebuild import Taken, own_answers, rebuild, with_reference
+from .rebuild import Taken, own_answers, rebuild
 from .schema import Assignment
 from .validation import Harness, Outcome, Stopped, validate
 
@@ -121,11 +121,15 @@ def _other_variant(key: Key, submission: Submission) -> list[str]:
     return [f"it was given out as variant {released_as!r} and is graded as {key.variant!r}"]
 
 
-def _marks(key: Key, taken: Taken, harness: Harness, base: Assignment) -> tuple[QuestionMark, ...]:
-    outcome = validate(rebuild(base, taken, key.outputs, harness.judge), harness)
+def _marks(
+    key: Key, taken: Taken, harness: Harness, base: Assignment, lent: Sequence[str] = ()
+) -> tuple[QuestionMark, ...]:
+    """Marks by question; in the solution cells `lent` the reference's answers count instead of the submission's."""
+    reference = key.reference if lent else None
+    outcome = validate(rebuild(base, taken, key.outputs, harness.judge, reference=reference, lent=lent), harness)
     if outcome.broken:
         raise _Broken(outcome.broken)
-    return mark_questions(base, outcome, key.outputs, taken.explained)
+    return mark_questions(base, outcome, key.outputs, taken.explained, helped=bool(lent))
 
 
 def _better(key: Key, taken: Taken, mark: QuestionMark, harness: Harness, again: bool) -> QuestionMark:
@@ -143,7 +147,7 @@ def _better(key: Key, taken: Taken, mark: QuestionMark, harness: Harness, again:
     last = max(cell.number for cell in key.base.of_kind("test") if cell.question == mark.question)
     cells = tuple(cell for cell in key.base.cells if cell.kind != "test" or cell.number <= last)
     try:
-        marks = _marks(key, with_reference(taken, key.reference, before), harness, replace(key.base, cells=cells))
+        marks = _marks(key, taken, harness, replace(key.base, cells=cells), before)
     except _Broken:
         if not again:
             raise

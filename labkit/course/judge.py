@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import BadInput, LabkitError
 from .sandbox.host import Nursery
+from .session import Memory
 from .standin import Code, make_function, make_strategy
 from .trial import Failed
 
@@ -22,26 +23,39 @@ __all__ = ["Broken", "Judge"]
 class Judge:
     """The student's cells, each with the names that the master's cell in its place defines.
 
-    `cells`: {"id", "kind": "given", "helper" or "solution", "source", "defines": {name: "strategy", "function" or
-    "value"}} in order. `confined`: True, or `ClusterError` where that cannot be had; None: if it can be had.
+    `cells`: {"id", "kind": "given", "helper", "solution" or "lent", "source", "defines": {name: "strategy", "function" or
+    "value"}} in order. `reference`: cells of the master, for those that are lent: instead of the student's answer the
+    reference's counts, and the student's processes can call its functions and see its values; the cells themselves are read in
+    processes of their own only. A class is not lent. `confined`: True, or `ClusterError` where that cannot be had; None: if
+    it can be had.
     """
 
-    def __init__(self, cells: list[dict[str, Any]], tools: list[str], confined: bool | None = None):
-        self._cells, self._tools, self._nursery = cells, tuple(tools), Nursery(confined)
+    def __init__(
+        self, cells: list[dict[str, Any]], tools: list[str], confined: bool | None = None, *,
+        reference: list[dict[str, Any]] | None = None, nursery: Nursery | None = None,
+    ):  # fmt: skip
+        self._cells, self._nursery = cells, nursery or Nursery(confined)
+        plain = tuple(
+            {"id": c["id"], "lent": c["defines"]} if c["kind"] == "lent" else {"id": c["id"], "source": c["source"]}
+            for c in cells
+        )
+        correct = tuple({"id": c["id"], "source": c["source"]} for c in reference or ())
+        memory = Memory()
+        self._reference = Code(self._nursery, correct, tuple(tools), secret=True, memory=memory)
+        self._code = Code(self._nursery, plain, tuple(tools), reference=self._reference, memory=memory)
 
     @classmethod
     def open(cls, path: str | Path) -> Judge:
         """From the file that stands beside a rebuilt notebook."""
         said = json.loads(Path(path).read_text(encoding="utf-8"))
-        return cls(said["cells"], said["tools"], said.get("confined"))
+        return cls(said["cells"], said["tools"], said.get("confined"), reference=said.get("reference"))
 
     def defined(self, grade_id: str) -> dict[str, Any]:
         """Stand-ins for what the cell `grade_id` defines, as it is with all cells of the notebook before and after it."""
-        cell = next((c for c in self._cells if c["kind"] == "solution" and c["id"] == grade_id), None)
+        cell = next((c for c in self._cells if c["kind"] in ("solution", "lent") and c["id"] == grade_id), None)
         if cell is None:
             raise BadInput(f"There is no solution cell {grade_id!r}.")
-        plain = tuple({"id": c["id"], "source": c["source"]} for c in self._cells)
-        code = Code(self._nursery, plain, self._tools)
+        code = self._reference if cell["kind"] == "lent" else self._code
         return {name: self._stand_in(code, name, what) for name, what in cell["defines"].items()}
 
     def _stand_in(self, code: Code, name: str, what: str) -> Any:
@@ -56,6 +70,7 @@ class Judge:
 
     def close(self) -> None:
         """End all of the student's processes."""
+        self._code.close()
         self._nursery.close()
 
 

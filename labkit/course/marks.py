@@ -120,14 +120,19 @@ def mark_questions(
     outputs: Mapping[str, Any],
     explained: Mapping[str, str],
     silent: str | None = None,
+    helped: bool = False,
 ) -> tuple[QuestionMark, ...]:
-    """The marks of one run. `silent`: the hint where a test was not run at all (None: say so)."""
+    """The marks of one run. `silent`: the hint where a test was not run at all (None: say so). `helped`: the submission's
+    code could call correct answers, so hints have no text that it chose.
+    """
     marks = []
     for question in base.questions():
         cells = [cell for cell in base.cells if cell.question == question]
         own = [outcome.cells[c.id] for c in cells if c.kind == "solution" and c.id in outcome.cells]
         tests = [
-            _mark(c, outcome.cells.get(c.id), own, outputs.get(c.id, ()), silent) for c in cells if c.kind == "test"
+            _mark(c, outcome.cells.get(c.id), own, outputs.get(c.id, ()), silent, helped)
+            for c in cells
+            if c.kind == "test"
         ]
         asked = [cell for cell in cells if cell.kind == "explain"]
         answers = {cell.id: _answer(cell, explained) for cell in asked}
@@ -147,23 +152,28 @@ def _mark(
     own: Iterable[CellResult],
     expected: Sequence[Mapping[str, Any]],
     silent: str | None,
+    helped: bool,
 ) -> TestMark:
     if result is None:
         return TestMark(cell.id, cell.points, False, "it was not run" if silent is None else silent)
     if result.passed:
         return TestMark(cell.id, cell.points, True)
     detail = f"{result.error}: {result.message}\n{result.detail}".strip()
-    hint = next((failed.message for failed in own if not failed.passed), "") or _hint(cell, result, expected)
+    hint = next((failed.message for failed in own if not failed.passed), "") or _hint(cell, result, expected, helped)
     return TestMark(cell.id, cell.points, False, _short(hint), detail)
 
 
-def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]]) -> str:
-    """What a student may read of a test that failed."""
+def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]], helped: bool) -> str:
+    """What a student may read of a test that failed. Text of their own code only of a line that they have, and only of code
+    that could not call a correct answer.
+    """
     if result.error == WRONG:
         return result.message or "a check does not hold"
-    if not _is_seen(cell, result):
+    seen = _is_seen(cell, result)
+    if not seen or helped:
         hint = result.message.partition(EXPECTED)[2] if result.error == UNEXPECTED else ""
-        return f"a check that you do not have did not pass{': ' if hint else ''}{hint}"
+        which = "a check that you do not have" if seen is False else "a check"
+        return f"{which} did not pass{': ' if hint else ''}{hint}"
     if result.error in (FAILED, UNEXPECTED):
         return result.message
     if result.error == "NbCellError":
@@ -173,13 +183,16 @@ def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]])
     return f"{result.error}: {result.message}" if result.message else f"a check does not hold ({result.error})"
 
 
-def _is_seen(cell: Cell, result: CellResult) -> bool:
-    """Whether students have the line of the test at which it ended."""
+def _is_seen(cell: Cell, result: CellResult) -> bool | None:
+    """Whether students have the line of the test at which it ended; None if that line is not known."""
     if not has_block(cell.source, HIDDEN):
         return True
+    if not released(cell.source, "test"):
+        return False
     found = _ENDED.match(result.detail)  # at its start, where nothing is a student's
-    lines = cell.source.split("\n")[: int(found[1])] if found else []
-    return bool(lines) and [HIDDEN[1], *(line.strip() for line in lines if line.strip() in HIDDEN)][-1] == HIDDEN[1]
+    line = result.line or (int(found[1]) if found else 0)
+    lines = cell.source.split("\n")[:line]
+    return [HIDDEN[1], *(at.strip() for at in lines if at.strip() in HIDDEN)][-1] == HIDDEN[1] if line else None
 
 
 def _printed(outputs: Sequence[Mapping[str, Any]]) -> str:

@@ -8,14 +8,14 @@ defines, and that code stands in `sources.json`, data for the judge.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from .blocks import defined_names, released
 from .schema import Assignment, Cell
 from .taken import MARKER, Taken, take
 
-__all__ = ["JUDGE", "MARKER", "Rebuilt", "Taken", "own_answers", "rebuild", "take", "with_reference"]
+__all__ = ["JUDGE", "MARKER", "Rebuilt", "Taken", "own_answers", "rebuild", "take"]
 
 JUDGE = "labkit.course.judge"
 SOURCES = "sources.json"
@@ -37,18 +37,16 @@ def own_answers(master: Assignment) -> Taken:
     return Taken({cell.id: cell.source for cell in master.of_kind("solution")}, variant=_variant_source(master))
 
 
-def with_reference(taken: Taken, reference: Taken, names: Iterable[str]) -> Taken:
-    """A submission with the reference's answers in the solution cells `names`; its helpers and its other answers stay."""
-    mixed = {**taken.solutions, **{name: reference.solutions[name] for name in names}}
-    return replace(taken, solutions=mixed, variant=reference.variant)
-
-
 def _variant_source(base: Assignment) -> str:
     return "".join(cell.source for cell in base.of_kind("variant"))
 
 
-def rebuild(base: Assignment, taken: Taken, outputs: Outputs | None, judge: str = JUDGE) -> Rebuilt:
-    """Put answers into the base.
+def rebuild(
+    base: Assignment, taken: Taken, outputs: Outputs | None, judge: str = JUDGE, *, reference: Taken | None = None,
+    lent: Iterable[str] = (),
+) -> Rebuilt:  # fmt: skip
+    """Put answers into the base. In the solution cells `lent` those of `reference` count instead, which are read in processes
+    of their own: no source of theirs comes into a process that reads the submission's.
 
     Args:
         outputs: reference outputs of the test cells by grade_id; None records instead of comparing.
@@ -68,7 +66,10 @@ def rebuild(base: Assignment, taken: Taken, outputs: Outputs | None, judge: str 
             cells.append(_code(len(cells), cell.id, cell.kind, cell.source, expected))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-    return Rebuilt(notebook, _sources(base, taken))
+    sources = {"assignment": base.name, "tools": list(base.tools), "cells": _sources(base, taken, frozenset(lent))}
+    if reference is not None:
+        sources["reference"] = [cell for cell in _sources(base, reference, frozenset()) if _is_before(cell, lent, base)]
+    return Rebuilt(notebook, sources)
 
 
 def _code(number: int, name: str, kind: str, source: str, outputs: list[Any] | None = None) -> dict[str, Any]:
@@ -83,8 +84,14 @@ def _code(number: int, name: str, kind: str, source: str, outputs: list[Any] | N
     }
 
 
-def _sources(base: Assignment, taken: Taken) -> dict[str, Any]:
-    """`sources.json`: given cells, helpers and answers in the order in which the sandbox runs them."""
+def _is_before(cell: Mapping[str, Any], lent: Iterable[str], base: Assignment) -> bool:
+    """Whether a cell of the reference's stands before the end of the last that is lent."""
+    numbers = {each.id: each.number for each in base.cells if each.id}
+    return numbers.get(cell["id"], 0) <= max((numbers[name] for name in lent), default=0)
+
+
+def _sources(base: Assignment, taken: Taken, lent: frozenset[str]) -> list[dict[str, Any]]:
+    """Given cells, helpers and answers in the order in which the sandbox runs them; of an answer that is `lent`, its names."""
     cells: list[dict[str, Any]] = []
 
     def add(name: str, kind: str, source: str, defines: Mapping[str, str] | None = None) -> None:
@@ -101,9 +108,12 @@ def _sources(base: Assignment, taken: Taken) -> dict[str, Any]:
             add(cell.id, "given", cell.source)
         elif cell.kind == "solution":
             helpers(taken.before.get(cell.id, ()))
-            add(cell.id, "solution", taken.solutions.get(cell.id, ""), expected_names(cell))
+            if cell.id in lent:
+                add(cell.id, "lent", "", expected_names(cell))
+            else:
+                add(cell.id, "solution", taken.solutions.get(cell.id, ""), expected_names(cell))
     helpers(taken.after)
-    return {"assignment": base.name, "tools": list(base.tools), "cells": cells}
+    return cells
 
 
 def expected_names(cell: Cell) -> dict[str, str]:

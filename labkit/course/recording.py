@@ -21,6 +21,8 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 OUTPUT_SECONDS = 120.0
 LOOK = 1.0  # seconds between two looks at the kernel
 LONGEST = 20_000  # characters kept of a message
+BEGINS = re.compile(r"\w+ +Traceback \(most recent call last\)")
+AT = re.compile(r"Cell In\[\d+\], line (\d+)")
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -83,13 +85,30 @@ def _explain(record: dict[str, Any], item: Any, error: BaseException) -> None:
     timed_out = bool(item.parent.timed_out)
     if raised and not timed_out:
         record["error"], record["message"] = raised[-1]["ename"], str(raised[-1]["evalue"])[:LONGEST]
-        record["detail"] = COLOUR.sub("", "\n".join(raised[-1]["traceback"]))[-LONGEST:]
+        lines = [COLOUR.sub("", line) for line in raised[-1]["traceback"]]
+        record["detail"], record["line"] = _shortened("\n".join(lines)), _line_of(lines)
         return
     record["error"] = type(error).__name__
     record["message"] = str(error)[:LONGEST]
     record["detail"] = str(getattr(error, "inner_traceback", None) or "")[:LONGEST]
     if timed_out or not isinstance(error, _cell_error()):
         record["error"] = "Broken"  # not an answer to the question: a time limit, a dead kernel
+
+
+def _shortened(text: str) -> str:
+    """Its beginning and its end."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n...\n{text[-LONGEST // 2 :]}"
+
+
+def _line_of(parts: list[str]) -> int:
+    """The line of the cell at which the error was raised that ended it, from the parts of IPython's traceback; 0: not known.
+
+    Of errors that were raised while others were handled the last one counts. A part that is a message begins with the name
+    of its error and a colon, so no message can be taken for a part that begins a traceback.
+    """
+    begins = [i for i, part in enumerate(parts) if BEGINS.fullmatch(part)]
+    found = AT.match(parts[begins[-1] + 1]) if begins and begins[-1] + 1 < len(parts) else None
+    return int(found[1]) if found else 0
 
 
 def _cell_error() -> type[BaseException]:

@@ -13,21 +13,20 @@ import types
 from collections.abc import Generator
 from typing import Any
 
-import numpy as np
-
 from ..engines.drive import foreign_effect
 from ..errors import BadInput, RoleError
 from ..roles import collectives, servers
 from ..roles.effects import COMPUTE, RECV, SLEEP
 from ..roles.messages import Message
 from ..strategies import Strategy
-from .claims import kinds_of, seconds_of
+from .claims import kinds_of, plain_number, seconds_of
 from .sandbox.face import KINDS, TOOL, WAITING
 from .session import MISTAKES, Code, Session
 
 __all__ = ["Code", "make_function", "make_strategy"]
 
 ROLES = ("server", "worker")
+MOST = 100  # knobs of a strategy, kinds of message of its own, fields of one
 TAKEN = ("self", "sender", "incarnation", "carries", "reads")  # what a field of a message cannot be called
 TOOLS = {name: getattr(collectives, name, None) or getattr(servers, name) for name in sorted(WAITING)}
 
@@ -51,9 +50,9 @@ class Role:
                 else:
                     said = self.session.talk(["go", value])
             if said[0] == "raise":
-                raise RoleError(str(said[1]))
+                raise self.session.raised(said, RoleError)
         finally:
-            self.session.line.close()
+            self.session.close()
 
     def _perform(self, mark: Any, *rest: Any) -> Generator[Any, Any, Any]:
         if mark == RECV:
@@ -92,7 +91,7 @@ class Role:
         said = self.session.talk(["perform"])
         self.session.claims.one_gradient = False
         if said[0] == "raise":
-            raise RoleError(str(said[1]))
+            raise self.session.raised(said, RoleError)
 
 
 class _Named:
@@ -106,10 +105,13 @@ def make_strategy(code: Code, name: str) -> type[Strategy]:
     """A strategy like the student's `name`, with its knobs and messages, whose roles are played in processes of theirs."""
     about = code.ask("about", name)
     try:
+        if len(about["own"]) > MOST or len(about["knobs"]) > MOST or any(len(f) > MOST for f in about["own"].values()):
+            raise ValueError(f"more than {MOST} knobs, kinds of message, or fields of one")
+        knobs = {k: plain_number(v) for k, v in about["knobs"].items()}
+        knobs = {k: v for k, v in knobs.items() if isinstance(v, (int, float, str, bool, type(None)))}
         kinds = {k: KINDS[k] for k in about["messages"] if k in KINDS} | {
             k: _kind(k, f) for k, f in about["own"].items()
         }
-        knobs = {k: v for k, v in about["knobs"].items() if isinstance(v, (int, float, str, bool, type(None)))}
         roles = [role for role in ROLES if role in about["roles"]]
         uses_servers = bool(about["uses_servers"])
     except (TypeError, ValueError, KeyError, AttributeError) as why:
@@ -140,7 +142,7 @@ def _check_knob(strategy: str, knob: Any) -> None:
 
 
 def _is_name(name: Any) -> bool:
-    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+    return isinstance(name, str) and len(name) <= MOST and name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
 
 
 def _kind(name: Any, fields: Any) -> type[Message]:
@@ -155,12 +157,7 @@ def make_function(code: Code, name: str) -> Any:
     """A function that is called over there; its arguments and its result are copies."""
 
     def function(*args: Any, **more: Any) -> Any:
-        return _own(code.ask("call", name, list(args), more))
+        return code.call(name, list(args), more)
 
     function.__name__ = function.__qualname__ = name
     return function
-
-
-def _own(value: Any) -> Any:
-    """Arrays as they are, a number that was an array of no dimension as a number."""
-    return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value

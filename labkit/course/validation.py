@@ -31,6 +31,7 @@ __all__ = ["CellResult", "Harness", "Outcome", "Stopped", "needs", "validate"]
 
 NOTEBOOK, REPORT = "rebuilt.ipynb", "report.json"
 LONGEST_PATH = 80  # bytes; that of a socket may have some 100
+MEMORY = 3 << 30  # bytes of data of each process of a run: the judge's own limits are some 256 MB
 POLL = 0.05  # seconds between two looks at the process
 _KEPT = (
     "PATH",
@@ -51,7 +52,11 @@ _FIXED = {
     "NO_COLOR": "1",
 }  # fmt: skip
 # nbformat's jsonschema would build a grammar that notebooks do not need, which takes longer than all else here
-_START = "import sys; sys.modules['rfc3987_syntax'] = None; import pytest; sys.exit(pytest.console_main())"
+_START = (  # where there are such limits: a bug in a check must not use up the machine's memory
+    "import sys\ntry:\n import resource; resource.setrlimit(resource.RLIMIT_DATA, (%d, %d))\n"
+    "except (ImportError, AttributeError, ValueError, OSError): pass\n" % (MEMORY, MEMORY)
+    + "sys.modules['rfc3987_syntax'] = None; import pytest; sys.exit(pytest.console_main())"
+)
 _IPYTHON = "c = get_config()\nc.InteractiveShellApp.ignore_cwd = True\nc.HistoryManager.enabled = False\n"
 
 
@@ -84,6 +89,8 @@ class CellResult:
     message: str = ""
     detail: str = ""
     outputs: Sequence[Mapping[str, Any]] = ()
+    line: int = 0
+    """The line of the cell at which it ended; 0 if that is not known."""
 
 
 @dataclass(frozen=True)

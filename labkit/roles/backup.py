@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class Copy(Message):
     names: tuple[str, ...]
     arrays: tuple[np.ndarray, ...]
     number: int
+    header: ClassVar[tuple[str, ...]] = ("plain", "names", "arrays", "number")
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Applied(Message):
     several: bool
     rest: tuple[Any, ...]
     number: int
+    header: ClassVar[tuple[str, ...]] = ("name", "pushes", "several", "rest", "number")
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Logged(Message):
     """backup -> server: I hold it, too."""
 
     number: int
+    header: ClassVar[tuple[str, ...]] = ("number",)
 
 
 BACKUP_KINDS = (Want, Copy, Applied, Logged)

@@ -3,6 +3,11 @@
 A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can
 be said, on no engine: the wire carries no pickles, and the simulator keeps to the same rule so that a strategy that
 runs in one place runs in the other. A message is never aliased: what arrives is the receiver's own.
+
+The payload of a message is counted in bytes, on both engines alike: arrays as they lie in memory, and everything else in the
+fields that are not in the `header` of its kind: 8 bytes a number, 1 a truth value, None, or a tuple in a tuple, text in UTF-8,
+and for an array without elements in a tuple, or of more than two dimensions, 8 a dimension. So data cost the same whatever type they travel as. The headers of labkit's own kinds (which step, which
+version, which part) travel in the frame's head and are not counted; a kind of a strategy's own has none unless it says so.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from ..errors import RoleError
 
 __all__ = [
     "Ack", "Chunk", "Joined", "Left", "Look", "Message", "Mix", "Pull", "Push", "Snapshot",
-    "Weights", "field_names", "own_copy", "weightless",
+    "Weights", "field_names", "loose_bytes", "own_copy", "weightless",
 ]  # fmt: skip
 
 
@@ -29,6 +34,7 @@ class Message:
     incarnation: int = field(default=0, init=False, compare=False)
     carries: ClassVar[bool] = False  # whether it hands on gradients, named by its `step` and `count`
     reads: ClassVar[bool] = False  # whether it is a read of a shard's weights, at its `version`
+    header: ClassVar[tuple[str, ...]] = ()  # fields that say what the message is about: only arrays in them are payload
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class Push(Message):
     count: int = 1
     samples: int = 0
     carries: ClassVar[bool] = True
+    header: ClassVar[tuple[str, ...]] = ("step", "generation", "version", "count", "samples")
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class Weights(Message):
     generation: int
     version: int
     reads: ClassVar[bool] = True
+    header: ClassVar[tuple[str, ...]] = ("shard", "generation", "version")
 
     @property
     def read(self) -> tuple[tuple[int, int], ...]:
@@ -74,6 +82,7 @@ class Ack(Message):
     """server -> worker: your push has been applied."""
 
     step: int
+    header: ClassVar[tuple[str, ...]] = ("step",)
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,7 @@ class Chunk(Message):
     values: np.ndarray
     tag: int
     part: int
+    header: ClassVar[tuple[str, ...]] = ("tag", "part")
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,7 @@ class Mix(Message):
 
     values: np.ndarray
     clock: tuple[int, ...]
+    header: ClassVar[tuple[str, ...]] = ("clock",)
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,7 @@ class Look(Message):
 
     at: int = 0
     final: bool = False
+    header: ClassVar[tuple[str, ...]] = ("at", "final")
 
 
 @dataclass(frozen=True)
@@ -122,6 +134,7 @@ class Snapshot(Message):
     final: bool = False
     ids: np.ndarray | None = None
     held: str = ""
+    header: ClassVar[tuple[str, ...]] = ("shard", "version", "samples", "final", "ids", "held")
 
 
 @dataclass(frozen=True)
@@ -133,6 +146,7 @@ class Joined(Message):
     """
 
     name: str = ""
+    header: ClassVar[tuple[str, ...]] = ("name",)
 
 
 @dataclass(frozen=True)
@@ -143,8 +157,10 @@ class Left(Message):
     """
 
     name: str = ""
+    header: ClassVar[tuple[str, ...]] = ("name",)
 
 
+_COUNTED: dict[type, tuple[str, ...]] = {}  # fields outside of the header; a cache like the next
 _FIELDS: dict[type, tuple[str, ...]] = {}  # a cache of what the classes themselves say; never holds a run's state
 _PLAIN = (int, float, str, bool, type(None))
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -159,6 +175,34 @@ def field_names(kind: type[Message]) -> tuple[str, ...]:
     return names
 
 
+def loose_bytes(message: Message) -> int:
+    """The bytes of a message's payload that are in no array: see the beginning of this module."""
+    kind, have = message.__class__, message.__dict__
+    counted = _COUNTED.get(kind)
+    if counted is None:
+        counted = _COUNTED[kind] = tuple(name for name in field_names(kind) if name not in kind.header)
+    size = 0
+    for name in counted:
+        value = have[name]
+        if value.__class__ is tuple:
+            size += sum(map(_loose, value))
+        elif value.__class__ is not np.ndarray:
+            size += _loose(value)
+        elif value.ndim > 2 and not value.size:
+            size += 8 * value.ndim
+    return size
+
+
+def _loose(value: Any) -> int:
+    if isinstance(value, tuple):
+        return 1 + sum(map(_loose, value))
+    if isinstance(value, np.ndarray):
+        return 0 if value.size else 8 * value.ndim  # what it says is its shape
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass"))
+    return 1 if value is None or isinstance(value, (bool, np.bool_)) else 8
+
+
 def weightless(kind: type[Message], fields: dict[str, Any]) -> Any:
     """A message of a timing-only run, made by labkit itself: numbers, and arrays without memory.
 
@@ -171,7 +215,7 @@ def weightless(kind: type[Message], fields: dict[str, Any]) -> Any:
 
 
 def own_copy(message: Message, sender: str, incarnation: int = 0) -> tuple[Message, int]:
-    """(a message from an `incarnation` of `sender` that shares no memory with the sender's, the bytes of its arrays).
+    """(a message from an `incarnation` of `sender` that shares no memory with the sender's, the bytes of its payload).
 
     A message is frozen, so one without memory of its own to share is its own copy. `RoleError` names the field that
     holds something else than data.
@@ -193,6 +237,7 @@ def own_copy(message: Message, sender: str, incarnation: int = 0) -> tuple[Messa
         else:
             own[name] = copied = _copy_value(kind, name, value)
             size += _array_bytes(copied)
+    size += loose_bytes(message)
     if not own and not incarnation and have.setdefault("sender", sender) == sender:
         return message, size
     twin = object.__new__(kind)

@@ -47,6 +47,7 @@ class Rows(Message):
     generation: int
     version: int
     reads: ClassVar[bool] = True
+    header: ClassVar[tuple[str, ...]] = ("shard", "generation", "version")
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class RowPush(Message):
     count: int = 1
     samples: int = 0
     carries: ClassVar[bool] = True
+    header: ClassVar[tuple[str, ...]] = ("step", "generation", "version", "count", "samples")
 
 
 class Wanted:

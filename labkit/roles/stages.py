@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Activation(Message):
     values: np.ndarray
     micro: int
     chunk: int
+    header: ClassVar[tuple[str, ...]] = ("micro", "chunk")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Delta(Message):
     values: np.ndarray
     micro: int
     chunk: int
+    header: ClassVar[tuple[str, ...]] = ("micro", "chunk")
 
 
 class Stages(Piece):

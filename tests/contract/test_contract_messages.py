@@ -56,6 +56,40 @@ def test_everything_a_message_can_hold_comes_back(engine):
     assert engine.wait(QUADRATIC, Echo(), lk.Budget(seconds=30)).stopped_by == "finished"
 
 
+COUNTED = (  # by hand: 8 bytes a number, whatever it travels in; Letter has no header, and that of Chunk is not counted
+    (Letter(3, np.arange(3.0)), 8 + 24),
+    (Letter(3, (0.0, 1.0, 2.0)), 8 + 24),
+    (Letter(3.5, "w\u00f6rd"), 8 + 5),
+    (Letter(3), 8 + 1),
+    (Letter(3, (True, (2,), "ab", None, np.zeros(2), np.zeros((0, 7)))), 8 + 1 + (1 + 8) + 2 + 1 + 16 + 16),
+    (lk.Chunk(np.zeros(3), 1, 2), 24),
+    (lk.Chunk((0.0, 0.0, 0.0), 1, 2), 24),
+    (lk.Chunk((np.zeros(3), np.ones(1, np.uint8)), 1, 2), 25),
+    (lk.Chunk(np.zeros((0, 5)), 1, 2), 0),
+    (lk.Chunk(np.zeros((0, 5, 6)), 1, 2), 24),
+)
+
+
+class Sent(Script):
+    """Worker 0 sends one message of each to worker 1."""
+
+    async def play(self, ctx, rank):
+        for message, _ in COUNTED:
+            if rank == 0:
+                ctx.send("worker-1", message)
+            else:
+                await ctx.recv(type(message))
+
+
+def test_payload_counts_whatever_its_type(engine):
+    run = engine.wait(QUADRATIC, Sent(), lk.Budget(seconds=30))
+    sent = run.trace.counters[run.trace.roles.index("worker-0")].bytes
+    assert sum(sent) == sum(size for _, size in COUNTED)
+    sender, size = run.trace.column("messages", "sender", "bytes")
+    mine = size[sender == run.trace.roles.index("worker-0")].tolist()
+    assert sorted(mine) == sorted([size for _, size in COUNTED] + [0])  # and one that it has finished
+
+
 class NumpyNumbers(Script):
     async def play(self, ctx, rank):
         ctx.send(ctx.name, Parcel(np.int64(3), np.float32(0.5), np.str_("a"), np.bool_(True)))

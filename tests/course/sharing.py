@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import tempfile
 from pathlib import Path
 
 from labkit.course.intake import Submission
 from labkit.course.judge import Judge
 from labkit.course.lms import Student
 from labkit.course.reading import Reader
+from labkit.course.validation import CellResult, Outcome
 
 GIVEN = {
     "id": "given",
@@ -23,7 +27,16 @@ class Guest(Judge):
     """A judge in a nursery that is not its own."""
 
     def __init__(self, cells, nursery, tools=TOOLS):
-        self._cells, self._tools, self._nursery = [GIVEN, *cells], tuple(tools), nursery
+        super().__init__([GIVEN, *cells], list(tools), nursery=nursery)
+
+    def close(self):
+        self._code.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
 
 
 def solution(source, **defines):
@@ -67,3 +80,30 @@ def submission(raw, base, folder, name="ada"):
     """A submission of a notebook (JSON or bytes) as `grade` makes it."""
     found = read_bytes(raw if isinstance(raw, bytes) else json.dumps(raw).encode(), base, folder)
     return Submission(name, Student(name), found.taken, found.problem, variant=found.variant)
+
+
+def run_here(rebuilt):
+    """What becomes of a rebuilt notebook's cells, run in this process."""
+    names, found = {}, {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("sources.json").write_text(json.dumps(rebuilt.sources))
+        try:
+            for cell in rebuilt.notebook["cells"]:
+                found[cell["metadata"]["labkit"]["cell"]] = run_cell(cell, names)
+        finally:
+            names["judge"].close()
+    return Outcome(found)
+
+
+def run_cell(cell, names):
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            exec(compile(cell["source"], cell["id"], "exec"), names)
+    except Exception as error:
+        return CellResult(False, type(error).__name__, str(error))
+    expected = "".join(output["text"] for output in cell["outputs"])
+    if expected and said.getvalue() != expected:
+        return CellResult(False, "NbCellError", said.getvalue())
+    outputs = [{"output_type": "stream", "name": "stdout", "text": said.getvalue()}] if said.getvalue() else []
+    return CellResult(True, outputs=outputs)

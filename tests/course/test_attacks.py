@@ -88,15 +88,17 @@ def test_a_trick_earns_nothing(nursery, short_nursery, attack):
 
 
 def double(nursery):
-    return Guest([solution("def double(x): return 2 * x", double="function")], nursery).defined("q")["double"](21)
+    with Guest([solution("def double(x): return 2 * x", double="function")], nursery) as guest:
+        return guest.defined("q")["double"](21)
 
 
 @pytest.mark.parametrize(("name", "source"), patching.FUNCTIONS, ids=[name for name, _ in patching.FUNCTIONS])
 def test_a_value_that_pretends_is_no_answer(nursery, name, source):
-    names = Guest([solution(source, f="function", v="value")], nursery).defined("q")
-    for ask, want in ((lambda: names["f"](3), 6), (lambda: names["v"], 7)):
-        with pytest.raises((LabkitError, course.Wrong)):
-            course.expect("it", ask(), want)
+    with Guest([solution(source, f="function", v="value")], nursery) as guest:
+        names = guest.defined("q")
+        for ask, want in ((lambda: names["f"](3), 6), (lambda: names["v"], 7)):
+            with pytest.raises((LabkitError, course.Wrong)):
+                course.expect("it", ask(), want)
     assert not below(nursery._process.pid)
     assert double(nursery) == 42
 

@@ -8,7 +8,7 @@ import toy_master as toy
 from labkit.course import taken as taking
 from labkit.course.handed import read_handed
 from labkit.course.magics import without_magics
-from labkit.course.rebuild import own_answers, rebuild, take, with_reference
+from labkit.course.rebuild import own_answers, rebuild, take
 from labkit.course.release import release
 from labkit.course.schema import parse
 from labkit.errors import BadInput
@@ -267,6 +267,11 @@ class TestRebuilt:
         assert "variant" not in [cell["id"] for cell in own]
         assert (theirs[0]["id"], theirs[0]["kind"], theirs[0]["source"]) == ("variant", "given", 'V = {"scale": 2}')
 
-    def test_the_references_answers_replace_those_before_a_question(self):
-        mixed = with_reference(taken(solved(q1="wrong", q3="own")), own_answers(MASTER), ["q1"])
-        assert mixed.solutions == {"q1": toy.Q1, "q2": toy.RIGHT["q2"], "q3": "own"}
+    def test_the_references_answers_count_before_a_question_and_their_source_is_apart(self):
+        reference = own_answers(MASTER)
+        made = rebuild(MASTER, taken(solved(q1="wrong", q3="own")), {}, reference=reference, lent=["q1"]).sources
+        cells = {cell["id"]: (cell["kind"], cell["source"]) for cell in made["cells"]}
+        assert cells["q1"] == ("lent", "")
+        assert (cells["q2"], cells["q3"]) == (("solution", toy.RIGHT["q2"]), ("solution", "own"))
+        assert [cell["id"] for cell in made["reference"]] == ["variant", "imports", "q1"]
+        assert made["reference"][-1]["source"] == toy.Q1

@@ -5,23 +5,20 @@ As given out, a master goes the whole way, through nbval. Variants and wrong ans
 rebuilt cells run in this process, which saves a kernel each.
 """
 
-import contextlib
-import io
 import json
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
 
 import pytest
-from sharing import submission
+from sharing import run_here, submission
 
 from labkit.course import assigning, grading
 from labkit.course.rebuild import own_answers, rebuild
 from labkit.course.release import points_of, release
 from labkit.course.schema import parse
-from labkit.course.validation import CellResult, Harness, Outcome
+from labkit.course.validation import Harness
 from labkit.course.variants import digest
 
 MASTERS = sorted((Path(__file__).parent / "masters").glob("*.ipynb"))
@@ -41,32 +38,6 @@ def here(monkeypatch):
 def courses():
     """Courses by the number of the master: the reference is run once for each."""
     return cache(Course.of)
-
-
-def run_here(rebuilt):
-    names, found = {}, {}
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        Path("sources.json").write_text(json.dumps(rebuilt.sources))
-        try:
-            for cell in rebuilt.notebook["cells"]:
-                found[cell["metadata"]["labkit"]["cell"]] = run_cell(cell, names)
-        finally:
-            names["judge"].close()
-    return Outcome(found)
-
-
-def run_cell(cell, names):
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(said):
-            exec(compile(cell["source"], cell["id"], "exec"), names)
-    except Exception as error:
-        return CellResult(False, type(error).__name__, str(error))
-    expected = "".join(output["text"] for output in cell["outputs"])
-    if expected and said.getvalue() != expected:
-        return CellResult(False, "NbCellError", said.getvalue())
-    outputs = [{"output_type": "stream", "name": "stdout", "text": said.getvalue()}] if said.getvalue() else []
-    return CellResult(True, outputs=outputs)
 
 
 @dataclass

@@ -1,10 +1,12 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
 """What passes between the judge and a student's process: plain data arrive as they were, anything else is refused."""
 
+import collections
 import contextlib
 import io
 import json
 import struct
+import warnings
 
 import numpy as np
 import pytest
@@ -23,34 +25,44 @@ numbers = st.one_of(
 )
 dtypes = st.one_of(
     arrays.boolean_dtypes(),
-    arrays.integer_dtypes(),
-    arrays.unsigned_integer_dtypes(),
-    arrays.floating_dtypes(),
-    arrays.complex_number_dtypes(),
+    arrays.integer_dtypes(endianness="="),
+    arrays.unsigned_integer_dtypes(endianness="="),
+    arrays.floating_dtypes(endianness="="),
+    arrays.complex_number_dtypes(endianness="="),
+    arrays.unicode_string_dtypes(endianness="=", max_len=3),
 )
 some_arrays = arrays.arrays(dtypes, arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3))
+scalars = arrays.arrays(dtypes, ()).map(lambda array: array[()])
+hashable = st.one_of(st.text(), st.integers(), st.tuples(st.integers()), st.booleans(), st.binary(max_size=3))
+fixed = some_arrays.map(lambda array: array.setflags(write=False) or array)
+Pair = collections.namedtuple("Pair", "dx dw")
 values = st.recursive(
-    st.one_of(numbers, st.text(st.characters()), some_arrays),
+    st.one_of(numbers, st.text(st.characters()), some_arrays, fixed, scalars, st.binary(), st.fractions(), st.frozensets(hashable),
+              st.sets(hashable), st.builds(range, st.integers(-9, 9), st.integers(-9, 99))),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.lists(inner, max_size=4).map(tuple),
-        st.dictionaries(st.one_of(st.text(), st.integers(), st.tuples(st.integers())), inner, max_size=4),
+        st.lists(inner, max_size=4), st.lists(inner, max_size=4).map(tuple), st.builds(Pair, inner, inner),
+        st.lists(inner, max_size=3).map(collections.deque), st.dictionaries(hashable, inner, max_size=4),
+        st.dictionaries(hashable, inner, max_size=3).map(collections.OrderedDict),
     ), max_leaves=12,
 )  # fmt: skip
 
 
 def same(a, b):
-    if isinstance(a, np.ndarray):
+    if isinstance(a, np.ndarray | np.generic):
         return (
-            isinstance(b, np.ndarray)
+            type(a) is type(b)
             and a.dtype == b.dtype.newbyteorder("=")
             and a.shape == b.shape
             and a.tobytes() == b.tobytes()
+            and (a.ndim == 0 or not a.size or a.flags.writeable == b.flags.writeable)
         )
+    if isinstance(a, Pair):
+        return type(b).__name__ == "Pair" and b._fields == a._fields and all(map(same, a, b))
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a.items(), b.items(), strict=True))
-    if isinstance(a, list | tuple):
+    if isinstance(a, list | tuple | collections.deque):
         return len(a) == len(b) and all(map(same, a, b))
     return a == b
 
@@ -74,18 +86,42 @@ def exactly(stream):
 @settings(max_examples=300, deadline=None)
 @given(values)
 def test_plain_values_arrive_as_they_were(value):
-    data = plain.encode(value, lambda _: None)
-    arrived = decoded(data)
-    assert same(little(value), arrived)
+    assert same(value, decoded(plain.encode(value, lambda _: None)))
 
 
-def little(value):
-    """The same in this machine's order of bytes, as arrays arrive."""
-    if isinstance(value, np.ndarray):
-        return value.astype(value.dtype.newbyteorder("="))
-    if isinstance(value, dict):
-        return {k: little(v) for k, v in value.items()}
-    return type(value)(map(little, value)) if isinstance(value, list | tuple) else value
+@pytest.mark.parametrize("order", "<>")
+def test_numbers_arrive_in_this_machines_order_of_bytes(order):
+    sent = np.arange(6, dtype=f"{order}i4").reshape(2, 3)
+    arrived = decoded(plain.encode(sent, lambda _: None))
+    assert arrived.dtype == np.int32
+    assert (arrived == sent).all()
+
+
+def test_what_gives_items_once_arrives_as_what_gives_them_once():
+    for sent in ((i for i in range(3)), iter([0, 1, 2]), map(int, "012"), filter(None.__eq__, [])):
+        arrived = decoded(plain.encode(sent, lambda _: None))
+        items = list(arrived)
+        assert items in ([0, 1, 2], [])
+        assert list(arrived) == []
+    table = {"a": 1, "b": 2}
+    for sent in (table.keys(), table.values(), table.items()):
+        arrived = decoded(plain.encode(sent, lambda _: None))
+        assert type(arrived) is type(sent)
+        assert list(arrived) == list(sent)
+
+
+def test_masks_matrices_objects_and_containers_arrive():
+    masked = decoded(plain.encode(np.ma.array([1.0, 2], mask=[0, 1]), lambda _: None))
+    assert masked.sum() == 1.0
+    with warnings.catch_warnings(action="ignore", category=PendingDeprecationWarning):
+        assert type(decoded(plain.encode(np.matrix([[1, 2]]), lambda _: None))) is np.matrix
+    objects = decoded(plain.encode(np.array([[None, "x"], [np.arange(2), 1]], object), lambda _: None))
+    assert objects.shape == (2, 2)
+    assert objects[1, 0].tolist() == [0, 1]
+    counted = decoded(plain.encode(collections.Counter("aab"), lambda _: None))
+    assert counted == collections.Counter("aab")
+    assert type(counted) is collections.Counter
+    assert decoded(plain.encode(collections.defaultdict(list, a=[1]), lambda _: None)) == {"a": [1]}
 
 
 @settings(max_examples=500, deadline=None)
@@ -126,8 +162,8 @@ class Endless(np.ndarray):
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1, 2}, lambda: 1, Pretends(), int, np.array([None]), np.array(["text"]), np.array([(1, 2)], "i4,i4"),
-              range(3), b"bytes", iter([]), np.datetime64("2020"), type("F", (float,), {})(1.0), [[[object()]]]],
+    "value", [object(), {object()}, lambda: 1, Pretends(), int, np.array([object()]), np.array([(1, 2)], "i4,i4"), range(10**9),
+              iter(int, 1), [1 << 200_000], np.datetime64("2020"), type("F", (float,), {})(1.0), [[[object()]]]],
 )  # fmt: skip
 def test_what_is_no_data_is_refused(value):
     with pytest.raises(plain.Malformed):
@@ -153,7 +189,9 @@ def test_what_is_too_much_is_refused_on_both_ends():
         ["<f8", [-1]],
         ["<f8", [True]],
         ["O", [1]],
-        ["<f8", [0] * 9],
+        ["<f8", [0] * 33],
+        ["<f8", [0, 2**40]],
+        ["<U1048576", [0, 9]],
         ["<f800", [1]],
     ):
         text = json.dumps({"array": array}).encode()

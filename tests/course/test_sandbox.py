@@ -193,7 +193,7 @@ def test_nothing_is_left_of_a_role_that_was_killed(nursery, monkeypatch):
 
     monkeypatch.setattr(sessions.Session, "_note", killed)
     trial = course.trial(X, workers=2, updates=5)
-    assert "processor time" in trial.error
+    assert "killed from outside" in trial.error  # and not: too much processor time
     assert not trial.ok
     assert len(lines) > 3
     assert not any(alive(line.pid) for line in lines)
@@ -276,7 +276,7 @@ def test_a_judge_may_be_used_by_several_threads_each_with_its_own():
 
 
 @linux
-def test_two_roles_and_two_calls_share_no_memory(nursery):
+def test_two_roles_share_no_memory_and_two_calls_do(nursery):
     source = "seen = []\n" + STRATEGY.format(
         line="globals()['seen'].append(1)\n            assert len(seen) == 1 + round(ctx.now / 0.1)"
     )
@@ -285,7 +285,7 @@ def test_two_roles_and_two_calls_share_no_memory(nursery):
     count = Guest(
         [solution("calls = []\ndef f():\n    calls.append(1)\n    return len(calls)", f="function")], nursery
     ).defined("q")["f"]
-    assert [count(), count()] == [1, 1]
+    assert [count(), count()] == [1, 2]  # one process for all calls, as in a notebook
 
 
 def every(cls):

@@ -25,7 +25,7 @@ from ...errors import BadInput, RoleError
 from ...roles.effects import COMPUTE, RECV, SLEEP
 from . import confine, face
 from .code import Code, told
-from .lent import ERRORS, ChildContext, Line, Method
+from .lent import ChildContext, Line, Method, error_of
 
 __all__ = ["BROKEN", "UNCONFINED", "nursery"]
 
@@ -47,11 +47,11 @@ class Child:
             try:
                 self.line.say(["done", getattr(self, "_" + what)(*arguments)])
             except BaseException as error:
-                self.line.say(["raise", told(error)])
+                self.line.say(["raise", told(error), type(error).__name__])
 
-    def _load(self, cells: list[dict[str, str]], tools: list[str]) -> list[tuple[str, str]]:
+    def _load(self, cells: list[dict[str, Any]], tools: list[str]) -> list[tuple[str, str]]:
         face.put_on(tools)
-        self.code = Code(cells)
+        self.code = Code(cells, self.line.function)
         return self.code.failures
 
     def _about(self, name: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Child:
                 done = self._perform(*local)
                 what, *answer = self.line.hear()
             if what == "throw":
-                error = done[1] if done else ERRORS.get(answer[0], RoleError)(answer[1])
+                error = done[1] if done else error_of(*answer)
                 resume, result = coroutine.throw, error
             else:
                 resume, result = coroutine.send, done[0] if done else answer[0]
@@ -98,7 +98,7 @@ class Child:
         try:
             result = fn(*args)
         except BaseException as error:
-            self.line.say(["raise", told(error)])
+            self.line.say(["raise", told(error), type(error).__name__])
             return None, error
         self.line.say(["done", None])
         return result, None
@@ -148,8 +148,8 @@ def nursery(control: socket.socket, processor_s: int) -> None:
         if not message:
             return
         if message.startswith(b"end"):
-            with_status = os.waitpid(int(message[3:]), 0)[1]
-            control.send(str(with_status).encode())
+            _, status, used = os.wait4(int(message[3:]), 0)
+            control.send(f"{status} {used.ru_utime + used.ru_stime}".encode())
             continue
         pid = os.fork()
         if pid == 0:

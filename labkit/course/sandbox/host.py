@@ -79,16 +79,17 @@ class Nursery:
         self._lines.add(made)
         return made
 
-    def ended(self, line: Line) -> int:
-        """Kill a process, and the status with which it ended (as of `os.waitpid`)."""
+    def ended(self, line: Line) -> tuple[int, float]:
+        """Kill a process: (the status with which it ended, as of `os.waitpid`; seconds of processor time that it used)."""
         self._lines.discard(line)
         with contextlib.suppress(OSError):
             os.kill(line.pid, signal.SIGKILL)
         try:
             self._control.send(f"end{line.pid}".encode())
-            return int(self._control.recv(64) or 0)
-        except OSError:
-            return 0
+            status, used = self._control.recv(64).split()
+            return int(status), float(used)
+        except (OSError, ValueError):
+            return 0, 0.0
 
     def close(self) -> None:
         """End everything that was started."""
@@ -129,7 +130,7 @@ class Line:
     ):
         self.nursery, self.pid, self._reading, self._writing = nursery, pid, reading, writing
         self._find, self._refer = find, refer
-        self._frames, self._bytes, self._open, self._why = FRAMES, BYTES, True, "Ended."
+        self._frames, self._bytes, self._open, self._why, self._used = FRAMES, BYTES, True, "Ended.", 0.0
         os.set_blocking(writing, False)
 
     def say(self, frame: Any) -> None:
@@ -154,7 +155,7 @@ class Line:
             raise Stopped(self._why)
         self._frames -= 1
         if self._frames < 0:
-            raise self.stop(f"it asked for more than {FRAMES:,} things: is there a loop that never ends?")
+            raise self.stop(f"it asked for more than {FRAMES:,} things, which is the limit of a process")
         try:
             frame, freed = plain.decode(self._read, self._find)
             if not isinstance(frame, list) or not frame or not isinstance(frame[0], str):
@@ -202,10 +203,11 @@ class Line:
     def gone(self) -> Stopped:
         """The error for a process that has ended by itself, or by the kernel's hand."""
         status = self.close()
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
-            self._why = (
-                f"Ended: it used {self.nursery.processor_s} s of processor time: is there a loop that never ends?"
-            )
+        most = self.nursery.processor_s
+        if os.WIFSIGNALED(status) and self._used > most - 0.5:
+            self._why = f"Ended: it used {most} s of processor time, which is the limit of a process."
+        elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            self._why = "Ended: it was killed from outside (does this machine have enough memory?)."
         elif os.WIFSIGNALED(status):
             name = signal.Signals(os.WTERMSIG(status)).name
             self._why = f"Ended: the process broke down ({name}; it may use {MEMORY >> 20} MB)."
@@ -217,6 +219,11 @@ class Line:
             self._why = "Ended: it left its process (sys.exit, os._exit); a role ends by returning."
         return Stopped(self._why)
 
+    def processor_share(self) -> float:
+        """The part of its processor time that the process has used; 0 if it has no limit."""
+        limit = self.nursery.processor_s * self.nursery.confined
+        return _processor(self.pid)[0] / os.sysconf("SC_CLK_TCK") / limit if limit and self._open else 0.0
+
     def close(self) -> int:
         """End the process; its status."""
         if not self._open:
@@ -224,7 +231,8 @@ class Line:
         self._open = False
         os.close(self._reading)
         os.close(self._writing)
-        return self.nursery.ended(self)
+        status, self._used = self.nursery.ended(self)
+        return status
 
 
 def _processor(pid: int) -> tuple[int, str]:

@@ -6,8 +6,9 @@ a message; said again, or handed back, it is the judge's own one that is meant, 
 
 from __future__ import annotations
 
+import builtins
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +17,9 @@ from ...roles import messages
 from ...roles.context import Context, Posted
 from . import face, plain
 
-__all__ = ["ERRORS", "ChildContext", "Line", "Method"]
+__all__ = ["ChildContext", "Line", "Method", "error_of"]
 
-ERRORS = {e.__name__: e for e in (RoleError, BadInput, ClusterError, TypeError, ValueError, AttributeError, IndexError)}
-
+ERRORS = {e.__name__: e for e in (RoleError, BadInput, ClusterError)}
 
 WRITTEN = ("gradient", "weights")  # things that are a role's own, so that it may write into their `values`
 
@@ -63,12 +63,23 @@ class Line:
         self.say(["ask", *question])
         how, *answer = self.hear()
         if how == "error":
-            raise ERRORS.get(answer[0], RoleError)(answer[1])
+            raise error_of(*answer)
         return answer[0]
+
+    def function(self, name: str) -> Any:
+        """A function of the reference's: called here, run in another process."""
+
+        def lent(*args: Any, **more: Any) -> Any:
+            return self.ask("reference", name, list(args), more)
+
+        lent.__name__ = lent.__qualname__ = name
+        return lent
 
     def _refer(self, value: Any) -> Any:
         if isinstance(value, Thing):
             return ["thing", value._number, *_written(value)]
+        if isinstance(value, LentBatch):
+            return ["thing", value._lent.number, *_written(value)]
         if isinstance(value, messages.Message):
             lent = value.__dict__.get("_lent")
             if lent is not None:
@@ -87,6 +98,10 @@ class Line:
         what, number, *more = said
         if what == "thing":
             return Thing(self, number, *more)
+        if what == "batch":
+            batch: Any = LentBatch._make(more[0])
+            batch._lent, batch._said = Lent(self, number), {"x": batch.x.copy(), "y": batch.y.copy()}
+            return batch
         kind, have, sender, incarnation = more
         made: Any = object.__new__(self._kinds[kind])
         made.__dict__.update(
@@ -105,9 +120,19 @@ def _copies(have: dict[str, Any]) -> dict[str, np.ndarray]:
 
 def _written(lent: Any) -> list[dict[str, Any]]:
     """Arrays of something that the judge has which this role has written into since, as `gradient.values *= 0.5` does."""
-    said, have = lent.__dict__["_said"], lent.__dict__
-    changed = {k: have[k] for k in said if not (have[k] is said[k] or np.array_equal(have[k], said[k], equal_nan=True))}
+    said = lent.__dict__["_said"]
+    have = {name: getattr(lent, name) for name in said}
+    for name, value in have.items():
+        if not isinstance(value, np.ndarray):
+            raise RoleError(f"{str(name)[:40]} is no array: it is a {type(value).__name__}.")
+    changed = {name: value for name, value in have.items() if value.tobytes() != said[name].tobytes()}
     return [changed] if changed else []
+
+
+def error_of(name: str, text: str) -> BaseException:
+    """An error that the judge tells of: of labkit's class or the built-in one of that name."""
+    known = ERRORS.get(name) or getattr(builtins, name, None)
+    return known(text) if isinstance(known, type) and issubclass(known, Exception) else RoleError(text)
 
 
 class Lent:
@@ -120,12 +145,31 @@ class Lent:
         self.line.freed.append(self.number)
 
 
+class Batch(NamedTuple):
+    """A mini-batch, as in `labkit.data`."""
+
+    x: np.ndarray
+    y: np.ndarray
+    samples: int
+    epoch: int
+
+
+class LentBatch(Batch):
+    """A mini-batch that the judge has, too: handed back, it is that one, with what was written into its arrays."""
+
+    _lent: Any
+    _said: Any
+
+    def __repr__(self) -> str:
+        return f"Batch(samples={self.samples}, epoch={self.epoch})"
+
+
 class Thing:
     """Something that the judge has (a shard, a model, a gradient): what it knows is asked for, its methods are done there."""
 
     def __init__(self, line: Line, number: int, kind: str, have: dict[str, Any], methods: list[str]):
         self.__dict__.update(have, _lent=Lent(line, number), _number=number, _line=line, _kind=kind, _said={})
-        self.__dict__.update(_methods=methods)
+        self.__dict__.update(_methods=methods, _have=tuple(name for name in have if name != "_parts"))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -144,7 +188,7 @@ class Thing:
         if self._kind not in WRITTEN or name != "values":
             raise AttributeError(f"{name} of a {self._kind} is not the role's to set")
         self.values  # noqa: B018  # what it is without that
-        self.__dict__[name] = np.asarray(value)
+        self.__dict__[name] = np.asarray(value)  # an array of the student's own, which may be written into later
 
     def __repr__(self) -> str:
         return f"<{self._kind}>"
@@ -157,7 +201,45 @@ class Method:
         self.thing, self.name = thing, name
 
     def __call__(self, *args: Any, **more: Any) -> Any:
-        return self.thing._line.ask("call", self.thing, self.name, list(args), more)
+        result = self.thing._line.ask("call", self.thing, self.name, list(args), more)
+        after = AFTER.get(self.name) if self.thing._kind == "gradient" else None
+        return result if after is None else after(self.thing, result, *args, **more)
+
+
+def _pushed(gradient: Thing, push: Any, shard: int) -> Any:
+    """The message shares memory with the gradient, as it does where both are in one process."""
+    parts = gradient.__dict__["_parts"]
+    if -len(parts) <= shard < len(parts):
+        own = gradient.values[slice(*parts[shard])]
+        if own.shape == push.values.shape:
+            push.__dict__["values"] = own
+    return push
+
+
+def _combined(gradient: Thing, result: Thing, total: Any, workers: Any, reduce: str = "mean") -> Thing:
+    """The judge has divided a copy of `total`: here `total` itself is divided, and it is the gradient from now on."""
+    if reduce == "mean" and total.flags.writeable:
+        np.divide(total, workers, out=total)
+    gradient.__dict__["values"] = total
+    return _renewed(gradient, result)
+
+
+def _added(gradient: Thing, result: Thing, other: Any) -> Thing:
+    """The judge has added: what was read of the gradient before is what it is now."""
+    if "values" in gradient.__dict__:
+        np.copyto(gradient.values, result.values)
+    return _renewed(gradient, result)
+
+
+def _renewed(gradient: Thing, result: Thing) -> Thing:
+    """`gradient`, which the judge has changed, and has said to be `result`."""
+    gradient.__dict__.update({name: result.__dict__[name] for name in result._have})
+    if "values" in gradient.__dict__:
+        gradient._said["values"] = gradient.values.copy()
+    return gradient
+
+
+AFTER: dict[str, Any] = {"push": _pushed, "of_everyone": _combined, "plus": _added}
 
 
 class ChildContext(Context):

@@ -1,18 +1,24 @@
 """What passes between the judge and a student's process: plain data, in frames of JSON and raw array bytes.
 
 A frame is two lengths (8 bytes each, little-endian), JSON text, and the arrays' bytes one after the other. Nothing is
-unpickled, no class is looked up by a name that came from outside: the reader knows None, truth values, numbers, text,
-arrays of numbers, lists, tuples, dicts with text keys, and references to things that stay on the other side. What is
-anything else is refused by the sender; what is malformed is refused by the reader.
+unpickled and no class is looked up by a name that came from outside. What passes keeps its type, so that a check means the
+same here and in a notebook: None, truth values, numbers, text, bytes, NumPy's numbers and arrays (of numbers, of text, of
+objects that pass themselves; masked arrays and matrices), lists, tuples, named tuples, dicts, sets, ranges, views of dicts,
+the containers of `collections`, fractions, and references to things that stay on the other side. An iterator passes as an
+iterator over the items that it gave to the sender. Anything else is refused by the sender; what is malformed is refused by the
+reader. A reader needs a bounded multiple of `LARGEST` and `LONGEST` bytes of memory for a frame.
 """
 
 from __future__ import annotations
 
+import collections
 import json
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,13 +26,22 @@ import numpy as np
 __all__ = ["LARGEST", "Malformed", "decode", "encode"]
 
 HEAD = struct.Struct("<QQ")
-LARGEST = 64 << 20  # bytes of one frame
-LONGEST = 4 << 20  # bytes of its text: what it becomes in memory is up to fifty times as much
+LARGEST = 32 << 20  # bytes of one frame
+LONGEST = 1 << 20  # bytes of its text: what it becomes in memory is up to a hundred times as much
 NUMBERS = "biufc"  # kinds of dtype
-DTYPE = re.compile("[<>|=][biufc][0-9]{1,2}")  # as `dtype.str` writes it; NumPy reads much more than that as a dtype
+TEXTS = "US"
+DTYPE = re.compile("[<>|=](?:[biufc][0-9]{1,2}|[US][0-9]{1,7})")  # as `dtype.str` writes it; NumPy reads much more as a dtype
 DEEPEST = 40  # lists in lists
+MOST = 100_000  # items of a range or an iterator
+FIELDS = 100  # of a named tuple
+BITS = 100_000  # of a whole number
 
-_NUMBER: dict[str, Any] = {"int": int, "float": float}
+# dict views and dicts of `collections`, by the word that stands for each in a frame
+_VIEWS: dict[type, str] = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_DICTS: dict[type, str] = {
+    collections.OrderedDict: "ordered", collections.Counter: "counter", collections.defaultdict: "defaults",
+}  # fmt: skip
+_SEQUENCES: dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset", collections.deque: "deque"}
 
 Refer = Callable[[Any], Any]  # something that stays here -> what it is called, JSON; None if it cannot be said
 Find = Callable[[Any], Any]  # and the other way round
@@ -59,7 +74,7 @@ def decode(read: Callable[[int], bytes], find: Find) -> Any:
     try:
         packed = json.loads(text.decode("utf-8", "surrogatepass"))
         return _unpack(packed, body, find, 0)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError, MemoryError) as error:
         raise Malformed(f"no frame: {type(error).__name__}") from None
 
 
@@ -67,41 +82,70 @@ def _pack(value: Any, arrays: list[np.ndarray], refer: Refer, depth: int) -> Any
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
-    if isinstance(value, np.generic) and value.dtype.kind in NUMBERS:
-        value = value.item()  # np.float64(7.0) is 7.0
-        kind = type(value)
     if kind is int:
-        return value if -(2**63) <= value < 2**64 else {"int": str(value)}
+        if value.bit_length() > BITS:
+            raise Malformed(f"a whole number of {value.bit_length():,} bits; allowed: {BITS:,}")
+        return value if -(2**63) <= value < 2**64 else {"int": hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"float": repr(value)}
-    if kind is complex:
-        return {"complex": [_pack(value.real, arrays, refer, depth), _pack(value.imag, arrays, refer, depth)]}
     if depth > DEEPEST:
         raise Malformed(f"more than {DEEPEST} lists in each other")
+
+    def inside(items: Any) -> list[Any]:
+        return [_pack(item, arrays, refer, depth + 1) for item in items]
+
+    if kind is complex:
+        return {"complex": inside((value.real, value.imag))}
+    if isinstance(value, np.generic):
+        _pack_array(np.asarray(value), arrays)
+        return {"scalar": arrays[-1].dtype.str}
+    if isinstance(value, np.ma.MaskedArray):
+        return {"masked": inside((np.asarray(value.data), np.ma.getmaskarray(value)))}
+    if kind is np.matrix:
+        return {"matrix": inside((np.asarray(value),))[0]}
     if isinstance(value, np.ndarray):
+        if value.dtype == object:
+            return {"objects": [list(value.shape), inside(value.ravel().tolist())]}
         return _pack_array(value, arrays)
     if kind is list:
-        return [_pack(item, arrays, refer, depth + 1) for item in value]
-    if kind is tuple:
-        return {"tuple": [_pack(item, arrays, refer, depth + 1) for item in value]}
+        return inside(value)
+    if kind in _SEQUENCES:
+        return {_SEQUENCES[kind]: inside(value)}
     if kind is dict:
-        return {
-            "dict": [[_pack(k, arrays, refer, depth + 1), _pack(v, arrays, refer, depth + 1)] for k, v in value.items()]
-        }
+        return {"dict": [inside(pair) for pair in value.items()]}
+    if kind in _DICTS:
+        return {_DICTS[kind]: [inside(pair) for pair in value.items()]}
+    if kind in _VIEWS:
+        return {_VIEWS[kind]: [inside(item) if kind is type({}.items()) else inside((item,))[0] for item in value]}
+    if kind is bytes or kind is bytearray:
+        arrays.append(np.frombuffer(value, np.uint8))
+        return {kind.__name__: len(value)}
+    if kind is range:
+        return {"range": inside((value.start, value.stop, value.step))} if len(value) <= MOST else _too_many("a range")
+    if kind is Fraction:
+        return {"fraction": inside((value.numerator, value.denominator))}
     said = refer(value)
-    if said is None:
-        raise Malformed(
-            f"a {kind.__name__}: only numbers, text, arrays, lists, tuples and dicts pass from one to the other"
-        )
-    return {"there": _pack(said, arrays, refer, depth + 1)}
+    if said is not None:
+        return {"there": _pack(said, arrays, refer, depth + 1)}
+    if isinstance(value, tuple) and isinstance(getattr(kind, "_fields", None), tuple):
+        return {"named": [kind.__name__, list(map(str, kind._fields)), inside(tuple.__iter__(value))]}
+    if isinstance(value, Iterator):
+        items = list(islice(value, MOST + 1))
+        return {"iterator": inside(items)} if len(items) <= MOST else _too_many("an iterator")
+    raise Malformed(f"a {kind.__name__}: only numbers, text, arrays, and lists, tuples, dicts and sets of them pass")
+
+
+def _too_many(what: str) -> Any:
+    raise Malformed(f"{what} of more than {MOST:,} items")
 
 
 def _pack_array(value: np.ndarray, arrays: list[np.ndarray]) -> Any:
-    if value.dtype.kind not in NUMBERS:
-        raise Malformed(f"an array of dtype {value.dtype}: only numbers and truth values pass")
+    if value.dtype.kind not in NUMBERS + TEXTS:
+        raise Malformed(f"an array of dtype {value.dtype}: only numbers, truth values and text pass")
     plain = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("=")).view(np.ndarray)
     arrays.append(plain)
-    return {"array": [plain.dtype.str, list(value.shape)]}
+    shape = list(value.shape)
+    return {"array": [plain.dtype.str, shape]} if value.flags.writeable else {"array": [plain.dtype.str, shape, "fixed"]}
 
 
 def _unpack(packed: Any, body: bytes, find: Find, depth: int) -> Any:
@@ -115,32 +159,83 @@ def _unpack(packed: Any, body: bytes, find: Find, depth: int) -> Any:
         if not isinstance(packed, dict):
             return packed
         ((what, held),) = packed.items()
-        if what == "tuple":
-            return tuple(go(item, depth + 1) for item in held)
-        if what == "dict":
-            return {go(key, depth + 1): go(item, depth + 1) for key, item in held}
         if what == "array":
             return _array(held, body, at)
+        if what == "scalar":
+            return _array([held, []], body, at)[()]
+        if what in ("bytes", "bytearray"):
+            return _BYTES[what](_array(["|u1", [held]], body, at).tobytes())
+        if what == "objects":
+            return _objects(held[0], go(held[1], depth + 1))
+        if what == "named":
+            return _named(held[0], held[1], go(held[2], depth + 1))
         if what == "there":
             return find(go(held, depth + 1))
-        if what == "complex":
-            return complex(*(go(part, depth + 1) for part in held))
-        return _NUMBER[what](held)
+        return _MADE[what](go(held, depth + 1))
 
     return go(packed, depth)
 
 
 def _array(about: Any, body: bytes, at: list[int]) -> np.ndarray:
     """The next array of the frame: the reader's own memory."""
-    name, shape = about
+    name, shape, *fixed = about
     if not isinstance(name, str) or not DTYPE.fullmatch(name):
         raise ValueError("dtype")
     dtype = np.dtype(name)
-    if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 8:
+    if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
         raise ValueError("shape")
     size = math.prod(shape)
     begin, end = at[0], at[0] + size * dtype.itemsize
-    if end > len(body):
+    # an array without elements may not stand for a large one either: what is computed along an axis of it would be that large
+    if end > len(body) or math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > LARGEST:
         raise ValueError("size")
     at[0] = end
-    return np.frombuffer(body, dtype, size, begin).reshape(shape).copy()
+    if size and dtype.itemsize:
+        made = np.frombuffer(body, dtype, size, begin).reshape(shape).copy()
+    else:
+        made = np.zeros(shape, dtype)
+    if dtype.kind == "U" and size and np.frombuffer(made.tobytes(), np.uint32).max(initial=0) > 0x10FFFF:
+        raise ValueError("text")
+    made.flags.writeable = not fixed
+    return made
+
+
+def _objects(shape: Any, items: list[Any]) -> np.ndarray:
+    if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32 or math.prod(shape) != len(items):
+        raise ValueError("shape")
+    if math.prod(max(n, 1) for n in shape) * 8 > LARGEST:
+        raise ValueError("size")
+    made = np.empty(len(items), object)
+    for i, item in enumerate(items):
+        made[i] = item
+    return made.reshape(shape)
+
+
+def _named(name: Any, fields: Any, items: list[Any]) -> Any:
+    if len(fields) > FIELDS or len(fields) != len(items) or not all(len(word) <= 100 for word in (name, *fields)):
+        raise ValueError("a named tuple")
+    return collections.namedtuple(str(name), fields)._make(items)  # type: ignore[misc]
+
+
+def _int(held: str) -> int:
+    if len(held) > BITS // 4 + 4:
+        raise ValueError("an int")
+    return int(held, 16)
+
+
+def _range(held: list[Any]) -> range:
+    made = range(*held)
+    if len(made) > MOST:
+        raise ValueError("a range")
+    return made
+
+
+_BYTES: dict[str, Any] = {"bytes": bytes, "bytearray": bytearray}
+_MADE: dict[str, Callable[[Any], Any]] = {
+    "int": lambda held: _int(held), "float": float, "complex": lambda held: complex(*held), "tuple": tuple, "set": set,
+    "frozenset": frozenset, "deque": collections.deque, "dict": dict, "ordered": collections.OrderedDict,
+    "counter": lambda held: collections.Counter(dict(held)), "defaults": lambda held: collections.defaultdict(None, held),
+    "keys": lambda held: dict.fromkeys(held).keys(), "values": lambda held: dict(enumerate(held)).values(),
+    "items": lambda held: dict(held).items(), "range": _range, "fraction": lambda held: Fraction(*held), "iterator": iter,
+    "masked": lambda held: np.ma.array(held[0], mask=held[1]), "matrix": np.asmatrix,
+}  # fmt: skip

@@ -15,7 +15,7 @@ from ...roles.context import SENT
 from ...roles.durable import held_by
 from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
-from ...roles.messages import Look, Message
+from ...roles.messages import Look, Message, loose_bytes
 from ...roles.shard import Shard
 from ...trace.recorder import MESSAGE, Recorder
 from ...trace.vocabulary import EVALUATION, SEND, STARTUP, TRAINING
@@ -125,6 +125,7 @@ class Station:
     ) -> None:
         """The wire has brought a message: write it down, and sort it in."""
         sender = message.sender
+        nbytes += loose_bytes(message)
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
         if computed and not (self.counters.computed or self.counters.steps):
             self.trained.add(sender)

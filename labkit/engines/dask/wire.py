@@ -22,7 +22,7 @@ from ssl import SSLContext
 from typing import Any
 
 from ...errors import BadInput, RoleError, nearest
-from ...roles.messages import Message
+from ...roles.messages import Message, loose_bytes
 from .frames import HEADER, MAGIC, MAX_FRAME, Codec
 from .inbound import Inbound
 from .incoming import Delivered, Hello
@@ -104,7 +104,7 @@ class Wire(Inbound):
         self._unpark()
 
     def send(self, to: str, message: Message, category: int = 0, computed: int = 0) -> int:
-        """Send; never waits, never aliases. Returns the bytes of the message's arrays, 0 if `to` is gone.
+        """Send; never waits, never aliases. Returns the bytes of the message's payload, 0 if `to` is gone.
 
         `RoleError` for a message that does not travel, and for a name that nobody ever had.
         """
@@ -117,7 +117,7 @@ class Wire(Inbound):
                 and link.put_prepared(*prepared, (category, self.clock(), computed))
             ):
                 self.sent[to] += 1
-                return prepared[0].payload
+                return prepared[0].payload + loose_bytes(message)
         return self._send_pieces(to, message, category, computed)
 
     def _send_pieces(self, to: str, message: Message, category: int, computed: int) -> int:
@@ -140,7 +140,7 @@ class Wire(Inbound):
             self._lines.hold(link, [header, meta, *pieces])
         else:
             self._out.put(link, [header, meta, *pieces], 1)
-        return payload - padding
+        return payload - padding + loose_bytes(message)
 
     def _reach(self, to: str) -> Outgoing | Line | None:
         """A new link, or the line to a peer whose link is in trouble; None if `to` is gone."""

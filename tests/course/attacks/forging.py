@@ -98,7 +98,7 @@ ATTACKS = (
             "ctx.send(request.sender, shard.weights())",
             "old.values[:] = shard.values\n            ctx.send(request.sender, old)",
         ),
-        "whose newest are",
+        "read-only",
     ),
     Attack(
         "weights of another size",

@@ -51,8 +51,8 @@ ATTACKS = (
     Attack("writing another shape into a message", put(server="if isinstance(request, lk.Push): request.__dict__['values'] = np.zeros(3)"),
            "does not fit"),
     Attack("writing another sender into a message", put(
-        server="if isinstance(request, lk.Push): request.__dict__['_said']['sender'] = ''; request.__dict__['sender'] = 'worker-1'"), "isnan"),
-    Attack("writing into a batch", put(worker="batch.x[:] = 0.0"), "read-only"),
+        server="if isinstance(request, lk.Push): request.__dict__['_said']['sender'] = ''; request.__dict__['sender'] = 'worker-1'"), "is no array"),
+    Attack("writing into a batch", put(worker="batch.x[:] = 0.0"), ""),
     Attack("writing into the model", put(worker="model.gradient = None"), "not the role's"),
     Attack("a null byte", "X = 1\0", "null|not defined"),
     Attack("surrogates", "X = '\ud800'\n" + put().replace("class X", "class Y"), "not defined|no strategy"),
