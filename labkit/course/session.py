@@ -62,7 +62,8 @@ class Code:
     ):  # fmt: skip
         self.nursery, self.tools, self.reference, self.secret = nursery, tools, reference, secret
         self.memory = memory or Memory()
-        self._cells, self._prepared, self._session = cells, False, None  # type: ignore[var-annotated]
+        self._cells, self._prepared = cells, False
+        self._session: Session | None = None
         self.lent: frozenset[str] = frozenset()
 
     @property
@@ -191,8 +192,9 @@ class Session:
         own = isinstance(thing, (Gradient, Parameters))  # the role's own, whose values it may make anew
         for name, value in changes.items():
             old = getattr(thing, name, None)
-            fits = isinstance(old, np.ndarray) and isinstance(value, np.ndarray) and value.shape == old.shape
-            if not fits or value.itemsize > old.itemsize or (not own and value.dtype != old.dtype):
+            if not isinstance(old, np.ndarray) or not isinstance(value, np.ndarray) or value.shape != old.shape:
+                raise self.line.stop(f"it wrote into {str(name)[:40]!r} what does not fit")
+            if value.itemsize > old.itemsize or (not own and value.dtype != old.dtype):
                 raise self.line.stop(f"it wrote into {str(name)[:40]!r} what does not fit")
         if isinstance(thing, Weights):
             self._look()

@@ -142,7 +142,9 @@ def _check_knob(strategy: str, knob: Any) -> None:
 
 
 def _is_name(name: Any) -> bool:
-    return isinstance(name, str) and len(name) <= MOST and name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+    if not isinstance(name, str) or len(name) > MOST or name.startswith("_"):
+        return False
+    return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _kind(name: Any, fields: Any) -> type[Message]:

@@ -53,9 +53,9 @@ _FIXED = {
 }  # fmt: skip
 # nbformat's jsonschema would build a grammar that notebooks do not need, which takes longer than all else here
 _START = (  # where there are such limits: a bug in a check must not use up the machine's memory
-    "import sys\ntry:\n import resource; resource.setrlimit(resource.RLIMIT_DATA, (%d, %d))\n"
-    "except (ImportError, AttributeError, ValueError, OSError): pass\n" % (MEMORY, MEMORY)
-    + "sys.modules['rfc3987_syntax'] = None; import pytest; sys.exit(pytest.console_main())"
+    f"import sys\ntry:\n import resource; resource.setrlimit(resource.RLIMIT_DATA, ({MEMORY}, {MEMORY}))\n"
+    "except (ImportError, AttributeError, ValueError, OSError): pass\n"
+    "sys.modules['rfc3987_syntax'] = None; import pytest; sys.exit(pytest.console_main())"
 )
 _IPYTHON = "c = get_config()\nc.InteractiveShellApp.ignore_cwd = True\nc.HistoryManager.enabled = False\n"
 

@@ -5,15 +5,17 @@ be said, on no engine: the wire carries no pickles, and the simulator keeps to t
 runs in one place runs in the other. A message is never aliased: what arrives is the receiver's own.
 
 The payload of a message is counted in bytes, on both engines alike: arrays as they lie in memory, and everything else in the
-fields that are not in the `header` of its kind: 8 bytes a number, 1 a truth value, None, or a tuple in a tuple, text in UTF-8,
-and for an array without elements in a tuple, or of more than two dimensions, 8 a dimension. So data cost the same whatever type they travel as. The headers of labkit's own kinds (which step, which
-version, which part) travel in the frame's head and are not counted; a kind of a strategy's own has none unless it says so.
+fields that are not in the `header` of its kind: 8 bytes a number, 1 a truth value, None, or a tuple in a tuple, text in
+UTF-8, and 8 bytes a dimension of an array without elements in a tuple, or of more than two dimensions. So data cost the same
+whatever type they travel as. The headers of labkit's own kinds (which step, which version, which part) travel in the
+frame's head and are not counted; a kind of a strategy's own has none unless it says so.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -160,7 +162,6 @@ class Left(Message):
     header: ClassVar[tuple[str, ...]] = ("name",)
 
 
-_COUNTED: dict[type, tuple[str, ...]] = {}  # fields outside of the header; a cache like the next
 _FIELDS: dict[type, tuple[str, ...]] = {}  # a cache of what the classes themselves say; never holds a run's state
 _PLAIN = (int, float, str, bool, type(None))
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -177,12 +178,8 @@ def field_names(kind: type[Message]) -> tuple[str, ...]:
 
 def loose_bytes(message: Message) -> int:
     """The bytes of a message's payload that are in no array: see the beginning of this module."""
-    kind, have = message.__class__, message.__dict__
-    counted = _COUNTED.get(kind)
-    if counted is None:
-        counted = _COUNTED[kind] = tuple(name for name in field_names(kind) if name not in kind.header)
-    size = 0
-    for name in counted:
+    have, size = message.__dict__, 0
+    for name in _counted(message.__class__):
         value = have[name]
         if value.__class__ is tuple:
             size += sum(map(_loose, value))
@@ -191,6 +188,11 @@ def loose_bytes(message: Message) -> int:
         elif value.ndim > 2 and not value.size:
             size += 8 * value.ndim
     return size
+
+
+@cache
+def _counted(kind: type[Message]) -> tuple[str, ...]:
+    return tuple(name for name in field_names(kind) if name not in kind.header)
 
 
 def _loose(value: Any) -> int:

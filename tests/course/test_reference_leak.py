@@ -202,10 +202,20 @@ def test_an_error_of_a_submission_is_bounded_where_it_comes_in():
 
 def test_a_class_of_the_reference_is_not_lent():
     """Its methods would be source in the student's process."""
-    secret = {"id": "q1", "source": f"class K:\n    {SECRET} = 1\nv = [1, 2]\ndef h(): return v", "kind": "solution", "defines": {}}
+    secret = {
+        "id": "q1",
+        "source": f"class K:\n    {SECRET} = 1\nv = [1, 2]\ndef h(): return v",
+        "kind": "solution",
+        "defines": {},
+    }
     cells = [
         {"id": "q1", "kind": "lent", "source": "", "defines": {"K": "strategy", "v": "value", "h": "function"}},
-        {"id": "q2", "kind": "solution", "source": "def f(): return v + h(), 'K' in globals()", "defines": {"f": "function"}},
+        {
+            "id": "q2",
+            "kind": "solution",
+            "source": "def f(): return v + h(), 'K' in globals()",
+            "defines": {"f": "function"},
+        },
     ]
     judge = Judge(cells, [], reference=[secret])
     try:

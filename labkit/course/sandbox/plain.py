@@ -30,7 +30,9 @@ LARGEST = 32 << 20  # bytes of one frame
 LONGEST = 1 << 20  # bytes of its text: what it becomes in memory is up to a hundred times as much
 NUMBERS = "biufc"  # kinds of dtype
 TEXTS = "US"
-DTYPE = re.compile("[<>|=](?:[biufc][0-9]{1,2}|[US][0-9]{1,7})")  # as `dtype.str` writes it; NumPy reads much more as a dtype
+DTYPE = re.compile(
+    "[<>|=](?:[biufc][0-9]{1,2}|[US][0-9]{1,7})"
+)  # as `dtype.str` writes it; NumPy reads much more as a dtype
 DEEPEST = 40  # lists in lists
 MOST = 100_000  # items of a range or an iterator
 FIELDS = 100  # of a named tuple
@@ -74,7 +76,16 @@ def decode(read: Callable[[int], bytes], find: Find) -> Any:
     try:
         packed = json.loads(text.decode("utf-8", "surrogatepass"))
         return _unpack(packed, body, find, 0)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError, MemoryError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+        MemoryError,
+    ) as error:
         raise Malformed(f"no frame: {type(error).__name__}") from None
 
 
@@ -145,7 +156,9 @@ def _pack_array(value: np.ndarray, arrays: list[np.ndarray]) -> Any:
     plain = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("=")).view(np.ndarray)
     arrays.append(plain)
     shape = list(value.shape)
-    return {"array": [plain.dtype.str, shape]} if value.flags.writeable else {"array": [plain.dtype.str, shape, "fixed"]}
+    return (
+        {"array": [plain.dtype.str, shape]} if value.flags.writeable else {"array": [plain.dtype.str, shape, "fixed"]}
+    )
 
 
 def _unpack(packed: Any, body: bytes, find: Find, depth: int) -> Any:
@@ -190,10 +203,8 @@ def _array(about: Any, body: bytes, at: list[int]) -> np.ndarray:
     if end > len(body) or math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) > LARGEST:
         raise ValueError("size")
     at[0] = end
-    if size and dtype.itemsize:
-        made = np.frombuffer(body, dtype, size, begin).reshape(shape).copy()
-    else:
-        made = np.zeros(shape, dtype)
+    some = size and dtype.itemsize
+    made = np.frombuffer(body, dtype, size, begin).reshape(shape).copy() if some else np.zeros(shape, dtype)
     if dtype.kind == "U" and size and np.frombuffer(made.tobytes(), np.uint32).max(initial=0) > 0x10FFFF:
         raise ValueError("text")
     made.flags.writeable = not fixed
@@ -214,7 +225,8 @@ def _objects(shape: Any, items: list[Any]) -> np.ndarray:
 def _named(name: Any, fields: Any, items: list[Any]) -> Any:
     if len(fields) > FIELDS or len(fields) != len(items) or not all(len(word) <= 100 for word in (name, *fields)):
         raise ValueError("a named tuple")
-    return collections.namedtuple(str(name), fields)._make(items)  # type: ignore[misc]
+    kind: Any = collections.namedtuple(str(name), fields)  # type: ignore[misc]
+    return kind._make(items)
 
 
 def _int(held: str) -> int:

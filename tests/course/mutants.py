@@ -1,0 +1,258 @@
+"""Mutants of the masters' solutions: one small change each, as students make them.
+
+`folded(source, values)` is a solution as a student of one variant writes it: `V[...]` and what follows from it is computed.
+`mutants(source)` are (description, source) pairs: comparisons and operators swapped, numbers one off, statements and conditions
+left out, arguments and branches exchanged, one name for another, a list changed while it is iterated over.
+`survives(master, answers)` says whether a master's checks, hidden ones included, let answers pass.
+"""
+
+import ast
+import contextlib
+import copy
+import io
+import signal
+
+SECONDS = 20  # of processor time, after which a mutant counts as one whose loop does not end
+
+
+class Fold(ast.NodeTransformer):
+    """Computes what depends on the variant only."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def visit_Subscript(self, node):
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.value.id == "V":
+            return ast.Constant(self.values[node.slice.value])
+        if isinstance(node.value, ast.Dict) and isinstance(node.slice, ast.Constant):
+            keys = [key.value for key in node.value.keys]
+            return node.value.values[keys.index(node.slice.value)]
+        return node
+
+    def visit_Compare(self, node):
+        self.generic_visit(node)
+        if isinstance(node.left, ast.Constant) and isinstance(node.comparators[0], ast.Constant):
+            return ast.Constant(bool(eval(ast.unparse(node))))
+        return node
+
+    def visit_IfExp(self, node):
+        self.generic_visit(node)
+        return (node.body if node.test.value else node.orelse) if isinstance(node.test, ast.Constant) else node
+
+    def visit_BoolOp(self, node):
+        self.generic_visit(node)
+        if isinstance(node.op, ast.And):
+            if any(isinstance(v, ast.Constant) and not v.value for v in node.values):
+                return ast.Constant(False)
+            left = [v for v in node.values if not isinstance(v, ast.Constant)]
+            return left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
+        return node
+
+    def visit_If(self, node):
+        self.generic_visit(node)
+        if isinstance(node.test, ast.Constant):
+            return node.body if node.test.value else node.orelse
+        return node
+
+    def visit_BinOp(self, node):
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Mult) and isinstance(node.right, ast.Constant) and node.right.value in (1, 1.0):
+            return node.left
+        if isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant) and node.right.value in (1, 1.0):
+            return node.left
+        return node
+
+    def visit_AugAssign(self, node):
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Mult) and isinstance(node.value, ast.Constant) and node.value.value in (1, 1.0):
+            return None
+        return node
+
+
+def folded(source, values):
+    """The source with the values of one variant in it, without what is then never reached or never used."""
+    tree = Fold(values).visit(ast.parse(source))
+    for function in [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]:
+        ends = [i for i, statement in enumerate(function.body) if isinstance(statement, ast.Return)]
+        del function.body[min(ends, default=len(function.body)) + 1 :]
+        used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        for block in [n.body for n in ast.walk(function) if isinstance(getattr(n, "body", None), list)]:
+            block[:] = [
+                s
+                for s in block
+                if not (isinstance(s, ast.Assign) and _names(s.targets) and not _names(s.targets) & used)
+            ]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _unused(targets, used):
+    return all(isinstance(target, ast.Name) and target.id not in used for target in targets)
+
+
+COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Add,
+             ast.Pow: ast.Mult, ast.MatMult: ast.Mult}  # fmt: skip
+
+
+EITHER_WAY = ("min", "max", "np.maximum", "np.minimum", "np.logaddexp")  # of two arguments in either order
+
+
+def mutants(source):
+    """(description, source) of every mutant; two of the same source are one."""
+    found = {}
+    total = len(list(ast.walk(ast.parse(source))))
+    original = ast.unparse(ast.parse(source))
+    for index in range(total):
+        for number in range(20):
+            tree = ast.parse(source)
+            nodes = list(ast.walk(tree))
+            changes = list(_changes(nodes[index], tree))
+            if number >= len(changes):
+                break
+            what, change = changes[number]
+            line = getattr(nodes[index], "lineno", 0)
+            change()
+            try:
+                text = ast.unparse(ast.fix_missing_locations(tree))
+                compile(text, "<mutant>", "exec")
+            except (SyntaxError, ValueError):
+                continue
+            if text != original:
+                found.setdefault(text, f"line {line}: {what}")
+    return [(what, text) for text, what in found.items()]
+
+
+def _changes(node, tree):
+    """(description, what makes it) of every change of one node."""
+
+    def put(name, value):
+        return lambda: setattr(node, name, value)
+
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+        other = COMPARISONS[type(node.ops[0])]()
+        yield f"{ast.unparse(node)} with {type(other).__name__}", put("ops", [other])
+    if isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPERATORS:
+        yield f"{ast.unparse(node)} with {OPERATORS[type(node.op)].__name__}", put("op", OPERATORS[type(node.op)]())
+        if isinstance(node, ast.BinOp):
+            yield f"{ast.unparse(node)}: only the left side", lambda: _replace(tree, node, node.left)
+            if not isinstance(node.op, ast.Add | ast.Mult):
+                yield (
+                    f"{ast.unparse(node)}: sides exchanged",
+                    lambda: node.__dict__.update(left=node.right, right=node.left),
+                )
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        for value in (node.value + 1, node.value - 1):
+            yield f"{node.value} becomes {value}", put("value", value)
+    if isinstance(node, ast.Constant) and node.value in ("forward", "mean"):
+        yield f"another word than {node.value!r}", put("value", {"forward": "backward", "mean": "sum"}[node.value])
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        yield f"if {ast.unparse(node.test)}: always", put("test", ast.Constant(True))
+        yield f"if {ast.unparse(node.test)}: never", put("test", ast.Constant(False))
+    if isinstance(node, ast.Call):
+        if len(node.args) > 1 and ast.unparse(node.func) not in EITHER_WAY:
+            swapped = [node.args[1], node.args[0], *node.args[2:]]
+            yield f"{ast.unparse(node)}: arguments exchanged", put("args", swapped)
+        if len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args):
+            yield f"{ast.unparse(node)}: last argument left out", put("args", node.args[:-1])
+        if isinstance(node.func, ast.Name) and node.func.id in ("max", "min"):
+            other = {"max": "min", "min": "max"}[node.func.id]
+            yield f"{ast.unparse(node)}: the other of max and min", put("func", ast.Name(other))
+        if (
+            isinstance(node.func, ast.Name)
+            and node.func.id in ("len", "sum", "sorted", "max", "min")
+            and len(node.args) == 1
+        ):
+            yield f"{ast.unparse(node)}: {node.func.id} left out", lambda: _replace(tree, node, node.args[0])
+        for i in range(len(node.keywords)):
+            kept = node.keywords[:i] + node.keywords[i + 1 :]
+            yield f"{ast.unparse(node)}: without {node.keywords[i].arg}", put("keywords", kept)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        names = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)})
+        names += [a.arg for a in node.args.args if a.arg not in ("self", "ctx", "model", "shard", "replica")]
+        for use in [
+            n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in names
+        ]:
+            other = names[(names.index(use.id) + 1) % len(names)]
+            if other != use.id:
+                yield (
+                    f"{other} for {use.id} in line {use.lineno}, column {use.col_offset}",
+                    (lambda use=use, other=other: setattr(use, "id", other)),
+                )
+    for name in ("body", "orelse"):
+        block = getattr(node, name, None)
+        if not isinstance(block, list) or isinstance(node, ast.Module | ast.ClassDef):
+            continue
+        for i, statement in enumerate(block):
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                continue
+            rest = [*block[:i], *block[i + 1 :]] or [ast.Pass()]
+            yield f"without `{ast.unparse(statement).splitlines()[0]}` in line {statement.lineno}", put(name, rest)
+            if i + 1 < len(block):
+                turned = [*block[:i], block[i + 1], statement, *block[i + 2 :]]
+                yield f"line {block[i + 1].lineno} before line {statement.lineno}", put(name, turned)
+
+
+def _replace(tree, old, new):
+    for parent in ast.walk(tree):
+        for name, value in ast.iter_fields(parent):
+            if value is old:
+                setattr(parent, name, new)
+            elif isinstance(value, list) and old in value:
+                value[value.index(old)] = new
+
+
+class Endless(BaseException):
+    """A mutant has used up its time."""
+
+
+def _stop(*_):
+    raise Endless
+
+
+def survives(master, answers, outputs):
+    """ "" if a check fails, else why not: every cell of a master is run in this process, with `answers` for its solutions."""
+    names = {"__name__": "notebook"}
+    before = signal.signal(signal.SIGVTALRM, _stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        for cell in master.cells:
+            if cell.kind in ("given", "locked", "variant", "test", "solution"):
+                said = io.StringIO()
+                with contextlib.redirect_stdout(said):
+                    exec(compile(answers.get(cell.id, cell.source), f"<{cell.id}>", "exec"), names)
+                if cell.kind == "test" and outputs is not None and said.getvalue() != outputs[cell.id]:
+                    return False
+                if cell.kind == "test" and outputs is None:
+                    answers.setdefault("outputs", {})[cell.id] = said.getvalue()
+    except (Exception, Endless):
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    return True
+
+
+def outputs_of(master):
+    """What the checks print for the master's own answers."""
+    kept = {}
+    assert survives(master, kept, None)
+    return kept["outputs"]
+
+
+def combinations(master):
+    """Variants in which every choice of the master's occurs."""
+    most = max(len(choices) for choices in master.variants.values())
+    return [{key: choices[i % len(choices)]["value"] for key, choices in master.variants.items()} for i in range(most)]
+
+
+def in_variant(notebook, values):
+    """The JSON of a master whose choices are `values`."""
+    made = copy.deepcopy(notebook)
+    said = made["metadata"]["labkit"]["variants"]
+    for key, choices in said.items():
+        said[key] = [choice for choice in choices if choice["value"] == values[key]]
+    for cell in made["cells"]:
+        if cell["metadata"].get("labkit", {}).get("variant"):
+            cell["source"] = f"V = {values!r}"
+    return made
