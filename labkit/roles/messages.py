@@ -179,7 +179,7 @@ def field_names(kind: type[Message]) -> tuple[str, ...]:
 def loose_bytes(message: Message) -> int:
     """The bytes of a message's payload that are in no array: see the beginning of this module."""
     have, size = message.__dict__, 0
-    for name in _counted(message.__class__):
+    for name in _counted(type(message)):
         value = have[name]
         if value.__class__ is tuple:
             size += sum(map(_loose, value))

@@ -78,11 +78,7 @@ def folded(source, values):
         del function.body[min(ends, default=len(function.body)) + 1 :]
         used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         for block in [n.body for n in ast.walk(function) if isinstance(getattr(n, "body", None), list)]:
-            block[:] = [
-                s
-                for s in block
-                if not (isinstance(s, ast.Assign) and _names(s.targets) and not _names(s.targets) & used)
-            ]
+            block[:] = [s for s in block if not (isinstance(s, ast.Assign) and _unused(s.targets, used))]
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
