@@ -86,9 +86,7 @@ class Batch:
         Raises:
             BadInput: there is none.
         """
-        found = self._apart(
-            lambda: read_submissions(paths, self.base, policy, platform, self.jobs, self.harness.stop)
-        )
+        found = self._apart(lambda: read_submissions(paths, self.base, policy, platform, self.jobs, self.harness.stop))
         if not found.submissions:
             raise BadInput("there is nothing to grade: no .ipynb and no .zip was found.")
         return found
@@ -117,7 +115,9 @@ class Batch:
         if self.journal and (self._taken_over or self.journal.other):
             self.said += f", {self._taken_over} taken over from {self.journal.path.name}, {len(self._chosen)} to grade"
             if self.journal.other:
-                self.said += f" ({self.journal.other} results in it are of another master, variant or version of labkit)"
+                self.said += (
+                    f" ({self.journal.other} results in it are of another master, variant or version of labkit)"
+                )
         self.said += "."
         return self._chosen
 
@@ -140,7 +140,9 @@ class Batch:
             try:
                 self.journal.add(submission, result)
             except OSError as why:
-                self.unkept = f"{self.journal.path} cannot be written, so that a batch cannot be continued: {why.strerror or why}"
+                self.unkept = (
+                    f"{self.journal.path} cannot be written, so that a batch cannot be continued: {why.strerror or why}"
+                )
 
     def _apart(self, work: Callable[[], Any]) -> Any:
         """Do work on another thread and look at `stop` meanwhile; signals reach the main thread only."""
@@ -173,7 +175,6 @@ class Reports:
         self._variant, self._platform = variant, platform
         self._names: list[str] = []
         self._results: dict[int, Result] = {}
-
 
     def begin(self, submissions: Sequence[Submission], results: dict[int, Result]) -> None:
         """Learn who handed in, and write what was taken over."""

@@ -86,7 +86,10 @@ def check(opened: Opened, harness: Harness) -> Checked:
     student = plain_student(notebook.name, notebook.name)
     submission = Submission(notebook.name, student, found.taken, found.problem, variant=found.variant)
     result = grade_single(Key(known.base, known.outputs, variant=known.base.digest), submission, harness)
-    warnings = [*age_of(notebook, opened.ran, saved, time.time(), os.environ, last_busy(notebook)), *_unanswered(result)]
+    warnings = [
+        *age_of(notebook, opened.ran, saved, time.time(), os.environ, last_busy(notebook)),
+        *_unanswered(result),
+    ]
     if can_confine():
         warnings.append("here your code ran like any program of yours; when it is graded, it may only compute")
     unseen = {question: row["hidden"] for question, row in known.points.items() if row["hidden"]}

@@ -308,7 +308,9 @@ def _attempts(units: Sequence[_Unit], base: Assignment, policy: AttemptPolicy, r
     while files and len(found) < MOST_NOTEBOOKS:
         unit, first = files[0]
         count = 1
-        if first.place is not None:  # the notebooks of one platform's zip that follow each other are read by one process
+        if (
+            first.place is not None
+        ):  # the notebooks of one platform's zip that follow each other are read by one process
             while count < len(files) and files[count][0] is unit and files[count][1].path == first.path:
                 count += 1
         own, files = [file for _, file in files[:count]], files[count:]

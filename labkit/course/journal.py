@@ -75,7 +75,9 @@ class Journal:
 
     def _open(self) -> None:
         try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+            self._descriptor = os.open(
+                self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600
+            )
         except OSError as why:
             raise BadInput(f"{self.path} cannot be written: {why.strerror or why}.") from None
         try:
@@ -86,7 +88,9 @@ class Journal:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()
-            raise BadInput(f"{self.path} is being written by another `labkit grade`; wait for it or name another file.") from None
+            raise BadInput(
+                f"{self.path} is being written by another `labkit grade`; wait for it or name another file."
+            ) from None
 
     def _load(self) -> None:
         try:

@@ -251,8 +251,6 @@ def _readable(descriptor: int) -> bool:
     return bool(asked.poll(POLL_MS))
 
 
-
-
 # what comes back ------------------------------------------------------------------------------------------------------
 
 

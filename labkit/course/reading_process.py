@@ -36,7 +36,9 @@ def main() -> None:
         package.__path__ = [str(root.joinpath(*part.split(".")))]
     for name in PRELOADED:
         importlib.import_module(name)
-    modules = {name: importlib.import_module(f"labkit.course.{name}") for name in ("archive", "handed", "taken", "schema")}
+    modules = {
+        name: importlib.import_module(f"labkit.course.{name}") for name in ("archive", "handed", "taken", "schema")
+    }
     errors = importlib.import_module("labkit.errors")
     request = json.loads(sys.stdin.buffer.read())
     with os.fdopen(int(sys.argv[1]), "rb") as stream:
@@ -137,7 +139,9 @@ class Reader:
         except self.bad_input as why:
             return {"problem": str(why)}
         except MemoryError:
-            return {"problem": f"reading it needs more than {self.memory >> 20} MB of memory: clear its outputs and save it"}
+            return {
+                "problem": f"reading it needs more than {self.memory >> 20} MB of memory: clear its outputs and save it"
+            }
         return {
             "answers": {
                 "solutions": dict(taken.solutions), "before": {k: list(v) for k, v in taken.before.items()},

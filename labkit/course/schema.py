@@ -27,7 +27,17 @@ from typing import Any
 from ..errors import BadInput, nearest
 from .blocks import one_line_ends, released
 
-__all__ = ["FORMAT", "Assignment", "Cell", "Refusals", "from_data", "parse", "public_data", "read_notebook", "source_of"]
+__all__ = [
+    "FORMAT",
+    "Assignment",
+    "Cell",
+    "Refusals",
+    "from_data",
+    "parse",
+    "public_data",
+    "read_notebook",
+    "source_of",
+]
 
 FORMAT = 1
 SCHEMA_VERSION = 3

@@ -178,8 +178,9 @@ def field_names(kind: type[Message]) -> tuple[str, ...]:
 
 def loose_bytes(message: Message) -> int:
     """The bytes of a message's payload that are in no array: see the beginning of this module."""
+    kind: Any = message.__class__
     have, size = message.__dict__, 0
-    for name in _counted(type(message)):
+    for name in _counted(kind):
         value = have[name]
         if value.__class__ is tuple:
             size += sum(map(_loose, value))
@@ -191,7 +192,8 @@ def loose_bytes(message: Message) -> int:
 
 
 @cache
-def _counted(kind: type[Message]) -> tuple[str, ...]:
+def _counted(kind: Any) -> tuple[str, ...]:
+    """The fields of a kind of message that are payload."""
     return tuple(name for name in field_names(kind) if name not in kind.header)
 
 

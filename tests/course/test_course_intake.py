@@ -420,7 +420,11 @@ class TestAttempts:
     """Which notebook of a student counts is what the platform says, and never what a name or a zip of the student's says."""
 
     def test_canvas_counts_by_the_number_of_the_upload(self, tmp_path):
-        members = {"ada_1_30_a.ipynb": answering("30"), "ada_1_4_z.ipynb": answering("4"), "ada_1_5_b.ipynb": answering("5")}
+        members = {
+            "ada_1_30_a.ipynb": answering("30"),
+            "ada_1_4_z.ipynb": answering("4"),
+            "ada_1_5_b.ipynb": answering("5"),
+        }
         hours = {"ada_1_4_z.ipynb": 23}
         path = zipped(tmp_path / "c.zip", hours=hours, **members)
         assert [q3(each) for each in read(path)] == ["30"]
@@ -451,7 +455,11 @@ class TestAttempts:
         assert [q3(each) for each in read(path)] == ["2"]
 
     def test_what_cannot_be_graded_is_no_attempt(self, tmp_path):
-        members = {f"{ADA}/toy.ipynb": answering("7"), f"{ADA}/later.ipynb": b"{", f"{ADA}/scratch.ipynb": b'{"cells": []}'}
+        members = {
+            f"{ADA}/toy.ipynb": answering("7"),
+            f"{ADA}/later.ipynb": b"{",
+            f"{ADA}/scratch.ipynb": b'{"cells": []}',
+        }
         hours = {f"{ADA}/later.ipynb": 9, f"{ADA}/scratch.ipynb": 8}
         (ada,) = read(zipped(tmp_path / "m.zip", hours=hours, **members))
         assert q3(ada) == "7"
@@ -476,7 +484,11 @@ class TestAttempts:
             AttemptPolicy.of(text)
 
     def test_policies_are_written_as_they_are_read(self):
-        assert [str(AttemptPolicy.of(text)) for text in ("last", "first", "best-of-3")] == ["last", "first", "best-of-3"]
+        assert [str(AttemptPolicy.of(text)) for text in ("last", "first", "best-of-3")] == [
+            "last",
+            "first",
+            "best-of-3",
+        ]
 
 
 def test_reading_stops_when_told(tmp_path):

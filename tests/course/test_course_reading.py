@@ -218,11 +218,24 @@ STATEMENTS = [
     "x = (1,\n% 2)", 'text = """\n%kept\n!kept\n"""', "y = 7 \\\n% 4", "def f(a):\n    return a % 2", "# why?", "s = 'a?'",
     "t = '''it's\n?kept'''", 'u = "\\""', "v = [\n# ( ' \"\n1]", "if x:\n    pass", "w = r'\\\\'", "a = b = 'x' \"'\" '\"'", "",
 ]  # fmt: skip
-MAGICS = ["%time x", "!echo it's \"(", "?len", "len??", "x?", "files = !ls (", "a, b = %run x", "  ", "    %who"[4:], "%%time"]
+MAGICS = [
+    "%time x",
+    "!echo it's \"(",
+    "?len",
+    "len??",
+    "x?",
+    "files = !ls (",
+    "a, b = %run x",
+    "  ",
+    "    %who"[4:],
+    "%%time",
+]
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.sampled_from([(s, False) for s in STATEMENTS] + [(m, True) for m in MAGICS]), min_size=1, max_size=12))
+@given(
+    st.lists(st.sampled_from([(s, False) for s in STATEMENTS] + [(m, True) for m in MAGICS]), min_size=1, max_size=12)
+)
 def test_exactly_the_lines_of_ipython_are_replaced(rows):
     rows = [(text, magic and bool(text.strip())) for text, magic in rows]
     source = "\n".join(text for text, _ in rows)

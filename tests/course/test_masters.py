@@ -6,6 +6,7 @@ rebuilt cells run in this process, which saves a kernel each.
 """
 
 import json
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from math import prod

@@ -7,19 +7,16 @@ the secret, and raises, returns or prints what it has found.
 """
 
 import json
+import tempfile
 from dataclasses import replace
-from pathlib import PurePosixPath
 
 import pytest
 import toy_master as toy
-from sharing import run_here
+from sharing import run_here, submission
 
 from labkit.course import grading
 from labkit.course.feedback import page
-from labkit.course.handed import read_handed
-from labkit.course.intake import Submission
 from labkit.course.judge import Judge
-from labkit.course.lms import student_of
 from labkit.course.rebuild import own_answers, rebuild
 from labkit.course.release import release
 from labkit.course.report import to_csv
@@ -140,9 +137,8 @@ def grade(course, monkeypatch, **sources):
 
     monkeypatch.setattr(grading, "validate", run)
     raw = toy.solve(released, **sources)
-    handed = read_handed(json.dumps(raw).encode())
-    submission = Submission("x.ipynb", student_of(PurePosixPath("x.ipynb"), "toy"), handed)
-    return grading.grade_one(key, submission, Harness()), seen
+    with tempfile.TemporaryDirectory() as folder:
+        return grading.grade_one(key, submission(raw, key.base, folder), Harness()), seen
 
 
 WRONG_Q1 = "# q1 (keep this line)\ndef scaled(x):\n    return 9 * x - 1"
@@ -256,14 +252,13 @@ def test_a_reference_keeps_what_it_remembers_for_one_process():
 
 
 @pytest.mark.slow
-def test_the_whole_way_through_nbval(course):
+def test_the_whole_way_through_nbval(course, tmp_path):
     """The reproduction: q1 wrong on purpose, q2 raises the text of linecache."""
     key, released = course
     key = replace(key, outputs=grading.make_key(key.base, "first", Harness(confined=True)).outputs)
     leak = "# q2 (keep this line)\nimport linecache\ndef both(x, y):\n    raise ValueError(str({k: v for k, v in linecache.cache.items() if 'cell' in k}))"
-    handed = read_handed(json.dumps(toy.solve(released, q1=WRONG_Q1, q2=leak)).encode())
-    submission = Submission("x.ipynb", student_of(PurePosixPath("x.ipynb"), "toy"), handed)
-    result = grading.grade_one(key, submission, Harness(confined=True))
+    handed_in = submission(toy.solve(released, q1=WRONG_Q1, q2=leak), key.base, tmp_path)
+    result = grading.grade_one(key, handed_in, Harness(confined=True))
     text = page(result, "A toy") + json.dumps(result.as_json())
     assert SECRET not in text
     assert "9 * x - 1" in text  # its own source it may have

@@ -212,7 +212,9 @@ class Line:
             name = signal.Signals(os.WTERMSIG(status)).name
             self._why = f"Ended: the process broke down ({name}; it may use {MEMORY >> 20} MB)."
         elif os.WEXITSTATUS(status) == UNCONFINED:
-            self._why = "Not run: this host could not confine the process; the code that was to run in it is not at fault."
+            self._why = (
+                "Not run: this host could not confine the process; the code that was to run in it is not at fault."
+            )
         elif os.WEXITSTATUS(status) == BROKEN:
             self._why = "Ended: it used up its stack or its memory."
         else:
