@@ -78,8 +78,8 @@ def _kill_marked(mark: str) -> None:
 
 
 @contextlib.contextmanager
-def partner(module: str, *arguments: object) -> Iterator[int]:
-    """Run `python -m module arguments` beside this process; gives the port that it prints as its first line.
+def partner(module: str, *arguments: object) -> Iterator[str]:
+    """Run `python -m module arguments` beside this process; gives its first line, which says where it listens.
 
     It is expected to end when its peer is gone, and is killed if it does not.
     """
@@ -90,7 +90,7 @@ def partner(module: str, *arguments: object) -> Iterator[int]:
         line = process.stdout.readline()
         if not line.strip():
             raise RuntimeError(f"{module} ended before it said where it listens")
-        yield int(line)
+        yield line.strip()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(LEAVE)
     finally:

@@ -21,7 +21,7 @@ from .peers.pairs import Trip
 
 __all__ = ["open_pair"]
 
-HOST, SECRET = "127.0.0.1", b"a benchmark has no secrets"
+HOST = "127.0.0.1"
 PATIENCE, IDLE = 30.0, 600.0  # seconds without an answer; without a question, while others are measured
 
 
@@ -29,8 +29,9 @@ PATIENCE, IDLE = 30.0, 600.0  # seconds without an answer; without a question, w
 def open_pair() -> Iterator[Trip]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
     wire = _wire("worker")
-    with partner("benchmarks.wire_pair", wire.address[1]) as port, contextlib.closing(wire):
-        wire.know("server", HOST, port, 0)
+    with partner("benchmarks.wire_pair", *wire.contact[1:]) as line, contextlib.closing(wire):
+        port, key = line.split()
+        wire.know("server", HOST, int(port), key, 0)
 
         def trip(nbytes: int, count: int) -> list[float]:
             gradient, seconds = np.ones(nbytes // 4, np.float32), []
@@ -47,7 +48,7 @@ def open_pair() -> Iterator[Trip]:
 
 
 def _wire(name: str) -> Wire:
-    return Wire(name, 0, Codec((Push, Weights)), SECRET, HOST)
+    return Wire(name, 0, Codec((Push, Weights)), HOST)
 
 
 def _next(wire: Wire, patience: float) -> Message | None:
@@ -62,10 +63,10 @@ def _next(wire: Wire, patience: float) -> Message | None:
     return wire.inbox.popleft().message
 
 
-def _serve(port: int) -> None:
+def _serve(port: int, key: str) -> None:
     with contextlib.closing(_wire("server")) as wire:
-        wire.know("worker", HOST, port, 0)
-        print(wire.address[1], flush=True)
+        wire.know("worker", HOST, port, key, 0)
+        print(*wire.contact[1:], flush=True)
         weights = np.zeros(0, np.float32)
         while isinstance(push := _next(wire, IDLE), Push):
             if len(weights) != len(push.values):
@@ -74,4 +75,4 @@ def _serve(port: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    _serve(int(sys.argv[1]), sys.argv[2])

@@ -25,7 +25,7 @@ PATIENCE = 30.0  # seconds
 @contextlib.contextmanager
 def open_pair() -> Iterator[Trip]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
-    with partner("benchmarks.peers.raw_socket") as port, socket.create_connection((HOST, port), PATIENCE) as sock:
+    with partner("benchmarks.peers.raw_socket") as port, socket.create_connection((HOST, int(port)), PATIENCE) as sock:
         _prepare(sock)
 
         def trip(nbytes: int, count: int) -> list[float]:

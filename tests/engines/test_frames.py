@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from labkit.engines.dask.frames import GOODBYE, HEADER, MAGIC, Codec, FrameError, read_header
-from labkit.engines.dask.incoming import MAX_HELLO, Hello
+from labkit.engines.dask.handshake import MAX_HELLO, Hello, verify
 from labkit.engines.dask.outgoing import lay_out
 from labkit.errors import BadInput, RoleError
 from labkit.nn.pool import BufferPool
@@ -218,16 +218,23 @@ def test_a_header_is_believed_only_within_bounds() -> None:
 
 @given(st.binary(max_size=MAX_HELLO))
 def test_a_hello_is_whole_or_refused(noise: bytes) -> None:
-    hello = Hello("run", "worker-ß", "server-0", "127.0.0.1", 1234, 7)
+    hello = Hello("run", "worker-ß", "server-0", 7, 3)
     data = hello.pack(b"secret")
-    assert Hello.unpack(data + noise, b"secret") == (hello, len(data))
+    assert Hello.unpack(data + noise) == (hello, data)
+    verify(data, b"secret")
     for end in range(len(data)):
-        assert Hello.unpack(data[:end], b"secret") is None
+        assert Hello.unpack(data[:end]) is None
     for bad in (noise, data[:4] + noise):
         with contextlib.suppress(FrameError):
-            assert Hello.unpack(bad, b"secret") is None
-    with pytest.raises(FrameError, match="secret"):
-        Hello.unpack(data, b"Secret")
+            found = Hello.unpack(bad)
+            if found is not None:
+                verify(found[1], b"secret")
+                raise AssertionError("noise is no hello")
+    with pytest.raises(FrameError, match="not signed"):
+        verify(data, b"Secret")
+    for at in range(len(data)):
+        with pytest.raises(FrameError, match="not signed"):
+            verify(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], b"secret")
     with pytest.raises(BadInput, match="at most 512"):
         hello._replace(run="x" * 500).pack(b"secret")
 

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from test_shared import descriptors, mappings
-from test_wire import KINDS, SECRET, connect, dial, introduce, run, values
+from test_wire import KINDS, connect, dial, hello, introduce, run, values
 from test_wire import tls as tls
 
 from labkit.engines.dask import shared, trouble
 from labkit.engines.dask.frames import Codec
-from labkit.engines.dask.incoming import Hello
 from labkit.engines.dask.shared import available
 from labkit.engines.dask.wire import Wire
 from labkit.errors import BadInput
@@ -44,7 +43,7 @@ def make(carrier: dict[str, Any]) -> Iterator[Callable[..., Wire]]:
     with contextlib.ExitStack() as stack:
 
         def make(name: str, incarnation: int = 0, **options: Any) -> Wire:
-            wire = Wire(name, incarnation, Codec(KINDS), SECRET, **carrier | options)
+            wire = Wire(name, incarnation, Codec(KINDS), **carrier | options)
             stack.callback(wire.close)
             return wire
 
@@ -139,6 +138,7 @@ def test_the_sender_may_overwrite_what_is_held(pair: tuple[Wire, Wire]) -> None:
 
 def test_a_shorter_delay_is_obeyed_at_once(pair: tuple[Wire, Wire], clock: Clock) -> None:
     one, two = pair
+    connect(one, two)
     one.impair("two", delay=AGES)
     one.send("two", push(1))
     one.impair("two", delay=1.0)
@@ -188,6 +188,7 @@ def test_the_dice_are_thrown_alike_in_every_run(make: Callable[..., Wire], clock
     def story(name: str) -> list[int]:
         one, two = make(name), make("two")
         introduce(one, two)
+        connect(one, two)
         one.impair(None, drop=0.5)
         seen = []
         for step in range(30):
@@ -392,8 +393,8 @@ def test_a_restarted_peer_is_dialled_anew(make: Callable[..., Wire], how: dict[s
     for step in range(3):
         one.send("two", push(step))
     new = make("two", 1)
-    new.know("one", *one.address, 0)
-    one.know("two", *new.address, 1)
+    new.know("one", *one.contact, 0)
+    one.know("two", *new.contact, 1)
     assert (one.sent["two"], one.received["two"], one.undelivered["two"]) == (0, 0, 3 if how else 0)
     one.send("two", push(10))
     old.send("one", push(-2))
@@ -413,11 +414,12 @@ def test_a_restarted_peer_is_dialled_anew(make: Callable[..., Wire], how: dict[s
 def test_an_old_life_behind_a_cut_is_not_heard_afterwards(make: Callable[..., Wire]) -> None:
     one, old, new = make("one"), make("two", 0), make("two", 1)
     introduce(one, old)
-    new.know("one", *one.address, 0)
+    new.know("one", *one.contact, 0)
     one.impair("two", cut=True)
     old.send("one", push(-1))
     run((one, old), lambda: one._parked)
-    new.send("one", push(1))  # its hello is the news of it
+    one.know("two", *new.contact, 1)
+    new.send("one", push(1))
     run((one, old, new), lambda: one.refused and one._parked and "one" in old.broken)
     one.impair("two")
     run((one, old, new), lambda: one.inbox)
@@ -497,14 +499,10 @@ def test_a_closed_connection_is_an_acknowledgement(pair: tuple[Wire, Wire], monk
 
 
 def test_a_number_that_does_not_fit_is_refused() -> None:
-    with contextlib.closing(Wire("one", 0, Codec(KINDS), SECRET)) as one, dial(one, goes_on_after(5)):
+    with contextlib.closing(Wire("one", 0, Codec(KINDS))) as one, dial(one, hello(one, "mad", after=5)):
         run((one,), lambda: one.refused)
-        assert "mad: goes on after frame 5" in one.refused[0]
+        assert "goes on after frame 5" in one.refused[0]
     assert not one.inbox
-
-
-def goes_on_after(number: int) -> bytes:
-    return Hello("", "mad", "one", "127.0.0.1", 9, 0, None, number).pack(SECRET)
 
 
 # any trouble, at any time ---------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Obedient(Station):
             self.frozen, self.slot.flag = command["frozen"], True
         self._do_set({"knobs": command.get("knobs", {})})
         self._learn(command)
-        self.known = {name: life for name, (_, _, life) in command["here"].items()}
+        self.known = {name: life for name, (*_, life) in command["here"].items()}
         self.unaware = {name for name in command["lives"] if name not in command["here"]}
         self.links = {}
         for order in command.get("orders", ()):
@@ -67,7 +67,7 @@ class Obedient(Station):
             if name in command["here"]:
                 self.wire.know(name, *command["here"][name])
             elif name != self.spec.name:  # it is lost: what it still says is refused from now on
-                self.wire.know(name, "", 0, life)
+                self.wire.know(name, "", 0, "", life)
                 self.wire.forget(name)
         self.context._peers = {kind: tuple(names) for kind, names in command["peers"].items()}
 
@@ -85,7 +85,7 @@ class Obedient(Station):
         for name in command["lives"]:
             if name in before and name not in now:
                 self._announce(Left, name)
-        for name, (_, _, life) in here.items():
+        for name, (*_, life) in here.items():
             if name != self.spec.name and self.known.get(name, -1) < life:
                 self.known[name] = life
                 if name == "chief" and self.shard is not None and self.shard._full:

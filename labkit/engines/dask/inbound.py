@@ -16,15 +16,18 @@ from typing import Any
 
 from ...nn.pool import BufferPool
 from .frames import GOODBYE, PAUSED, Codec, FrameError
+from .handshake import Identity, verify, welcome
 from .incoming import AGAIN, Delivered, Incoming
-from .outgoing import BUFFER, PATIENCE
+from .outgoing import BUFFER
 from .poller import READ, Poller
 from .shared import SIZE, Reader
 
 __all__ = ["Inbound"]
 
 _BURST = 64  # reads from one connection in a row; then the others have their turn
-_STRANGERS = 256  # connections without a hello at one time
+_STRANGERS = 256  # connections whose hello is not verified, at one time; most of these may be of nobody
+_ROOM = 64  # of them that are closed where there is no room for another; and accepted in a row
+HELLO_S, KNOWN_S = 3.0, 60.0  # seconds that a stranger has for its hello, from a host without roles and with
 _RECORDS = 1000  # refusals written down; a flood of strangers must not fill the memory
 
 
@@ -32,10 +35,10 @@ class Inbound:
     """What `Wire` does to hear. Its arguments and what it offers to read are described there."""
 
     def __init__(
-        self, name: str, codec: Codec, secret: bytes, host: str, clock: Callable[[], int], run: str,
+        self, name: str, codec: Codec, host: str, clock: Callable[[], int], run: str,
         context: SSLContext | None, max_frame: int,
     ) -> None:  # fmt: skip
-        self.name, self.codec, self.secret = name, codec, secret
+        self.name, self.codec, self.identity = name, codec, Identity()
         self.clock, self.run, self.max_frame, self._context = clock, run, max_frame, context
         self.pool = BufferPool()
         self.inbox: deque[Delivered] = deque()
@@ -46,8 +49,11 @@ class Inbound:
         self.left: set[str] = set()
         self.lost: set[str] = set()
         self._fence: dict[str, int] = {}  # the newest incarnation of every name ever heard of
+        self._keys: dict[str, str] = {}  # its public key, as far as that is known
+        self._hosts: dict[str, str] = {}  # where it is
+        self._numbers: dict[str, int] = {}  # of every instance, by its public key, the number of its last connection
         self._incoming: dict[int, Incoming] = {}
-        self._strangers: dict[int, Incoming] = {}  # those of them that have not said hello
+        self._strangers: dict[int, Incoming] = {}  # those of them whose hello is not verified
         self._sharing: tuple[Incoming, ...] = ()  # those whose frames come through shared memory
         self._again: list[Incoming] = []  # had more to read than their turn allowed
         self._parked: list[Incoming] = []  # connected while the link is cut: not read until it is mended
@@ -61,33 +67,46 @@ class Inbound:
         self._poller = Poller()
         self._poller.register(self._door.fileno(), READ)
 
-    def know(self, name: str, host: str, port: int, incarnation: int) -> None:
-        """A restarted role has said where it listens."""
-        raise NotImplementedError
-
     def _is_cut(self, name: str) -> bool:
         """Whether nothing may be heard from `name` for now."""
         raise NotImplementedError
 
     def _accept(self) -> None:
-        while len(self._strangers) < _STRANGERS:  # the others wait outside
+        """Let connections in, a limited number in a row. Where strangers are too many, some are closed: first those of hosts on
+        which there is no role, of these the ones of the host that has most, and of these the oldest. So whoever opens
+        connections and says nothing keeps out its like, and not the roles, who say hello as soon as they are connected."""
+        for _ in range(_ROOM):
             try:
                 sock, address = self._door.accept()
             except OSError:  # nobody else is there, or they have left again
                 return
-            where = f"{address[0]}:{address[1]}"
             sock.setblocking(False)
             try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a bell does not wait for the last one's receipt
                 if self._context is not None:
                     sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             except OSError as error:
                 sock.close()
-                self._record(f"{where}: {error}")
+                self._record(f"{address[0]}:{address[1]}: {error}")
                 continue
-            end = Incoming(sock, where, time.monotonic() + PATIENCE)
+            if len(self._strangers) >= _STRANGERS:
+                self._make_room()
+            limit = KNOWN_S if address[0] in self._hosts.values() else HELLO_S
+            end = Incoming(sock, address[0], address[1], time.monotonic() + limit)
             self._incoming[sock.fileno()] = self._strangers[sock.fileno()] = end
             self._poller.register(sock.fileno(), READ)
             self._read(end)
+
+    def _make_room(self) -> None:
+        """Close some strangers, without a word: a role that is among them dials again."""
+        known, crowd = set(self._hosts.values()), Counter(end.host for end in self._strangers.values())
+
+        def worth(end: Incoming) -> tuple[bool, bool, int]:
+            return end.said is not None, end.host in known, -crowd[end.host]
+
+        for end in sorted(self._strangers.values(), key=worth)[:_ROOM]:  # stable: of equal ones the oldest
+            self._record(f"{end.where}: closed, too many connections that say nothing")
+            self._end(end)
 
     def _hear(self, end: Incoming) -> None:
         """The socket of an end that shares memory: a bell, or the end. What is in the memory then is still read."""
@@ -103,7 +122,7 @@ class Inbound:
 
     def _read(self, end: Incoming, again: bool = False) -> None:
         try:
-            if again and end.name:  # something may have been read already, and been left
+            if again and (end.name or self._greet(end)):  # something may have been read already, and been left
                 self._take(end)
             for _ in range(_BURST):
                 if end.shares and end.whole(self.pool, self.max_frame):
@@ -141,26 +160,45 @@ class Inbound:
         end.feed()
 
     def _greet(self, end: Incoming) -> bool:
-        """Whether the stranger has said the hello that lets it in."""
-        hello = end.hello(self.secret)
-        if hello is None:
+        """Whether the stranger has proved which role instance it is, and can be read."""
+        found = end.hello()
+        if found is None:
             return False
-        if (hello.run, hello.to) != (self.run, self.name) or not hello.sender:
-            raise FrameError(f"{hello.sender!r} of run {hello.run!r} looks for {hello.to!r} of that run")
-        fence = self._fence.get(hello.sender, -1)
-        if hello.incarnation < fence:
-            raise FrameError(f"incarnation {hello.incarnation} of {hello.sender}, but {fence} is known")
-        if hello.incarnation > fence:  # restarted, and here before the news of it
-            self.know(hello.sender, hello.host, hello.port, hello.incarnation)
-        end.name, end.incarnation = hello.sender, hello.incarnation
-        if hello.after not in (0, self._heard.get(hello.sender, 0)):
+        hello, said = found
+        name, incarnation = hello.sender, hello.incarnation
+        if (hello.run, hello.to) != (self.run, self.name) or not name:
+            raise FrameError(f"{name!r} of run {hello.run!r} looks for {hello.to!r} of that run")
+        fence = self._fence.get(name, -1)
+        if incarnation < fence:
+            raise FrameError(f"incarnation {incarnation} of {name}, but {fence} is known")
+        if incarnation > fence or name not in self._keys:
+            return False  # restarted, and here before the news of it, which bring its key: see `know`
+        public = self._keys[name]
+        key = self.identity.key(public)
+        verify(said, key)
+        if hello.number <= self._numbers.get(public, 0):
+            raise FrameError(f"connection {hello.number} of {name}, which there has been")
+        if self._is_present(name, incarnation):
+            raise FrameError(f"a second connection of {name}, incarnation {incarnation}")
+        if hello.after not in (0, self._heard.get(name, 0)):
             raise FrameError(f"goes on after frame {hello.after}, which was not the last")
-        end.sequence = hello.after
+        end.welcome(welcome(said, key))
+        self._numbers[public] = hello.number
+        end.name, end.incarnation, end.sequence = name, incarnation, hello.after
         end.accept(hello.offer)
         del self._strangers[end.sock.fileno()]
         if self._is_cut(end.name):
             self._park(end)
         return not end.parked
+
+    def _is_present(self, name: str, incarnation: int) -> bool:
+        """Whether this instance is connected. Reads on first: its end may be there and not yet seen."""
+        for other in [e for e in self._incoming.values() if (e.name, e.incarnation) == (name, incarnation)]:
+            if not other.parked:
+                self._hear(other) if other.shares else self._read(other)
+            if self._incoming.get(other.sock.fileno()) is other:
+                return True
+        return False
 
     def _park(self, end: Incoming) -> None:
         """The link is cut, and its sender has not heard of that: what it says waits in the kernel and in the memory."""
@@ -191,6 +229,8 @@ class Inbound:
 
     def _refuse(self, end: Incoming, why: str) -> None:
         self._record(f"{end.name or end.where}: {why}")
+        if not end.name:
+            end.refuse()
         self._end(end)
 
     def _record(self, refusal: str) -> None:
@@ -220,7 +260,8 @@ class Inbound:
         """Give up on those who have not said hello in time. Returns when the next may have to go."""
         for end in list(self._strangers.values()):
             if now >= end.deadline:
-                self._refuse(end, f"no hello within {PATIENCE:g} s")
+                self._record(f"{end.where}: no hello in time")
+                self._end(end)
         return min((end.deadline for end in self._strangers.values()), default=math.inf)
 
     def _hang_up(self) -> None:

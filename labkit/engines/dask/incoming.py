@@ -8,26 +8,21 @@ takes the beginning of the next. A call that brings less than it asked for has e
 from __future__ import annotations
 
 import contextlib
-import hmac
 import socket
 import ssl
-import struct
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...errors import BadInput
 from ...nn.pool import BufferPool
 from ...roles.messages import Message
 from .frames import HEADER, PAUSED, FrameError, read_header
+from .handshake import MAX_HELLO, REFUSED, Hello
 from .shared import Offer, Reader
 
-__all__ = ["AGAIN", "BELL", "MAX_HELLO", "NOT_TAKEN", "Delivered", "Hello", "Incoming"]
+__all__ = ["AGAIN", "BELL", "NOT_TAKEN", "Delivered", "Incoming"]
 
 AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # not now
-MAX_HELLO = 512  # bytes, and the read-ahead
-_HELLO = struct.Struct("<4sHHHHHHHHIIIQ")
-_HELLO_MAGIC = b"LKH3"
-NOT_TAKEN, BELL = b"N", b"!"  # all that is ever said against the direction of the frames
+NOT_TAKEN, BELL = b"N", b"!"  # all that is said against the direction of the frames after the handshake
 
 
 @dataclass(slots=True)
@@ -47,72 +42,21 @@ class Delivered:
     computed: int
 
 
-class Hello(NamedTuple):
-    """The first words on a connection: who speaks, for which run, to whom, and where the speaker can be answered.
-
-    The address matters when a role was restarted: it speaks before the news of it has reached everybody. `offer`: memory
-    to share. `after`: the number of the last frame before this connection, of one that goes on where another was cut.
-    """
-
-    run: str
-    sender: str
-    to: str
-    host: str
-    port: int
-    incarnation: int
-    offer: Offer | None = None
-    after: int = 0
-
-    def pack(self, secret: bytes) -> bytes:
-        """The hello as bytes; `BadInput` if it has more than `MAX_HELLO`."""
-        offer = self.offer or Offer(0, 0, "")
-        texts = [secret, *(text.encode() for text in (self.run, self.sender, self.to, self.host, offer.token))]
-        size = _HELLO.size + sum(map(len, texts))
-        if size > MAX_HELLO:
-            raise BadInput(f"Secret, run, names and host take {size} bytes together; at most {MAX_HELLO} are allowed.")
-        numbers = self.port, self.incarnation, offer.pid, offer.fd, self.after
-        head = _HELLO.pack(_HELLO_MAGIC, size, *map(len, texts), *numbers)
-        return head + b"".join(texts)
-
-    @classmethod
-    def unpack(cls, data: bytes, secret: bytes) -> tuple[Hello, int] | None:
-        """(hello, its bytes), or None while it is incomplete; `FrameError` if it is none, or the secret is wrong."""
-        if data[:4] != _HELLO_MAGIC[: len(data)]:
-            raise FrameError(f"no hello starts with {data[:8]!r}")
-        if len(data) < _HELLO.size:
-            return None
-        _, size, *lengths, port, incarnation, pid, fd, after = _HELLO.unpack_from(data)
-        if size > MAX_HELLO or size != _HELLO.size + sum(lengths):
-            raise FrameError(f"a hello of {size} bytes")
-        if len(data) < size:
-            return None
-        texts, at = [], _HELLO.size
-        for length in lengths:
-            texts.append(data[at : at + length])
-            at += length
-        if not hmac.compare_digest(texts[0], secret):
-            raise FrameError("the secret is wrong")
-        try:
-            run, sender, to, host, token = (text.decode() for text in texts[1:])
-        except UnicodeDecodeError as error:
-            raise FrameError("a hello whose names are no text") from error
-        offer = Offer(pid, fd, token) if token else None
-        return cls(run, sender, to, host, port, incarnation, offer, after), size
-
-
 class Incoming:
-    """What one peer says to this role. A stranger (`name` is "") until its hello is read.
+    """What one peer says to this role. A stranger (`name` is "") until its hello is verified.
 
     `pipe` is what frames are read from: the socket, or the `stream` that the peer has offered once it begins there.
     """
 
     __slots__ = (
-        "_ahead", "_ahead_view", "_filled", "_size", "_start", "_stop", "body", "deadline", "header", "incarnation",
-        "last", "name", "parked", "pipe", "plain", "sequence", "shares", "sock", "stream", "tells", "where",
+        "_ahead", "_ahead_view", "_filled", "_size", "_start", "_stop", "body", "deadline", "header", "host",
+        "incarnation", "last", "name", "parked", "pipe", "plain", "said", "sequence", "shares", "sock", "stream",
+        "tells", "where",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, where: str, deadline: float) -> None:
-        self.sock, self.where, self.deadline = sock, where, deadline
+    def __init__(self, sock: socket.socket, host: str, port: int, deadline: float) -> None:
+        self.sock, self.host, self.where, self.deadline = sock, host, f"{host}:{port}", deadline
+        self.said: tuple[Hello, bytes] | None = None  # the hello, as soon as it is complete
         self.plain = not isinstance(sock, ssl.SSLSocket)
         self.pipe: Any = sock
         self.stream: Reader | None = None
@@ -182,13 +126,26 @@ class Incoming:
             self.stream.close()
             self.stream = None
 
-    def hello(self, secret: bytes) -> Hello | None:
-        """The hello, or None while it is incomplete; `FrameError` as in `Hello.unpack`."""
-        found = Hello.unpack(bytes(self._ahead[: self._stop]), secret)
-        if found is None:
-            return None
-        self._start = found[1]
-        return found[0]
+    def hello(self) -> tuple[Hello, bytes] | None:
+        """The hello and its bytes, or None while it is incomplete; `FrameError` as in `Hello.unpack`."""
+        if self.said is None:
+            self.said = Hello.unpack(bytes(self._ahead[: self._stop]))
+            if self.said is not None:
+                self._start = len(self.said[1])
+        return self.said
+
+    @property
+    def begun(self) -> bool:
+        """Whether the peer has sent anything."""
+        return self._stop > 0
+
+    def welcome(self, said: bytes) -> None:
+        """Answer the hello. `OSError` if the peer is gone, or reads nothing."""
+        self.sock.send(said)
+
+    def refuse(self) -> None:
+        """Tell a stranger that there is no use in trying again."""
+        self._say(REFUSED)
 
     def complete(self, pool: BufferPool, max_frame: int) -> bool:
         """Whether a whole frame is there, in `header` and `body`; `FrameError` if what is there is none."""

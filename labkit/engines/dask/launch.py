@@ -23,8 +23,8 @@ __all__ = ["Launcher"]
 class Launcher:
     """Of one run. `settings`: what of a ticket is the same for all roles."""
 
-    def __init__(self, client: Client, plan: Plan, run: str, secret: bytes, settings: dict[str, Any]):
-        self.client, self._full, self.run, self.secret = client, plan, run, secret
+    def __init__(self, client: Client, plan: Plan, run: str, settings: dict[str, Any]):
+        self.client, self._full, self.run = client, plan, run
         self.factors: dict[str, float] = settings.pop("factors")
         self.restored: dict[str, Any] = settings.pop("restored", {})  # with what roles begin that go on with a run
         self.settings = settings
@@ -90,7 +90,7 @@ class Launcher:
         plan = self.plan if strategy is None else replace(self.plan, strategy=strategy)
         needs_it = spec.computes or spec.shard is not None or spec.backs is not None or spec.kind == "chief"
         ticket = Ticket(
-            self.run, index, life, plan, self.objective if needs_it else None, self.secret,
+            self.run, index, life, plan, self.objective if needs_it else None,
             factor=self.factors.get(role, 1.0), restored=restored, **self.settings,
         )  # fmt: skip
         share = self._shares[spec.data] if self._shares and spec.data is not None else None

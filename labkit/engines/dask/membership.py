@@ -35,7 +35,7 @@ class Membership:
         self.state = {name: AWAY if name in outside else STARTING for name in names}
         self.outside = set(outside)  # who takes no part: has not joined, or has left; nobody waits for them
         self.why: dict[str, str] = {}  # of those that are lost: "was killed", as a sentence about a role goes on
-        self.address: dict[str, tuple[str, int]] = {}  # where each that is here listens
+        self.address: dict[str, tuple[str, int, str]] = {}  # host, port and public key of each that is here
         self.change = 0
         self.lost_lives: list[list[int]] = []
         self.former: dict[tuple[str, int], str] = {}  # lives that were declared lost: the Dask worker they played on
@@ -97,8 +97,8 @@ class Membership:
         self._unused.discard(role)
         self._move(role, worker)
 
-    def arrive(self, role: str, address: tuple[str, int]) -> None:
-        """It is there, and listens at `address`."""
+    def arrive(self, role: str, address: tuple[str, int, str]) -> None:
+        """It is there, and `address` is its contact: see `Wire`."""
         self.state[role], self.address[role] = HERE, address
         self.why.pop(role, None)
         self.outside.discard(role)

@@ -12,23 +12,26 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 from typing import Any
 
 from ...nn.pool import BufferPool
 from .frames import GOODBYE, HEADER, MAGIC, last_words
+from .handshake import Greeting, Refusal
 from .outgoing import BUFFER, Outgoing
 from .poller import Poller
 from .shared import Offer, Writer, available
 
 __all__ = ["Outbound"]
 
+TRIES = 20  # connections that end before the handshake is complete, one after the other
+
 
 class Outbound:
-    """All links of a role. `hello(to)`: the bytes that open a connection to `to`."""
+    """All links of a role. `hello(to, offer)`: the handshake that opens a connection to `to`."""
 
     def __init__(
-        self, poller: Poller, pool: BufferPool, hello: Callable[[str, Offer | None], bytes],
+        self, poller: Poller, pool: BufferPool, hello: Callable[[str, Offer | None], Greeting],
         context: SSLContext | None, host: str,
     ) -> None:  # fmt: skip
         self.poller, self.pool, self.hello, self.context, self.host = poller, pool, hello, context, host
@@ -45,24 +48,55 @@ class Outbound:
         self.finished = False
 
     def dial(self, to: str, host: str, port: int) -> Outgoing | None:
-        """A link to `to`, opened by a hello; None if it cannot be reached."""
+        """A link to `to`, whose handshake has begun; None if it cannot be reached."""
         if to in self.broken:
             return None
+        try:
+            sock, stream, greeting = self._call(to, host, port)
+        except OSError as error:
+            self.broken[to] = str(error)
+            return None
+        link = Outgoing(to, sock, self.poller, self.context, stream, greeting)
+        link.where = host, port
+        link.sequence = self.after.get(to, 0)
+        self.by_name[to] = self.by_fd[sock.fileno()] = link
+        self.push(link)
+        return self.by_name.get(to)
+
+    def _call(self, to: str, host: str, port: int) -> tuple[socket.socket, Writer | None, Greeting]:
         sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
         error = sock.connect_ex((host, port))
         if error not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
-            self.broken[to] = os.strerror(error)
             sock.close()
-            return None
+            raise OSError(error, os.strerror(error))
         stream = self._stream(host)
-        link = Outgoing(to, sock, self.poller, self.context, stream)
-        link.sequence = self.after.get(to, 0)
-        self.by_name[to] = self.by_fd[sock.fileno()] = link
-        self.put(link, [self.hello(to, stream.offer if stream else None)], 0)
-        return self.by_name.get(to)
+        return sock, stream, self.hello(to, stream.offer if stream else None)
+
+    def _call_again(self, link: Outgoing, error: OSError) -> bool:
+        """A connection has ended before its handshake was complete, and so before anything was sent: dial once more.
+
+        The acceptor closes strangers where there are too many. False: there is no use in it.
+        """
+        final = isinstance(error, Refusal | SSLError) or not link.connected
+        if final or not link.opening or link.tries >= TRIES:
+            return False
+        try:
+            sock, stream, greeting = self._call(link.name, *link.where)
+        except OSError:
+            return False
+        fd = link.sock.fileno()
+        self.poller.unregister(fd)
+        del self.by_fd[fd]
+        self.waiting.pop(fd, None)
+        link.close()
+        link.begin(sock, stream, greeting)
+        self.by_fd[sock.fileno()] = link
+        if link.outbox:
+            self.waiting[sock.fileno()] = link
+        return True
 
     def _stream(self, host: str) -> Writer | None:
         """Memory to share with a peer at `host`, if that is where this role is, and nothing is to be encrypted."""
@@ -74,11 +108,12 @@ class Outbound:
             return None
 
     def put(self, link: Outgoing, pieces: list[Any], frames: int) -> None:
-        """Send the pieces over the link; `frames`: 1 for a message, 0 for a hello or a goodbye."""
+        """Send the pieces over the link; `frames`: 1 for a message, 0 for a goodbye."""
         try:
             link.put(pieces, frames, self.pool)
         except OSError as error:
-            self.gone(link, str(error))
+            if not self._call_again(link, error):
+                self.gone(link, str(error))
         else:
             if link.outbox:
                 self.waiting[link.sock.fileno()] = link
@@ -88,10 +123,11 @@ class Outbound:
         try:
             if listen:
                 link.listen()
-            if link.outbox:
+            if link.outbox or link.opening:
                 link.push()
         except OSError as error:
-            self.gone(link, str(error))
+            if not self._call_again(link, error):
+                self.gone(link, str(error))
         else:
             if not link.outbox:
                 self.waiting.pop(link.sock.fileno(), None)

@@ -7,6 +7,7 @@ at once or are copied; what is in the outbox goes out first.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections import deque
@@ -18,13 +19,14 @@ import numpy as np
 
 from ...nn.pool import BufferPool
 from .frames import ALIGN, MAGIC, Prepared
-from .incoming import AGAIN, BELL, MAX_HELLO, NOT_TAKEN
+from .handshake import MAX_HELLO, Greeting
+from .incoming import AGAIN, BELL, NOT_TAKEN
 from .poller import READ, WRITE, Poller
 from .shared import Writer
 
-__all__ = ["BUFFER", "PATIENCE", "Outgoing", "copied", "lay_out"]
+__all__ = ["BUFFER", "CONNECT_S", "Outgoing", "copied", "lay_out"]
 
-PATIENCE = 3.0  # seconds that a stranger has for its hello, and a peer for answering a dial
+CONNECT_S = 15.0  # seconds that a connection may take; the kernel tries again after 1, 3 and 7
 BUFFER = 4 << 20  # bytes in the kernel, each way: a quarter less time than its own choice at 1 and 10 MB
 _PIECES = 256  # buffers in one call; the kernel takes 1024
 
@@ -64,20 +66,29 @@ class Outgoing:
     """The link to one peer. Its methods raise `OSError` when the peer is gone."""
 
     def __init__(
-        self, name: str, sock: socket.socket, poller: Poller, context: SSLContext | None, stream: Writer | None
-    ) -> None:
-        self.name, self.sock, self.poller, self.context = name, sock, poller, context
-        self.deadline = time.monotonic() + PATIENCE
+        self, name: str, sock: socket.socket, poller: Poller, context: SSLContext | None, stream: Writer | None,
+        greeting: Greeting,
+    ) -> None:  # fmt: skip
+        self.name, self.poller, self.context = name, poller, context
         self.outbox: deque[tuple[memoryview, int]] = deque()  # bytes, and how many frames end with them
         self.sequence = 0
-        self.opening = True  # dialled, not yet answered
         self.plain = False  # open, and not encrypted: many pieces can be sent at once
         self.ending = False  # the last word is said
+        self.where = "", 0  # host, port
+        self.tries = 0
+        self.begin(sock, stream, greeting)
+
+    def begin(self, sock: socket.socket, stream: Writer | None, greeting: Greeting) -> None:
+        """A connection that has been dialled. Frames wait in the outbox until its handshake is complete."""
+        self.sock, self.stream, self.greeting = sock, stream, greeting
+        self.tries += 1
+        self.deadline = time.monotonic() + CONNECT_S
+        self.connected = False
+        self.opening = True  # the handshake is not complete
         self.pipe: Any = sock  # what frames are written to: the socket, later the stream, if the peer takes it up
-        self.stream = stream
         self.shares = False  # frames go to the stream
-        self._watched = READ
-        poller.register(sock.fileno(), READ)
+        self._watched = READ | WRITE
+        self.poller.register(sock.fileno(), self._watched)
 
     def put(self, pieces: list[Any], frames: int, pool: BufferPool) -> None:
         """Hand the pieces (bytes, flat uint8 arrays) to the kernel; copy what it does not take."""
@@ -117,8 +128,9 @@ class Outgoing:
     def push(self) -> None:
         """Hand over what waits, as far as the kernel takes it, and be told when it takes more."""
         try:
-            if self.opening and not self._open():
-                return self._watch(READ | WRITE)
+            if self.opening:
+                self._greet()
+                return self._watch(READ if self.connected and not self.greeting.unsent else READ | WRITE)
             while self.outbox:
                 if self.shares:
                     self._pour()
@@ -143,11 +155,18 @@ class Outgoing:
         return [data for data, frames in others if frames]
 
     def listen(self) -> None:
-        """Hear that the peer cannot take the offer up, and its bells; an end is an end."""
+        """Hear the peer's part of the handshake, that it cannot take the offer up, and its bells; an end is an end."""
+        if not self.connected and not self._connect():
+            return
         with contextlib.suppress(*AGAIN):
-            heard = self.sock.recv(MAX_HELLO)
+            heard: bytes | None = self.sock.recv(MAX_HELLO)
             if not heard:
                 raise ConnectionError("closed by the peer")
+            if self.opening:
+                heard = self.greeting.hear(heard)
+                if heard is None:
+                    return
+                self.opening, self.plain = False, self.context is None
             if NOT_TAKEN in heard and not self.shares:
                 self._forget_stream()
 
@@ -203,14 +222,22 @@ class Outgoing:
             self._watched = wanted
             self.poller.modify(self.sock.fileno(), wanted)
 
-    def _open(self) -> bool:
-        """Whether the dialled peer has answered; from then on the link can be used."""
+    def _greet(self) -> None:
+        """Send what is left of the hello."""
+        if self.connected or self._connect():
+            while self.greeting.unsent:
+                self.greeting.unsent = self.greeting.unsent[self.sock.send(self.greeting.unsent) :]
+
+    def _connect(self) -> bool:
+        """Whether the dialled peer has answered; from then on the socket can be used."""
         try:
             host = self.sock.getpeername()[0]
-        except OSError:  # not yet, or never: then the poller tells
+        except OSError:  # not yet, or never
+            error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                raise OSError(error, os.strerror(error)) from None
             return False
-        self.opening = False
-        self.plain = self.context is None
+        self.connected = True
         if self.context is not None:
             self.sock = self.context.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
         return True

@@ -44,7 +44,6 @@ class Ticket:
     incarnation: int
     plan: Plan
     objective: Any
-    secret: bytes
     pace: Law | None
     server_time: Law | None
     factor: float

@@ -50,7 +50,7 @@ class Supervisor:
 
     def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
         self.client, self.plan = client, plan
-        self.run, self.secret = secrets.token_hex(4), secrets.token_bytes(16)
+        self.run = secrets.token_hex(4)
         roles = present_roles(plan)
         address = dict(zip(dict.fromkeys(spec.node for spec in roles), workers))
         where = {spec.name: address[spec.node] for spec in roles}
@@ -78,7 +78,7 @@ class Supervisor:
 
         `ClusterError` if that fails, `LostWhileStarting` if it may succeed when it is tried again.
         """
-        self.launcher = Launcher(self.client, self.plan, self.run, self.secret, settings)
+        self.launcher = Launcher(self.client, self.plan, self.run, settings)
         self.launcher.load(self.where)
         begins = self.launcher.restored
         for name in self.where:

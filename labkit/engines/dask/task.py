@@ -43,7 +43,7 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
             wire.clock = role.clock
             slot.wake = wire.wake
             restored = {"restored": role.restored, "kept_at": role.kept_at, "version": role.counters.version}
-            slot.report("up", address=list(wire.address), process=list(this_process()), **restored)
+            slot.report("up", address=list(wire.contact), process=list(this_process()), **restored)
             begun = _wait_for_begin(slot)
             if begun is None:
                 role.coroutine.close()  # it was never begun, and would complain
@@ -69,7 +69,7 @@ def _open_wire(ticket: Ticket, worker: Any) -> Wire:
         }
     codec = Codec(ticket.plan.message_kinds)
     host = host or "127.0.0.1"
-    return Wire(ticket.spec.name, ticket.incarnation, codec, ticket.secret, host, run=ticket.run, **contexts)
+    return Wire(ticket.spec.name, ticket.incarnation, codec, host, run=ticket.run, **contexts)
 
 
 @contextlib.contextmanager

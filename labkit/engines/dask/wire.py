@@ -6,10 +6,11 @@ kernel and copies what the kernel does not take, so that two roles that send at 
 never stops a fast sender. Every connection carries one direction; whoever has something to say dials. So an end of
 file means one thing: that sender is gone, in order after a goodbye, lost without one.
 
-A connection opens with a hello: run, secret, names, incarnation. Strangers, garbage and earlier incarnations of a
-restarted role are closed and recorded in `refused`; the role never hears of them. Order is first-in first-out per
-sender. The counts `sent` and `received` are for the current incarnation of each peer: when they agree between all
-living roles, nothing is under way.
+A connection opens with a handshake in which each side proves which role instance it is (`handshake`). Strangers,
+garbage, earlier incarnations of a restarted role and a second connection in the name of an instance that is connected
+are closed and recorded in `refused`; the role never hears of them. A connection of an incarnation of which there is
+no news yet waits for it. Order is first-in first-out per sender. The counts `sent` and `received` are for the current
+incarnation of each peer: when they agree between all living roles, nothing is under way.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from typing import Any
 from ...errors import BadInput, RoleError, nearest
 from ...roles.messages import Message, loose_bytes
 from .frames import HEADER, MAGIC, MAX_FRAME, Codec
+from .handshake import Greeting, Hello
 from .inbound import Inbound
-from .incoming import Delivered, Hello
+from .incoming import Delivered
 from .outbound import Outbound
-from .outgoing import PATIENCE, Outgoing, lay_out
+from .outgoing import CONNECT_S, Outgoing, lay_out
 from .shared import Offer
 from .trouble import Line, Lines, Trouble
 
@@ -37,11 +39,12 @@ __all__ = ["Delivered", "Wire"]
 class Wire(Inbound):
     """All connections of one role.
 
-    `secret` and `run` are the same for all roles of a run. `clock()` is engine time in nanoseconds; it stamps frames
+    `run` is the same for all roles of a run. `clock()` is engine time in nanoseconds; it stamps frames
     and decides nothing. `server_context` and `client_context` (both or none) encrypt. `max_frame`: bytes.
     `share`: offer memory to peers on this host; what they offer is taken up in any case.
-    `address` is what others dial: (host, port). What has arrived goes to `deliver`, whose arguments are the fields of
-    `Delivered`; where nothing else is set it waits in `inbox`. That happens in `poll` and nowhere else.
+    `address` is what others dial: (host, port); `contact` is what they must know: host, port, public key. What has
+    arrived goes to `deliver`, whose arguments are the fields of `Delivered`; where nothing else is set it waits in
+    `inbox`. That happens in `poll` and nowhere else.
 
     To read: `sent`, `received`, `undelivered` (frames by peer), `repeated` (frames that had arrived before), `refused`
     (connections closed for cause), `broken` (peers that cannot be reached, and why), `left` and `lost` (senders that
@@ -49,31 +52,41 @@ class Wire(Inbound):
     """
 
     def __init__(
-        self, name: str, incarnation: int, codec: Codec, secret: bytes, host: str = "127.0.0.1", *,
+        self, name: str, incarnation: int, codec: Codec, host: str = "127.0.0.1", *,
         clock: Callable[[], int] = time.monotonic_ns, run: str = "", server_context: SSLContext | None = None,
         client_context: SSLContext | None = None, max_frame: int = MAX_FRAME, share: bool = True,
     ) -> None:  # fmt: skip
         if (server_context is None) != (client_context is None):
             raise BadInput("A wire is encrypted in both directions or in none: give both TLS contexts, or neither.")
-        super().__init__(name, codec, secret, host, clock, run, server_context, max_frame)
+        super().__init__(name, codec, host, clock, run, server_context, max_frame)
         self.incarnation = incarnation
-        self.peers: dict[str, tuple[str, int, int]] = {}  # name -> host, port, incarnation
+        self.contact: tuple[str, int, str] = (*self.address, self.identity.public)
+        self.peers: dict[str, tuple[str, int, str, int]] = {}  # name -> host, port, public key, incarnation
+        self._calls = 0
         self._out = Outbound(self._poller, self.pool, self._hello, client_context, host if share else "")
         self._lines = Lines(self._out, self._dial, lambda peer: Random(f"{run}/{name}/{incarnation}/{peer}/drop"))
         self.sent, self.undelivered, self.broken = self._out.sent, self._out.undelivered, self._out.broken
 
-    def _hello(self, to: str, offer: Offer | None) -> bytes:
-        after = self._out.after.get(to, 0)
-        return Hello(self.run, self.name, to, *self.address, self.incarnation, offer, after).pack(self.secret)
+    def _hello(self, to: str, offer: Offer | None) -> Greeting:
+        self._calls += 1
+        hello = Hello(self.run, self.name, to, self.incarnation, self._calls, offer, self._out.after.get(to, 0))
+        return Greeting(hello, self.identity.key(self.peers[to][2]))
 
-    def know(self, name: str, host: str, port: int, incarnation: int) -> None:
-        """`name` listens there. A newer incarnation: earlier ones are refused from now on, its counts start at 0."""
-        if self.peers.get(name) == (host, port, incarnation) or incarnation < self._fence.get(name, 0):
+    def know(self, name: str, host: str, port: int, key: str, incarnation: int) -> None:
+        """`name` listens there, and that is its public key. "": there is no news of that. A newer incarnation: earlier ones
+        are refused from now on, its counts start at 0."""
+        fence = self._fence.get(name, -1)
+        if self.peers.get(name) == (host, port, key, incarnation) or incarnation < fence:
             return
+        if incarnation > fence:
+            self._keys.pop(name, None)
+        if key:
+            self._keys[name], self._hosts[name] = key, host
+            self._again += [end for end in self._strangers.values() if end.said and end.said[0].sender == name]
         self.forget(name)
         self.broken.pop(name, None)
-        self.peers[name] = (host, port, incarnation)
-        if incarnation == self._fence.get(name):
+        self.peers[name] = (host, port, key, incarnation)
+        if incarnation == fence:
             return
         self._fence[name] = incarnation
         for end in list(self._incoming.values()):
@@ -151,7 +164,7 @@ class Wire(Inbound):
         return self._lines.reach(to) or self._dial(to)
 
     def _dial(self, to: str) -> Outgoing | None:
-        host, port, _ = self.peers[to]
+        host, port, _, _ = self.peers[to]
         return self._out.dial(to, host, port)
 
     def flush(self) -> None:
@@ -159,7 +172,7 @@ class Wire(Inbound):
         if self._lines.by_name:
             self._lines.pump()
         for link in list(self._out.waiting.values()):
-            self._out.push(link)
+            self._out.push(link, listen=link.opening)
 
     def finish_sending(self, timeout: float) -> set[str]:
         """Say goodbye to every peer, reading on meanwhile, at most `timeout` seconds. Returns who has not taken it all.
@@ -233,7 +246,7 @@ class Wire(Inbound):
         while True:
             still = {end.name for end in self._incoming.values()} & set(expected_senders)
             left = until - time.monotonic()
-            if left <= 0 or not (still or self._strangers):
+            if left <= 0 or not (still or any(end.begun for end in self._strangers.values())):
                 return still
             self.poll(left)
 
@@ -243,10 +256,10 @@ class Wire(Inbound):
         return min(self._expire_dials(now), self._expire_strangers(now)) - now
 
     def _expire_dials(self, now: float) -> float:
-        opening = [link for link in self._out.waiting.values() if link.opening]
+        opening = [link for link in self._out.waiting.values() if not link.connected]
         for link in opening:
             if now >= link.deadline:
-                self._out.gone(link, f"no answer within {PATIENCE:g} s")
+                self._out.gone(link, f"no answer within {CONNECT_S:g} s")
         return min((link.deadline for link in opening), default=math.inf)
 
     def _is_cut(self, name: str) -> bool:

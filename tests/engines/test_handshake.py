@@ -1,0 +1,235 @@
+"""Who may speak in a role's name: the instance that Dask has named, once, and nobody else; and it gets in through any crowd."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from test_wire import KINDS, PATIENCE, connect, dial, hello, introduce, is_closed, run, values
+
+from labkit.engines.dask.frames import HEADER, MAGIC, Codec, FrameError
+from labkit.engines.dask.handshake import MAX_HELLO, Greeting, Hello, Identity, Refusal, welcome
+from labkit.engines.dask.wire import Wire
+from labkit.roles.messages import Ack, Pull
+
+PULL = HEADER.pack(MAGIC, 1, 0, 0, 16, 0, 1, 0, 0, 0) + bytes(16)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Wire]]:
+    with contextlib.ExitStack() as stack:
+
+        def make(name: str, incarnation: int = 0, **options: Any) -> Wire:
+            wire = Wire(name, incarnation, Codec(KINDS), **{"share": False} | options)
+            stack.callback(wire.close)
+            return wire
+
+        yield make
+
+
+class Relay:
+    """Passes bytes on between whoever connects and `to`, and keeps what each side has said."""
+
+    def __init__(self, to: tuple[str, int]) -> None:
+        self.to, self.forth, self.back = to, bytearray(), bytearray()
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self.door.getsockname()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                here = self.door.accept()[0]
+                there = socket.create_connection(self.to)
+                for source, target, record in ((here, there, self.forth), (there, here, self.back)):
+                    threading.Thread(target=self._pass, args=(source, target, record), daemon=True).start()
+
+    @staticmethod
+    def _pass(source: socket.socket, target: socket.socket, record: bytearray) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                record += data
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self.door.close()
+
+
+@pytest.fixture
+def relayed(make: Callable[..., Wire]) -> Iterator[tuple[Wire, Wire, Relay]]:
+    """Two wires that know each other; what one says to two passes through a relay."""
+    one, two = make("one"), make("two")
+    introduce(one, two)
+    relay = Relay(two.address)
+    one.know("two", *relay.address, two.identity.public, 0)
+    one.send("two", Ack(1))
+    run((one, two), lambda: two.inbox)
+    yield one, two, relay
+    relay.close()
+
+
+def test_a_recorded_handshake_opens_nothing(relayed: tuple[Wire, Wire, Relay], make: Callable[..., Wire]) -> None:
+    one, two, relay = relayed
+    recorded = bytes(relay.forth)
+    for _ in range(2):  # while the connection is there, and when it is gone
+        sock = dial(two, recorded)
+        run((two,), lambda: two.refused)
+        assert "one" in two.refused.pop()
+        assert is_closed(sock)
+        assert values(two) == [Ack(1)]
+        one.close()
+        run((two,), lambda: "one" in two.lost)
+    again = make("two", 1)  # the receiver's next incarnation has other keys
+    again.know("one", *one.contact, 0)
+    sock = dial(again, recorded)
+    run((again,), lambda: again.refused)
+    assert "not signed" in again.refused[0]
+    assert is_closed(sock)
+    assert not again.inbox
+
+
+def test_nothing_that_opens_a_connection_is_on_the_network(relayed: tuple[Wire, Wire, Relay]) -> None:
+    one, two, relay = relayed
+    seen = bytes(relay.forth + relay.back)
+    for secret in (one.identity.key(two.identity.public), one.identity._private.private_bytes_raw()):
+        assert secret not in seen
+        assert secret.hex().encode() not in seen
+
+
+def test_an_answer_is_no_hello_and_a_hello_no_answer(relayed: tuple[Wire, Wire, Relay]) -> None:
+    one, _, relay = relayed
+    run((one,), lambda: relay.back)
+    for words in (bytes(relay.back), bytes(relay.forth)):  # to the one who has said it, or who has been answered
+        sock = dial(one, words)
+        run((one,), lambda: one.refused)
+        one.refused.clear()
+        assert is_closed(sock)
+    assert not one.inbox
+
+
+def test_the_name_of_a_present_role_cannot_be_taken(make: Callable[..., Wire]) -> None:
+    """Not even by a process that has its private key, let alone by another role of the run with its own."""
+    server, worker, other = wires = make("server"), make("worker-0"), make("worker-1")
+    introduce(*wires)
+    connect(*wires)
+    attempts = [
+        (Hello("", "worker-0", "server", 0, 99).pack(worker.identity.key(server.identity.public)), "a second connection"),
+        (Hello("", "worker-0", "server", 0, 99).pack(other.identity.key(server.identity.public)), "not signed"),
+        (Hello("", "worker-0", "server", 0, 99).pack(server.identity.key(worker.identity.public)), "a second connection"),
+    ]
+    for words, why in attempts:
+        sock = dial(server, words + PULL)
+        run((server,), lambda: server.refused)
+        assert why in server.refused.pop()
+        assert is_closed(sock)
+    claim = dial(server, Hello("", "worker-0", "server", 7).pack(other.identity.key(server.identity.public)) + PULL)
+    run((server,), lambda: any(end.said for end in server._strangers.values()))
+    worker.send("server", Ack(3))  # the claim to be its next incarnation has not fenced it off
+    run(wires, lambda: server.inbox)
+    assert values(server) == [Ack(3)]
+    claim.close()
+
+
+def test_frames_wait_for_an_acceptor_that_proves_who_it_is(make: Callable[..., Wire]) -> None:
+    one, two = make("one"), make("two")
+    introduce(one, two)
+    with socket.create_server(("127.0.0.1", 0)) as door:  # the port of a role that is gone, taken by another program
+        one.know("two", *door.getsockname(), two.identity.public, 0)
+        one.send("two", Ack(1))
+        sock = door.accept()[0]
+        with sock:
+            sock.settimeout(PATIENCE)
+            said = sock.recv(4096)
+            sock.sendall(welcome(said, Identity().key(two.identity.public)))
+            run((one,), lambda: "two" in one.broken)
+            assert "prove" in one.broken["two"]
+            assert said[:4] == b"LKH4"
+            assert len(said) < MAX_HELLO
+            assert is_closed(sock)  # and nothing followed
+    assert (one.sent["two"], one.undelivered["two"]) == (0, 1)
+
+
+def test_a_greeting_takes_its_answer_in_pieces_and_no_other() -> None:
+    one, two = Identity(), Identity()
+    greeting = Greeting(Hello("r", "one", "two", 0), one.key(two.public))
+    answer = welcome(greeting.unsent, two.key(one.public))
+    for byte in answer[:-1]:
+        assert greeting.hear(bytes([byte])) is None
+    assert greeting.hear(answer[-1:] + b"rest") == b"rest"
+    for wrong in (b"LKR4", b"HTTP/1.1", answer[:-1] + bytes([answer[-1] ^ 1])):
+        with pytest.raises(Refusal):
+            Greeting(Hello("r", "one", "two", 0), one.key(two.public)).hear(wrong)
+    for bad in ("", "00", "zz" * 32, "00" * 32):
+        with pytest.raises(FrameError, match="no public key"):
+            one.key(bad)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_a_role_gets_in_through_a_flood(make: Callable[..., Wire], share: bool) -> None:
+    """More idle connections than there is room for, all the time: it takes as many polls as without them."""
+    server, worker = make("server", share=share), make("worker", share=share)
+    introduce(server, worker)
+    idle = [dial(server) for _ in range(600)]
+    run((server,), lambda: len(server.refused) >= 300)
+    worker.send("server", Pull())
+    for _ in range(40):
+        idle += [dial(server) for _ in range(20)]
+        server.poll(0.0)
+        worker.poll(0.0)
+    assert values(server) == [Pull()]
+    assert len(server._strangers) <= 256
+    for sock in idle:
+        sock.close()
+
+
+def test_hosts_without_roles_make_room_first(make: Callable[..., Wire]) -> None:
+    server = make("server", host="0.0.0.0")
+    introduce(server, make("worker"))
+
+    def come(source: str, count: int) -> list[socket.socket]:
+        return [
+            socket.create_connection(("127.0.0.1", server.address[1]), PATIENCE, source_address=(source, 0))
+            for _ in range(count)
+        ]
+
+    try:
+        held = come("127.0.0.1", 100)
+        run((server,), lambda: len(server._strangers) == 100)
+        held += come("127.0.0.2", 100) + come("127.0.0.3", 400)
+        run((server,), lambda: len(server.refused) >= 300)
+        left = [end.host for end in server._strangers.values()]
+        assert left.count("127.0.0.1") == 100
+        assert not any(refusal.startswith("127.0.0.1:") for refusal in server.refused)
+        for sock in held:
+            sock.close()
+    except OSError as error:  # macOS has one loopback address
+        pytest.skip(f"this machine has one loopback address: {error}")
+
+
+def test_a_role_that_was_closed_to_make_room_dials_again(make: Callable[..., Wire]) -> None:
+    server, worker = make("server"), make("worker")
+    worker.know("server", *server.contact, 0)
+    worker.send("server", Ack(1))
+    run((server, worker), lambda: any(end.said for end in server._strangers.values()))  # it waits for the news
+    server._make_room()
+    assert not server._strangers
+    run((server, worker), lambda: any(end.said for end in server._strangers.values()))
+    introduce(server, worker)
+    run((server, worker), lambda: server.inbox)
+    assert values(server) == [Ack(1)]
+
+
+def test_words_before_the_handshake_are_few(make: Callable[..., Wire]) -> None:
+    server = make("server")
+    for words in (hello(server)[:60] + bytes(5000), b"LKH4" + b"\xff\xff" * 2000):
+        sock = dial(server, words)
+        run((server,), lambda: server.refused)
+        server.refused.clear()
+        with contextlib.suppress(ConnectionError):
+            assert is_closed(sock)
+    assert not server._strangers
