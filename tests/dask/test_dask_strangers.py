@@ -3,21 +3,26 @@
 As root the attempts are made by user 65534; else by a process of this user, which has no credentials either.
 """
 
+import contextlib
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
+from collections import deque
 
 import dask
 import psutil
 import pytest
-from dask_help import closes, moving, usable
+from dask_help import closes, eventually, moving, usable
 from tornado import httpserver, ioloop, web, websocket
 
 import labkit as lk
+from labkit.engines.dask.shared import available
 
 pytestmark = pytest.mark.dask
 MOONS = lk.Problem("moons", hidden=(8,))
@@ -130,6 +135,57 @@ def test_another_user_runs_nothing(cluster, open_folder):
     moving(run).stop()
     closes(run)
     usable(cluster)
+
+
+@pytest.mark.skipif(not available(), reason="processes of this machine cannot share memory")
+def test_roles_share_memory_that_other_users_cannot_open(cluster):
+    """The frames of a local cluster go through memory, though Dask's connections are encrypted."""
+    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
+
+    def mapped():
+        with open("/proc/self/maps") as file:
+            return file.read().count("/memfd:labkit-")
+
+    links = sum(cluster.client.run(mapped).values())
+    assert links >= 2 * 2 * 2  # two workers, both directions, both ends
+    pid = next(iter(cluster.client.run(os.getpid).values()))
+    code = f"import os\nos.setgroups([]); os.setgid(65534); os.setuid(65534)\nos.listdir('/proc/{pid}/fd')"
+    if os.getuid() == 0:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert "PermissionError" in done.stderr
+    run.stop()
+    closes(run)
+
+
+@pytest.mark.slow
+def test_idle_connections_keep_no_role_out(cluster):
+    """400 a second to the server's port, for as long as it takes a killed worker to come back and compute."""
+    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.resized(pace=0.01), lk.Budget(seconds=120)))
+    where, over, held = tuple(run.engine.supervisor.members.address["server-0"][:2]), threading.Event(), deque()
+
+    def flood():
+        while not over.wait(0.0025):
+            with contextlib.suppress(OSError):
+                held.append(socket.create_connection(where, 1))
+            while len(held) > 600:
+                held.popleft().close()
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        eventually(lambda: len(held) > 500, 30)
+        run.kill("worker-0")
+        eventually(lambda: run.engine.members.life["worker-0"] == 1 and run.engine.members.whole, 60)
+        number = run.engine.plan.role_ids["worker-0"]
+        before = run.trace.counters[number].computed
+        eventually(lambda: run.trace.counters[number].computed > before + 20, 60)
+    finally:
+        over.set()
+        thread.join()
+        for sock in held:
+            sock.close()
+        run.stop()
+    closes(run)
 
 
 def test_no_port_speaks_http_and_every_connection_is_encrypted(cluster):
