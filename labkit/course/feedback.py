@@ -60,12 +60,17 @@ def _by_hand(mark: QuestionMark, unread: bool) -> list[str]:
 def file_names(students: Sequence[Student]) -> list[str]:
     """A file name for each submission: safe on every system, no two alike."""
     names: list[str] = []
+    taken: set[str] = set()
+    tried: dict[str, int] = {}
     for student in students:
         plain = "_".join(filter(None, (student.name, student.id)))
         stem = re.sub(r"[^\w-]+", "_", plain, flags=re.ASCII).strip("_")[:80] or "student"
-        taken = {name.lower() for name in names}
-        name, again = f"{stem}.html", 2
+        again = tried.get(stem.lower(), 1)  # thousands may have one name
+        name = f"{stem}.html" if again == 1 else f"{stem}-{again}.html"
         while name.lower() in taken:
-            name, again = f"{stem}-{again}.html", again + 1
+            again += 1
+            name = f"{stem}-{again}.html"
+        tried[stem.lower()] = again + 1
+        taken.add(name.lower())
         names.append(name)
     return names

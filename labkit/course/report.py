@@ -128,7 +128,10 @@ def _comment(result: Result) -> str:
 def to_json(results: Sequence[Result], base: Assignment, variant: str) -> str:
     """Everything, with what only the instructor may see."""
     about = {"assignment": base.name, "title": base.title, "variant": variant}
-    return json.dumps({**about, "submissions": [r.as_json() for r in results]}, indent=1, ensure_ascii=False) + "\n"
+    rows = [r.as_json() for r in results]
+    for row in rows:
+        del row["student"]["key"], row["student"]["upload"]  # they may name a folder of this computer
+    return json.dumps({**about, "submissions": rows}, indent=1, ensure_ascii=False) + "\n"
 
 
 def to_junit(results: Sequence[Result], base: Assignment) -> str:

@@ -110,6 +110,7 @@ def test_pass_rates():
 def test_json_has_everything():
     found = json.loads(to_json([result(q1=1, hint="h"), nothing()], MASTER, "first"))
     assert (found["assignment"], found["variant"]) == ("toy", "first")
+    assert set(found["submissions"][0]["student"]) == {"name", "id", "platform", "late"}
     ada, bob = found["submissions"]
     assert (ada["earned"], ada["points"]) == (5, 8)
     assert ada["questions"][0]["tests"][1] == {
@@ -178,3 +179,5 @@ class TestPage:
         names = file_names([each.student for each in made])
         assert len({name.lower() for name in names}) == len(names)
         assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,90}\.html", name) for name in names)
+        many = file_names([Student("a") for _ in range(20_000)])
+        assert len(set(many)) == 20_000
