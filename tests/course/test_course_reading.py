@@ -79,7 +79,7 @@ OBJECTS = b'{"":0},' * 3_000_000
 UNREADABLE = {
     "objects": (HEAD + b', "x": [' + OBJECTS + b"0]" + TAIL, "MB of memory"),
     "objects in outputs": (b'{"cells": [{"outputs": [' + OBJECTS + b"0]}]}", "MB of memory"),
-    "strings": (b'{"cells": ["' + b'","' * 9_000_000 + b'"]}', "MB of memory"),
+    "strings": (b'{"cells": ["' + b'","' * 9_000_000 + b'"]}', "allowed: 10,000"),
     "wide text": (json.dumps({"cells": ["\U0001f600" + "x" * 60_000_000]}, ensure_ascii=False).encode(), "MB of memory"),
     "depth": (b'{"cells": ' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", "not JSON"),
     "cells": (b'{"cells": [' + b"{}," * 20_000 + b"{}]}", "20,001 cells; allowed: 10,000"),
