@@ -7,7 +7,7 @@ import time
 import labkit as lk
 
 
-def eventually(condition, limit=10.0):
+def eventually(condition, limit=60.0):
     """What `condition` returns once that is true, looking every hundredth of a second; fails after `limit` seconds."""
     until = time.monotonic() + limit
     while True:

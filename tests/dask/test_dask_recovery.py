@@ -24,7 +24,7 @@ def marks(run, *kinds):
 
 def seen(run, kind, role):
     """Wait for a mark of that kind about `role`; the mark."""
-    return eventually(lambda: next((m for m in marks(run, kind) if m.get("name") == role), None), 20.0)
+    return eventually(lambda: next((m for m in marks(run, kind) if m.get("name") == role), None))
 
 
 def comes_to_its_end(run, count, limit=60):
@@ -116,7 +116,7 @@ def test_the_chief_comes_back_with_what_it_had_evaluated(small, started):
 
 
 def test_everybody_at_once(small, started):
-    on = small.resized(patience=4.0)  # four processes start at one time
+    on = small.resized(patience=60.0)  # on a slow machine, silence must not add losses to those of the kills
     run = moving(started(on=on, budget=lk.Budget(updates=200)), 40)
     for role in ("worker-0", "worker-1", "server-0", "chief"):
         run.engine.kill(role)
@@ -131,8 +131,8 @@ def test_a_life_is_lost_while_it_is_starting(small, started):
     run.engine.kill("worker-1")
     eventually(lambda: run.engine.members.state["worker-1"] == "starting")
     os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
-    eventually(lambda: run.engine.members.life["worker-1"] >= 2, 20)
-    eventually(lambda: run.engine.members.state["worker-1"] == "here", 20)
+    eventually(lambda: run.engine.members.life["worker-1"] >= 2)
+    eventually(lambda: run.engine.members.state["worker-1"] == "here")
     comes_to_its_end(run, 300)
 
 

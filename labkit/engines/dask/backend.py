@@ -22,7 +22,7 @@ from ..limits import MOST_PROCESSES, check_room
 from .ask import ask, ask_scheduler, who_is, who_is_there
 from .credentials import new_token
 from .forked import disown, in_forked_child
-from .local import Arrivals, check_script, deaf_to_interrupts, new_cluster, settings
+from .local import Arrivals, check_script, deaf_to_interrupts, interrupt_is_pending, new_cluster, settings
 from .nannies import OwnCluster
 from .servers import with_token
 from .task import DISTRIBUTION, version
@@ -226,6 +226,8 @@ class Backend:
             while not replaced.done():
                 if self._closed or cluster.status.name != "running":
                     raise ClusterError("The local cluster was closed while its processes were starting.")
+                if interrupt_is_pending():  # Ctrl-C is delivered when `deaf_to_interrupts` is left
+                    raise ClusterError("The start of the local cluster was interrupted.")
                 wait([replaced], LOOK_S / 5)
             if replaced.exception() is not None:
                 why = f"The local cluster did not come to {nodes} processes: {replaced.exception()}."

@@ -22,7 +22,9 @@ from .credentials import new_security, private_folder
 from .nannies import Nanny, OwnCluster
 from .servers import Scheduler
 
-__all__ = ["Arrivals", "check_script", "deaf_to_interrupts", "guard_line", "new_cluster", "settings"]
+__all__ = [
+    "Arrivals", "check_script", "deaf_to_interrupts", "guard_line", "interrupt_is_pending", "new_cluster", "settings"
+]  # fmt: skip
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
 SILENT = 50  # the level of logging that Dask's servers keep to
@@ -124,7 +126,7 @@ def deaf_to_interrupts() -> Iterator[None]:
     """Threads that are started here, and all processes that they start, never get SIGINT.
 
     Ctrl-C, and a notebook's interrupt, go to the whole process group, and the workers must be there to end the run in
-    order. This process hears of it when the start is over.
+    order. This process hears of it when the block is left.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -135,6 +137,11 @@ def deaf_to_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def interrupt_is_pending() -> bool:
+    """Whether SIGINT has come while it was blocked."""
+    return hasattr(signal, "sigpending") and signal.SIGINT in signal.sigpending()
 
 
 def check_script() -> None:

@@ -1,0 +1,119 @@
+"""Slow is told from dead by signs of life; what is lost before a run begins is started over. No process is needed."""
+
+import pytest
+
+from labkit import BadInput, ClusterError
+from labkit.engines.dask.detector import FailureDetector
+from labkit.engines.dask.starting import start_over
+from labkit.engines.dask.supervisor import LostWhileStarting
+from labkit.engines.dask.timeouts import REPORT_S
+
+
+def watching(*names, absence=2.0):
+    detector = FailureDetector(absence)
+    detector.watch(names, 0.0)
+    return detector
+
+
+def test_who_gives_no_sign_is_silent_and_who_does_is_slow_however_long_it_takes():
+    detector = watching("slow", "dead")
+    for now in range(1, 100):
+        detector.consult(now)
+        detector.sign("slow", now)
+        assert detector.silent(10.0, now) == ([] if now <= 10 else ["dead"])
+
+
+def test_a_value_that_changes_is_a_sign_and_one_that_stays_is_none():
+    detector = watching("works", "hangs")
+    for now in range(30):
+        detector.consult(now)
+        detector.progress("works", now // 5, now)
+        detector.progress("hangs", 7, now)
+    assert detector.silent(10.0, 29.0) == ["hangs"]
+
+
+def test_the_first_value_proves_nothing():
+    detector = watching("one")
+    detector.progress("one", 3, 9.0)
+    assert detector.silent(10.0, 11.0) == ["one"]
+
+
+def test_after_an_absence_of_its_own_the_detector_blames_no_one():
+    detector = watching("one")
+    detector.consult(1.0)
+    detector.consult(60.0)
+    assert detector.silent(10.0, 60.0) == []
+    for now in range(61, 72):
+        detector.consult(now)
+    assert detector.silent(10.0, 71.0) == ["one"]
+
+
+def test_watching_again_is_no_sign_and_what_is_forgotten_is_not_watched():
+    detector = watching("one", "two")
+    detector.watch(["one"], 8.0)
+    detector.forget("two")
+    assert detector.silent(5.0, 9.0) == ["one"]
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Run:
+    def __init__(self):
+        self.said = []
+
+    def say(self, kind, text):
+        self.said.append((kind, text))
+
+
+def attempts(clock, *results):
+    """An attempt that raises or returns one of `results` after the other, the last one for ever, each after a second."""
+    left = list(results)
+
+    def attempt():
+        clock.now += 1.0
+        result = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    return attempt
+
+
+def test_a_start_without_losses_is_what_it_was():
+    clock, run = Clock(), Run()
+    assert start_over(attempts(clock, run), clock, clock.sleep) is run
+    assert (clock.now, run.said) == (1.0, [])
+
+
+@pytest.mark.parametrize("error", [BadInput("too few"), ClusterError("no")])
+def test_a_mistake_is_not_tried_again(error):
+    clock = Clock()
+    with pytest.raises(type(error), match=str(error)):
+        start_over(attempts(clock, error), clock, clock.sleep)
+    assert clock.now == 1.0
+
+
+def test_after_a_loss_it_is_tried_again_also_while_workers_are_missing_and_the_run_says_so():
+    clock, run = Clock(), Run()
+    lost = LostWhileStarting("The process of server-0 ended while the run was starting.")
+    assert start_over(attempts(clock, lost, BadInput("has 5"), BadInput("has 5"), run), clock, clock.sleep) is run
+    assert run.said == [("note", f"{lost} The run was started over.")]
+
+
+@pytest.mark.parametrize("then", [LostWhileStarting("It ended."), BadInput("The cluster has 5 Dask workers.")])
+def test_a_loss_that_cannot_be_repaired_is_reported_in_time(then):
+    clock = Clock()
+    with pytest.raises(ClusterError, match="server-0 ended") as caught:
+        start_over(attempts(clock, LostWhileStarting("server-0 ended."), then), clock, clock.sleep)
+    assert not isinstance(caught.value, LostWhileStarting)
+    assert str(then) in str(caught.value)
+    assert clock.now <= 1.0 + REPORT_S + 2.0
