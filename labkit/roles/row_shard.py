@@ -91,10 +91,14 @@ class RowShard(Shard):
         return Snapshot(values, self.index, self.version, self.samples, final, ids)
 
     def hottest(self) -> list[list[int]]:
-        """[row, pulls, pushes] of the rows pulled most, at most `HOTTEST` of them."""
+        """[row, pulls, pushes] of the rows pulled most, at most `HOTTEST` of them; of equally many pulls the lowest rows."""
         used = len(self._slots)
-        pulls = self._pulls[:used]
-        most = np.argpartition(pulls, used - HOTTEST)[used - HOTTEST :] if used > HOTTEST else np.arange(used)
+        pulls, most = self._pulls[:used], np.arange(used)
+        if used > HOTTEST:
+            least = np.partition(pulls, used - HOTTEST)[used - HOTTEST]
+            more, ties = np.flatnonzero(pulls > least), np.flatnonzero(pulls == least)
+            room = HOTTEST - len(more)  # which of the ties a partition takes differs from processor to processor
+            most = np.concatenate([more, ties[np.argpartition(self._ids[ties], room - 1)[:room]]])
         most = most[np.lexsort((self._ids[most], -pulls[most]))]
         return np.column_stack([self._ids[most], pulls[most], self._pushes[most]]).tolist()
 

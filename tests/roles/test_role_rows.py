@@ -203,6 +203,21 @@ def test_hot_rows_are_few_and_the_totals_complete():
     assert counters.hot[11] == [88, 89, 0]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_of_rows_that_were_pulled_equally_often_the_lowest_are_reported(seed):
+    """So that the report is the same on every processor: which of them a partition takes is not."""
+    rng = np.random.default_rng(seed)
+    shard, recorder, _ = made()
+    pulls = dict.fromkeys(range(100), 0)
+    for _ in range(6):
+        ids = rng.permutation(100)[:60].tolist()
+        shard.rows(pull(*ids))
+        pulls.update({i: pulls[i] + 1 for i in ids})
+    hot = Counters.from_dict(recorder.take(0)["counters"]).hot
+    most = sorted((i for i in pulls if pulls[i]), key=lambda i: (-pulls[i], i))[:HOTTEST]
+    assert hot == [[i, pulls[i], 0] for i in most]
+
+
 def test_a_timing_only_shard_counts_and_keeps_nothing():
     null = NullObjective(MODEL.size, MODEL.layout, "float64", network=MODEL)
     shard, recorder, _ = made(objective=null)
