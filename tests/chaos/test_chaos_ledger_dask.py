@@ -120,6 +120,7 @@ def test_returned_parameters_hold_what_a_killed_server_had_not_reported(processe
     assert agree(run, tmp_path)["applied"] > before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [lk.BackupWorkers(), lk.RingAllReduce()], ids=lambda s: s.name)
 def test_all_processes_killed_at_once(processes, tmp_path, strategy):
     """What is left is what the chief kept of an evaluation: what was applied later is rolled back."""
@@ -134,6 +135,7 @@ def test_all_processes_killed_at_once(processes, tmp_path, strategy):
     assert book["dropped"].get("after the end", 0) == 0
 
 
+@pytest.mark.slow
 def test_a_chief_that_is_killed_has_computed_nothing(processes, tmp_path):
     run = started(
         processes, lk.RingAllReduce(), lk.Budget(updates=60), tmp_path, [lk.Kill("chief", at=0.3)], servers=None
@@ -144,7 +146,9 @@ def test_a_chief_that_is_killed_has_computed_nothing(processes, tmp_path):
     assert book["computed"] == computed(tmp_path)  # workers hand over before they begin again: none was lost
 
 
-@pytest.mark.parametrize("kill", [None, "server-0", "worker-0", "chief"])
+@pytest.mark.parametrize(
+    "kill", ["server-0", *(pytest.param(one, marks=pytest.mark.slow) for one in (None, "worker-0", "chief"))]
+)
 def test_a_kill_while_a_run_is_stopped(processes, tmp_path, kill):
     run = started(processes, lk.AsyncPS(), lk.Budget(seconds=100), tmp_path)
     eventually(lambda: evaluated(run) > 0)
@@ -205,8 +209,8 @@ def stopped(seed, name, processes, folder):
 
 
 NAMES = sorted(STRATEGIES)
-QUICK = [(0, "backup-workers"), (0, "dpsgd"), (0, "pipeline")]
-REST = [(seed, name) for seed in range(3) for name in NAMES] if WHOLE else [(0, name) for name in NAMES[::4]]
+QUICK = [(0, "backup-workers")]
+REST = [(seed, name) for seed in range(3) for name in NAMES] if WHOLE else [(0, name) for name in NAMES[::5]]
 
 
 @pytest.mark.parametrize(
