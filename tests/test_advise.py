@@ -13,6 +13,7 @@ import labkit as lk
 from labkit.advice.advise import FORMULAS, considered
 from labkit.advice.estimate import time_text
 from labkit.advice.orders import Orders
+from labkit.nn.split import split_pairs
 from labkit.strategies import STRATEGIES
 from labkit.summary import bytes_text
 
@@ -142,6 +143,38 @@ def test_published_waits():
     assert steps["SSP s=1000000"] * 8 == pytest.approx(1.0, rel=1e-6)
     hundred = lk.SimulatedCluster(workers=100, compute=lk.Exponential(1.0))
     assert lk.advise(FLAT, hundred, [lk.BackupWorkers(b=4)]).best.compute * 0.96 == pytest.approx(3.1040, rel=1e-4)
+
+
+def test_gossip_of_two_with_exponential_times():
+    """Each begins its next iteration when it is done and the other has begun this one. With mean 1 and the second d behind, the
+    first needs X, the second (Y - d)+ from the first one's start: 0, or exponential again. Either way the next d is exponential,
+    so the chance of the latter is E[exp(-d)] = 1/2, and an iteration takes 1/2 x E[X] + 1/2 x E[max(X, Y)] = 5/4.
+    """
+    two = lk.SimulatedCluster(workers=2, compute=lk.Exponential(0.005))
+    assert lk.advise(FLAT, two, [lk.DPSGD()]).best.step == pytest.approx(6.25e-3, rel=0.02)
+
+
+@pytest.mark.parametrize("replicas", [2, 4, 8])
+def test_replicas_of_a_hybrid_wait_for_the_slowest(replicas):
+    """One stage each, one micro-batch: a forward of X/3 and a backward of 2Y/3, X and Y exponential with mean 1."""
+    cluster = lk.SimulatedCluster(workers=replicas, compute=lk.Exponential(1.0))
+    strategy = lk.Hybrid(shape=f"{replicas}x1", micro_batches=1)
+    t = np.linspace(0.0, 40.0, 400_001)
+    done = 1 - (2 * np.exp(-1.5 * t) - np.exp(-3 * t))  # a sum of two exponentials, of rates 3 and 1.5
+    slowest = np.trapezoid(1 - done**replicas, t)
+    assert lk.advise(LAYERS, cluster, [strategy]).best.step == pytest.approx(slowest, rel=0.04)
+
+
+def test_replicas_of_ranks_wait_for_the_slowest():
+    """Two ranks each: of every third of a pair the slower of two; of all of that the slower of two replicas."""
+    cluster = lk.SimulatedCluster(workers=4, compute=lk.Uniform(0.0, 2.0))
+    pairs = [pair.share for pair in split_pairs(LAYERS.objective().network, 0, 2)]
+    rng, total = np.random.default_rng(5), np.zeros((100_000, 2))
+    for share in pairs:
+        for third in (1, 2):
+            total += share * third / 3 * rng.uniform(0.0, 2.0, (100_000, 2, 2)).max(axis=2)
+    found = lk.advise(LAYERS, cluster, [lk.Hybrid(shape="2x2", split="tensor")]).best.step
+    assert found == pytest.approx(2 * total.max(axis=1).mean(), rel=0.01)  # two updates of two gradients
 
 
 def test_published_pipelines():

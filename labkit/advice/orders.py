@@ -86,6 +86,18 @@ class Orders:
             sums = terms * self.mean + math.sqrt(terms) * self._sorted.std() * rng.standard_normal(few)
         return _order(np.sort(sums), n, n)
 
+    def slowest_in_turns(self, n: int, shares: Sequence[float], replicas: int = 1) -> float:
+        """The largest of so many sums over `shares` of the share of the slowest of n draws: what groups of n that wait for each
+        other after every share take, if the groups wait for each other at the end.
+        """
+        if self.constant or replicas == 1:
+            return math.fsum(shares) * self.slowest(n)
+        rng, rounds = np.random.default_rng(3), max(200, SAMPLES // (n * replicas))
+        total = np.zeros((rounds, replicas))
+        for share in shares:
+            total += share * self.law.draw(rng, rounds * replicas * n).reshape(rounds, replicas, n).max(axis=2)
+        return float(total.max(axis=1).mean())
+
     def slowest_of(self, starts: Sequence[float]) -> float:
         """The last end of several that start at `starts`: E[max(start + X)]."""
         if self.constant or not max(starts) > min(starts):

@@ -19,9 +19,10 @@ from ..engines.simulated.network import Network
 from ..roles.schedules import BACKWARD, FORWARD, Work
 from ..trace.vocabulary import nanoseconds, seconds
 
-__all__ = ["Stage", "gossip", "period"]
+__all__ = ["Stage", "gossip", "iterations_of", "period"]
 
-GOSSIPS = 60  # iterations of gossip that are followed; the second half is counted
+GOSSIPS = 60  # iterations of gossip without chance that are followed; the second half is counted
+MOST_GOSSIPS, MESSAGES = 20_000, 100_000  # with chance: so many iterations, or as many as make so many messages
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class _Walk:
 
     def __init__(self, stage: Stage, draw: Iterator[float]):
         self.stage, self.free, self.done, self.arrived = stage, 0, list[int](), dict[Any, int]()
+        self.offered = self.waits = False  # its next end is known; it waits for its equals in other replicas
         self._todo: Iterator[tuple[int, Work | None, bool]] = (
             (k, work, last) for k, step in enumerate(stage.steps) for work, last in _marked(step)
         )
@@ -62,7 +64,7 @@ class _Walk:
     def end(self) -> int | None:
         """When the next piece can be done; None if what it needs has not been sent yet."""
         work = self.work
-        if work is None:
+        if work is None or self.waits:
             return None
         needs = None
         if (work.kind == FORWARD and not self.stage.begins(work)) or (
@@ -81,16 +83,30 @@ def _marked(works: Iterable[Work]) -> Iterator[tuple[Work, bool]]:
         yield work, behind is None
 
 
-def period(stages: list[Stage], latency: float, bandwidth: float, draws: list[Iterator[float]]) -> float:
-    """Seconds between two updates of stage 0, over the last half of its updates. `draws[k]`: times of a gradient."""
-    network, count = Network(len(stages), latency, bandwidth), len(stages)
-    walks = [_Walk(stage, draw) for stage, draw in zip(stages, draws)]
-    while True:
-        able = [(end, k) for k, walk in enumerate(walks) if (end := walk.end()) is not None]
-        if not able:
-            break
-        now, k = min(able)  # in the order of time, as links are taken
-        walk = walks[k]
+def period(
+    stages: list[Stage], latency: float, bandwidth: float, draws: list[Iterator[float]], replicas: int = 1
+) -> float:
+    """Seconds between two updates of stage 0, over the last half of its updates.
+
+    `draws`: times of a gradient, of every stage of every replica, replica by replica. Equal stages of replicas update together:
+    when the last of them has done its step's work.
+    """
+    count = len(stages)
+    network = Network(count * replicas, latency, bandwidth)
+    walks = [_Walk(stages[i % count], draw) for i, draw in enumerate(draws)]
+    ready: list[tuple[int, int]] = []  # (end of its next piece of work, walk): in the order of time, as links are taken
+
+    def offer(i: int) -> None:
+        end = None if walks[i].offered else walks[i].end()
+        if end is not None:
+            walks[i].offered = True
+            heapq.heappush(ready, (end, i))
+
+    for i in range(len(walks)):
+        offer(i)
+    while ready:
+        now, i = heapq.heappop(ready)
+        walk, first, k = walks[i], i - i % count, i % count
         work, stage = walk.work, walk.stage
         assert work is not None
         if work.kind == FORWARD and not stage.ends(work):
@@ -100,31 +116,51 @@ def period(stages: list[Stage], latency: float, bandwidth: float, draws: list[It
         else:
             to = k
         if to != k:
-            walks[to].arrived[walk.step, work.kind, work.micro, chunk] = network.arrival(now, k, to, stage.sends(work))
-        walk.free = now
-        if work.kind == BACKWARD if stage.always else walk.last:
-            walk.free += nanoseconds(stage.after)
-            walk.done.append(walk.free)
+            arrival = network.arrival(now, i, first + to, stage.sends(work))
+            walks[first + to].arrived[walk.step, work.kind, work.micro, chunk] = arrival
+            offer(first + to)
+        walk.free, walk.offered = now, False
+        updates = work.kind == BACKWARD if stage.always else walk.last
         walk.next()
+        if not updates:
+            offer(i)
+            continue
+        walk.waits = True
+        equals = range(k, len(walks), count)
+        if all(walks[j].waits for j in equals):
+            for j in equals:  # all have come, this one last
+                walks[j].free, walks[j].waits = now + nanoseconds(stage.after), False
+                walks[j].done.append(walks[j].free)
+                offer(j)
     ends = walks[0].done
     half = len(ends) // 2
     return seconds(ends[-1] - ends[half - 1]) / (len(ends) - half)
 
 
+def iterations_of(graph: Sequence[Sequence[int]], constant: bool) -> int:
+    """How many iterations of gossip are followed."""
+    if constant:
+        return GOSSIPS
+    messages = len(graph) + sum(map(len, graph))
+    return max(GOSSIPS, min(MOST_GOSSIPS, MESSAGES // messages))
+
+
 def gossip(
     graph: Sequence[Sequence[int]], size: int, after: float, latency: float, bandwidth: float,
-    draws: list[Iterator[float]],
+    draws: list[Iterator[float]], iterations: int = GOSSIPS,
 ) -> float:  # fmt: skip
-    """Seconds an iteration if all send `size` bytes to the neighbours, compute, and wait for what those sent."""
+    """Seconds an iteration if all send `size` bytes to the neighbours, compute, and wait for what those sent: the mean over the
+    second half of so many iterations.
+    """
     network, n, caused = Network(len(graph), latency, bandwidth), len(graph), itertools.count()
     count, ends = [0] * n, [(0, 0)] * n  # (time, number of the event): of one instant, what was caused first is first
     heard = [dict[int, list[tuple[int, int]]]() for _ in range(n)]  # by iteration: when the neighbours' models came
     ready, total = [(0, 0, i) for i in range(n)], [0, 0]
     while ready:
         now, _, i = heapq.heappop(ready)  # begins its next iteration: in the order of time, as links are taken
-        if count[i] in (GOSSIPS // 2, GOSSIPS):
-            total[count[i] // GOSSIPS] += now
-        if count[i] == GOSSIPS:
+        if count[i] in (iterations // 2, iterations):
+            total[count[i] // iterations] += now
+        if count[i] == iterations:
             continue
         for j in graph[i]:
             sent = network.arrival(now, i, j, size), next(caused)
@@ -137,4 +173,4 @@ def gossip(
                 time, number = max([ends[j], *came])
                 heapq.heappush(ready, (time + nanoseconds(after), number, j))
                 heard[j].pop(count[j] - 1, None)  # None: a worker without neighbours
-    return seconds(total[1] - total[0]) / n / (GOSSIPS - GOSSIPS // 2)
+    return seconds(total[1] - total[0]) / n / (iterations - iterations // 2)

@@ -16,7 +16,7 @@ from ..roles.graphs import neighbours, sides
 from .estimate import Estimate, slots
 from .estimate import time_text as t
 from .facts import Facts
-from .paths import gossip
+from .paths import gossip, iterations_of
 
 __all__ = ["adpsgd", "all_reduce", "dpsgd", "fsdp", "local_sgd", "replicas", "summed"]
 
@@ -63,10 +63,14 @@ def dpsgd(strategy: Any, f: Facts) -> Estimate:
     graph, n = neighbours(strategy.graph, f.n), f.n
     most = max(map(len, graph))
 
-    def path(latency: float, bandwidth: float) -> float:
-        return gossip(graph, f.model, f.s, latency, bandwidth, [f.c.draws(i) for i in range(n)])
+    iterations = iterations_of(graph, f.c.constant)
 
-    free, late, whole = path(0.0, math.inf), path(f.a, math.inf), path(f.a, f.cluster.bandwidth)
+    def path(latency: float, bandwidth: float) -> float:
+        return gossip(graph, f.model, f.s, latency, bandwidth, [f.c.draws(i) for i in range(n)], iterations)
+
+    free = path(0.0, math.inf)
+    late = path(f.a, math.inf) if f.a else free
+    whole = path(f.a, f.cluster.bandwidth) if f.m else late
     text = f"longest path: {t(whole)}, at least max(c, a + d m) + s = max({t(f.c.mean)}, {t(f.a)} + {most} x {t(f.m)}) + {t(f.s)}"
     memory = f.model * (3 + most + slots(strategy))
     return Estimate(free, late - free, whole - late, n, most * f.model, memory, 0.0, text)

@@ -6,7 +6,8 @@
                       network c (M + P - 1)/(M P)
     hybrid            that of its parts, with batches of their own, and then an all-reduce of a part between R replicas
 
-Exact for deterministic times. With random ones replicas also wait for each other, which is left out (a tenth).
+Exact for deterministic times. With random ones the replicas of a hybrid also wait for each other: their paths are followed
+together, with draws of a fixed seed.
 
 Of a replica all workers make one gradient together: N/R times the updates for as many gradients. What is saved is
 memory, and time only where adding up gradients costs more than computing them.
@@ -33,7 +34,7 @@ from .peers import summed
 
 __all__ = ["hybrid", "pipedream", "pipeline", "tensor_parallel"]
 
-STEPS, DRAWN = 4, 200  # steps of a path that are followed: of one without chance, of one with
+STEPS, DRAWN = 4, 400  # steps of a path that are followed: of one without chance, of one with
 
 
 def tensor_parallel(strategy: Any, f: Facts) -> Estimate:
@@ -44,13 +45,14 @@ def tensor_parallel(strategy: Any, f: Facts) -> Estimate:
     return Estimate(compute + f.s, latency, wire, 1, moved, memory, 0.0, text)
 
 
-def _tensor(f: Facts, ranks: int) -> tuple[float, float, float, float, str]:
-    """(compute, latency, wire, bytes a rank sends, formula) of one pass over `ranks` workers."""
+def _tensor(f: Facts, ranks: int, replicas: int = 1) -> tuple[float, float, float, float, str]:
+    """(compute, latency, wire, bytes a rank sends, formula) of one pass over `ranks` workers, of the slowest of `replicas`."""
     pairs = [split_pairs(f.network, rank, ranks) for rank in range(ranks)]
-    share = sum(max(pair[i].share for pair in pairs) for i in range(len(pairs[0])))
+    shares = [max(pair[i].share for pair in pairs) for i in range(len(pairs[0]))]
     widths = sum(pair.inputs + pair.outputs for pair in pairs[0])
     steps, moved = 4 * len(pairs[0]) * (ranks - 1), 2 * (ranks - 1) / ranks * f.problem.batch_size * widths * f.itemsize
-    compute, latency, wire = share * f.c.slowest(ranks), steps * f.a, f.held(moved)
+    thirds = [share * third / 3 for share in shares for third in (1, 2)]  # forward and back: a draw each
+    compute, latency, wire = f.c.slowest_in_turns(ranks, thirds, replicas), steps * f.a, f.held(moved)
     return compute, latency, wire, moved, f"{t(compute)} + {steps} x {t(f.a)} + {t(wire)}"
 
 
@@ -91,13 +93,13 @@ def hybrid(strategy: Any, f: Facts) -> Estimate:
     replicas, parts = replicas_and_parts(strategy.name, strategy.shape, f.n)
     if strategy.split == "tensor":
         latency, wire = _agree(strategy, f, replicas, _rank_sizes(f, parts) * f.itemsize)
-        compute, inner_latency, inner_wire, moved, text = _tensor(f, parts)
+        compute, inner_latency, inner_wire, moved, text = _tensor(f, parts, replicas)
         times = (compute + f.s, inner_latency + latency, inner_wire + wire)
         largest = float(_rank_sizes(f, parts) * f.itemsize)
     else:
         sizes, moved = _stage_sizes(strategy, f, parts)
         extra = [_agree(strategy, f, replicas, size) for size in sizes]
-        times = _pipe(strategy, f, parts, [f.s + latency + wire for latency, wire in extra])
+        times = _pipe(strategy, f, parts, [f.s + latency + wire for latency, wire in extra], replicas)
         latency, wire = extra[0]
         times = (times[0] - latency - wire, times[1] + latency, times[2] + wire)
         largest, text = max(sizes), _path_text(strategy, f, parts, sum(times) - latency - wire - f.s)
@@ -116,13 +118,13 @@ def _agree(strategy: Any, f: Facts, replicas: int, part: float) -> tuple[float, 
 # pipelines ------------------------------------------------------------------------------------------------------------
 
 
-def _pipe(strategy: Any, f: Facts, count: int, after: Sequence[float]) -> tuple[float, float, float]:
-    """(compute, latency, wire) of one step of a pipeline of so many stages."""
+def _pipe(strategy: Any, f: Facts, count: int, after: Sequence[float], replicas: int = 1) -> tuple[float, float, float]:
+    """(compute, latency, wire) of one step of a pipeline of so many stages, of which there are `replicas`."""
     chunks = strategy.chunks if strategy.order == "interleaved" else 1
     micro = strategy.micro_batches
     order, rounds = SCHEDULES[strategy.order], STEPS if f.c.constant else DRAWN
     stages = _stages(f, count, chunks, micro, lambda k: [order(count, micro, k, chunks)] * rounds, after)
-    return _parts(f, stages)
+    return _parts(f, stages, replicas)
 
 
 def _stages(
@@ -159,13 +161,16 @@ def _at(places: list[bool], work: Work) -> bool:
     return places[work.chunk]
 
 
-def _parts(f: Facts, stages: list[Stage]) -> tuple[float, float, float]:
-    """The longest path on a free network, what latency adds, and what bytes add."""
+def _parts(f: Facts, stages: list[Stage], replicas: int = 1) -> tuple[float, float, float]:
+    """The longest path on a free network, what latency adds, and what bytes add. Without chance replicas are all alike."""
+    alike = 1 if f.c.constant else replicas
 
     def path(latency: float, bandwidth: float) -> float:
-        return period(stages, latency, bandwidth, [f.c.draws(k) for k in range(len(stages))])
+        return period(stages, latency, bandwidth, [f.c.draws(i) for i in range(alike * len(stages))], alike)
 
-    free, late, whole = path(0.0, np.inf), path(f.a, np.inf), path(f.a, f.cluster.bandwidth)
+    free = path(0.0, np.inf)
+    late = path(f.a, np.inf) if f.a else free
+    whole = path(f.a, f.cluster.bandwidth) if f.m else late
     return free, late - free, whole - late
 
 
