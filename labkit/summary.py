@@ -6,22 +6,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from .trace import Trace, ledger, summary
+from .trace.vocabulary import seconds
 
 __all__ = ["Summary", "bytes_text", "count_text", "number_text"]
+
+FAULTS = ("kill", "freeze", "slow", "delay", "drop", "cut")  # kinds of marks; what undoes a fault is in the log
+FAULTS_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `run.summary()` returns. `values` is what `to_dict()` hands out."""
+    """What `run.summary()` returns. `values` is what `to_dict()` hands out; `faults`: what was done to roles and links."""
 
     values: dict[str, Any]
     book: dict[str, Any]
     why: str
+    faults: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, trace: Trace) -> Summary:
         """The summary of a trace, as far as it goes."""
-        return cls(summary(trace), ledger(trace), (trace.ending or {}).get("why", ""))
+        return cls(summary(trace), ledger(trace), (trace.ending or {}).get("why", ""), _faults(trace))
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -58,6 +63,9 @@ class Summary:
         ]
         if v["time_to_accuracy"] is not None:
             rows.insert(7, ("reached after", f"{v['time_to_accuracy']:.2f} s"))
+        if self.faults:
+            more = len(self.faults) - FAULTS_NAMED
+            rows.append(("faults", "; ".join(self.faults[:FAULTS_NAMED]) + (f"; and {more:,} more" if more > 0 else "")))
         return rows
 
     def __str__(self) -> str:
@@ -65,6 +73,13 @@ class Summary:
         return "\n".join(f"{name:<{width}}  {text}" for name, text in self.rows())
 
     __repr__ = __str__
+
+
+def _faults(trace: Trace) -> tuple[str, ...]:
+    """What was done to roles and links, in the order of time: `killed worker-1 at 2.00 s`."""
+    with trace.lock:
+        marks = [mark for mark in trace.marks if mark["kind"] in FAULTS]
+    return tuple(f"{mark['text']} at {seconds(mark['time']):.2f} s" for mark in sorted(marks, key=lambda m: m["time"]))
 
 
 def count_text(number: int, noun: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..data import options_of
 from ..engines.fault import Fault
-from ..engines.faults import parse_fault, schedule_faults
+from ..engines.faults import Kill, parse_fault, schedule_faults
 from ..engines.laws import Deterministic, law_by_name
 from ..engines.parts import find_role, make_plan
 from ..errors import BadInput, lacks, nearest
@@ -124,8 +124,12 @@ def check_shape(
 
 
 def make_faults(asked: Asked) -> tuple[Fault, ...]:
-    """What is to go wrong."""
-    return tuple(parse_fault(text) for text in asked.faults)
+    """What is to go wrong, and when. A process that is killed before anything has happened is hardly meant."""
+    faults = tuple(parse_fault(text) for text in asked.faults)
+    for text, fault in zip(asked.faults, faults):
+        if isinstance(fault, Kill) and "@" not in text:
+            raise BadInput(f"--fault {text}: say when, in seconds from the beginning, as {text}@2; {text}@0 is at once.")
+    return faults
 
 
 def make_budget(asked: Asked) -> Budget:

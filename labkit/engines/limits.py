@@ -23,6 +23,7 @@ USUAL_WORKERS = 4  # those of the lessons' pictures and laws
 WORKERS_A_CPU = 4  # paced ones, which sleep most of the time
 MOST_PROCESSES = 64  # that one machine is asked to start
 PROCESS_BYTES = 50 << 20  # of a role's process, what it shares with nobody; 20 to 30 MiB with small networks
+FILES, FILES_A_PROCESS = 24, 16  # files that the client opens for a cluster, and for each process of it (13 measured)
 SPARE_BYTES = 200 << 20  # left to the notebook, its pictures, and the server that shows them
 MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 UNLIMITED = 1 << 60  # version 1 says "no limit" with a number near 2^63
@@ -95,12 +96,30 @@ def check_room(nodes: int, there: int = 0, free: int | None = None) -> None:
         )
     if nodes <= there:
         return
+    _check_files(nodes - there, FILES if there == 0 else 0)
     free = free_memory() if free is None else free
     room = there + room_for_processes(free)
     if nodes > room:
         raise BadInput(
             f"This run has {nodes} nodes, a process each, and with {free >> 20:,} MiB of free memory there is room for "
             f"{room} here. Ask for fewer workers, close other notebooks, or use lk.SimulatedCluster."
+        )
+
+
+def _check_files(processes: int, more: int) -> None:
+    """`BadInput` if this process may not open the files (connections, pipes) that it takes to start so many processes."""
+    try:
+        import resource
+
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        opened = len(os.listdir("/dev/fd"))
+    except (ImportError, OSError):  # Windows; or nobody tells
+        return
+    needed = opened + more + FILES_A_PROCESS * processes
+    if allowed != resource.RLIM_INFINITY and needed > allowed:
+        raise BadInput(
+            f"The limit of open files is {allowed:,} here, and starting {processes} processes takes about {needed:,}. Raise it "
+            f"(`ulimit -n {max(1024, needed)}` in a shell, first), ask for fewer workers, or use lk.SimulatedCluster."
         )
 
 

@@ -43,6 +43,7 @@ CASES = {
     "slow role": ("simulate --slow worker-9:5", "There is no role 'worker-9'. Did you mean 'worker-"),
     "fault": ("simulate --fault kil:worker-1@2", "There is no fault 'kil'. Did you mean 'kill'?"),
     "fault form": ("simulate --fault kill:worker-1@soon", "'kill:worker-1@soon' is not a fault as 'kill:worker-1@2.0'"),
+    "fault without a time": ("simulate --fault kill:worker-1", "say when, in seconds from the beginning, as kill:worker-1@2"),
     "fault times": ("train --fault freeze:worker-1@3-1", "it has to end after it has begun"),
     "fault role": ("simulate --fault kill:worker-9@1", "There is no role 'worker-9'. Did you mean 'worker-"),
     "fault of one": (

@@ -28,12 +28,15 @@ def tag_of(incarnation: int, version: int) -> int:
 
 
 class Keeper:
-    """The checkpoints of one life. `trouble(what)` is called when one could not be written; the role goes on."""
+    """The checkpoints of one life. `trouble(what)` is called when one could not be written, and when they
+    can be again; the role goes on."""
 
     def __init__(self, ticket: Any, trouble: Callable[[str], None]):
         self._role, self._incarnation, self._every = ticket.spec.name, ticket.incarnation, ticket.every
         self._store = None if ticket.folder is None else Store(ticket.folder, age=ticket.age)
         self._trouble = trouble
+        self._wrong: tuple[Any, Any] | None = None  # the error that the last attempt ended with, as far as it was told
+        self._repeated = 0
         self._said: dict[str, Any] | None = None
         self._unsaved = False
         self._said_at = 0.0
@@ -75,10 +78,25 @@ class Keeper:
             self._store.write(self._role, state, tag_of(self._incarnation, version))
             self._unsaved = False
             self._version = (-1, -1) if shard is None else (shard.generation, shard.version)
+            self._works()
         except OSError as error:
-            self._trouble(str(error))
+            self._failed(error)
         took = time.monotonic() - began
         self._due = began + (max(SAVE_EVERY, REST * took) if self._every is None else self._every)
+
+    def _failed(self, error: OSError) -> None:
+        """Say it once; what fails in the same way again is counted, and told when it works."""
+        if (error.errno, error.strerror) == self._wrong:
+            self._repeated += 1
+            return
+        self._wrong, self._repeated = (error.errno, error.strerror), 0
+        self._trouble(f"could not save its checkpoint: {error}")
+
+    def _works(self) -> None:
+        if self._wrong is not None:
+            again = f", after {self._repeated:,} more failures" if self._repeated else ""
+            self._wrong = None
+            self._trouble(f"saves its checkpoints again{again}")
 
     def _followed(self, store: Store) -> bool:
         """Whether a later life has kept something: then this one has been declared lost."""
@@ -114,5 +132,5 @@ class Keeper:
         try:
             return None if self._store is None else self._store.read(self._role)
         except OSError as error:
-            self._trouble(str(error))
+            self._failed(error)
             return None

@@ -173,4 +173,4 @@ class Station:
         self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
 
     def _trouble(self, what: str) -> None:
-        self.recorder.mark(self.clock(), "warning", f"{self.spec.name} could not save its checkpoint: {what}")
+        self.recorder.mark(self.clock(), "warning", f"{self.spec.name} {what}")
