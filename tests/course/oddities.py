@@ -50,6 +50,24 @@ def at_once(before="pass", rate="self.learning_rate"):
     return ANY.format(before=before.strip().replace("\n", "\n            "), rate=rate)
 
 
+RING = """@dataclass(frozen=True)
+class X(lk.Strategy):
+    uses_servers = False
+    messages = (lk.Chunk,)
+    async def worker(self, ctx, model, replica):
+        members = ctx.peers("worker")
+        n, me = len(members), members.index(ctx.name)
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, replica.weights(), batch)
+            passed = gradient.values.copy()
+            for turn in range(n - 1):
+                ctx.send(members[(me + 1) % n], lk.Chunk(passed, turn, 0))
+                passed = (await ctx.recv(lk.Chunk)).values
+                {add}
+            {end}
+            await ctx.compute(replica.apply, gradient, 0.1)
+"""
+
 # name: (cells before it, the cell, more of course.trial)
 ODD = {
     "as it is taught": ([], HEAD + SERVER + WORKER, {}),
@@ -187,4 +205,40 @@ ODD = {
             total = await lk.all_reduce(ctx, gradient.values)
             await ctx.compute(replica.apply, gradient.of_everyone(total, len(ctx.peers("worker")), "mean"), self.learning_rate)
 """, {"workers": 3, "bandwidth": 1e6}),
+    "a ring that adds in place": ([], RING.format(add="gradient.values += passed", end="gradient.of_everyone(gradient.values, n)"), {"workers": 3}),
+    "a ring that reads the mean where it was added": (
+        [],
+        RING.format(add="gradient.values += passed", end="total = gradient.values\n            gradient.of_everyone(total, np.int64(n), 'mean')\n            total *= 1.0 + (total is gradient.values)"),
+        {"workers": 3},
+    ),
+    "a gradient scaled after its message was made": (
+        [],
+        HEAD + at_once() + other(
+            "gradient = await ctx.compute(model.gradient, weights, batch)\npush = gradient.push(0)\ngradient.values *= 0.5\n"
+            "ctx.send(ctx.peers('server')[0], push)\nweights = await ctx.recv(lk.Weights)"),
+        {},
+    ),
+    "a batch taken apart and written into": (
+        [],
+        HEAD + at_once() + other(
+            "x, y, samples, epoch = batch\nassert samples == len(x) == len(y) and epoch >= 0 and batch[0] is batch.x\nx *= 0.5\n"
+            "gradient = await ctx.compute(model.gradient, weights, batch)\nweights = await lk.push_pull(ctx, gradient)"),
+        {},
+    ),
+    "two gradients in one": (
+        [],
+        HEAD + at_once() + other(
+            "gradient = await ctx.compute(model.gradient, weights, batch)\nvalues = gradient.values\n"
+            "same = gradient.plus(await ctx.compute(model.gradient, weights, batch))\n"
+            "assert same is gradient and gradient.count == 2 and values is gradient.values\nvalues /= 2\n"
+            "weights = await lk.push_pull(ctx, gradient)"),
+        {},
+    ),
+    "numbers of NumPy everywhere": (
+        [],
+        HEAD + at_once(before="await ctx.sleep(np.float64(0.001))", rate="np.float64(0.1)") + other(
+            "gradient = await ctx.compute(model.gradient, weights, batch, cost=np.float32(1))\nctx.note('n', step=np.int64(gradient.step))\n"
+            "weights = await lk.push_pull(ctx, gradient)"),
+        {},
+    ),
 }  # fmt: skip

@@ -268,7 +268,9 @@ t.main(sys.argv[1:])
 @pytest.mark.parametrize(
     ("number", "after"),
     [
-        pytest.param(number, after, marks=[] if (number, after) in (("SIGKILL", 1), ("SIGINT", 3)) else [pytest.mark.slow])
+        pytest.param(
+            number, after, marks=[] if (number, after) in (("SIGKILL", 1), ("SIGINT", 3)) else [pytest.mark.slow]
+        )
         for number in ("SIGKILL", "SIGINT", "SIGTERM", "SIGHUP")
         for after in (0, 1, 3, 5)
     ],
@@ -281,7 +283,19 @@ def test_a_batch_that_was_ended_continues(tmp_path, number, after):
     whole = {name: "8" if i % 2 else "0" for i, name in enumerate(NAMES)}
     master, marks = toy.write(tmp_path, toy.notebook()), tmp_path / "marks.csv"
     script = SCRIPT.format(tests=os.path.dirname(__file__), gate=str(gate))
-    command = [sys.executable, "-c", script, "grade", tmp_path / "all.zip", "--master", master, "--csv", marks, "--jobs", 2]
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        "grade",
+        tmp_path / "all.zip",
+        "--master",
+        master,
+        "--csv",
+        marks,
+        "--jobs",
+        2,
+    ]
     process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         for i in range(after):
