@@ -105,3 +105,9 @@ class Centre(Shard):
         if fresh:
             self._book(fresh)
         return bool(fresh)
+
+    def _skipped(self, g: Any, key: tuple[str, int], sender: int, now: int) -> None:
+        """A position holds all gradients of its sender's incarnation, also those that the centre has lost by a restore, or
+        has never got: nothing is skipped.
+        """
+        self._dropped.pop(key, None)

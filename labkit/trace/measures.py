@@ -198,7 +198,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "accuracy": _number(accuracy),
         "time_to_accuracy": time_to_accuracy(trace),
         "bytes_sent": bytes_sent(trace),
-        "ledger": {k: v for k, v in book.items() if k not in ("closes", "missing")},
+        "ledger": book,
         "phases": phases(trace),
         "parameters_sha256": ending.get("parameters_sha256"),
         "stopped_by": ending.get("stopped_by"),

@@ -13,6 +13,7 @@ from test_chaos_simulated import FOUND, WALL, call_back, goes_on
 
 import labkit as lk
 from labkit.nn.boxes import Boxes
+from labkit.strategies import STRATEGIES
 from labkit.trace.ledger import ledger
 
 WHOLE = os.environ.get("LABKIT_CHAOS") == "whole"
@@ -43,7 +44,13 @@ def check(run, folder):
     if plan.strategy.name != "SparsePS" and not any(role.down for role in run.engine.roles if role.shard is not None):
         held.append(held_by_shards(run, folder))
     for found in held:
-        if plan.layout.copies == "own":
+        if plan.strategy.name == "EASGD" and any(
+            run.trace.kinds[role] == "server" for role, _ in run.trace.ending["lost_lives"]
+        ):
+            # a position has other workers' gradients, too, which it got from the centre before that was restored
+            assert book["applied"] <= len(found.everywhere), book
+            assert book["applied"] + book["partly_applied"] <= len(found.somewhere), book
+        elif plan.layout.copies == "own":
             assert (book["applied"], book["partly_applied"]) == (len(found.somewhere), 0), book
         else:
             partly = len(found.somewhere - found.everywhere)
@@ -74,3 +81,42 @@ def test_the_ledger_says_what_the_parameters_hold(seed, tmp_path):
     if not run.done:
         run.stop()
     check(run, tmp_path)
+
+
+KILLED = [
+    (name, role)
+    for name, kind in STRATEGIES.items()
+    for role in ("chief", "worker-1", *["server-0"] * kind.uses_servers, *["replica-0"] * (name == "adpsgd"))
+]
+
+
+@pytest.mark.parametrize(("name", "role"), KILLED)
+def test_a_role_that_is_killed_adds_nothing_to_the_ledger(name, role, tmp_path):
+    """Whatever it is: it computes no gradient, or its next incarnation computes others."""
+    strategy = STRATEGIES[name]()
+    workers = 4 if name == "hybrid" else 2
+    shape = {"workers": workers, "servers": 1 if strategy.uses_servers else None, "compute": 0.02, "restart_after": 0.2}
+    run = started(strategy, tmp_path, shape, 50)
+    run.inject(lk.Kill(role, at=0.1))
+    check(run.wait(), tmp_path)
+
+
+@pytest.mark.parametrize("role", ["worker-1", "worker-3"])
+@pytest.mark.parametrize("strategy", [lk.AsyncPS, lk.SyncPS, lk.RingAllReduce, lk.LocalSGD, lk.DPSGD, lk.EASGD])
+def test_workers_that_come_and_go(strategy, role, tmp_path):
+    shape = {"workers": 3, "max_workers": 5, "compute": lk.Exponential(0.02), "restart_after": 0.2}
+    run = started(strategy(on_loss="continue"), tmp_path, shape, 500 if strategy is lk.AsyncPS else 80, 3)
+    run.advance(0.2).scale(5)
+    run.advance(0.3).kill(role)
+    run.advance(0.4).scale(2)
+    run.advance(0.5).scale(4)
+    check(run.wait(), tmp_path)
+
+
+def test_a_centre_that_was_restored_holds_what_the_next_position_holds(tmp_path):
+    """EASGD pushes positions: what the centre has lost comes back with the next one. One worker, so nothing comes by others."""
+    shape = {"workers": 1, "servers": 1, "compute": 0.02, "restart_after": 0.2, "checkpoint_every": 0.5}
+    run = started(lk.EASGD(), tmp_path, shape, 40, faults=[lk.Kill("server-0", at=1.4)]).wait()
+    found, book = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
+    assert [mark for mark in run.trace.marks if "rolled back" in mark["text"]]
+    assert (book["applied"], book["rolled_back"], book["closes"]) == (len(found.everywhere), 0, True)

@@ -42,7 +42,9 @@ def test_json_is_one_object_with_the_keys_of_the_contract(labkit, strategy):
     assert {"mean", "max", "p50", "p95", "histogram"} <= said["staleness"].keys()
     assert all(name.isdecimal() and type(n) is int for name, n in said["staleness"]["histogram"].items())
     book = said["ledger"]
-    assert list(book) == ["computed", "applied", "partly_applied", "dropped", "lost", "rolled_back", "in_flight"]
+    places = ["computed", "applied", "partly_applied", "dropped", "lost", "rolled_back", "in_flight"]
+    assert list(book) == [*places, "missing", "closes"]
+    assert (book["missing"], book["closes"]) == (0, True)
     dropped = sum(book["dropped"].values())
     parts = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
     assert book["computed"] == dropped + sum(book[part] for part in parts)

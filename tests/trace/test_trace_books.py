@@ -118,6 +118,7 @@ def test_summary_is_json_and_a_running_one_too():
     going = run.summary().to_dict()
     assert going["updates"] == 20
     assert going["ledger"]["computed"] == going["ledger"]["applied"] + going["ledger"]["in_flight"]
+    assert going["ledger"]["closes"] is None
     done = run.wait().summary().to_dict()
     wanted = (
         "strategy engine workers servers seed updates gradients seconds wall_seconds updates_per_second gradients_per_second "
