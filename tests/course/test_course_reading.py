@@ -138,7 +138,7 @@ class TestAllowances:
 
     @pytest.mark.slow
     def test_a_zip_of_gigabytes_of_blanks(self, tmp_path):
-        eve = self.grade(tmp_path, self.blanks(40, 250 * 10**6))
+        eve = self.grade(tmp_path, self.blanks(11, 200 * 10**6))
         assert eve.problem
         assert len(eve.notes) <= 6
 
