@@ -5,7 +5,8 @@ server does in one update, an asynchronous one in N, a pipeline (whose workers m
 is the predicted time of a step, strategies that do not fit into memory last. How much a gradient is worth is another
 question: stale or rare averages may need more of them; staleness stands beside.
 
-`served`, `peers`, `split`, `rows` have a formula for every strategy, after labkit's own network model.
+`served`, `peers`, `split`, `rows` have a formula for every strategy, after labkit's own network model; `errors` says how far
+each was found to be from the simulator.
 """
 
 from __future__ import annotations

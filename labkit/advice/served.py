@@ -7,7 +7,7 @@ every message is S times shorter: c* + s + 2a + m (1 + N/S), c* = E[slowest of N
 Without waiting a worker goes round in c + s + 2a + m (1 + 1/S), and the N of them are served as fast as that, or as fast
 as one server's link (m/S a gradient) or processor (s) allows: the larger of the two times. Exact for deterministic
 times; for others a bound: up to a tenth too fast where link and workers are equally busy (K-batch-sync, whose
-late gradients crowd the links then, a fifth).
+late gradients crowd the links then, a fifth; see `errors`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
     hybrid            that of its parts, with batches of their own, and then an all-reduce of a part between R replicas
 
 Exact for deterministic times. With random ones the replicas of a hybrid also wait for each other: their paths are followed
-together, with draws of a fixed seed.
+together, with draws of a fixed seed. (What a replica that is ahead sends to one that is behind, and so delays it, is left out:
+an eighth on busy links, see `errors`.)
 
 Of a replica all workers make one gradient together: N/R times the updates for as many gradients. What is saved is
 memory, and time only where adding up gradients costs more than computing them.
