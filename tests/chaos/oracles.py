@@ -14,6 +14,7 @@ from labkit.roles.gradient import Gradient, Model
 from labkit.roles.messages import Joined, Left
 from labkit.roles.replica import Centre
 from labkit.roles.row_shard import RowShard
+from labkit.roles.rows import RowModel
 from labkit.roles.shard import Shard
 from labkit.trace.trace import Trace
 from labkit.trace.vocabulary import nanoseconds
@@ -96,6 +97,7 @@ class Oracle:
     def _watch_work(self, monkeypatch: Any) -> None:
         for name in ("gradient", "cancelled"):
             monkeypatch.setattr(Model, name, self._counted(getattr(Model, name)))
+        monkeypatch.setattr(RowModel, "gradient", self._counted(RowModel.gradient))
 
     def _counted(self, method: Any) -> Any:
         def counted(*args: Any) -> Any:
