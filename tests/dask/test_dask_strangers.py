@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -206,6 +207,29 @@ def test_secrets_are_in_no_command_line_and_no_environment(cluster):
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         text = " ".join([*process.cmdline(), *process.environ().values()])
         assert not any(word in text for word in words)
+
+
+def test_a_key_is_in_no_file_and_survives_the_way_to_another_process(tmp_path, monkeypatch):
+    import pickle
+    import ssl
+
+    from labkit.engines.dask import credentials
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    security = credentials.new_security()
+    copy = pickle.loads(pickle.dumps(security))
+    assert copy.tls_worker_key == security.tls_client_key
+    for each in (security, copy):
+        contexts = [each.get_listen_args("worker")["ssl_context"], each.get_connection_args("client")["ssl_context"]]
+        assert all(context.verify_mode == ssl.CERT_REQUIRED for context in contexts)
+        assert all(context.minimum_version == ssl.TLSVersion.TLSv1_3 for context in contexts)
+        assert each.get_listen_args("scheduler")["ssl_context"] is contexts[0]
+    monkeypatch.delattr(os, "memfd_create", raising=False)  # as on macOS
+    with credentials._private_file(b"key") as path:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert credentials.new_security().get_listen_args("worker")["ssl_context"]
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.slow
