@@ -58,7 +58,7 @@ def short_nursery():
 def small_limits(monkeypatch):
     monkeypatch.setattr(host, "FRAMES", 1500)
     monkeypatch.setattr(host, "ASLEEP", 2)
-    monkeypatch.setattr(session, "SENT", 24 << 20)
+    monkeypatch.setattr(session, "HOLDS", 24 << 20)
 
 
 def as_parameter(attack: Attack):
