@@ -66,5 +66,7 @@ def _hint(given: object, names: list[str]) -> str:
         return ""
     # one letter in the wrong case is half of a short name, and too far for what follows
     same = [name for name in names if name.lower() == given.lower()]
-    close = same or difflib.get_close_matches(given, names, n=1, cutoff=0.65)  # 'mnist' is no misspelt 'moons' (0.6)
+    longer = [name for name in names if len(given) >= 3 and name.startswith(given)]
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.65)  # 'mnist' is no misspelt 'moons' (0.6)
+    close = same or longer or near
     return f" Did you mean {close[0]!r}?" if close else ""

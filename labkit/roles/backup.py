@@ -97,8 +97,10 @@ async def keep_copy(ctx: Context, shard: Any) -> None:
             ctx.send(message, _copy_of(shard, 0) if whole else Copy("", (), (), 0))
         elif isinstance(message, Copy):
             _take(shard, message)
-            whole = True
             ctx.send(message, Logged(message.number))
+            if not whole:
+                ctx.note(f"{ctx.name} holds a copy of {server} again, of update {shard.version}")
+            whole = True
         elif whole:
             pushes = [_push(shard, *said) for said in message.pushes]
             first: Any = pushes if message.several else pushes[0]

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_contract_kill import begun, closed, mark, moves
+from test_contract_kill import begun, closed, mark, moves, until
 
 import labkit as lk
 from labkit.roles.backup import with_backups
@@ -35,7 +35,7 @@ def test_a_server_that_is_killed_costs_nothing(engine, strategy):
 def test_a_backup_that_is_killed_is_made_anew_and_is_as_good(engine):
     run = begun(engine, lk.AsyncPS(), workers=2, replicas=1).kill("backup-0")
     mark(engine, run, "restart", "backup-0")
-    moves(engine, run)  # and so the new one holds what the server holds
+    until(engine, run, lambda: any("backup-0 holds a copy of server-0 again" in m["text"] for m in run.trace.marks))
     run.kill("server-0")
     mark(engine, run, "restart", "server-0")
     moves(engine, run)

@@ -305,7 +305,7 @@ def test_faults_come_at_their_time(engine):
     ("change", "says"),
     [
         ({"fused": False}, r"AsyncPS\.fused cannot change during a run; what can: learning_rate"),
-        ({"learning_rat": 0.1}, "no knob of AsyncPS 'learning_rat'.* Did you mean 'learning_rate'"),
+        ({"learning_rat": 0.1}, "AsyncPS has no setting .learning_rat.* Did you mean 'learning_rate'"),
         ({"learning_rate": -1}, "learning_rate=-1 is not allowed; learning_rate is a number from"),
         ({"learning_rate": "fast"}, "learning_rate='fast' is not allowed"),
     ],
