@@ -11,7 +11,9 @@ on, so they are booked when these push again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ import numpy as np
 from ..nn.optimizers import State
 from ..trace.vocabulary import EVERYONE
 
-__all__ = ["gather", "held_by", "restore", "spread", "state_of"]
+__all__ = ["gather", "held_by", "restore", "snapshot_of", "spread", "state_of"]
 
 
 def state_of(shard: Any) -> dict[str, Any]:
@@ -42,6 +44,12 @@ def held_by(shard: Any) -> dict[str, Any]:
         "applied": [[life, *count] for life, count in counters.applied.items()],
     }  # fmt: skip
     return held if recorder.unacknowledged is None else held | {"unheard": recorder.unheard()}
+
+
+def snapshot_of(shard: Any, final: bool, time: int) -> Any:
+    """The snapshot of a shard that an engine shows the chief at `time` (ns); with values it says which gradients they hold."""
+    made = shard.snapshot(final, shard.looked)
+    return replace(made, held=json.dumps({**held_by(shard), "time": time})) if shard.looked else made
 
 
 def restore(shard: Any, state: Mapping[str, Any] | None, same: bool) -> None:

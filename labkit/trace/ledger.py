@@ -21,9 +21,10 @@ those on their way to its shard - is lost with it. A gradient that it computed a
 is not in the ledger. A shard that was restored holds what its checkpoint held, and what was applied since: what its
 incarnation before had applied beyond that is rolled back.
 
-On processes a shard may be gone when the run is over, and what it applied last was perhaps never reported. The parameters
-that a run returns are those that the chief has evaluated, and each snapshot of a shard says which gradients it holds.
-The ending of the trace repeats that (`returned`), and the ledger of the ended run describes these parameters: what the
+The parameters that a run returns are those that the chief has evaluated, and each snapshot of a shard says which gradients
+it holds. When the run is over, a shard may have applied more, or may be lost; on processes what it applied last was
+perhaps never reported. The ending of the trace therefore repeats what the snapshots said (`returned`; in virtual time only
+if the shards have changed since), and the ledger of the ended run describes these parameters: what the
 shards have applied beyond them is dropped after the end, or, where an error or a loss has ended the run, rolled back.
 
 The books of an earlier time are made from the rows up to then: what is in flight is then the rest, as in a run that
@@ -326,7 +327,7 @@ def _drops(trace: Trace, t: int | None = None, until: dict[int, int] | None = No
         rows = rows[rows[:, 1] <= t]
     for number, time in (until or {}).items():
         rows = rows[(rows[:, 0] != number) | (rows[:, 1] <= time)]
-    unheard = [row for _, held in _returned_by(trace) for row in held["unheard"]] if t is None else []
+    unheard = [row for _, held in _returned_by(trace) for row in held.get("unheard", ())] if t is None else []
     for shard, _, sender, incarnation, last, count, why in [*rows.tolist(), *unheard]:
         first = last if sender == EVERYONE else last - count + 1  # everyone's gradients of one round have one step
         for step in range(first, last + 1):

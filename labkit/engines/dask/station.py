@@ -5,14 +5,13 @@ Used by the role's thread only. Sending never waits; waiting is `poll`, and noth
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...roles.context import SENT
-from ...roles.durable import held_by
+from ...roles.durable import snapshot_of
 from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Look, Message, loose_bytes
@@ -167,9 +166,7 @@ class Station:
     def _show(self, final: bool) -> None:
         shard = self.shard
         assert shard is not None
-        snapshot = shard.snapshot(final, shard.looked)
-        if shard.looked:
-            snapshot = replace(snapshot, held=json.dumps({**held_by(shard), "time": self.clock()}))
+        snapshot = snapshot_of(shard, final, self.clock())
         self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
 
     def _trouble(self, what: str) -> None:

@@ -5,12 +5,14 @@ can go on.
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 from ...errors import ClusterError, Deadlock, LabkitError
+from ...roles.durable import held_by
 from ...roles.messages import Joined, Left
 from ...trace.trace import Trace
-from ...trace.vocabulary import seconds
+from ...trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK, seconds
 from ..checkpoints import fingerprint
 from ..drive import deadlock_text, failure_report, loss_text, render_failure
 from ..log import Diary
@@ -108,7 +110,7 @@ class Ending(Clockwork):
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self.now, wall_seconds=None, in_flight=self._in_flight(),
             update=self.judge.update, loss=self.judge.loss, accuracy=self.judge.accuracy,
-            parameters_sha256=fingerprint(self.judge.parameters),
+            parameters_sha256=fingerprint(self.judge.parameters), **self._returned_gradients(stopped_by),
             lost=sorted(r.name for r in self.roles if r.down and r.name not in self._away),
             lost_lives=self._lost_lives,
             commands=[list(command) for command in self.commands],
@@ -117,6 +119,25 @@ class Ending(Clockwork):
             # a role that goes on after it was told to end: nobody drives it any more
             with contextlib.suppress(Exception, SystemExit):
                 role.coroutine.close()
+
+    def _returned_gradients(self, stopped_by: str) -> dict[str, Any]:
+        """{"returned": {"held": [[shard, which gradients its part of the returned parameters holds], ...], "over": why the
+        parameters do not hold what was applied later}}; {} if the shards are as the chief has evaluated them, or none was.
+        """
+        said = {shard: json.loads(text) for shard, text in self.judge.held or ()}
+        shards = {r.shard.index: r for r in self.roles if r.shard is not None and r.name not in self._away}
+        if not said or not (said.keys() - shards or any(map(self._changed, shards.values(), map(said.get, shards)))):
+            return {}
+        orderly = not self.chief.down and stopped_by not in ("error", "deadlock")
+        over = REASONS[AFTER_END if orderly else ROLLED_BACK]
+        return {"returned": {"held": [list(one) for one in said.items()], "over": over}}
+
+    @staticmethod
+    def _changed(role: SimulatedRole, said: dict[str, Any] | None) -> bool:
+        """Whether a role's shard is lost, or holds other gradients than its snapshot said (None: it has shown none)."""
+        if role.down:
+            return True
+        return said is not None and said != json.loads(json.dumps(held_by(role.shard) | {"time": said["time"]}))
 
     def _in_flight(self) -> list[list[int]]:
         """Every gradient on a wire, in an inbox or handed over in this instant, but those that are lost with their

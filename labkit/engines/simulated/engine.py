@@ -11,6 +11,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ...errors import LabkitError
+from ...roles.durable import snapshot_of
 from ...roles.messages import Look, own_copy
 from ...roles.shard import Shard
 from ...trace.trace import Trace
@@ -197,7 +198,7 @@ class SimulatedRun(Troubles):
         shard = role.shard
         if self.chief.down:  # its next incarnation asks again
             return
-        shown = shard.snapshot(final, shard.looked)
+        shown = snapshot_of(shard, final, self.now)
         snapshot, size = own_copy(shown, role.name, role.recorder.incarnation)
         self.post(role, self.chief, snapshot, size, EVALUATION)
 
