@@ -11,12 +11,15 @@ import functools
 import math
 import types
 import typing
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import BadInput, lacks, shown
 
-__all__ = ["Knob", "as_number", "check_knob", "check_knobs", "check_number", "describe", "knob", "knobs_of", "parse_knob"]
+__all__ = [
+    "Knob", "as_number", "check_knob", "check_knobs", "check_number", "describe", "is_one_of", "knob", "knobs_of", "parse_knob",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def check_knob(owner: str, k: Knob, value: Any) -> Any:
         return None
     bad = BadInput(f"{owner}: {k.name}={shown(value)} is not allowed; {k.name} is {describe(k)}.")
     if k.choices is not None:
-        if not _is_one_of(value, k.choices):
+        if not is_one_of(value, k.choices):
             raise bad
         return value
     if k.type is bool:
@@ -153,7 +156,8 @@ def check_knob(owner: str, k: Knob, value: Any) -> Any:
     return value
 
 
-def _is_one_of(value: Any, choices: tuple[Any, ...]) -> bool:
+def is_one_of(value: Any, choices: Collection[Any]) -> bool:
+    """Whether `value` is among `choices`; what cannot be hashed or compared is not."""
     try:
         return hash(value) is not None and value in choices
     except Exception:  # an array, or an object whose comparisons raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Predictor:
         features = len(self.mean)
         if x.shape == (features,) or (x.ndim == 2 and x.size == features and x.shape[-1] != features):
             x = x[None]
-        flat = x.reshape(len(x), -1) if x.ndim > 1 else x
+        flat = x.reshape(len(x), math.prod(x.shape[1:])) if x.ndim > 1 else x
         if flat.ndim != 2 or flat.shape[1] != features:
             raise BadInput(
                 f"predict: samples of shape {x.shape}; this model takes (n, {features}), or images that flatten to it."

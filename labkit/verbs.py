@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from .engines.faults import schedule_faults
-from .engines.parts import Plan
+from .engines.parts import Plan, find_role
 from .errors import BadInput, shown
 
 __all__ = ["Verbs", "check_allowed"]
@@ -76,7 +76,7 @@ class Verbs:
 
     def slow(self, role: str, factor: float) -> Self:
         """Make `role` compute `factor` times slower than it would; 1 undoes it."""
-        return self._do("slow", role, factor)
+        return self._do("slow", role, factor, roles=(role,))
 
     def kill(self, role: str, restart: bool = True) -> Self:
         """End the process that plays `role`, at once and without a word to it: on a cluster with SIGKILL.
@@ -85,42 +85,45 @@ class Verbs:
         """
         if not isinstance(restart, bool):
             raise BadInput(f"kill: restart={shown(restart)} is not allowed; restart is True or False.")
-        return self._do("kill", role, restart)
+        return self._do("kill", role, restart, roles=(role,))
 
     def restart(self, role: str) -> Self:
         """Let `role`, which is away, come back. `BadInput` if it is not away."""
-        return self._do("restart", role)
+        return self._do("restart", role, roles=(role,))
 
     def freeze(self, role: str) -> Self:
         """Let the process that plays `role` stand still: on a cluster with SIGSTOP. After the cluster's `patience` it counts
         as lost."""
-        return self._do("freeze", role)
+        return self._do("freeze", role, roles=(role,))
 
     def thaw(self, role: str) -> Self:
         """Let a frozen process go on. Who has been given up meanwhile is told to leave."""
-        return self._do("thaw", role)
+        return self._do("thaw", role, roles=(role,))
 
     def cut(self, role: str, peer: str | None = None) -> Self:
         """Let nothing pass between `role` and `peer`; None: between it and everybody. After the cluster's `patience` who is
         cut off from everybody counts as lost."""
-        return self._do("cut", role, peer)
+        return self._do("cut", role, peer, roles=(role, peer))
 
     def reconnect(self, role: str, peer: str | None = None) -> Self:
         """Undo `cut`: what was held passes now. None: all links of `role`."""
-        return self._do("reconnect", role, peer)
+        return self._do("reconnect", role, peer, roles=(role, peer))
 
     def delay(self, role: str, seconds: float, peer: str | None = None) -> Self:
         """Let what `role` and `peer` (None: everybody) say to each other come `seconds` later; 0 undoes it."""
-        return self._do("delay", role, seconds, peer)
+        return self._do("delay", role, seconds, peer, roles=(role, peer))
 
     def drop(self, role: str, chance: float, peer: str | None = None) -> Self:
         """Lose every transmission between `role` and `peer` (None: everybody) with this chance; 0 undoes it. What is lost is
         sent again."""
-        return self._do("drop", role, chance, peer)
+        return self._do("drop", role, chance, peer, roles=(role, peer))
 
-    def _do(self, verb: str, *arguments: Any) -> Self:
+    def _do(self, verb: str, *arguments: Any, roles: tuple[Any, ...] = ()) -> Self:
+        """Carry a command out. `roles`: the names among its arguments; the second may be None, which is every role."""
         self._check_goes_on()
         self._check_can(verb)
+        for name in roles[:1] if roles and roles[-1] is None else roles:
+            find_role(name, self.plan.role_ids)
         getattr(self.engine, verb)(*arguments)
         return self
 

@@ -9,6 +9,7 @@ import functools
 import inspect
 import math
 
+import dask.array as dask
 import numpy as np
 import pytest
 
@@ -138,3 +139,205 @@ def refused_not(call):
     except lk.BadInput:
         return False
     return True
+
+
+# clusters -------------------------------------------------------------------------------------------------------------
+
+
+def cluster_arguments(cls):
+    parameters = inspect.signature(cls).parameters.values()
+    return [p.name for p in parameters if p.default is not p.empty and p.name[0] != "_"]
+
+
+def test_a_simulated_cluster():
+    def use(**given):
+        lk.train(TIMED, lk.AsyncPS(), lk.SimulatedCluster(**{"workers": 2, **given}), lk.Budget(updates=3)).wait(30)
+
+    holds(
+        (f"SimulatedCluster({a}={label})", functools.partial(use, **{a: value}))
+        for a in cluster_arguments(lk.SimulatedCluster)
+        for label, value in HOSTILE.items()
+    )
+
+
+def test_a_cluster_of_processes():
+    """Made, not started."""
+
+    def use(**given):
+        cluster = lk.DaskCluster(**given)
+        repr(cluster)
+        cluster.close()
+
+    holds(
+        (f"DaskCluster({a}={label})", functools.partial(use, **{a: value}))
+        for a in cluster_arguments(lk.DaskCluster)
+        for label, value in HOSTILE.items()
+    )
+
+
+# runs -----------------------------------------------------------------------------------------------------------------
+
+
+def started(problem=TIMED):
+    cluster = lk.SimulatedCluster(workers=2, compute=0.1, max_workers=3)
+    return lk.train(problem, lk.AsyncPS(), cluster, lk.Budget(updates=20))
+
+
+def test_train(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    good = {
+        "problem": TIMED, "strategy": lk.AsyncPS(), "cluster": lk.SimulatedCluster(workers=2), "budget": lk.Budget(updates=2),
+        "seed": 0, "faults": (), "checkpoint": None,
+    }  # fmt: skip
+    holds(each_argument("train", lambda **g: lk.train(**g).wait(30), good))
+
+
+METHODS = {
+    "wait": {"timeout": 1.0},
+    "advance": {"seconds": 0.1, "timeout": 1.0},
+    "step": {"timeout": 1.0},
+    "fork": {"at": 0.1, "timeout": 1.0},
+    "set": {"learning_rate": 0.1},
+    "scale": {"workers": 2},
+    "inject": {"faults": ()},
+    "slow": {"role": "worker-0", "factor": 2.0},
+    "kill": {"role": "worker-0", "restart": True},
+    "restart": {"role": "worker-0"},
+    "freeze": {"role": "worker-0"},
+    "thaw": {"role": "worker-0"},
+    "cut": {"role": "worker-0", "peer": "server-0"},
+    "reconnect": {"role": "worker-0", "peer": "server-0"},
+    "delay": {"role": "worker-0", "seconds": 0.1, "peer": "server-0"},
+    "drop": {"role": "worker-0", "chance": 0.1, "peer": "server-0"},
+    "sentence": {"t": 0.1, "pinned": None},
+}
+QUICK = {"wait", "advance", "scale", "cut", "delay", "sentence"}  # one of each kind of check; the others are slow
+NO_ARGUMENTS = {"stop", "pause", "resume", "summary", "result"}
+LIVE = {"watch"}  # opens a figure: see tests/lab
+
+
+def test_every_method_of_a_run_is_here():
+    methods = {n for n, _ in inspect.getmembers(lk.Run, inspect.isfunction) if n[0] != "_"}
+    assert methods == METHODS.keys() | NO_ARGUMENTS | LIVE
+    for name, good in METHODS.items():
+        parameters = inspect.signature(getattr(lk.Run, name)).parameters.values()
+        assert {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD} - {"self"} <= good.keys() | {"pinned"}
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
+def test_a_method_of_a_run(name):
+    def use(**given):
+        run = started().advance(0.2)
+        try:
+            getattr(run, name)(**given)
+            assert name in ("wait", "advance") or not run.done
+        finally:
+            run.wait(30)  # what was refused, or done, does no harm to the run
+
+    holds(each_argument(f"run.{name}", use, METHODS[name]))
+
+
+@pytest.mark.parametrize("name", ["wait", "advance", "step", "fork"])
+def test_times_of_a_run_are_numbers(name):
+    wrong = []
+    for argument in METHODS[name]:
+        for label in ("nan", "True", "np.bool_", "x", "huge", "bytes", "list", "array", "masked", "raises", "-1"):
+            if refused_not(lambda a=argument, v=HOSTILE[label]: getattr(started().advance(0.2), name)(**{**METHODS[name], a: v})):
+                wrong.append(f"run.{name}({argument}={label})")
+    assert wrong == []
+
+
+def test_unknown_knobs_of_a_run():
+    with pytest.raises(lk.BadInput, match=r"^AsyncPS has no setting 'lerning_rate'\. Did you mean 'learning_rate'\? Settings: "):
+        started().set(lerning_rate=3)
+
+
+# functions ------------------------------------------------------------------------------------------------------------
+
+
+def test_functions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "data.csv").write_text("a,b,c\n" + "1,2,0\n2,1,1\n" * 10)
+    x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    fleet = lk.SimulatedCluster(workers=2, compute=0.01)
+    trace = started(SMALL).wait().trace
+    data = {"classes": None, "name": "mine", "seed": 0, "test_fraction": 0.2, "standardize": True, "dtype": "float32"}
+    table = {"path": "data.csv", "target": -1, "header": "auto", "regression": False, "delimiter": ","}
+    resumed = {"path": "none", "problem": None, "strategy": None, "cluster": None, "budget": None, "timeout": None}
+    functions = [
+        ("young", lk.young, {"cost": 1.0, "mtbf": 100.0}),
+        ("daly", lk.daly, {"cost": 1.0, "mtbf": 100.0}),
+        ("load", lk.load, {"path": "there-is-none.npz"}),
+        ("load_npz", lk.load_npz, {"path": "there-is-none.npz"}),
+        ("save_npz", lk.save_npz, {"trace": trace, "path": "trace.npz"}),
+        ("to_perfetto", lk.to_perfetto, {"trace": trace, "path": "trace.json", "arrows": 10}),
+        ("resume", lk.resume, resumed),
+        ("advise", lk.advise, {"problem": SMALL, "cluster": fleet}),
+        ("from_arrays", lk.from_arrays, {"x": x, "y": y, **data}),
+        ("from_arrays", lk.from_arrays, {"x": x, "y": y, "x_test": x, "y_test": y}),
+        ("from_csv", lk.from_csv, {**data, **table}),
+        ("from_dask", lk.from_dask, {"x": dask.from_array(x), "y": dask.from_array(y), **data, "classes": 2}),
+        ("fit_scalability", lk.fit_scalability, {"throughput": {1: 10.0, 2: 19.0, 4: 33.0}}),
+        ("ledger", lk.ledger, {"trace": trace, "t": 10**8}),
+        ("to_frames", lk.to_frames, {"trace": trace}),
+    ]
+    assert {name for name, _, _ in functions} <= set(lk.__all__)
+    cases = [case for name, call, good in functions for case in each_argument(name, call, good)]
+    holds(cases)
+
+
+def test_a_trained_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    clicks = lk.Problem("clicks", hidden=(2,), batch_size=4, options={"rows": 100})
+    sparse = lk.train(clicks, lk.SparsePS(), lk.SimulatedCluster(workers=2, compute=0.1), lk.Budget(updates=2)).wait().result()
+    cases = []
+    for model, good in ((started(SMALL).wait().result(), {"x": np.zeros((1, 2))}), (sparse, {"x": np.zeros((1, 10), int)})):
+        for method in (model.predict, model.predict_proba):
+            cases += each_argument(f"{method.__name__} of {model!r}", method, good, HOSTILE | SAMPLES)
+        cases += each_argument("save", model.save, {"path": "model.npz"})
+    holds(cases)
+
+
+# pictures -------------------------------------------------------------------------------------------------------------
+
+
+SAMPLES = {
+    "no samples": np.zeros((0, 2)), "no features": np.zeros((3, 0)), "too many axes": np.zeros((1, 2, 3, 4)),
+    "large": np.full((1, 2), 1e300), "infinite": np.full((1, 2), np.inf), "negative": -np.ones((1, 2)),
+    "texts": np.array([["a", "b"]]), "complex array": np.ones((1, 2), complex), "dates": np.array(["2020"], "M8[D]"),
+    "records": np.zeros(3, [("a", float)]), "truth": np.ones((1, 2), bool), "8 bits": np.ones((1, 2), np.uint8),
+}  # fmt: skip
+PLOTS = {
+    name: set(inspect.signature(method).parameters) - {"self"}
+    for name, method in inspect.getmembers(type(started().plot), inspect.isfunction) if name[0] != "_"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in PLOTS if "t" in PLOTS[name]])
+def test_the_time_of_a_picture_is_a_number(name):
+    plots = started().advance(0.2).plot
+    wrong = [v for v in (*NO_NUMBERS, "-1", "inf", "1e308") if refused_not(lambda v=v: getattr(plots, name)(t=HOSTILE[v]))]
+    assert wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLOTS)
+def test_every_argument_of_a_picture(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = started(SMALL).advance(0.5)
+    images = {"images": np.zeros((2, 4)), "labels": [0, 1], "predicted": [0, 1]}
+    good = {"t": 0.2, "path": "picture.png", "others": [run], "labels": ["a", "b"], "pinned": None, "arrays": None}
+    good |= {"of": "gradients", "against": "time"} | (images if name == "predictions" else {})
+    holds(each_argument(f"run.plot.{name}", getattr(run.plot, name), {a: good[a] for a in good if a in PLOTS[name]}))
+
+
+def test_a_word_that_picks_what_a_picture_shows():
+    plots = started().advance(0.2).plot
+    samples = {"images": np.zeros((2, 4)), "labels": [0, 1], "predicted": [0, 1]}
+    values = {label: HOSTILE[label] for label in ("x", "list", "dict", "array", "raises", "unprintable", "huge", "1e308")}
+    cases = [*each_argument("throughput", plots.throughput, {"of": "samples"}, values)]
+    cases += each_argument("loss", plots.loss, {"against": "updates", "pinned": None}, values)
+    cases += each_argument("predictions", plots.predictions, samples, values)
+    cases += each_argument("save", plots.save, {"path": "x.png"}, {k: HOSTILE[k] for k in ("nul", "long", "a folder", "raises")})
+    holds(cases)

@@ -14,6 +14,7 @@ from ..errors import BadInput, LabkitError, nearest
 __all__ = ["FAILED", "INTERRUPTED", "MISUSED", "SentenceGroup"]
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+MOST = 4000  # characters of a message
 
 
 class SentenceGroup(click.Group):
@@ -24,9 +25,9 @@ class SentenceGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise Refused(error.format_message()) from None
+            raise Refused(_bounded(error.format_message())) from None
         except LabkitError as error:
-            raise (Refused if isinstance(error, BadInput) else click.ClickException)(str(error)) from None
+            raise (Refused if isinstance(error, BadInput) else click.ClickException)(_bounded(str(error))) from None
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
@@ -36,6 +37,13 @@ class SentenceGroup(click.Group):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise nearest("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
+
+
+def _bounded(sentence: str) -> str:
+    """A message as it is; without its middle where what was typed makes it too long to read."""
+    if len(sentence) <= MOST:
+        return sentence
+    return f"{sentence[: MOST // 2]}...{sentence[-MOST // 4 :]} ({len(sentence):,} characters)"
 
 
 class Refused(click.ClickException):

@@ -21,7 +21,8 @@ from typing import Any
 import click
 
 from ..engines.fault import Fault
-from ..errors import LabkitError
+from ..errors import BadInput, LabkitError, shown
+from ..paths import reason
 from ..problem import Problem
 from ..roles.judge import Budget
 from ..run import Run, train
@@ -197,7 +198,10 @@ def write(outcome: Outcome, files: Files) -> None:
     if files.perfetto:
         to_perfetto(trace, files.perfetto)
     if files.log:
-        Path(files.log).write_text("".join(line + "\n" for line in log_lines(trace)), encoding="utf-8")
+        try:
+            Path(files.log).write_text("".join(line + "\n" for line in log_lines(trace)), encoding="utf-8")
+        except OSError as why:
+            raise BadInput(f"{shown(files.log)} cannot be written: {reason(why)}.") from None
     if files.figure:
         from ..views import overview, save
 

@@ -14,8 +14,9 @@ from ..engines.fault import Fault
 from ..engines.faults import Kill, parse_fault, schedule_faults
 from ..engines.laws import Deterministic, law_by_name
 from ..engines.parts import find_role, make_plan
-from ..errors import BadInput, lacks, nearest
+from ..errors import BadInput, lacks, nearest, shown
 from ..knobs import knobs_of, parse_knob
+from ..paths import as_path, reason
 from ..problem import Problem
 from ..roles.judge import Budget
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
@@ -156,12 +157,18 @@ def check_files(files: Files) -> None:
     for option, name in vars(files).items():
         if name is None:
             continue
-        path = Path(name)
+        path = Path(as_path(f"--{option}", name))
         folder = path.parent
-        if path.is_dir() or not folder.is_dir():
-            why = "it is a folder" if path.is_dir() else f"there is no folder {str(folder)!r}"
+        if os.path.isdir(path) or not os.path.isdir(folder):
+            why = "it is a folder" if os.path.isdir(path) else f"there is no folder {str(folder)!r}"
             raise BadInput(f"--{option} {name}: {why}; give the name of a file in a folder that exists.")
-        if not os.access(path if path.exists() else folder, os.W_OK):
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            pass
+        except OSError as why:  # a name that is too long
+            raise BadInput(f"--{option} {shown(name)} cannot be written: {reason(why)}.") from None
+        if not os.access(path if os.path.exists(path) else folder, os.W_OK):
             raise BadInput(f"--{option} {name} cannot be written: no permission.")
         if option == "figure" and path.suffix.lower() not in PICTURES:
             raise BadInput(f"--figure {name}: a picture's name ends in {', '.join(PICTURES)}.")

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import BadInput
 from .blocks import Cut, Survey, join, labels_of, merge, survey, take
-from .checks import check_classes, check_dtype, check_fraction, check_seed, check_whole, stream
+from .checks import check_classes, check_dtype, check_fraction, check_name, check_seed, check_truth, check_whole, stream
 from .dataset import Dataset, Described
 from .partition import Partition, Sized, partition_by_name
 
@@ -178,11 +178,11 @@ def from_dask(
     Raises `BadInput` as `from_arrays` does; the first bad row is named.
     """
     kind, fraction = check_dtype(dtype), check_fraction(test_fraction)
-    classes = check_classes(classes)
+    classes, name, standardize = check_classes(classes), check_name(name), check_truth("standardize", standardize)
     x, y = _aligned(x, y, classes)
     cut = Cut(check_seed(seed), fraction, classes, kind.name)
     blocks = list(zip(x.to_delayed().ravel(), y.to_delayed().ravel()))
-    seen = _look(blocks, cut, bool(standardize))
+    seen = _look(blocks, cut, standardize)
     mean, scale = seen.standard() if standardize else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
     return DaskDataset(
         name=name,

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import BadInput, shown
 from ..nn import SparseParameters
+from ..paths import as_path
 from .places import Folder, Place, place_at
 from .sealed import Damaged, seal, unseal
 
@@ -157,9 +158,9 @@ def open_store(checkpoint: Any, keep: int = 2) -> Store | None:
     """The store that `train(checkpoint=...)` names, checked; None for None, False and True, which name no place."""
     if checkpoint is None or isinstance(checkpoint, bool):
         return None
-    if not isinstance(checkpoint, (str, os.PathLike)) or not checkpoint:
+    if not isinstance(checkpoint, (str, os.PathLike)):
         raise BadInput(f"checkpoint={shown(checkpoint)}: give a folder, a URL that fsspec knows, None or False.")
-    return Store(checkpoint, keep).check()
+    return Store(as_path("checkpoint", checkpoint), keep).check()
 
 
 def _parts(name: str) -> tuple[str, int] | None:

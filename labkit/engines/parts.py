@@ -295,4 +295,4 @@ def check_slow(slow: Any) -> dict[str, float]:
     """A cluster's {role: factor}, copied; None is nobody. Which roles there are is known with the strategy."""
     if not isinstance(slow, Mapping | None):
         raise BadInput(f"slow={shown(slow)}: say who is how many times slower, as slow={{'worker-1': 4.0}}.")
-    return {role: check_factor(factor) for role, factor in (slow or {}).items()}
+    return {role: check_factor(factor) for role, factor in ({} if slow is None else slow).items()}

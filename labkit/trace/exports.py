@@ -23,7 +23,7 @@ from ..errors import BadInput, shown
 from ..paths import as_path, reason
 from .looks import Looks
 from .recorder import Counters
-from .trace import Trace
+from .trace import Trace, check_trace
 from .vocabulary import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, TABLES, UNKNOWN, seconds
 
 __all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
@@ -44,7 +44,7 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
 
     Raises `BadInput` if the file cannot be written.
     """
-    with trace.lock:
+    with check_trace(trace).lock:
         arrays = {name: _by_role(table.rows()) for name, table in trace.tables.items()}
         about = {
             "kind": KIND, "format": FORMAT, "now": trace.now, "until": sorted(trace.until.items()),
@@ -140,7 +140,9 @@ def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000
     updates, loss and accuracy counters, marks instants. Times in microseconds of engine time. Raises `BadInput` if the
     file cannot be written.
     """
-    header, (skipped, messages) = trace.header, _arrow_rows(trace, arrows)
+    if not isinstance(arrows, int) or isinstance(arrows, bool) or arrows < 0:
+        raise BadInput(f"arrows={shown(arrows)} is not allowed; it is a whole number, at least 0.")
+    header, (skipped, messages) = check_trace(trace).header, _arrow_rows(trace, arrows)
     other = {
         "strategy": header["strategy"]["name"], "engine": header["cluster"]["engine"], "seed": header["seed"],
         "messages_left_out": skipped,
@@ -232,7 +234,7 @@ def to_frames(trace: Trace) -> dict[str, Any]:
         import pandas as pd
     except ImportError:
         raise BadInput("Data frames need pandas, which is not installed: pip install pandas.") from None
-    words = _words(trace)
+    words = _words(check_trace(trace))
     frames = {}
     for name, columns in TABLES.items():
         picked = trace.column(name, "role", *columns)

@@ -33,14 +33,17 @@ goes on.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ..errors import BadInput, shown
+from ..knobs import as_number
 from .marks import away
 from .recorder import Counters
-from .trace import Trace
+from .trace import Trace, check_trace
 from .vocabulary import COMPUTE, EVERYONE, INTEGER_TABLES, REASONS, ROLLED_BACK
 
 __all__ = ["ledger"]
@@ -55,6 +58,11 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
     `t` (ns): the books as they were then, also open. Where rows are missing or a role was restarted, `in_flight` is None,
     `computed` and `applied` are None if they are not known, else what had been reported by then.
     """
+    check_trace(trace)
+    if t is not None:
+        number = as_number(t)
+        if number is None or not math.isfinite(number):
+            raise BadInput(f"t={shown(t)} is not allowed; it is None or a number of nanoseconds.")
     with trace.lock:
         if t is not None and t < trace.watermark():
             return _earlier(trace, t)

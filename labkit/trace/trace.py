@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import nearest
+from ..errors import BadInput, nearest, shown
 from .looks import Look, Looks
 from .recorder import Counters, together
 from .vocabulary import FLOAT_TABLES, INTEGER_TABLES
 
-__all__ = ["Table", "Trace"]
+__all__ = ["Table", "Trace", "check_trace"]
 
 
 class Table:
@@ -172,3 +172,10 @@ class Trace:
     def role_ids(self, kind: str) -> list[int]:
         """The numbers of all roles of a kind, in order."""
         return [i for i, k in enumerate(self.kinds) if k == kind]
+
+
+def check_trace(trace: Any, name: str = "trace") -> Trace:
+    """`trace` itself; `BadInput` with the argument's `name` if it is none."""
+    if not isinstance(trace, Trace):
+        raise BadInput(f"{name}={shown(trace)} is not allowed; give the trace of a run, as run.trace or lk.load_npz(path).")
+    return trace

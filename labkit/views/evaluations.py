@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ..errors import nearest
+from ..knobs import is_one_of
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
@@ -56,7 +57,7 @@ class Evaluated(Curves):
 
     def __init__(self, pinned: Trace | None = None, against: str = "time"):
         super().__init__(pinned)
-        if against not in AGAINST:
+        if not is_one_of(against, AGAINST):
             raise nearest("against", against, AGAINST)
         self.against = against
 

@@ -14,6 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from ..errors import BadInput, shown
+from ..paths import as_path, reason
 from ..trace.trace import Trace
 from . import style
 from .panel import Panel, moment
@@ -123,6 +125,13 @@ def stack(rows: list[list[Any]], trace: Trace, t: int | None = None) -> LabFigur
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure; the ending says how (.png, .svg, .pdf)."""
-    figure.savefig(path, dpi=2 * style.DPI, facecolor=style.PAPER)
-    return Path(path)
+    """Write a figure; the ending says how (.png, .svg, .pdf). `BadInput` if it cannot be written."""
+    name = as_path("path", path)
+    ending, known = Path(name).suffix.lower().removeprefix("."), figure.canvas.get_supported_filetypes()
+    if ending and ending not in known:
+        raise BadInput(f"{shown(name)}: a picture's name ends in {', '.join('.' + each for each in sorted(known))}.")
+    try:
+        figure.savefig(name, dpi=2 * style.DPI, facecolor=style.PAPER)
+    except OSError as why:
+        raise BadInput(f"{shown(name)} cannot be written: {reason(why)}.") from None
+    return Path(name)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput, nearest
-from ..trace.trace import Trace
+from ..errors import BadInput, nearest, shown
+from ..knobs import check_number
+from ..trace.trace import Trace, check_trace
+from ..trace.vocabulary import nanoseconds
 from .accuracy import Accuracy
 from .compare import compare
 from .decision_boundary import DecisionBoundary
@@ -53,6 +55,7 @@ PANELS: dict[str, type[Panel]] = {
         Ledger,
     )
 }
+MOST_S = 1e9  # engine seconds
 _COMPARED = ("staleness", "throughput", "accuracy", "loss")
 
 
@@ -86,7 +89,7 @@ class Plots:
         self._get_trace = get_trace
 
     def _one(self, name: str, t: float | None, pinned: Trace | None = None, **options: Any) -> LabFigure:
-        return panel_figure(make_panel(name, pinned, **options), self._get_trace(), _ns(t))
+        return panel_figure(make_panel(name, _pinned(pinned), **options), self._get_trace(), _ns(t))
 
     def timeline(self, t: float | None = None) -> LabFigure:
         """Who computed and who waited, just before `t`."""
@@ -170,11 +173,12 @@ class Plots:
         self, t: float | None = None, pinned: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
     ) -> LabFigure:
         """The first view of the lab in one figure."""
-        return overview(self._get_trace(), _ns(t), pinned, arrays)
+        return overview(self._get_trace(), _ns(t), _pinned(pinned), arrays)
 
     def compare(self, others: Sequence[Any], labels: Sequence[str] | None = None) -> LabFigure:
         """This run and others (runs, or their traces) in one picture."""
-        return compare([self._get_trace(), *(getattr(other, "trace", other) for other in others)], labels)
+        traces = [_trace_of("others", other) for other in _listed("others", others)]
+        return compare([self._get_trace(), *traces], None if labels is None else _listed("labels", labels))
 
     def save(self, path: str | Path) -> Path:
         """Write the overview to a file; the ending says how (.png, .svg, .pdf)."""
@@ -185,4 +189,20 @@ class Plots:
 
 
 def _ns(t: float | None) -> int | None:
-    return None if t is None else round(t * 1e9)
+    return None if t is None else nanoseconds(check_number("t", t, 0, MOST_S, unit="None or a number of seconds"))
+
+
+def _pinned(given: Any) -> Trace | None:
+    return None if given is None else _trace_of("pinned", given)
+
+
+def _trace_of(name: str, given: Any) -> Trace:
+    """A run's trace, or the trace itself."""
+    return check_trace(given if isinstance(given, Trace) else getattr(given, "trace", given), name)
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    try:
+        return list(given)
+    except Exception:  # TypeError, or whatever its own __iter__ raises
+        raise BadInput(f"{name}={shown(given)} is not allowed; give a list.") from None

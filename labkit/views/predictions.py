@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from ..errors import BadInput
+from ..data.checks import as_numbers
+from ..errors import BadInput, shown
 from ..trace.trace import Trace
 from . import style
 from .looks import answers, missing, named, without_axes
@@ -233,13 +234,25 @@ def _letters(samples: dict[str, Any]) -> int:
 
 
 def _checked(images: Any, labels: Any, predicted: Any, most: int) -> Samples:
-    pictures = _square(np.asarray(images, dtype=float))
+    pictures = _square(as_numbers("images", images).astype(float))
+    labels, predicted = _answers("labels", labels), _answers("predicted", predicted)
     if not len(labels) == len(predicted) == len(pictures):
         raise BadInput(
             f"{len(pictures)} images, {len(labels)} labels, {len(predicted)} predictions: give as many of each."
         )
     shown = [[f"{value}" for value in values[:most]] for values in (labels, predicted)]
     return Samples(pictures[:most], shown[0], list(shown[1]))
+
+
+def _answers(name: str, given: Any) -> Any:
+    """A sequence of what samples are, or were said to be."""
+    try:
+        found = given if isinstance(given, list | tuple) else np.asarray(given)
+        if not isinstance(given, str | bytes) and len(found) >= 0:
+            return found
+    except Exception:  # TypeError, or whatever its own __array__ raises
+        pass
+    raise BadInput(f"{name}={shown(given)} is not allowed; give a class, or its name, for each image.")
 
 
 def _square(images: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 from ..errors import nearest
+from ..knobs import is_one_of
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
@@ -100,7 +101,7 @@ class Throughput(Curves):
 
     def __init__(self, pinned: Trace | None = None, of: str = "gradients"):
         super().__init__(pinned)
-        if of not in AMOUNTS:
+        if not is_one_of(of, AMOUNTS):
             raise nearest("of", of, AMOUNTS)
         self.of, self._tally, self._pinned_tally = of, Tally(of), Tally(of)
         self._seen: tuple[Any, Any, Any] = (None, None, None)

@@ -32,6 +32,8 @@ class _Shape:
     workers: int = knob(USUAL_WORKERS, low=1, high=10_000)
     servers: int | None = knob(None, low=0, high=10_000)
     record: bool = knob(True)
+    dashboard: bool = knob(False)
+    may_kill: bool = knob(False)
     replicas: int = knob(0, low=0, high=1)
     max_workers: int | None = knob(None, low=1, high=10_000)
     patience: float = knob(5.0, low=0.6, high=3600.0)
@@ -72,18 +74,18 @@ class DaskCluster:
     ):  # fmt: skip
         if isinstance(target, int):
             raise BadInput(
-                f"DaskCluster({target}): name it, as DaskCluster(workers={target}); the first argument is a scheduler."
+                f"DaskCluster({shown(target)}): name it, as DaskCluster(workers=3); the first argument is a scheduler."
             )
         if workers is None:
             workers = usual_workers() if target is None else USUAL_WORKERS
-        shape = _Shape(workers, servers, record, replicas, max_workers, patience, checkpoint_every)
+        shape = _Shape(workers, servers, record, dashboard, may_kill, replicas, max_workers, patience, checkpoint_every)
         self.workers, self.servers, self.record = shape.workers, shape.servers, shape.record
         self.replicas, self.max_workers = shape.replicas, shape.max_workers
         self.patience, self.checkpoint_every = shape.patience, shape.checkpoint_every
         self.pace, self.server_time = as_law("pace", pace), as_law("server_time", server_time)
-        self.slow, self.place = check_slow(slow or {}), check_wish(place)
-        self._backend = _backend or Backend(target, bool(dashboard))
-        self.may_kill = self._backend.ours or bool(may_kill)
+        self.slow, self.place = check_slow(slow), check_wish(place)
+        self._backend = _backend or Backend(target, shape.dashboard)
+        self.may_kill = self._backend.ours or shape.may_kill
         self._wanted = shape.workers + (1 if shape.servers is None else shape.servers) + 1
         if _backend is None:
             self._finalizer = weakref.finalize(self, self._backend.close)
