@@ -26,7 +26,12 @@ def _shards(trace: Trace) -> list[Any]:
 
 
 def updates(trace: Trace) -> int:
-    """Steps applied to the whole model: the fewest of any shard."""
+    """Steps applied to the whole model: the fewest of any shard. Of an ended run: those that the returned parameters hold,
+    where its ending says so (`returned`, see `ledger`), as the shards may have applied more, or less, since.
+    """
+    ending = trace.ending or {}
+    if (ending.get("returned") or {}).get("held"):
+        return int(ending["update"])
     return min((c.updates for c in _shards(trace)), default=0)
 
 

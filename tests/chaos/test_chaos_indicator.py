@@ -137,4 +137,7 @@ def test_the_ledger_describes_the_parameters_that_were_evaluated_last(strategy, 
     found, book = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
     partly = 0 if run.plan.layout.copies == "own" else len(found.somewhere - found.everywhere)
     assert (book["applied"] + book["partly_applied"], book["partly_applied"]) == (len(found.somewhere), partly), book
+    assert run.summary()["updates"] == run.trace.ending["update"]
+    if strategy is lk.AsyncPS:  # an update is one gradient
+        assert run.summary()["updates"] == len(found.everywhere)
     check(run, tmp_path)
