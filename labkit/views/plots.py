@@ -173,7 +173,9 @@ class Plots:
         self, t: float | None = None, pinned: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
     ) -> LabFigure:
         """The first view of the lab in one figure."""
-        return overview(self._get_trace(), _ns(t), _pinned(pinned), arrays)
+        if arrays is not None and not (isinstance(arrays, list | tuple) and len(arrays) == 3):
+            raise BadInput(f"arrays={shown(arrays)} is not allowed; give (images, labels, predicted), or None.")
+        return overview(self._get_trace(), _ns(t), _pinned(pinned), None if arrays is None else tuple(arrays))
 
     def compare(self, others: Sequence[Any], labels: Sequence[str] | None = None) -> LabFigure:
         """This run and others (runs, or their traces) in one picture."""
