@@ -29,16 +29,6 @@ def test_the_ledger_closes_at_full_speed(cluster, started, strategy, workers):
     assert run.stopped_by == "updates"
 
 
-def test_the_end_is_fast(cluster, started):
-    took = []
-    for _ in range(5):
-        run = moving(started())
-        began = time.monotonic()
-        run.stop()
-        took.append(time.monotonic() - began)
-    assert min(took) < 0.25
-
-
 def test_stop(cluster, started):
     run = moving(started())
     assert run.stop() is run
@@ -181,7 +171,7 @@ def test_a_live_knob_changes_and_others_are_refused(cluster, started):
 
 
 def test_slow_takes_effect_and_is_undone(cluster, started):
-    run = moving(started(on=cluster.resized(pace=0.004)), 30)
+    run = moving(started(on=cluster.resized(pace=0.03)), 30)
 
     def shares():
         counters = run.trace.counters

@@ -49,6 +49,7 @@ class Controls(Disturbances):
         self._bound = False  # roles go on to a goal, and stand still there
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
+        self._hurried_at = 0  # when (ns) the chief had been told to finish
         self._closing = False  # roles are being brought home: what is done to them now has no effect
         self._stepping = Stepping(plan.layout.roles, plan.layout.copies)
         self._hurried: str | None = None
@@ -149,6 +150,7 @@ class Controls(Disturbances):
     def _hurry(self, reason: str) -> None:
         self._hurried = reason
         self.supervisor.command({"do": "hurry", "reason": reason}, "chief")
+        self._hurried_at = self.now
 
     # what is done to roles --------------------------------------------------------------------------------------------
 

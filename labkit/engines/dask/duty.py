@@ -22,6 +22,7 @@ __all__ = ["Ended", "Obedient"]
 
 ROW_BYTES = 16_384  # of rows in one report
 LAST_BYTES = 4_000_000  # of rows in the last report
+TEND_S = 0.05  # seconds between two looks of a role that stands still at its connections
 GOODBYE_S = 2.0  # seconds for saying goodbye, and for reading what is under way
 LINGER_S = 30.0  # seconds that a role which has said goodbye waits for the others to do so
 
@@ -117,7 +118,8 @@ class Obedient(Station):
                 self.keeper.look(self.shard, self.clock())
             self._report()
         while self.frozen is not None:
-            self.slot.arrived.wait(0.25)
+            self.slot.arrived.wait(TEND_S)
+            self.wire.tend()
             if self.slot.flag:
                 self._attend_frozen()
 
@@ -175,7 +177,7 @@ class Obedient(Station):
     def _do_hurry(self, command: dict[str, Any]) -> None:
         if self.judge is not None and self.judge.hurry is None:
             self.judge.hurry = command["reason"]
-            self.interrupt = True
+            self.interrupt, self.waiting = True, None  # the report that may follow at once does not say that it waits
 
     def _report(self) -> None:
         """Rows since the last report, counters, and what the role is waiting for."""

@@ -25,7 +25,7 @@ from .membership import HERE, STARTING
 from .recovery import Recovery
 from .resumed import begin_again
 from .standing import Standing, at
-from .stillness import Stillness
+from .stillness import MARGIN_NS, Stillness
 from .supervisor import Supervisor
 from .timeouts import ABSENT_S
 
@@ -280,6 +280,8 @@ class DaskRun(Standing):
     def _check_deadlock(self, event: dict[str, Any]) -> tuple[str, str] | None:
         if event["change"] != self.members.change or not self.members.whole:
             return None
+        if event["batch"]["until"] <= self._hurried_at + MARGIN_NS:
+            return None  # the chief waited then, and has been told to finish since; until it reports again nothing is known
         self._still.hear(
             event["role"], event["waiting"], event["only"], event["sent"], event["received"], event["batch"]["until"]
         )

@@ -65,6 +65,13 @@ class Poller:
         events = self._poller.poll(0)
         if not events and timeout_s > 0:
             events = self._watch(timeout_s) if watch else self._sleep(timeout_s)
+        return self._without_bell(events)
+
+    def look(self) -> list[int]:
+        """Descriptors that something has happened to, as of now; memory is not looked into."""
+        return self._without_bell(self._poller.poll(0))
+
+    def _without_bell(self, events: list[tuple[int, int]]) -> list[int]:
         ready = [fd for fd, _ in events]
         if self._bell.fileno() in ready:
             ready.remove(self._bell.fileno())

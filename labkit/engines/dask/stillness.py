@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-__all__ = ["Stillness"]
+__all__ = ["MARGIN_NS", "Stillness"]
 
 MARGIN_NS = 200_000_000  # how long the common stretch must be: clocks of several machines differ a little
 

@@ -63,6 +63,7 @@ class Wire(Inbound):
         self.contact: tuple[str, int, str] = (*self.address, self.identity.public)
         self.peers: dict[str, tuple[str, int, str, int]] = {}  # name -> host, port, public key, incarnation
         self._calls = 0
+        self._tending = False  # connections are accepted now, and read later
         self._out = Outbound(self._poller, self.pool, self._hello, client_context, host if share else "")
         self._lines = Lines(self._out, self._dial, lambda peer: Random(f"{run}/{name}/{incarnation}/{peer}/drop"))
         self.sent, self.undelivered, self.broken = self._out.sent, self._out.undelivered, self._out.broken
@@ -228,6 +229,25 @@ class Wire(Inbound):
         if self._lines.by_name:
             self._lines.pump()
 
+    def tend(self) -> None:
+        """Complete handshakes and hand over what waits, without taking in a message. Never waits.
+
+        For a role that is paused, or has made its step: peers that go on must be able to connect to it, and to receive what
+        it sent before.
+        """
+        self._tending = True
+        try:
+            for fd in self._poller.look():
+                if fd in self._strangers:
+                    self._read(self._strangers[fd])
+                elif fd in self._out.by_fd:
+                    self._out.push(self._out.by_fd[fd], listen=True)
+                elif fd not in self._incoming:
+                    self._accept()
+        finally:
+            self._tending = False
+        self._unpark()
+
     def wake(self) -> None:
         """End the current `poll`, or the next one. The one method that another thread may call."""
         self._poller.wake()
@@ -263,7 +283,7 @@ class Wire(Inbound):
         return min((link.deadline for link in opening), default=math.inf)
 
     def _is_cut(self, name: str) -> bool:
-        return self._lines.trouble(name).cut and not self._draining
+        return self._tending or (self._lines.trouble(name).cut and not self._draining)
 
     def close(self) -> None:
         """Close every connection and the door. What was not flushed is lost; `finish_sending` is the way in order."""
