@@ -6,7 +6,6 @@ As root the attempts are made by user 65534; else by a process of this user, whi
 import contextlib
 import json
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections import deque
 
 import dask
 import psutil
@@ -158,35 +156,55 @@ def test_roles_share_memory_that_other_users_cannot_open(cluster):
     closes(run)
 
 
+FLOOD = """
+import collections, resource, socket, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+most = 8192 if most == resource.RLIM_INFINITY else min(most, 8192)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held, began, count = collections.deque(), time.monotonic(), 0
+while True:
+    held.append(socket.socket())
+    held[-1].setblocking(False)
+    held[-1].connect_ex((sys.argv[1], int(sys.argv[2])))
+    count += 1
+    if count == 5000:
+        print("there", flush=True)
+        began = time.monotonic() - count / 400
+    while len(held) > most - 50:
+        held.popleft().close()
+    time.sleep(max(0.0, began + count / 400 - time.monotonic()) if count >= 5000 else 0.0)
+"""
+
+
+@contextlib.contextmanager
+def flood(address):
+    """A process opens 5000 connections to this address, then 400 a second, and says nothing on them."""
+    command = [sys.executable, "-c", FLOOD, *map(str, address)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "there\n"
+            yield
+        finally:
+            process.kill()
+
+
 @pytest.mark.slow
 def test_idle_connections_keep_no_role_out(cluster):
-    """400 a second to the server's port, for as long as it takes a killed worker to come back and compute."""
-    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.resized(pace=0.01), lk.Budget(seconds=120)))
-    where, over, held = tuple(run.engine.supervisor.members.address["server-0"][:2]), threading.Event(), deque()
-
-    def flood():
-        while not over.wait(0.0025):
-            with contextlib.suppress(OSError):
-                held.append(socket.create_connection(where, 1))
-            while len(held) > 600:
-                held.popleft().close()
-
-    thread = threading.Thread(target=flood)
-    thread.start()
-    try:
-        eventually(lambda: len(held) > 500, 30)
+    """They come for as long as it takes a killed worker to return and to compute."""
+    run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.resized(pace=0.01), lk.Budget(seconds=300)))
+    with flood(run.engine.supervisor.members.address["server-0"][:2]):
         run.kill("worker-0")
         eventually(lambda: run.engine.members.life["worker-0"] == 1 and run.engine.members.whole, 60)
-        number = run.engine.plan.role_ids["worker-0"]
-        before = run.trace.counters[number].computed
-        eventually(lambda: run.trace.counters[number].computed > before + 20, 60)
-    finally:
-        over.set()
-        thread.join()
-        for sock in held:
-            sock.close()
-        run.stop()
+        eventually(lambda: applied_of(run, "worker-0", 1) > 20, 60)
+    run.stop()
     closes(run)
+
+
+def applied_of(run, sender, incarnation):
+    """How many gradients of this incarnation the server has applied, as far as it is known here."""
+    ids = run.engine.plan.role_ids
+    applied = run.trace.counters[ids["server-0"]].applied
+    return applied.get(ids[sender] + incarnation * len(ids), (0, -1))[0]
 
 
 def test_no_port_speaks_http_and_every_connection_is_encrypted(cluster):
@@ -314,7 +332,6 @@ class Page(web.RequestHandler):
 def guarded():
     """(port, token, loop) of a web server behind the guard."""
     import asyncio
-    import threading
 
     from labkit.engines.dask.credentials import new_token
     from labkit.engines.dask.servers import TokenGuard
