@@ -6,6 +6,7 @@ everything it does goes to its engine.
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -147,8 +148,9 @@ class Run(Verbs):
         if not hasattr(self.engine, "advance"):
             raise BadInput("advance: time on a real cluster passes by itself; use wait(), pause() or step().")
         number = as_number(seconds)
-        if number is None or not 0 <= number <= MOST_S:
-            raise BadInput(f"advance({shown(seconds)}): time only goes forward; give seconds, at least 0 and at most {MOST_S:g}.")
+        if number is None or not (0 <= number <= MOST_S or number == math.inf):
+            what = f"give seconds, at least 0 and at most {MOST_S:g}, or infinity: to the end of the run."
+            raise BadInput(f"advance({shown(seconds)}): time only goes forward; {what}")
         self.engine.advance(self.engine.seconds + number, _limit(timeout))
         return self
 

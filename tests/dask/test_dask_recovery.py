@@ -248,7 +248,7 @@ def test_what_cannot_be_is_refused_by_name(small, started):
 
 
 def test_who_is_killed_again_stays_away_or_comes_back(small, started):
-    run = moving(started(on=small), 20)
+    run = moving(started(on=small.resized(patience=60.0)), 20)  # silence on a slow machine adds no losses
     run.kill("worker-1", restart=False)
     seen(run, "left", "worker-1")
     run.kill("worker-1", restart=False)

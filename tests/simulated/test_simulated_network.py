@@ -22,6 +22,7 @@ class Note(lk.Message):
 
     values: np.ndarray
     number: int
+    header = ("number",)
 
 
 class Talk(lk.AsyncPS):
