@@ -1,6 +1,6 @@
 """30 schedules of random faults on a Dask cluster of processes: real signals, links that are really cut.
 
-`LABKIT_CHAOS=whole pytest tests/chaos` tries all of them; without it the first ones. What virtual time shows exactly is
+`LABKIT_CHAOS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. What virtual time shows exactly is
 asserted there; here: every call returns, with the budget or with an error that names a role; the books close; nothing
 of the run is left.
 """

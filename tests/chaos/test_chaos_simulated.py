@@ -1,6 +1,6 @@
 """200 schedules of random faults in virtual time, over all strategies: the promises hold in each.
 
-`LABKIT_CHAOS=whole pytest tests/chaos` tries all of them; without it the first ones. A schedule that fails is printed;
+`LABKIT_CHAOS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. A schedule that fails is printed;
 `python -c "from schedules import schedule; print(schedule(17))"`, run in this folder, prints it again.
 """
 
