@@ -15,10 +15,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .errors import BadInput, lacks, shown
 
 __all__ = [
-    "Knob", "as_number", "check_knob", "check_knobs", "check_number", "describe", "is_one_of", "knob", "knobs_of", "parse_knob",
+    "Knob", "as_number", "as_numbers", "check_knob", "check_knobs", "check_number", "describe", "is_one_of", "knob", "knobs_of",
+    "parse_knob",
 ]  # fmt: skip
 
 
@@ -112,6 +115,25 @@ def as_number(value: Any, kind: type = float) -> Any:
         return number if number == value else None
     except Exception:  # whatever its conversions and comparisons raise
         return None
+
+
+def as_numbers(what: str, values: Any) -> np.ndarray:
+    """`values` as an array of real numbers or booleans; anything else is refused."""
+    if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
+        place = tuple(int(p) for p in np.argwhere(np.ma.getmaskarray(values))[0])
+        raise BadInput(
+            f"{what} is a masked array with {np.ma.count_masked(values):,} masked values, the first at {place} (counted from 0); "
+            "every value counts here: leave these samples out, or fill the values in."
+        )
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise BadInput(f"{what} has rows of different lengths; it must be a rectangular array of numbers.") from None
+    except Exception:  # whatever its own __array__ or __iter__ raises
+        raise BadInput(f"{what}={shown(values)} is not allowed; it must be an array of numbers.") from None
+    if array.dtype.kind not in "biuf":
+        raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans).")
+    return array
 
 
 def check_number(

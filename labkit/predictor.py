@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import nn
-from .data.checks import as_numbers
 from .errors import BadInput
+from .knobs import as_numbers
 from .problem import Problem
 
 __all__ = ["Predictor", "load"]

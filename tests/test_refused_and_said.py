@@ -1,6 +1,8 @@
 """What is refused, reported once, or mentioned: limits of the system, checkpoints that fail, faults in the summary."""
 
+import contextlib
 import errno
+import os
 import resource
 import types
 
@@ -14,12 +16,15 @@ from labkit.engines.dask.keeping import Keeper
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 
 
-@pytest.fixture
-def few_files():
+@pytest.fixture(params=[0, 80], ids=["few are open", "more are open than the limit allows"])
+def few_files(request):
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with contextlib.ExitStack() as opened:
+        for _ in range(request.param):
+            opened.enter_context(open(os.devnull))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        yield
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_limit_of_open_files_that_is_too_low_is_named_before_anything_starts(few_files):

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, shown
-from ..knobs import as_number
+from ..knobs import as_number, as_numbers
 
 __all__ = [
-    "as_numbers",
     "check_classes",
     "check_dtype",
     "check_features",
@@ -89,25 +88,6 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     if found.name not in DTYPES:
         raise BadInput(f"dtype={shown(dtype)} is not allowed; allowed: {', '.join(DTYPES)}.")
     return found
-
-
-def as_numbers(what: str, values: Any) -> np.ndarray:
-    """`values` as an array of real numbers or booleans; anything else is refused."""
-    if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
-        place = tuple(int(p) for p in np.argwhere(np.ma.getmaskarray(values))[0])
-        raise BadInput(
-            f"{what} is a masked array with {np.ma.count_masked(values):,} masked values, the first at {place} (counted from 0); "
-            "every value counts here: leave these samples out, or fill the values in."
-        )
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise BadInput(f"{what} has rows of different lengths; it must be a rectangular array of numbers.") from None
-    except Exception:  # whatever its own __array__ or __iter__ raises
-        raise BadInput(f"{what}={shown(values)} is not allowed; it must be an array of numbers.") from None
-    if array.dtype.kind not in "biuf":
-        raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans).")
-    return array
 
 
 def first_bad(x: np.ndarray) -> tuple[tuple[int, ...], float] | None:

@@ -7,6 +7,7 @@ session what it has (CPUs; bytes). A file or a variable that is not there, or ma
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -113,7 +114,11 @@ def _check_files(processes: int, more: int) -> None:
 
         allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         opened = len(os.listdir("/dev/fd"))
-    except (ImportError, OSError):  # Windows; or nobody tells
+    except OSError as error:
+        if error.errno != errno.EMFILE:  # the system does not tell
+            return
+        opened = allowed
+    except ImportError:  # Windows
         return
     needed = opened + more + FILES_A_PROCESS * processes
     if allowed != resource.RLIM_INFINITY and needed > allowed:

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from ..data.checks import as_numbers
 from ..errors import BadInput, shown
+from ..knobs import as_numbers
 from ..trace.trace import Trace
 from . import style
 from .looks import answers, missing, named, without_axes

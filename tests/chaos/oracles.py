@@ -11,6 +11,7 @@ from typing import Any
 
 from labkit.engines.simulated.engine import SimulatedRun
 from labkit.roles.gradient import Gradient, Model
+from labkit.roles.judge import Judge
 from labkit.roles.messages import Joined, Left
 from labkit.roles.replica import Centre
 from labkit.roles.row_shard import RowShard
@@ -28,6 +29,8 @@ class Oracle:
     def __init__(self) -> None:
         self.wrong: list[str] = []
         self.computed = 0  # gradients, by whomever, in whichever life
+        self.shown: dict[tuple[int, int, int], frozenset[Any]] = {}  # (shard, incarnation, version) -> what it held
+        self.returned: list[frozenset[Any]] = []  # what each shard's part of the evaluated parameters holds
         self.ended: dict[tuple[int, int], int] = {}  # (role, incarnation) -> when it was lost, ns
         self.steps: dict[int, list[tuple[int, int]]] = {}  # role -> [(ns, version that it led to)] of its present shard
         # of each restored shard: role, incarnation, when (ns) it was as it is again, and when the steps undone were made
@@ -35,7 +38,7 @@ class Oracle:
 
     def watch(self, monkeypatch: Any) -> Oracle:
         """Read along until the test is over."""
-        for name in ("_watch_steps", "_watch_states", "_watch_work", "_watch_mail", "_watch_rows"):
+        for name in ("_watch_steps", "_watch_evaluations", "_watch_states", "_watch_work", "_watch_mail", "_watch_rows"):
             getattr(self, name)(monkeypatch)
         return self
 
@@ -51,6 +54,25 @@ class Oracle:
             book(shard, gradients)
 
         monkeypatch.setattr(Centre, "_book", booked)
+
+    def _watch_evaluations(self, monkeypatch: Any) -> None:
+        evaluate = Judge.evaluate
+
+        def shown(method: Any) -> Any:
+            def snapshot(shard: Any, *more: Any) -> Any:
+                key = (shard.index, shard.recorder.incarnation, shard.version)
+                self.shown[key] = frozenset(shard.__dict__.get(HELD, ()))
+                return method(shard, *more)
+
+            return snapshot
+
+        def evaluated(judge: Any, snapshots: Any) -> Any:
+            self.returned = [self.shown[s.shard, s.incarnation, s.version] for s in snapshots]
+            return evaluate(judge, snapshots)
+
+        for kind in (Shard, RowShard):
+            monkeypatch.setattr(kind, "snapshot", shown(kind.snapshot))
+        monkeypatch.setattr(Judge, "evaluate", evaluated)
 
     def _read(self, step: Any) -> Any:
         def read(shard: Any, gradients: Any, *more: Any) -> Any:
@@ -170,10 +192,9 @@ class Oracle:
         split = any(role.model is not None for role in run.plan.layout.roles) and run.plan.strategy.name != "SparsePS"
         if not split:
             assert book["computed"] == self.computed, (book, self.computed)
-        if copies or any(role.down for role in run.engine.roles if role.spec.shard is not None):
+        if copies or not self.returned:
             return
-        held = [r.shard.__dict__.get(HELD, set()) for r in run.engine.roles if r.spec.shard is not None]
-        everywhere, somewhere = set.intersection(*held), set.union(*held)
+        everywhere, somewhere = frozenset.intersection(*self.returned), frozenset.union(*self.returned)
         assert (book["applied"], book["partly_applied"]) == (len(everywhere), len(somewhere - everywhere)), book
 
 
