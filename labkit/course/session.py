@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,29 @@ __all__ = ["MISTAKES", "Code", "Memory", "Session"]
 
 HELD = 20_000  # things that one process may hold on to
 HOLDS = 256 << 20  # bytes that the judge's memory holds for all processes of a submission at a time: see `Memory`
+FEEDS = 100  # iterators over mini-batches that one process may hold on to: each holds an order of all samples
 OVERHEAD = 512  # bytes that anything that is lent, sent or noted takes besides what is in it
 TEXT = 800  # characters of an error that a process may say
 RENEWED = 0.4  # part of its processor time after which a process that only answers calls is replaced by a new one
+
+
+class Feed:
+    """The mini-batches of one call of `ctx.batches()`."""
+
+    def __init__(self, batches: Iterator[Batch]):
+        self._batches = batches
+
+    def next(self) -> Batch:
+        """The next one."""
+        return next(self._batches)
+
 
 # What a role may see of the judge's things: (class, what it is called, attributes handed over, attributes on demand, methods)
 THINGS: tuple[tuple[type, str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     (Model, "model", (), (), ("gradient",)),
     (Gradient, "gradient", ("step", "samples", "count", "loss"), ("values",), ("push", "of_everyone", "plus")),
     (Parameters, "weights", (), ("values",), ()),
+    (Feed, "batches", (), (), ("next",)),
     (Shard, "shard", ("index",), ("version", "generation", "samples", "values"), ("weights", "apply", "drop", "fresh")),
 )
 
@@ -122,7 +137,6 @@ class Session:
         self._shards: list[Shard] = []
         self._number = self._taken = 0
         self._sizes: dict[int, int] = {}
-        self._batches: Any = None
         self._calls: Session | None = None  # a process of the reference's that this one calls
         cells = code.cells
         self.line: Line = code.nursery.line(self._find, self._refer)
@@ -301,12 +315,13 @@ class Session:
     def _now(self) -> float:
         return float(self.ctx.now)
 
-    def _seed(self) -> int:
-        return int(self.ctx.rng.integers(2**62))
+    def _rng(self) -> Any:
+        return self.ctx.rng.bit_generator.state
 
-    def _batch(self) -> Any:
-        self._batches = self._batches or self.ctx.batches()
-        return next(self._batches)
+    def _batches(self) -> Any:
+        if sum(isinstance(thing, Feed) for thing in self.lent.values()) >= FEEDS:
+            raise BadInput(f"ctx.batches() begins anew at every call; a role may keep {FEEDS} of them at a time")
+        return Feed(self.ctx.batches())
 
     def _peers(self, kind: str) -> Any:
         return self.ctx.peers(str(kind))
@@ -348,7 +363,7 @@ RAISED = {
     and not issubclass(of, UnicodeError)
 }  # fmt: skip
 MISTAKES = (LabkitError, TypeError, ValueError, AttributeError, IndexError, KeyError, ArithmeticError, MemoryError)
-QUESTIONS = ("send", "note", "save", "now", "seed", "batch", "peers", "get", "call", "reference")
+QUESTIONS = ("send", "note", "save", "now", "rng", "batches", "peers", "get", "call", "reference")
 
 
 def _about(thing: Any) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]] | None:

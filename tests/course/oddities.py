@@ -109,6 +109,15 @@ ODD = {
     "a local function": ([], HEAD + at_once() + other(
         "def work(w, b):\n    g = model.gradient(w, b)\n    assert g.values.shape == w.values.shape\n    return g\n"
         "gradient = await ctx.compute(work, weights, batch)\nweights = await lk.push_pull(ctx, gradient)"), {}),
+    "the first batch at every step": ([], HEAD + at_once() + other(
+        "assert next(ctx.batches()).epoch == 0\nbatch = next(ctx.batches())\n"
+        "gradient = await ctx.compute(model.gradient, weights, batch)\nweights = await lk.push_pull(ctx, gradient)"), {"updates": 30}),
+    "two orders at a time": ([], HEAD + at_once() + other(
+        "two = zip(ctx.batches(), ctx.batches())\nnext(two)\nassert all(np.array_equal(a.x, b.x) for _, (a, b) in zip(range(3), two))\n"
+        "gradient = await ctx.compute(model.gradient, weights, next(two)[1])\nweights = await lk.push_pull(ctx, gradient)"), {}),
+    "random numbers": ([], HEAD + at_once() + other(
+        "await ctx.sleep(ctx.rng.exponential(0.05))\nif ctx.rng.integers(3) == 0:\n    gradient = None\n"
+        "gradient = await ctx.compute(model.gradient, weights, batch)\nweights = await lk.push_pull(ctx, gradient)"), {}),
     "other work": ([], HEAD + at_once() + other(
         "total = await ctx.compute(sum, [1, 2, 3], cost=0.5)\nassert total == 6\n"
         "gradient = await ctx.compute(model.gradient, weights, batch)\nweights = await lk.push_pull(ctx, gradient)"), {}),

@@ -271,15 +271,17 @@ class ChildContext(Context):
 
     @property
     def rng(self) -> np.random.Generator:
-        """This role's random stream; it begins with a number that the judge draws."""
+        """This role's random stream."""
         if self._rng is None:
-            self._rng = np.random.Generator(np.random.PCG64(self._line.ask("seed")))
+            bits = np.random.PCG64()
+            bits.state = self._line.ask("rng")
+            self._rng = np.random.Generator(bits)
         return self._rng
 
     def batches(self) -> Any:
-        """This role's mini-batches, for ever."""
-        while True:
-            yield self._line.ask("batch")
+        """This role's mini-batches, for ever, from the first one at every call."""
+        feed = self._line.ask("batches")
+        return iter(feed.next, None)
 
     def peers(self, role: str) -> tuple[str, ...]:
         """Who takes part."""
