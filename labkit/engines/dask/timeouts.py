@@ -1,4 +1,5 @@
-"""Every limit of time of the engine on processes, in seconds, with its reason.
+"""The limits of time that decide whether a process is slow, dead or given up, in seconds, with their reasons. Intervals of
+polling, and what one connection, handshake or checkpoint may take, stand in the modules that use them.
 
 One policy stands behind them. A fault is repaired, or reported by an error or in the log of the run, within `REPORT_S` of its
 occurrence. A process is dead when its connection is closed, its process is gone, or it has given no sign of life
