@@ -6,15 +6,32 @@ from pathlib import Path
 import pytest
 
 # One lesson and one assignment are representatives of their kind; the other notebooks belong to the slow suites.
-QUICK_NOTEBOOKS = ("00_start_here.ipynb", "04_asynchronous_and_stale.ipynb", "02_synchronous_server.ipynb")
+QUICK_NOTEBOOKS = ("04_asynchronous_and_stale.ipynb", "02_synchronous_server.ipynb")
 NOTEBOOKS = Path(__file__).parent / "notebooks"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cells of the notebooks that belong to the slow suites."""
+    """Mark the cells of notebooks, and the parameter sets of sampled tests, that belong to the slow suites."""
+    _sample(items)
     for item in items:
         if item.path.suffix == ".ipynb" and not (NOTEBOOKS in item.path.parents and item.path.name in QUICK_NOTEBOOKS):
             item.add_marker(pytest.mark.slow)
+
+
+def _sample(items: list[pytest.Item]) -> None:
+    """Of every test that is marked `sample(n)`, on every engine, n parameter sets at equal distances stay quick."""
+    groups: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sample"):
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            test = item.nodeid.removesuffix(item.name) + item.originalname
+            groups.setdefault((test, str(parameters.get("engine"))), []).append(item)
+    for group in groups.values():
+        (count,) = group[0].get_closest_marker("sample").args
+        quick = {(2 * k + 1) * len(group) // (2 * count) for k in range(count)}
+        for place, item in enumerate(group):
+            if len(group) > count and place not in quick:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_configure() -> None:

@@ -28,6 +28,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return benchmarks.rows
 
 
+@pytest.mark.slow
 def test_sides_take_turns_in_both_orders(rows: ModuleType) -> None:
     order: list[str] = []
     sides = [rows.Side(name, lambda name=name: order.append(name) or {("net", "s"): 1.0}) for name in "ab"]

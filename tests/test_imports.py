@@ -1,6 +1,7 @@
 """Imports go one way, heavy packages come in late or not at all, and modules hold no state that changes."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -44,13 +45,20 @@ def part(path):
     return inner[0].removesuffix(".py")
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imports(path):
     """(module as an absolute name, line, whether it is at the top of the module) of everything imported in a file."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     for parent in ast.walk(tree):
         for child in ast.iter_child_nodes(parent):
             child.parent = parent
     package = ("labkit", *path.relative_to(ROOT).parts[:-1])
+    found = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
@@ -69,8 +77,8 @@ def imports(path):
             names = [module] if node.module else [f"{module}.{alias.name}" for alias in node.names]
         else:
             names = [node.module]
-        for name in names:
-            yield name, node.lineno, not late
+        found.extend((name, node.lineno, not late) for name in names)
+    return found
 
 
 def test_every_file_belongs_to_a_part():
@@ -184,7 +192,7 @@ def changed_names(tree):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_modules_hold_no_state_that_changes(path):
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     changed = changed_names(tree)
     for node in tree.body:
         targets = (

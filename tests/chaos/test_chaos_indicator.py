@@ -17,6 +17,8 @@ from labkit.nn.boxes import Boxes
 from labkit.strategies import STRATEGIES
 from labkit.trace.ledger import ledger
 
+pytestmark = pytest.mark.sample(30)
+
 WHOLE = os.environ.get("LABKIT_CHAOS") == "whole"
 SEEDS, SLOW_SEEDS = range(20), range(20, 400 if WHOLE else 220)  # schedules take the strategies in turn, 20 of them
 SEEDS_THAT_FOUND = (92, 126, 209, 226, 329, 333, 388, 512)  # mistakes which few others find

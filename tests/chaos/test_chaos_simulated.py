@@ -13,7 +13,7 @@ import labkit as lk
 from labkit.errors import ClusterError
 from labkit.trace.ledger import ledger
 
-SEEDS = range(200 if os.environ.get("LABKIT_CHAOS") == "whole" else 60)
+SEEDS = range(200 if os.environ.get("LABKIT_CHAOS") == "whole" else 24)
 FOUND = (184, 238, 415, 570)  # schedules that have found mistakes which few others find
 WALL = 30.0  # seconds for one call; a fraction of one is usual
 STILL = 20.0

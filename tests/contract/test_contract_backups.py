@@ -10,6 +10,8 @@ import labkit as lk
 from labkit.roles.backup import with_backups
 from labkit.trace.vocabulary import UNKNOWN
 
+pytestmark = pytest.mark.sample(3)
+
 STRATEGIES = [
     lk.AsyncPS(optimizer="momentum:0.5", learning_rate=0.02), lk.SyncPS(), lk.SSP(), lk.EASGD(), lk.KSync(),
     lk.AsyncPS(codec="top-k:0.2"),

@@ -10,6 +10,8 @@ import labkit as lk
 from labkit.nn.codecs import QSGD, Float16, PowerSGD, SignSGD, TopK
 from labkit.strategies.halving_doubling import HalvingDoubling
 
+pytestmark = pytest.mark.sample(2)
+
 DIGITS = lk.Problem("digits", hidden=(32,), batch_size=32, seed=0)
 SHAPES = ((64, 32), (32,), (32, 10), (10,))
 SIZE = 64 * 32 + 32 + 32 * 10 + 10

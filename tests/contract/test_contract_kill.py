@@ -7,6 +7,8 @@ import pytest
 import labkit as lk
 from labkit.trace.ledger import ledger
 
+pytestmark = pytest.mark.sample(2)
+
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 400})
 ENDLESS = lk.Budget(updates=10**9)
 SOON = 60  # seconds of wall time in which a process is replaced, on a busy machine

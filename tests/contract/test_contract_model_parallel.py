@@ -16,6 +16,8 @@ from labkit.strategies.pipedream import PipeDream
 from labkit.strategies.pipeline import Pipeline
 from labkit.strategies.tensor_parallel import TensorParallel
 
+pytestmark = pytest.mark.sample(2)
+
 DEEP = lk.Problem("digits", hidden=(16, 12, 10), batch_size=8, dtype="float64", seed=3)  # four layers
 MOONS = lk.Problem("moons", hidden=(8, 6, 5), batch_size=8, options={"samples": 100})  # 80 to train on
 ALONE = lk.SimulatedCluster(workers=1)

@@ -13,6 +13,8 @@ from labkit.data import Batches
 from labkit.roles.context import stream
 from labkit.trace import measures
 
+pytestmark = pytest.mark.sample(2)
+
 STRATEGIES = [
     lk.LocalSGD(H=4), lk.LocalSGD(H=1), lk.LocalSGD(H=100, post_local=2), lk.DPSGD(), lk.ADPSGD(), lk.EASGD(tau=2),
 ]  # fmt: skip

@@ -9,6 +9,8 @@ from labkit.roles.context import stream
 from labkit.trace import measures, updates
 from labkit.trace.measures import bytes_sent
 
+pytestmark = pytest.mark.sample(2)
+
 DIGITS = lk.Problem("digits", hidden=(16,), batch_size=8, dtype="float64", seed=3)
 SIZE = DIGITS.objective().size
 

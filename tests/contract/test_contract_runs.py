@@ -9,6 +9,8 @@ from contract_scripts import QUADRATIC
 import labkit as lk
 from labkit.trace import ledger, measures
 
+pytestmark = pytest.mark.sample(2)
+
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 100})  # 80 to train on
 STRATEGIES = [lk.AsyncPS(), lk.AsyncPS(fused=False), lk.SyncPS(), lk.RingAllReduce()]
 NAMES = ["async", "async, push then pull", "sync", "ring"]

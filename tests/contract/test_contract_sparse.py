@@ -9,6 +9,8 @@ from labkit.roles.context import stream
 from labkit.strategies.sparse_ps import SparsePS
 from labkit.trace import ledger, measures
 
+pytestmark = pytest.mark.sample(2)
+
 CLICKS = lk.Problem("clicks", hidden=(8,), batch_size=16, dtype="float64", options={"rows": 3000, "samples": 3000})
 
 

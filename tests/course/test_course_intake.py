@@ -19,6 +19,8 @@ from labkit.course.schema import parse
 from labkit.course.validation import Stopped
 from labkit.errors import BadInput
 
+pytestmark = pytest.mark.sample(6)
+
 NOTEBOOK = json.dumps(toy.notebook()).encode()
 
 

@@ -25,7 +25,7 @@ from labkit.course.schema import parse
 from labkit.course.validation import Harness
 from labkit.course.variants import with_variant
 
-pytestmark = pytest.mark.skipif(bool(can_confine()), reason=f"student's code is judged on Linux only: {can_confine()}")
+pytestmark = [pytest.mark.skipif(bool(can_confine()), reason=f"student's code is judged on Linux only: {can_confine()}"), pytest.mark.sample(2)]
 
 SECRET = "zebra_7319"
 NUMBER = 73190427

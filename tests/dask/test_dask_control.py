@@ -9,7 +9,7 @@ from dask_help import closes, eventually, labkit_threads, moving, passed, plugin
 import labkit as lk
 from labkit.engines.dask.stepping import Stepping
 
-pytestmark = pytest.mark.dask
+pytestmark = [pytest.mark.dask, pytest.mark.sample(3)]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,7 @@ def test_a_live_knob_changes_and_others_are_refused(cluster, started):
     assert [m["text"] for m in run.trace.marks if m["kind"] == "set"] == ["learning_rate = 0.5"]
 
 
+@pytest.mark.slow
 def test_slow_takes_effect_and_is_undone(cluster, started):
     run = moving(started(on=cluster.resized(pace=0.03)), 30)
 

@@ -64,8 +64,18 @@ def test_workers_join_and_leave(wide, started, strategy):
     assert sorted(about(run, "joined")) == ["worker-1", "worker-2", "worker-3"]
     assert sorted(about(run, "left")) == ["worker-1", "worker-2", "worker-3"]
     # of replicas that are mixed now and then, who leaves takes along what it has not mixed
-    book = ends_well(run, lost=30 if strategy.name == "LocalSGD" else 0)
-    assert book["dropped"].get("cancelled", 0) > 0
+    ends_well(run, lost=30 if strategy.name == "LocalSGD" else 0)
+
+
+def test_who_leaves_gives_up_the_gradient_under_way(cluster, started):
+    run = there(moving(started(on=cluster.resized(workers=2, pace=0.2, max_workers=4)), 3), "worker-0", "worker-1")
+    for life in range(1, 11):  # the request may come between two gradients
+        there(run.scale(1) or run, "worker-0")
+        if lk.ledger(run.trace)["dropped"].get("cancelled"):
+            break
+        there(run.scale(2) or run, "worker-0", "worker-1")
+        eventually(lambda life=life: computed(run, "worker-1", life))
+    assert ends_well(run)["dropped"]["cancelled"] > 0
 
 
 def test_samples_are_dealt_to_those_who_are_there(wide, started):

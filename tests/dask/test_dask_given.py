@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 
 import labkit as lk
 
-pytestmark = pytest.mark.dask
+pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
 MOONS = lk.Problem("moons", hidden=(8,))
 HERE = str(Path(__file__).parent)
 ROOT = str(Path(lk.__file__).parent.parent)

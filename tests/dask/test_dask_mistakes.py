@@ -11,7 +11,7 @@ from dask_help import closes, eventually, labkit_threads, moving, passed, plugin
 
 import labkit as lk
 
-pytestmark = pytest.mark.dask
+pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
 
 FOR_EVER = lk.Budget(seconds=60)
 

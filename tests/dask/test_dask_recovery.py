@@ -9,7 +9,7 @@ from dask_help import closes, eventually, labkit_threads, moving, pid_of, plugin
 
 import labkit as lk
 
-pytestmark = pytest.mark.dask
+pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
 
 
 @pytest.fixture

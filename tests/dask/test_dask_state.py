@@ -29,6 +29,7 @@ def threads():
     return psutil.Process().num_threads()
 
 
+@pytest.mark.slow
 @FILES
 def test_twenty_runs_leave_nothing(cluster):
     def resources():

@@ -9,7 +9,7 @@ from dask_help import closes, eventually, moving, updates
 
 import labkit as lk
 
-pytestmark = pytest.mark.dask
+pytestmark = [pytest.mark.dask, pytest.mark.sample(1)]
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from labkit.engines.dask.wire import Wire
 from labkit.errors import BadInput
 from labkit.roles.messages import Ack, Pull, Push
 
+pytestmark = pytest.mark.sample(12)
+
 AGES = 1000.0  # seconds; longer than any test
 
 

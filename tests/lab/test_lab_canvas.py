@@ -9,6 +9,8 @@ import labkit as lk
 from labkit.lab.screen import Canvas
 from labkit.views import PANELS, bare, make_panel
 
+pytestmark = pytest.mark.sample(4)
+
 
 @pytest.mark.parametrize("name", PANELS)
 def test_a_frame_on_kept_axes_is_the_frame_drawn_anew(name):

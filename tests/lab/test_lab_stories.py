@@ -19,6 +19,8 @@ from labkit.lab.story import Act, Story
 from labkit.lab.teller import Teller
 from labkit.views import PANELS
 
+pytestmark = pytest.mark.sample(4)
+
 NAMES = tuple(STORIES)
 S = 1_000_000_000
 COMPUTE = 0  # the first of the phases

@@ -9,6 +9,8 @@ from labkit.roles.coder import Coder
 from labkit.roles.gradient import Model
 from labkit.strategies.halving_doubling import HalvingDoubling
 
+pytestmark = pytest.mark.sample(3)
+
 M = 4_000_000
 VECTOR = lk.Problem("quadratic", dtype="float32", timing_only=True, options={"dimension": M // 4, "samples": 1})
 ALL = [TopK(0.01), SignSGD(), QSGD(4), Float16(), PowerSGD(2)]

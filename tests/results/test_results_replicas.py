@@ -12,6 +12,8 @@ from labkit.engines.laws import Sampler
 from labkit.roles.context import stream
 from labkit.trace import ledger, measures
 
+pytestmark = pytest.mark.sample(6)
+
 BOWL = lk.Problem(
     "quadratic", batch_size=4, seed=2,
     options={"samples": 100, "dimension": 4, "noise": 1.0, "curvature": (0.5, 2.0, 1.0, 0.1)},

@@ -14,6 +14,8 @@ from labkit.engines.laws import Sampler
 from labkit.roles.context import stream
 from labkit.trace import ledger, measures
 
+pytestmark = pytest.mark.sample(6)
+
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 
 

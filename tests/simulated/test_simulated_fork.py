@@ -15,6 +15,8 @@ from labkit.engines.parts import make_plan
 from labkit.engines.simulated.quiet import SURVIVORS, Quiet
 from labkit.trace.ledger import ledger
 
+pytestmark = pytest.mark.sample(5)
+
 ENDLESS = lk.Budget(updates=10**9)
 KINDS = [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.SSP(), lk.LocalSGD()]
 

@@ -9,6 +9,8 @@ from test_simulated_recovery import BACK, closed, marks, started
 
 import labkit as lk
 
+pytestmark = pytest.mark.sample(3)
+
 DEEP = lk.Problem("moons", hidden=(8, 8, 8), batch_size=8, options={"samples": 200})
 WHOLE = [lk.RingAllReduce, lk.HalvingDoubling, lk.LocalSGD]
 

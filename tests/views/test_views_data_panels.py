@@ -14,7 +14,7 @@ from labkit.trace import ledger
 from labkit.views import Plots, bare, make_panel, overview, panel_figure
 from labkit.views.style import RED
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(8)]
 
 NAMES = ("predictions", "decision_boundary", "who_has_what", "ledger")
 SIZES = (None, (354, 180), (724, 200))

@@ -12,6 +12,8 @@ from labkit.views.places import nodes_of
 from labkit.views.progress import leads
 from labkit.views.timeline import shown_roles, under_way
 
+pytestmark = pytest.mark.sample(6)
+
 S = 1_000_000_000
 SIZES = ((354, 180), (724, 200), None)
 

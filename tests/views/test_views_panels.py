@@ -14,7 +14,7 @@ from labkit.trace.measures import summary
 from labkit.views import PANELS, Plots, bare, compare, make_panel, overview, panel_figure
 from labkit.views.throughput import rate_text
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6)]
 OWN = [
     "timeline", "loupe", "staleness", "staleness_over_time", "gradient_flow", "throughput", "accuracy", "loss", "hot_rows"
 ]  # fmt: skip
