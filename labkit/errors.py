@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError", "lacks", "nearest", "shown"]
+__all__ = ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError", "close_name", "lacks", "nearest", "shown"]
 
 
 class LabkitError(Exception):
@@ -61,12 +61,18 @@ def lacks(owner: str, what: str, given: object, allowed: Iterable[str]) -> BadIn
     return BadInput(f"{owner} has no {what} {shown(given)}.{_hint(given, names)} {known}")
 
 
-def _hint(given: object, names: list[str]) -> str:
+def close_name(given: object, names: Iterable[str]) -> str | None:
+    """The name that `given` is nearest to; None if none is near."""
     if not isinstance(given, str) or len(given) > 100:
-        return ""
+        return None
+    known = sorted(names)
     # one letter in the wrong case is half of a short name, and too far for what follows
-    same = [name for name in names if name.lower() == given.lower()]
-    longer = [name for name in names if len(given) >= 3 and name.startswith(given)]
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.65)  # 'mnist' is no misspelt 'moons' (0.6)
-    close = same or longer or near
-    return f" Did you mean {close[0]!r}?" if close else ""
+    same = [name for name in known if name.lower() == given.lower()]
+    longer = [name for name in known if len(given) >= 3 and name.startswith(given)]
+    near = difflib.get_close_matches(given, known, n=1, cutoff=0.65)  # 'mnist' is no misspelt 'moons' (0.6)
+    return next(iter(same or longer or near), None)
+
+
+def _hint(given: object, names: list[str]) -> str:
+    close = close_name(given, names)
+    return f" Did you mean {close!r}?" if close else ""

@@ -19,7 +19,7 @@ from .runs import compare, simulate, train
 __all__ = ["main"]
 
 
-@click.group(cls=SentenceGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group("labkit", cls=SentenceGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="labkit-distributed", prog_name="labkit")
 def main() -> None:
     """A visual laboratory for distributed training: real on a Dask cluster, exact in virtual time."""

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from ..errors import BadInput
-from .group import FAILED
+from .group import FAILED, WholeNumber
 
 __all__ = ["assign", "check", "grade"]
 
@@ -140,7 +140,7 @@ class Attempts(click.ParamType):
     "--only", multiple=True, metavar="STUDENT",
     help="Grade this student (name or id) again, and take the others from the journal. May be repeated.",
 )  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many at once (one for each CPU).")
+@click.option("--jobs", type=WholeNumber(1), metavar="N", help="How many at once (one for each CPU).")
 def grade(
     submissions: tuple[Path, ...], master: Path, seed: str | None, policy: Any, lms: str | None, csv_file: Path | None,
     json_file: Path | None, junit_file: Path | None, html_folder: Path | None, journal_file: Path | None,

@@ -1,31 +1,47 @@
-"""How a command ends: a mistake in one sentence on standard error and exit code 2, a failed run in 1, Ctrl-C in 130.
+"""How a command ends: a mistake in a sentence on standard error and exit code 2, a failed run in 1, Ctrl-C in 130.
 
 Only errors that labkit raises on purpose are put into a sentence; anything else is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from ..errors import BadInput, LabkitError, nearest
+from ..errors import BadInput, LabkitError, close_name, nearest, shown
 
-__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "SentenceGroup"]
+__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "SentenceGroup", "WholeNumber"]
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 MOST = 4000  # characters of a message
 
 
+class WholeNumber(click.IntRange):
+    """`click.IntRange`, called an integer in messages."""
+
+    name = "integer"
+
+
 class SentenceGroup(click.Group):
     """A group of commands whose errors are sentences."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read what stands before the command; no arguments at all print the help."""
+        if not args:
+            return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            raise Refused(_bounded(sentence(error, ctx, self))) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry out the command; translate what it raises."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            raise Refused(_bounded(error.format_message())) from None
+            raise Refused(_bounded(sentence(error, ctx, self))) from None
         except LabkitError as error:
             raise (Refused if isinstance(error, BadInput) else click.ClickException)(_bounded(str(error))) from None
         except KeyboardInterrupt:
@@ -37,6 +53,109 @@ class SentenceGroup(click.Group):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise nearest("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
+
+
+def sentence(error: click.UsageError, ctx: click.Context, group: click.Group) -> str:
+    """What is wrong with a command line, and what is allowed there, in a sentence or two.
+
+    Args:
+        error: raised by click for `group` or for one of its commands.
+        ctx: of the group.
+    """
+    here = error.ctx or ctx
+    name = ctx.invoked_subcommand
+    command = here.command if error.ctx else group.commands.get(name or "", group)  # some errors of click know no context
+    if isinstance(error, click.NoSuchOption):
+        return _no_such_option(error.option_name, command, ctx, group)
+    if isinstance(error, click.BadOptionUsage):
+        return _without_value(error.option_name, command, ctx)
+    if isinstance(error, click.MissingParameter):
+        return f"{_written(error.param)} is missing; the shortest form is {_usage(here)}."
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        allowed = _allowed(error.param.type)
+        return f"{_written(error.param)}: {error.message.rstrip('.')}." + (f" Allowed: {allowed}." if allowed else "")
+    if command is group:
+        return f"A command is missing after {ctx.command_path}; allowed: {', '.join(sorted(group.commands))}."
+    return f"{error.message.rstrip('.')}. Allowed: {_usage(here, '[OPTIONS]')}; --help lists the options."
+
+
+def _no_such_option(given: str, command: click.Command, ctx: click.Context, group: click.Group) -> str:
+    """An option that `command` does not have: which commands have it, or which one of its own is meant."""
+    program, own = ctx.command_path, _options(command, ctx)
+    everywhere = {name: _options(other, ctx) for name, other in sorted(group.commands.items())}
+    owners = [name for name, options in everywhere.items() if given in options]
+    if command is group:
+        if owners:
+            belongs = f"{given} is an option of {', '.join(owners)} and stands after the command"
+            return f"{belongs}, as in: {program} {owners[0]} {given}."
+        near = _near(given, {name for options in everywhere.values() for name in options})
+        before = f"Before the command stand {', '.join(own)}; other options stand after it"
+        return f"{program} has no option {shown(given)}.{near} {before} ({program} COMMAND --help lists them)."
+    if given in _options(group, ctx):
+        return f"{given} stands before the command, as in: {program} {given}."
+    near = _near(given, own)
+    if owners and not near:
+        near = f" It is an option of {', '.join(owners)}."
+    passed_on = [param.metavar for param in command.params if param.type is click.UNPROCESSED and param.metavar]
+    return f"{program} {command.name} has no option {shown(given)}.{near} Options: {', '.join([*own, *passed_on])}."
+
+
+def _near(given: str, options: Iterable[str]) -> str:
+    """A hint at the option that is spelled like `given`; the dashes, which all have, do not count."""
+    known = {option.lstrip("-"): option for option in options}
+    close = close_name(given.lstrip("-"), known)
+    return f" Did you mean {known[close]!r}?" if close else ""
+
+
+def _without_value(name: str, command: click.Command, ctx: click.Context) -> str:
+    """An option without its value, or with a value that it does not take."""
+    for param in _params(command, ctx):
+        if name in param.opts and not param.is_flag:
+            return f"{name} needs a value after it, as in: {name} {_metavar(param)}."
+    return f"{shown(name)} takes no value; write it alone, or leave it out."
+
+
+def _usage(ctx: click.Context, *more: str) -> str:
+    """The command with what it must be given."""
+    needed = [_written(param) for param in ctx.command.params if param.required or isinstance(param, click.Argument)]
+    return " ".join([f"`{ctx.command_path}", *needed, *more]) + "`"
+
+
+def _written(param: click.Parameter | None) -> str:
+    """An option with its metavar, or an argument, as they are typed."""
+    if isinstance(param, click.Option):
+        return param.opts[0] if param.is_flag else f"{param.opts[0]} {_metavar(param)}"
+    if param is None:
+        return "an argument"
+    return param.metavar or (param.name or "").upper() + ("..." if param.nargs != 1 else "")
+
+
+def _metavar(param: click.Parameter) -> str:
+    if isinstance(param.type, click.Choice):
+        return "|".join(map(str, param.type.choices))
+    return param.metavar or param.type.name.upper()
+
+
+def _allowed(kind: click.ParamType) -> str:
+    """The values that a number may have; "" where the message of the type says it."""
+    if isinstance(kind, click.IntRange):
+        most = f" to {kind.max}" if kind.max is not None else " upwards"
+        return f"a whole number from {kind.min}{most}" if kind.min is not None else "a whole number"
+    if isinstance(kind, type(click.INT)):
+        return "a whole number"
+    return "a number" if isinstance(kind, type(click.FLOAT)) else ""
+
+
+def _params(command: click.Command, ctx: click.Context) -> list[click.Option]:
+    """A command's options, with that of the help. `ctx`: of the group, whose settings its commands inherit."""
+    own = ctx if command is ctx.command else click.Context(command, parent=ctx)
+    return [param for param in command.get_params(own) if isinstance(param, click.Option)]
+
+
+def _options(command: click.Command, ctx: click.Context) -> list[str]:
+    """All spellings of a command's options, long ones first."""
+    found = {name for param in _params(command, ctx) for name in param.opts}
+    return sorted(found, key=lambda name: (not name.startswith("--"), name))
 
 
 def _bounded(sentence: str) -> str:

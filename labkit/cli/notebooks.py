@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from ..errors import BadInput
+from .group import WholeNumber
 
 __all__ = ["lab"]
 
@@ -25,9 +26,9 @@ COPIES = "labkit-notebooks"
 SCRATCH = frozenset({"__pycache__", ".ipynb_checkpoints"})
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command()
 @click.option("--no-browser", is_flag=True, help="Open no browser; the address is printed.")
-@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="Where to listen (8888, or the next free).")
+@click.option("--port", type=WholeNumber(1, 65535), metavar="PORT", help="Where to listen (8888, or the next free).")
 @click.argument("jupyter", nargs=-1, type=click.UNPROCESSED, metavar="[-- JUPYTER OPTIONS]")
 def lab(no_browser: bool, port: int | None, jupyter: tuple[str, ...]) -> None:
     """Open JupyterLab on notebooks/00_start_here.ipynb. What follows -- goes to JupyterLab."""
