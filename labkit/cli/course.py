@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,17 +17,22 @@ from typing import Any
 import click
 
 from ..errors import BadInput
+from ..paths import reason
 from .group import FAILED, WholeNumber
+from .places import ExistingFile, Place
 
 __all__ = ["assign", "check", "grade"]
 
 WIDE = 400  # columns, where nobody's terminal breaks the lines
-FILE = click.Path(path_type=Path)
+PLACE = Place()
+MASTER = ExistingFile("the notebook of an assignment with its solutions (.ipynb)")
+NOTEBOOK = ExistingFile("your notebook of an assignment (.ipynb)")
+BUNDLE = ExistingFile("the bundle that came with the notebook (.bundle.json)")
 
 
 @click.command(short_help="Make the students' version of an assignment.")
-@click.argument("master", type=FILE)
-@click.option("--out", "folder", type=FILE, required=True, metavar="DIR", help="Where the two files go.")
+@click.argument("master", type=MASTER)
+@click.option("--out", "folder", type=PLACE, required=True, metavar="DIR", help="Where the two files go.")
 @click.option(
     "--variant", "seed", metavar="SEED", help="Draw another variant (none: the one that the master is written as)."
 )
@@ -51,8 +57,8 @@ def assign(master: Path, folder: Path, seed: str | None) -> None:
 
 
 @click.command(short_help="Check your solution of an assignment.")
-@click.argument("notebook", type=FILE)
-@click.option("--bundle", type=FILE, metavar="FILE", help="The bundle that came with it (the one beside it).")
+@click.argument("notebook", type=NOTEBOOK)
+@click.option("--bundle", type=BUNDLE, metavar="FILE", help="The bundle that came with it (the one beside it).")
 def check(notebook: Path, bundle: Path | None) -> None:
     """Check the solutions in NOTEBOOK as saved: the same way as grading, with the tests that you have.
 
@@ -113,9 +119,9 @@ class Attempts(click.ParamType):
 
 
 @click.command(short_help="Grade what students handed in (Linux).")
-@click.argument("submissions", nargs=-1, required=True, type=FILE)
+@click.argument("submissions", nargs=-1, required=True, type=PLACE)
 @click.option(
-    "--master", type=FILE, required=True, metavar="FILE", help="The assignment with solutions and hidden tests."
+    "--master", type=MASTER, required=True, metavar="FILE", help="The assignment with solutions and hidden tests."
 )
 @click.option("--variant", "seed", metavar="SEED", help="The seed with which it was given out.")
 @click.option(
@@ -128,12 +134,12 @@ class Attempts(click.ParamType):
     help="Who wrote the first names in SUBMISSIONS, which give ids (plain: nobody's ids), and whose columns the CSV has. "
     "Without it: found out, if all names agree.",
 )
-@click.option("--csv", "csv_file", type=FILE, metavar="FILE", help="Grades for a learning platform, after each result.")
-@click.option("--json", "json_file", type=FILE, metavar="FILE", help="Everything, for you only: it shows hidden tests.")
-@click.option("--junit", "junit_file", type=FILE, metavar="FILE", help="JUnit XML, for you only.")
-@click.option("--html", "html_folder", type=FILE, metavar="DIR", help="A page of feedback for each student.")
+@click.option("--csv", "csv_file", type=PLACE, metavar="FILE", help="Grades for a learning platform, after each result.")
+@click.option("--json", "json_file", type=PLACE, metavar="FILE", help="Everything, for you only: it shows hidden tests.")
+@click.option("--junit", "junit_file", type=PLACE, metavar="FILE", help="JUnit XML, for you only.")
+@click.option("--html", "html_folder", type=PLACE, metavar="DIR", help="A page of feedback for each student.")
 @click.option(
-    "--journal", "journal_file", type=FILE, metavar="FILE",
+    "--journal", "journal_file", type=PLACE, metavar="FILE",
     help="Results as they come, for you only; the same command again continues (default: the first report's name and .journal).",
 )  # fmt: skip
 @click.option(
@@ -158,12 +164,13 @@ def grade(
     from ..course.variants import digest
     from ..engines.limits import usable_cpus
 
+    _check_places([csv_file, json_file, junit_file], html_folder)
     if journal_file is None:
         first = csv_file or json_file or junit_file
         journal_file = first.with_name(f"{first.name}.journal") if first else None
+    _check_places([csv_file, json_file, junit_file, journal_file], None)
     if only and (journal_file is None or not journal_file.exists()):
         raise BadInput("--only takes the other students from the journal, and there is none; allowed: grade all first.")
-    _check_places([csv_file, json_file, junit_file, journal_file], html_folder)
     base = read_master(master, seed)
     check_paths(submissions)
     needs()
@@ -220,9 +227,23 @@ def _check_places(files: Sequence[Path | None], folder: Path | None) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as why:
-            raise BadInput(f"{path.parent} cannot be made: {why.strerror or why}.") from None
-        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise BadInput(f"{path} cannot be written; allowed: a file in a folder that you may write to.")
+            raise BadInput(f"{path.parent} cannot be made: {reason(why)}.") from None
+        wrong = _why_not_written(path)
+        if wrong:
+            raise BadInput(f"{path} cannot be written: {wrong}; allowed: a file in a folder that you may write to.")
+
+
+def _why_not_written(path: Path) -> str:
+    """Why there can be no report at `path`, which is written beside it first and then put in its place; "" if there can."""
+    try:
+        about = os.stat(path)
+    except FileNotFoundError:
+        return "" if os.access(path.parent, os.W_OK) else "no permission"
+    except OSError as why:  # a name that is too long
+        return reason(why)
+    if not stat.S_ISREG(about.st_mode):
+        return "it is a folder" if stat.S_ISDIR(about.st_mode) else "it is a device or a pipe"
+    return "" if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK) else "no permission"
 
 
 def _print_results(results: Sequence[Any], base: Any) -> None:

@@ -173,7 +173,7 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be written; what was there is unchanged.
     """
-    new = path.with_name(f".{path.name[:100]}.{os.getpid()}.new")
+    new = path.with_name(f".{path.name[:40]}.{os.getpid()}.new")  # 40 characters have at most 160 of 255 bytes
     try:
         with new.open("w", encoding="utf-8", errors="replace", newline="") as stream:  # JSON may have half a character
             stream.write(text)

@@ -72,7 +72,7 @@ def _variant(master: Assignment) -> list[str]:
         assert isinstance(statement, ast.Assign)
         assert ast.unparse(statement.targets[0]) == "V"
         found = ast.literal_eval(statement.value)
-    except (SyntaxError, ValueError, AssertionError):
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
         return [f"cell {cells[0].number}: a variant cell is `V = {{...}}` with plain values and nothing else"]
     if found != expected:
         return [f"cell {cells[0].number}: V is {found!r}, and the first choices of the variants are {expected!r}"]
@@ -104,6 +104,8 @@ def _cell(master: Assignment, cell: Cell) -> list[str]:
             ast.parse(text)
         except SyntaxError as why:
             return [*wrong, f"{whose}line {why.lineno} is not Python: {why.msg} (no IPython magics here)"]
+        except (ValueError, RecursionError, MemoryError) as why:  # a NUL; brackets in thousands of brackets
+            return [*wrong, f"{whose}Python cannot read it: {str(why) or type(why).__name__}"]
     return [*wrong, *(_solution(master, cell, left) if cell.kind == "solution" else ())]
 
 

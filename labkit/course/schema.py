@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput, nearest
+from ..errors import BadInput, nearest, shown
 from .blocks import one_line_ends, released
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
 
 FORMAT = 1
 SCHEMA_VERSION = 3
+MOST_POINTS = 1_000_000  # of one test
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -148,6 +149,9 @@ def read_notebook(path: Path) -> dict[str, Any]:
     """
     try:
         raw = json.loads(path.read_bytes())
+        json.dumps(raw, ensure_ascii=False).encode()
+    except UnicodeEncodeError as why:
+        raise BadInput(f"{path} has half of a surrogate pair ({why.object[why.start]!r}), which is no character.") from None
     except OSError as why:
         raise BadInput(f"{path} cannot be read: {why.strerror or why}.") from None
     except (ValueError, RecursionError):
@@ -182,9 +186,9 @@ def parse(notebook: Mapping[str, Any], where: str) -> Assignment:
     return Assignment(cells=tuple(cells), notebook=notebook, **about)
 
 
-def _about(metadata: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+def _about(metadata: Any, wrong: list[str]) -> dict[str, Any]:
     """The notebook's own metadata, checked."""
-    said = metadata.get("labkit")
+    said = metadata.get("labkit") if isinstance(metadata, dict) else None
     if not isinstance(said, dict):
         wrong.append(
             'its metadata has no "labkit": {"assignment": ..., "title": ..., "format": 1, "tools": [], "variants": {}}'
@@ -194,12 +198,12 @@ def _about(metadata: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
     name, tools, variants = said.get("assignment"), said.get("tools", []), said.get("variants", {})
     if not isinstance(name, str) or not NAME.fullmatch(name):
         wrong.append(
-            f'notebook metadata: "assignment" is {name!r}; allowed: letters, digits, "_" and "-" (it names files)'
+            f'notebook metadata: "assignment" is {shown(name)}; allowed: letters, digits, "_" and "-" (it names files)'
         )
     if said.get("format") != FORMAT:
-        wrong.append(f'notebook metadata: "format" is {said.get("format")!r}; allowed: {FORMAT}')
+        wrong.append(f'notebook metadata: "format" is {shown(said.get("format"))}; allowed: {FORMAT}')
     if not (isinstance(tools, list) and all(isinstance(tool, str) and tool.isidentifier() for tool in tools)):
-        wrong.append(f'notebook metadata: "tools" is {tools!r}; allowed: a list of names of labkit')
+        wrong.append(f'notebook metadata: "tools" is {shown(tools)}; allowed: a list of names of labkit')
         tools = []
     wrong.extend(_bad_variants(variants))
     return {
@@ -212,7 +216,7 @@ def _bad_variants(variants: Any) -> list[str]:
     """What is wrong with the declaration of the variants."""
     if not isinstance(variants, dict):
         return [
-            f'notebook metadata: "variants" is {variants!r}; allowed: {{name: [{{"value": ..., "words": "..."}}, ...]}}'
+            f'notebook metadata: "variants" is {shown(variants)}; allowed: {{name: [{{"value": ..., "words": "..."}}, ...]}}'
         ]
     wrong = []
     for key, choices in variants.items():
@@ -222,7 +226,7 @@ def _bad_variants(variants: Any) -> list[str]:
             good = good and isinstance(choice["words"], str)
         if not good:
             wrong.append(
-                f'variant {key!r} is {choices!r}; allowed: a list of {{"value": ..., "words": "..."}}, named like a variable'
+                f'variant {key!r} is {shown(choices)}; allowed: a list of {{"value": ..., "words": "..."}}, named like a variable'
             )
     return wrong
 
@@ -231,8 +235,15 @@ def _cell(number: int, raw: Any) -> Cell:
     """One cell, or BadInput without the cell's number."""
     if not isinstance(raw, dict) or raw.get("cell_type") not in ("code", "markdown"):
         raise BadInput("is neither a code nor a markdown cell")
+    source = raw.get("source", "")
+    if not isinstance(source, str) and not (isinstance(source, list) and all(isinstance(line, str) for line in source)):
+        raise BadInput(f"its source is {shown(source)}; allowed: a text, or a list of lines")
     metadata = raw.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise BadInput(f"its metadata is {shown(metadata)}; allowed: a table")
     ours, theirs = metadata.get("labkit", {}), metadata.get("nbgrader")
+    if not isinstance(ours, dict):
+        raise BadInput(f"labkit's metadata is {shown(ours)}; allowed: a table")
     for key in ours:
         if key not in OF_CELL:
             raise BadInput(f"labkit's metadata: {nearest('key', key, OF_CELL)}")
@@ -257,31 +268,31 @@ def _cell(number: int, raw: Any) -> Cell:
         flags = ", ".join(f"{name} {str(theirs[name]).lower()}" for name in ("grade", "solution", "locked"))
         raise BadInput(f"a {raw['cell_type']} cell with {flags} and labkit's {list(keys)} is of no kind; {ALLOWED}")
     if "question" in keys and not (isinstance(ours["question"], str) and IDENTIFIER.fullmatch(ours["question"])):
-        raise BadInput(f'"question" is {ours["question"]!r}; allowed: letters, digits, "_" and "-"')
+        raise BadInput(f'"question" is {shown(ours["question"])}; allowed: letters, digits, "_" and "-"')
     return Cell(kind=_KINDS[shape], id=theirs["grade_id"], points=float(theirs.get("points", 0)), **cell)
 
 
 def _check_nbgrader(said: Any, cell_type: str) -> None:
     """Refuse metadata that is not nbgrader's schema 3."""
     if not isinstance(said, dict):
-        raise BadInput(f"nbgrader's metadata is {said!r}; allowed: a table")
+        raise BadInput(f"nbgrader's metadata is {shown(said)}; allowed: a table")
     for key in said:
         if key not in OF_NBGRADER | _OPTIONAL:
             raise BadInput(f"nbgrader's metadata: {nearest('key', key, OF_NBGRADER)}")
     grade_id, points = said.get("grade_id"), said.get("points")
     if not isinstance(grade_id, str) or not IDENTIFIER.fullmatch(grade_id):
-        raise BadInput(f'grade_id is {str(grade_id)[:60]!r}; allowed: letters, digits, "_" and "-", at most 100')
+        raise BadInput(f'grade_id is {shown(grade_id, 60)}; allowed: letters, digits, "_" and "-", at most 100')
     for flag in ("grade", "solution", "locked"):
         if not isinstance(said.get(flag), bool):
-            raise BadInput(f"nbgrader's {flag!r} is {said.get(flag)!r}; allowed: true, false")
+            raise BadInput(f"nbgrader's {flag!r} is {shown(said.get(flag))}; allowed: true, false")
     if said.get("task", False) is not False:
         raise BadInput("nbgrader's 'task' cells are not used here; allowed: false")
     if said.get("schema_version") != SCHEMA_VERSION:
-        raise BadInput(f"nbgrader's schema_version is {said.get('schema_version')!r}; allowed: {SCHEMA_VERSION}")
+        raise BadInput(f"nbgrader's schema_version is {shown(said.get('schema_version'))}; allowed: {SCHEMA_VERSION}")
     if said.get("cell_type", cell_type) != cell_type:
-        raise BadInput(f"nbgrader's cell_type is {said['cell_type']!r}, and the cell is a {cell_type} cell")
+        raise BadInput(f"nbgrader's cell_type is {shown(said['cell_type'])}, and the cell is a {cell_type} cell")
     number = isinstance(points, int | float) and not isinstance(points, bool)
-    if said["grade"] and not (number and 0 < points < float("inf")):  # type: ignore[operator]
-        raise BadInput(f"points is {points!r}; allowed: a number above 0")
+    if said["grade"] and not (number and 0 < points <= MOST_POINTS):  # type: ignore[operator]
+        raise BadInput(f"points is {shown(points)}; allowed: a number above 0, at most {MOST_POINTS:,}")
     if not said["grade"] and "points" in said and points != 0:
         raise BadInput("points belong to tests and explain cells only")

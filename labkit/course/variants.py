@@ -41,7 +41,7 @@ def digest(assignment: Assignment, seed: str | None) -> str:
 
 
 def _number(*words: str) -> int:
-    return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest())
+    return int.from_bytes(hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).digest())
 
 
 def with_variant(master: Assignment, seed: str | None) -> Assignment:

@@ -41,6 +41,7 @@ def check(command, option):
     assert {label: what for label, what in wrong.items() if what is not None} == {}
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("option", [option for command, option in CASES if command == "simulate"])
 def test_simulate(option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

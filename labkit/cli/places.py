@@ -1,0 +1,63 @@
+"""Files and folders as arguments of commands: what cannot be one is refused with the name of the argument."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import BadInput, shown
+from ..paths import as_path, reason
+
+__all__ = ["ExistingFile", "Place"]
+
+
+class Place(click.ParamType):
+    """A path that a file or folder can have, as a `pathlib.Path`; whether there is one is not asked."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Raises `BadInput` for an empty path, for characters that no path has, and for a name that is too long."""
+        named = _named(param)
+        path = Path(as_path(named, value))
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            pass  # the command says what it needs
+        except OSError as why:  # a name that is too long, a circle of links
+            raise BadInput(f"{named} {shown(str(path))} cannot be opened: {reason(why)}.") from None
+        return path
+
+
+class ExistingFile(Place):
+    """A regular file that can be read. `what` it has to be is said where it is not."""
+
+    name = "file"
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Raises `BadInput` for what is no such file."""
+        path = super().convert(value, param, ctx)
+        wrong = f"{_named(param)} {shown(str(path))} cannot be read: "
+        try:
+            about = os.stat(path)
+            if not stat.S_ISREG(about.st_mode):
+                kind = "a folder" if stat.S_ISDIR(about.st_mode) else "a device or a pipe"
+                raise BadInput(f"{wrong}it is {kind}; allowed: {self.what}.")
+            with open(path, "rb"):
+                pass
+        except OSError as why:
+            raise BadInput(f"{wrong}{reason(why)}; allowed: {self.what}.") from None
+        return path
+
+
+def _named(param: click.Parameter | None) -> str:
+    if isinstance(param, click.Option):
+        return param.opts[0]
+    return (param.name or "path").upper() if param is not None else "path"

@@ -1,0 +1,150 @@
+"""`assign`, `check`, `grade`, `lab` and `doctor` with hostile texts and files: an exit code and a sentence, never a traceback."""
+
+import copy
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from test_cli_hostile import TEXTS, ends_in_a_sentence
+
+from labkit.cli import checks, main, notebooks
+from labkit.course import grading
+from labkit.course.assigning import read_master
+from labkit.course.batch import Batch
+from labkit.course.release import read_bundle, release, write_release
+from labkit.course.schema import parse
+from labkit.course.validation import Outcome
+from labkit.errors import BadInput
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "course"))
+import toy_master as toy
+
+FILES = {  # made by `folder`
+    "nothing there": "no/such/file.ipynb", "a folder": "folder", "garbage": "garbage", "an empty file": "empty.ipynb",
+    "JSON": "json.ipynb", "unreadable": "unreadable.ipynb", "a pipe": "pipe.ipynb", "a circle": "circle.ipynb",
+    "below a file": "garbage/x.ipynb", "a zip": "garbage.zip", "itself": "master.ipynb", "long name": "x" * 250,
+    "too long": "\u00e4" * 200, "NUL": "a\0b", "dots": "..",
+}  # fmt: skip
+PLACES = {**TEXTS, **FILES}
+BASE = {
+    "assign": {"MASTER": "master.ipynb", "--out": "out"},
+    "check": {"NOTEBOOK": "toy.ipynb"},
+    "grade": {"SUBMISSIONS": "toy.ipynb", "--master": "master.ipynb"},
+    "doctor": {},
+    "lab": {},
+}
+CASES = [
+    (command, param.opts[0] if isinstance(param, click.Option) else param.name.upper())
+    for command in BASE
+    for param in main.commands[command].params
+    if not getattr(param, "is_flag", False) and param.name != "jupyter"  # which is JupyterLab's
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a good master, a released notebook, a bundle, and what is none of these; nothing is graded or started."""
+    monkeypatch.chdir(tmp_path)
+    raw = toy.notebook()
+    toy.write(tmp_path, raw)
+    master = parse(raw, "toy")
+    write_release(tmp_path, release(master, "first"), {}, {})
+    for name, content in {
+        "garbage": random.Random(0).randbytes(1000), "garbage.zip": b"PK\3\4" + random.Random(1).randbytes(1000),
+        "empty.ipynb": b"", "json.ipynb": b"[1e999, {}]", "unreadable.ipynb": b"{}",
+    }.items():  # fmt: skip
+        Path(name).write_bytes(content)
+    Path("unreadable.ipynb").chmod(0)  # root reads it all the same: it is refused for what is in it
+    Path("folder").mkdir()
+    Path("circle.ipynb").symlink_to("circle.ipynb")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo("pipe.ipynb")
+    monkeypatch.setattr(grading, "validate", lambda rebuilt, harness: Outcome({}, "nothing is run in this test"))
+    monkeypatch.setattr(Batch, "read", refuse)
+    monkeypatch.setattr("labkit.course.validation.needs", lambda: None)
+    monkeypatch.setattr("labkit.course.sandbox.confine.can_confine", lambda: "")
+    monkeypatch.setattr(notebooks, "become", lambda command: None)
+    monkeypatch.setattr(checks, "CHECKS", ())
+    return tmp_path
+
+
+def refuse(*_):
+    raise BadInput("nothing is read in this test.")
+
+
+def words(command, changed, text):
+    """The command line with `changed`, an option or argument, set to `text`."""
+    given = {**BASE[command], changed: text}
+    options = [f"{name}={value}" for name, value in given.items() if name.startswith("-")]
+    return [command, *options, "--", *(value for name, value in given.items() if not name.startswith("-"))]
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize(("command", "param"), CASES, ids=map("-".join, CASES))
+def test_every_option_and_argument(folder, command, param):
+    wrong = {label: ends_in_a_sentence(words(command, param, text)) for label, text in PLACES.items()}
+    assert {label: what for label, what in wrong.items() if what is not None} == {}
+
+
+@pytest.mark.parametrize("command", BASE)
+def test_an_option_in_the_wrong_place(folder, command):
+    good = [*(f"{name}={value}" for name, value in BASE[command].items() if name.startswith("-")), "--",
+            *(value for name, value in BASE[command].items() if not name.startswith("-"))]  # fmt: skip
+    for wrong in (["--workers", "3"], ["--json"], ["--bogus=\0"], ["-x"], ["--set=a=b"]):
+        assert ends_in_a_sentence([*wrong, command, *good]) is None
+        assert ends_in_a_sentence([command, *wrong, *good]) is None
+
+
+VALUES = {
+    "null": None, "a list": [], "a table": {}, "a number": -1, "true": True, "huge": 10**400, "NaN": float("nan"),
+    "text": "x", "NUL": "\0", "surrogate": "\udcff", "nested": [[[{}]]], "braces": "{{" * 50, "parentheses": "(" * 5000,
+}  # fmt: skip
+
+
+def places(node, path=()):
+    """The path of every value in a JSON document."""
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, child in children:
+        yield (*path, key)
+        yield from places(child, (*path, key))
+
+
+def put(node, path, value):
+    """A copy of a JSON document with another value at `path`."""
+    made = copy.deepcopy(node)
+    inner = made
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return made
+
+
+def broken_by(document, read, value):
+    """The places at which `value` makes `read` fail with anything but a sentence."""
+    wrong = {}
+    for path in places(document):
+        Path("broken.json").write_text(json.dumps(put(document, path, value)))
+        try:
+            read(Path("broken.json"))
+        except BadInput as why:
+            if not str(why):
+                wrong[path] = "no sentence"
+        except Exception as why:
+            wrong[path] = f"{type(why).__name__}: {why}"
+    return wrong
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_a_master_with_one_value_replaced(folder, value):
+    assert broken_by(toy.notebook(), lambda path: read_master(path, "seed"), value) == {}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_a_bundle_with_one_value_replaced(folder, value):
+    assert broken_by(json.loads(Path("toy.bundle.json").read_text()), read_bundle, value) == {}
