@@ -8,89 +8,27 @@ before they were sent. `LABKIT_CHAOS=whole pytest -m slow tests/chaos` runs all 
 import os
 import random
 import threading
-import time
 from contextlib import suppress
 
-import cloudpickle
-import indicator
 import pytest
-from indicator import computed, held_by_model, indicated, mistakes, problem_for
+from indicator import computed, problem_for
+from process_runs import LIMIT, agree, evaluated, eventually, reported, saved, started, withhold
 from schedules import random_faults
 
 import labkit as lk
-from labkit.engines.checkpoints import Store
 from labkit.engines.parts import make_plan
 from labkit.errors import ClusterError, LabkitError
 from labkit.strategies import STRATEGIES
-from labkit.trace.ledger import ledger
 
-cloudpickle.register_pickle_by_value(indicator)  # processes do not have this folder on their path
 pytestmark = pytest.mark.dask
 
 WHOLE = os.environ.get("LABKIT_CHAOS") == "whole"
-LIMIT = 60.0  # seconds
 
 
 @pytest.fixture(scope="module")
 def processes():
     with lk.DaskCluster(workers=4, servers=2) as cluster:
         yield cluster.open()
-
-
-def eventually(condition):
-    until = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < until, condition
-        time.sleep(0.01)
-
-
-def started(processes, strategy, budget, folder, faults=(), **shape):
-    shape = {"workers": 3, "servers": 2, "pace": 0.01, "checkpoint_every": 0.2} | shape
-    problem = problem_for(type(strategy), shape["servers"] or 1)
-    marked = indicated(strategy, folder)
-    return lk.train(problem, marked, processes.resized(**shape), budget, faults=faults)
-
-
-def agree(run, folder):
-    """The ledger closes, and says of the returned parameters what these show."""
-    book, parameters = ledger(run.trace), run.engine.parameters
-    applied = partly = 0
-    if parameters is not None:
-        held = held_by_model(run, parameters, folder)
-        applied, partly = len(held.everywhere), len(held.somewhere - held.everywhere)
-    marks = [mark["text"] for mark in run.trace.marks]
-    assert (book["applied"], book["partly_applied"]) == (applied, partly), (book, marks)
-    assert book["closes"] is True, (book, marks)
-    assert book["computed"] <= computed(folder), (book, marks)  # who is killed may have computed more than was heard of
-    assert mistakes(folder) == []
-    return book
-
-
-def withhold(run, role):
-    """From now on no report of `role` leaves its process, which goes on and says that it is alive. It may be killed now."""
-
-    def muted(role, dask_worker):
-        boxes = [plugin for name, plugin in dask_worker.plugins.items() if name.startswith("labkit-")]
-        (slot,) = [slot for box in boxes for key, slot in box.slots.items() if key[0] == role]
-        whole = slot.report
-        slot.report = lambda what, **more: None if what == "batch" else whole(what, **more)
-
-    address = run.engine.members.where[role]
-    run.engine.supervisor.client.run(muted, role, workers=[address])
-
-
-def reported(run, role):
-    counters = run.trace.counters.get(run.trace.roles.index(role))
-    return 0 if counters is None else counters.updates
-
-
-def evaluated(run):
-    return max(run.trace.column("evaluations", "update").tolist(), default=-1)
-
-
-def saved(run, role):
-    """The version of the newest checkpoint of a role."""
-    return max(Store(run.engine.folder).known(role), default=0)
 
 
 def test_drops_that_died_with_a_server_are_no_applications(processes, tmp_path):

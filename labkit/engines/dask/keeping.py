@@ -1,13 +1,16 @@
 """What a life of a role leaves on disk for the next one: its shard, and what the role itself asked to be kept.
 
 Between two effects, and so always whole. A shard is kept once a second, but at most 5% of the time: after a checkpoint
-that took long, nineteen times as long passes until the next. The number of a checkpoint grows from life to life, so a
-life that was declared lost, and wakes up, sees that it has been followed and writes no more.
+nineteen times as long passes until the next. How long one takes is the shortest of the last three: one that took long because
+the process waited for a core or the disk says nothing about the next one, and 0.8 s of waiting would cost the next incarnation
+15 s of updates. The number of a checkpoint grows from life to life, so a life that was declared lost, and wakes up, sees
+that it has been followed and writes no more.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +19,8 @@ from ..checkpoints import Store
 __all__ = ["LIFE", "Keeper", "tag_of"]
 
 SAVE_EVERY = 1.0  # seconds between two checkpoints
-REST = 19  # times as long as the last one took
+REST = 19  # times as long as one takes
+SAMPLES = 3  # checkpoints, the shortest of which says how long one takes
 LIFE = 10**12  # numbers of checkpoints that a life has for itself
 SAID = "said:"  # before the names of what a role with a shard asked to be kept
 TIME = "engine_time"  # ns, when a shard was kept
@@ -42,6 +46,7 @@ class Keeper:
         self._said_at = 0.0
         self._count = 0
         self._due = 0.0
+        self._took: deque[float] = deque(maxlen=SAMPLES)  # seconds, of the newest checkpoints
         self._version = (-1, -1)  # of the shard, as it was kept last
         self.kept_at: int | None = None  # ns of engine time: when what this life began with was kept
 
@@ -81,8 +86,14 @@ class Keeper:
             self._works()
         except OSError as error:
             self._failed(error)
-        took = time.monotonic() - began
-        self._due = began + (max(SAVE_EVERY, REST * took) if self._every is None else self._every)
+        ended = time.monotonic()
+        self._took.append(ended - began)
+        if self._every is not None:
+            self._due = began + self._every
+        elif len(self._took) == 1:  # its process has just begun, and loads modules
+            self._due = ended + SAVE_EVERY
+        else:
+            self._due = max(began + SAVE_EVERY, ended + REST * min(self._took))
 
     def _failed(self, error: OSError) -> None:
         """Say it once; what fails in the same way again is counted, and told when it works."""

@@ -1,0 +1,75 @@
+"""What the chaos tests on processes share: runs whose gradients are marks, what their ledger is compared with, and reports that
+are withheld. Every gradient is a mark of its own (`indicator`), so the returned parameters show which ones they hold.
+"""
+
+import time
+
+import cloudpickle
+import indicator
+from indicator import computed, held_by_model, indicated, mistakes, problem_for
+
+import labkit as lk
+from labkit.engines.checkpoints import Store
+from labkit.trace.ledger import ledger
+
+cloudpickle.register_pickle_by_value(indicator)  # processes do not have this folder on their path
+
+LIMIT = 60.0  # seconds
+
+
+def eventually(condition, limit=LIMIT):
+    """What `condition` returns once that is true; fails after `limit` seconds."""
+    until = time.monotonic() + limit
+    while not (found := condition()):
+        assert time.monotonic() < until, condition.__doc__ or condition
+        time.sleep(0.005)
+    return found
+
+
+def started(processes, strategy, budget, folder, faults=(), room=2000, **shape):
+    shape = {"workers": 3, "servers": 2, "pace": 0.01, "checkpoint_every": 0.2} | shape
+    problem = problem_for(type(strategy), shape["servers"] or 1, room)
+    marked = indicated(strategy, folder)
+    return lk.train(problem, marked, processes.resized(**shape), budget, faults=faults)
+
+
+def agree(run, folder):
+    """The ledger closes, and says of the returned parameters what these show."""
+    book, parameters = ledger(run.trace), run.engine.parameters
+    applied = partly = 0
+    if parameters is not None:
+        held = held_by_model(run, parameters, folder)
+        applied, partly = len(held.everywhere), len(held.somewhere - held.everywhere)
+    marks = [mark["text"] for mark in run.trace.marks]
+    assert (book["applied"], book["partly_applied"]) == (applied, partly), (book, marks)
+    assert book["closes"] is True, (book, marks)
+    assert book["computed"] <= computed(folder), (book, marks)  # who is killed may have computed more than was heard of
+    assert mistakes(folder) == []
+    return book
+
+
+def withhold(run, role):
+    """From now on no report of `role` leaves its process, which goes on and says that it is alive. It may be killed now."""
+
+    def muted(role, dask_worker):
+        boxes = [plugin for name, plugin in dask_worker.plugins.items() if name.startswith("labkit-")]
+        (slot,) = [slot for box in boxes for key, slot in box.slots.items() if key[0] == role]
+        whole = slot.report
+        slot.report = lambda what, **more: None if what == "batch" else whole(what, **more)
+
+    address = run.engine.members.where[role]
+    run.engine.supervisor.client.run(muted, role, workers=[address])
+
+
+def reported(run, role):
+    counters = run.trace.counters.get(run.trace.roles.index(role))
+    return 0 if counters is None else counters.updates
+
+
+def evaluated(run):
+    return max(run.trace.column("evaluations", "update").tolist(), default=-1)
+
+
+def saved(run, role):
+    """The version of the newest checkpoint of a role."""
+    return max(Store(run.engine.folder).known(role), default=0)

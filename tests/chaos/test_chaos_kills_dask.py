@@ -1,0 +1,373 @@
+"""Processes are killed where it hurts most: during the restart of a group, the end of a run, a checkpoint, a pause or a step,
+while they come back, a server together with its backup, all servers at once.
+
+Law, for every kill: it is reported within `REPORT_S`, the run comes to its end, nothing of it is left on the cluster or in
+this process, and its ledger closes and says what the returned parameters hold. Tests wait for states, which last
+until they are left by what the test does, or for entries of the trace, which stay.
+"""
+
+import gc
+import os
+import signal
+import threading
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from process_runs import LIMIT, agree, evaluated, eventually, saved, started
+
+import labkit as lk
+from labkit.engines.dask.timeouts import REPORT_S
+
+pytestmark = pytest.mark.dask
+slow = pytest.mark.slow
+
+ANSWERS = ("restart", "waits", "left")  # what a run does about a loss, as kinds of marks
+
+
+@pytest.fixture(scope="module")
+def processes():
+    before = forked()
+    with lk.DaskCluster(workers=4, servers=2) as cluster:
+        yield cluster.open()
+    eventually(lambda: not forked() - before)
+
+
+def forked():
+    """The processes of all clusters of this process."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.ppid() != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process)
+        except psutil.NoSuchProcess:
+            pass
+    return found
+
+
+@contextmanager
+def run_of(processes, strategy, folder, count=None, **shape):
+    """A run with marks, which is over when the block is left, and of which nothing is left then."""
+    shape = {"room": 8000, "pace": 0.02, "patience": 60.0} | shape
+    if not type(strategy).uses_servers:
+        shape["servers"] = None
+    run = started(processes, strategy, lk.Budget(updates=count or 100_000), folder, **shape)
+    try:
+        eventually(lambda: evaluated(run) > 0)
+        yield run
+        if count is None:
+            run.stop()
+        else:
+            run.wait(LIMIT)
+    except BaseException:
+        run.stop()
+        print(*(f"{mark['time'] / 1e9:8.3f} {mark['text']}" for mark in run.trace.marks), sep="\n")
+        raise
+    assert run.stopped_by == ("user" if count is None else "updates"), (run.stopped_by, run.engine.error)
+    book = agree(run, folder)
+    if count is not None:
+        workers = len([role for role in run.trace.roles if role.startswith("worker")])
+        assert book["applied"] >= count // workers  # backup workers and the like apply fewer of one update
+    nothing_is_left(run, processes)
+
+
+def nothing_is_left(run, processes):
+    """No thread of the run, no plugin or role on the cluster, no draft of a checkpoint; every process was replaced."""
+    gc.collect()
+    name, client = run.engine.supervisor.run, processes.client
+    eventually(lambda: not [t for t in threading.enumerate() if t.name in (f"labkit-run-{name}", "labkit-fetch")])
+    eventually(lambda: not any(processes._backend.usage.values()))
+    eventually(lambda: all(nanny.has_process for nanny in processes._backend._cluster.workers.values()))
+    eventually(lambda: not any(plugins_of(client, name).values()))
+    drafts = [file for file in os.listdir(run.engine.folder) if file.startswith(".")]
+    owners = [file for file in drafts if psutil.pid_exists(int(file.split(".")[-3]))]
+    assert owners == []  # drafts of processes that are gone are removed by the next one that is written
+
+
+def plugins_of(client, name):
+    found = client.run(lambda dask_worker: [one for one in dask_worker.plugins if one.endswith(name)], on_error="return")
+    return {address: names for address, names in found.items() if not isinstance(names, Exception)}
+
+
+def marks(run, kinds, role, since=0):
+    return [m for m in list(run.trace.marks)[since:] if m["kind"] in kinds and role in (None, m.get("name"))]
+
+
+def killed(run, *roles, how=None):
+    """Kill the processes of these roles, which is to be reported in time. The marks that say so."""
+    since = len(run.trace.marks)
+    for role in roles:
+        (how or run.kill)(role)
+    return [eventually(lambda role=role: marks(run, ("lost",), role, since), REPORT_S)[0] for role in roles]
+
+
+def answered(run, *roles):
+    """The run has done something about the loss of these roles in time."""
+    for role in roles:
+        (lost, *_) = reversed(marks(run, ("lost",), role))
+        since = list(run.trace.marks).index(lost)
+        eventually(lambda role=role, since=since: marks(run, ANSWERS, role, since), REPORT_S)
+
+
+def state(run, role):
+    return run.engine.members.state[role]
+
+
+def pid_of(run, role):
+    """The process of a role, which has said which one it is."""
+    supervisor = run.engine.supervisor
+    return supervisor.processes[supervisor.where[role]][1]
+
+
+# a group begins again -----------------------------------------------------------------------------------------------------
+
+RINGS = [lk.RingAllReduce(), lk.RingAllReduce(on_loss="continue"), lk.LocalSGD(), lk.HalvingDoubling(), lk.FSDP()]
+
+
+@pytest.mark.parametrize("second", ["worker-0", "worker-1"])
+@pytest.mark.parametrize("when", ["lost", "regroup", "restart"])
+@pytest.mark.parametrize("strategy", [pytest.param(s, marks=slow) for s in RINGS], ids=lambda s: f"{s.name} {s.on_loss}")
+def test_another_member_is_lost_while_a_group_begins_again(processes, tmp_path, strategy, when, second):
+    """`worker-1` is lost, and then, at three moments of what follows, it or another one."""
+    with run_of(processes, strategy, tmp_path, count=60, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
+        killed(run, "worker-1")
+        eventually(lambda: marks(run, (when,), None))
+        run.kill(second)
+        answered(run, "worker-1", second)
+
+
+@slow
+@pytest.mark.parametrize("strategy", RINGS, ids=lambda s: f"{s.name} {s.on_loss}")
+def test_a_member_that_has_not_handed_over_is_lost(processes, tmp_path, strategy):
+    """A frozen member cannot hand over its shard, so the others wait for it, until it is killed."""
+    with run_of(processes, strategy, tmp_path, count=60, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
+        run.engine.freeze("worker-0")
+        killed(run, "worker-1")
+        eventually(lambda: run.engine.recovery.group.phase == "collect")
+        killed(run, "worker-0")
+        answered(run, "worker-0", "worker-1")
+
+
+@slow
+@pytest.mark.parametrize("strategy", RINGS, ids=lambda s: f"{s.name} {s.on_loss}")
+def test_the_chief_is_lost_while_a_group_begins_again(processes, tmp_path, strategy):
+    with run_of(processes, strategy, tmp_path, count=60, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
+        killed(run, "worker-1", "chief")
+        answered(run, "worker-1", "chief")
+
+
+@slow
+@pytest.mark.parametrize("strategy", RINGS, ids=lambda s: f"{s.name} {s.on_loss}")
+def test_a_run_is_stopped_while_a_group_begins_again(processes, tmp_path, strategy):
+    with run_of(processes, strategy, tmp_path, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
+        killed(run, "worker-1")
+
+
+# the end ------------------------------------------------------------------------------------------------------------------
+
+ENDS = [
+    pytest.param(lk.AsyncPS(), "server-0", "asked"),
+    *(
+        pytest.param(strategy, role, when, marks=slow)
+        for strategy in (lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.FSDP())
+        for role in ("chief", "worker-0", "server-0")
+        if strategy.uses_servers or role != "server-0"
+        for when in ("asked", "ending", "ended")
+        if (strategy.name, role, when) != ("AsyncPS", "server-0", "asked")
+    ),
+]
+
+
+@pytest.mark.parametrize(("strategy", "role", "when"), ENDS, ids=lambda part: getattr(part, "name", part))
+def test_a_role_is_killed_right_after_stop(processes, tmp_path, strategy, role, when):
+    """When the run has been asked to stop, when its roles are told to end, and when they have been told."""
+    with run_of(processes, strategy, tmp_path) as run:
+        engine, pid = run.engine, pid_of(run, role)
+        stopping = threading.Thread(target=run.stop)
+        stopping.start()
+        states = {
+            "asked": lambda: engine._stop_reason,
+            "ending": lambda: engine._closing,
+            "ended": lambda: engine._closing and engine.supervisor.futures[role].done(),
+        }
+        eventually(lambda: states[when]() or engine.stopped_by)
+        os.kill(pid, signal.SIGKILL)
+        stopping.join(REPORT_S)
+        assert not stopping.is_alive()
+
+
+@slow
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
+def test_all_roles_are_killed_right_after_stop(processes, tmp_path, strategy):
+    with run_of(processes, strategy, tmp_path) as run:
+        pids = [pid_of(run, role) for role in run.trace.roles]
+        stopping = threading.Thread(target=run.stop)
+        stopping.start()
+        eventually(lambda: run.engine._stop_reason)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        stopping.join(REPORT_S)
+        assert not stopping.is_alive()
+
+
+# a checkpoint is being written --------------------------------------------------------------------------------------------
+
+
+def die_at(run, role, step):
+    """The next checkpoint of `role` is its process's last act: it dies with half of it written, with all of it, or when it
+    has its name.
+    """
+
+    def doomed(role, step):
+        whole = os.replace
+
+        def die(source, target):
+            if not os.path.basename(target).startswith(f"{role}."):
+                return whole(source, target)
+            if step == "half":
+                os.truncate(source, os.path.getsize(source) // 2)
+            if step == "named":
+                whole(source, target)
+            os.kill(os.getpid(), 9)
+
+        os.replace = die
+
+    address = run.engine.members.where[role]
+    run.engine.supervisor.client.run(doomed, role, step, workers=[address])
+
+
+KEEPERS = [
+    (lk.SyncPS(), "server-1"), (lk.AsyncPS(), "server-0"), (lk.AsyncPS(), "chief"), (lk.RingAllReduce(), "worker-1"),
+    (lk.FSDP(), "worker-0"), (lk.LocalSGD(), "chief"),
+]  # fmt: skip
+
+
+@slow
+@pytest.mark.parametrize("step", ["half", "whole", "named"])
+@pytest.mark.parametrize(("strategy", "role"), KEEPERS, ids=lambda part: getattr(part, "name", part))
+def test_a_process_is_killed_while_it_writes_a_checkpoint(processes, tmp_path, strategy, role, step):
+    with run_of(processes, strategy, tmp_path) as run:
+        eventually(lambda: saved(run, role) > 0)
+        die_at(run, role, step)
+        eventually(lambda: marks(run, ("lost",), role))
+        answered(run, role)
+        version = evaluated(run)
+        eventually(lambda: evaluated(run) > version)
+
+
+# a server and its backup --------------------------------------------------------------------------------------------------
+
+PAIRS = [
+    pytest.param(("backup-0",), ()),
+    *(
+        pytest.param(*pair, marks=slow)
+        for pair in [
+            (("backup-0",), ("server-0",)), (("server-0",), ("backup-0",)), (("server-0", "backup-0"), ()),
+            (("server-0",), ("server-0",)), (("backup-0",), ("backup-0",)),
+        ]
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", [lk.SyncPS(), pytest.param(lk.AsyncPS(), marks=slow)], ids=lambda s: s.name)
+@pytest.mark.parametrize(("first", "then"), PAIRS, ids=lambda roles: " and ".join(roles) or "nothing more")
+def test_a_backup_and_its_server_are_lost(processes, tmp_path, strategy, first, then):
+    """One of them, the other one as soon as the first is missing, or both at once."""
+    with run_of(processes, strategy, tmp_path, count=60, workers=2, servers=1, replicas=1) as run:
+        killed(run, *first)
+        killed(run, *then)
+        answered(run, *first, *then)
+
+
+@slow
+@pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.AsyncPS()], ids=lambda s: s.name)
+@pytest.mark.parametrize(("first", "then"), [("backup-0", "server-0"), ("server-0", "backup-0")])
+def test_a_backup_and_its_server_are_lost_one_after_the_other(processes, tmp_path, strategy, first, then):
+    """The second one when the first is back: whatever it copies is under way."""
+    with run_of(processes, strategy, tmp_path, count=80, workers=2, servers=1, replicas=1) as run:
+        killed(run, first)
+        eventually(lambda: marks(run, ("restart",), first), REPORT_S)
+        killed(run, then)
+        answered(run, then)
+
+
+# the way back -------------------------------------------------------------------------------------------------------------
+
+
+@slow
+@pytest.mark.parametrize(
+    ("strategy", "role"),
+    [(lk.AsyncPS(), "worker-0"), (lk.SyncPS(), "worker-0"), (lk.SyncPS(), "server-1"), (lk.AsyncPS(), "chief")],
+    ids=lambda part: getattr(part, "name", part),
+)
+@pytest.mark.parametrize("when", ["lost", "starting", "here"])
+def test_a_role_is_killed_again_on_its_way_back(processes, tmp_path, strategy, role, when):
+    """Three kills: of the incarnation that plays, and of the next two when they are looked for, start, or have begun."""
+    with run_of(processes, strategy, tmp_path, count=100) as run:
+        states = {"lost": ("lost", "starting", "here"), "starting": ("starting", "here"), "here": ("here",)}[when]
+        killed(run, role)
+        for _ in range(2):
+            eventually(lambda: state(run, role) in states, REPORT_S)
+            run.kill(role)
+        answered(run, role)
+        assert len(marks(run, ("kill",), role)) == 3
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param(s, marks=slow) for s in (lk.AsyncPS(), lk.SyncPS(), lk.BackupWorkers(), lk.SparsePS())],
+    ids=lambda s: s.name,
+)
+@pytest.mark.parametrize("also", [(), ("chief",), ("worker-0", "worker-1")], ids=lambda also: " ".join(also) or "alone")
+def test_all_servers_are_lost_at_once(processes, tmp_path, strategy, also):
+    room = 500 if strategy.name == "SparsePS" else 8000
+    with run_of(processes, strategy, tmp_path, count=40 if room == 500 else 80, room=room) as run:
+        killed(run, "server-0", "server-1", *also)
+        answered(run, "server-0", "server-1", *also)
+
+
+# pauses and steps ---------------------------------------------------------------------------------------------------------
+
+HELD = [
+    pytest.param(lk.SyncPS(), "worker-1"),
+    *(
+        pytest.param(strategy, role, marks=slow)
+        for strategy in (lk.SyncPS(), lk.AsyncPS(), lk.RingAllReduce())
+        for role in ("worker-1", "server-0", "chief")
+        if (strategy.uses_servers or role != "server-0") and (strategy.name, role) != ("SyncPS", "worker-1")
+    ),
+]
+
+
+@pytest.mark.parametrize(("strategy", "role"), HELD, ids=lambda part: getattr(part, "name", part))
+@pytest.mark.parametrize("then", ["resume", pytest.param("stop", marks=slow)])
+def test_a_role_is_killed_during_a_pause(processes, tmp_path, strategy, role, then):
+    with run_of(processes, strategy, tmp_path, count=40 if then == "resume" else None) as run:
+        run.pause()
+        killed(run, role)
+        if then == "resume":
+            run.resume()
+            answered(run, role)
+
+
+@slow
+@pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.AsyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
+@pytest.mark.parametrize("role", ["worker-0", "worker-1", "server-0", "chief"])
+def test_a_role_is_killed_during_a_step(processes, tmp_path, strategy, role):
+    """A frozen worker keeps the step from ending; the loss of a role, be it this one, does not hold it up for good."""
+    if role == "server-0" and not strategy.uses_servers:
+        pytest.skip("it has no servers")
+    with run_of(processes, strategy, tmp_path, count=60) as run:
+        run.pause()
+        stepping = threading.Thread(target=run.step)
+        run.engine.freeze("worker-0")
+        stepping.start()
+        killed(run, role)
+        if role != "worker-0":
+            run.engine.thaw("worker-0")
+        stepping.join(LIMIT)
+        assert not stepping.is_alive()
+        run.resume()
+        answered(run, role)
+
+
