@@ -6,6 +6,7 @@ lost on the way is not waited for.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection
 from queue import Empty
@@ -23,6 +24,7 @@ class Homecoming:
     def __init__(self, supervisor: Any, lost: Collection[str], hear: Callable[[dict[str, Any]], None]):
         self._supervisor, self._hear = supervisor, hear
         self._missing = set(lost) | supervisor.members.outside
+        self._reports: dict[str, dict[str, Any] | None] = {}  # last ones; None: it could not be fetched
         self._until = time.monotonic() + (HASTE_S if lost else HOME_S)
 
     def bring(self, why: str) -> dict[str, dict[str, Any]]:
@@ -49,28 +51,35 @@ class Homecoming:
             awaited -= self._missing
 
     def _collect(self) -> dict[str, dict[str, Any]]:
-        reports: dict[str, dict[str, Any]] = {}
-        futures = dict(self._supervisor.futures)
+        """Last reports lie on the Dask workers until they are fetched: one that is lost meanwhile takes its own with it."""
+        awaited = dict(self._supervisor.futures)
+        fetched: set[str] = set()
         while self._connected:
-            for name in self._missing & futures.keys():
-                del futures[name]
-            for name in [name for name, future in futures.items() if future.done()]:
-                report = self._report(futures.pop(name))
-                if report is not None and report.get("abandoned"):
-                    self._supervisor.never_began.add(name)
-                elif report is not None:
-                    reports[name] = report
-            if not futures or not self._left():
+            for name in (self._missing | self._reports.keys()) & awaited.keys():
+                del awaited[name]
+            for name, future in awaited.items():
+                if future.done() and name not in fetched:
+                    fetched.add(name)
+                    self._fetch(name, future)
+            if not awaited or not self._left():
                 break
             self._next(self._until)
-        return reports
+        found = {name: report for name, report in self._reports.items() if report is not None}
+        self._supervisor.never_began |= {name for name, report in found.items() if report.get("abandoned")}
+        return {name: report for name, report in found.items() if not report.get("abandoned")}
 
-    def _report(self, future: Any) -> dict[str, Any] | None:
-        try:
-            report: dict[str, Any] = future.result(timeout=max(0.1, self._left()))
-        except Exception:  # whatever it was: this role's report is missing
-            return None
-        return report
+    def _fetch(self, name: str, future: Any) -> None:
+        """Have the report of a role sent to the queue. Waits for nothing: its Dask worker may be gone."""
+        client, queue, limit = self._supervisor.client, self._supervisor.queue, max(0.1, self._left())
+
+        async def fetch() -> None:
+            try:
+                report = await asyncio.wait_for(client.gather(future, asynchronous=True), limit)
+            except (Exception, asyncio.CancelledError):  # whatever it was: this role's report is missing
+                report = None
+            queue.put({"what": "handed in", "role": name, "report": report})
+
+        client.loop.add_callback(fetch)
 
     def _next(self, until: float) -> str:
         """Take in one event, if one comes in time. The name of the role that has just said goodbye, or ""."""
@@ -83,6 +92,8 @@ class Homecoming:
             self._missing |= {name for name, home in self._supervisor.where.items() if home == event["worker"]}
         elif what == "task failed":
             self._missing.add(role)
+        elif what == "handed in":
+            self._reports[role] = event["report"]
         elif what not in ("ended", "departed", "task finished"):
             self._hear(event)
         return role if what in ("ended", "departed") else ""

@@ -1,0 +1,81 @@
+"""The last reports of roles that have ended are fetched from their Dask workers: one that is lost is not waited for."""
+
+import asyncio
+import threading
+import time
+import types
+from collections import Counter
+from queue import Queue
+
+import pytest
+
+from labkit.engines.dask.homecoming import HOME_S, Homecoming
+
+
+class Task:
+    """A finished task of Dask's, whose result lies on a Dask worker. `gone`: that is killed before it is fetched."""
+
+    def __init__(self, report, gone):
+        self.report, self.gone = report, gone
+
+    def done(self):
+        return True
+
+    def result(self, timeout):  # as Dask does it: a result that is gone is waited for
+        if self.gone:
+            time.sleep(timeout)
+            raise TimeoutError
+        return self.report
+
+
+class Loop:
+    """An event loop in a thread, with what is used of tornado's."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def add_callback(self, make):
+        asyncio.run_coroutine_threadsafe(make(), self.loop)
+
+    def end(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+
+
+@pytest.fixture
+def loop():
+    made = Loop()
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("gone", [(), ("chief",), ("worker-0",), ("chief", "server-0")])
+def test_a_report_that_is_lost_with_its_process_is_not_waited_for(loop, gone):
+    """All roles have ended when processes are killed, which is heard of after the roles' goodbyes."""
+    roles = ["chief", "server-0", "worker-0"]
+    queue = Queue()
+
+    async def gather(task, asynchronous):
+        if task.gone:
+            for role in gone:
+                queue.put({"what": "worker lost", "worker": f"home of {role}", "expected": False})
+            await asyncio.Event().wait()
+        return task.report
+
+    supervisor = types.SimpleNamespace(
+        client=types.SimpleNamespace(status="running", loop=loop, gather=gather),
+        futures={role: Task({"role": role}, role in gone) for role in roles},
+        where={role: f"home of {role}" for role in roles},
+        members=types.SimpleNamespace(outside=set()),
+        never_began=set(),
+        queue=queue,
+        command=lambda command, but, limit: [queue.put({"what": "ended", "role": role}) for role in roles],
+    )
+    began = time.monotonic()
+    heard = Counter()
+    reports = Homecoming(supervisor, (), lambda event: heard.update([event["what"]])).bring("it is over")
+    assert time.monotonic() - began < HOME_S / 2
+    assert reports == {role: {"role": role} for role in roles if role not in gone}
+    assert not heard
