@@ -15,6 +15,8 @@ from .problem import Problem
 
 __all__ = ["Predictor", "load"]
 
+FAR = 1000.0  # standard deviations: where a score can overflow although the parameters are moderate
+
 
 class Predictor:
     """Parameters and the network they belong to. Takes samples as the data set has them and standardises them itself.
@@ -50,7 +52,9 @@ class Predictor:
         return self._standardise(x)
 
     def _standardise(self, x: Any) -> np.ndarray:
-        x = as_numbers("predict: x", x).astype(self.network.dtype)
+        given = as_numbers("predict: x", x)
+        with np.errstate(over="ignore"):  # what does not fit is infinite then, and refused below
+            x = given.astype(self.network.dtype)
         features = len(self.mean)
         if x.shape == (features,) or (x.ndim == 2 and x.size == features and x.shape[-1] != features):
             x = x[None]
@@ -60,21 +64,57 @@ class Predictor:
                 f"predict: samples of shape {x.shape}; this model takes (n, {features}), or images that flatten to it."
             )
         if not np.isfinite(flat).all():
-            row = int(np.flatnonzero(~np.isfinite(flat).all(axis=1))[0])
+            row, column = map(int, np.argwhere(~np.isfinite(flat))[0])
+            value = given.reshape(flat.shape)[row, column]
+            if np.isfinite(value):
+                raise BadInput(f"predict: sample {row} holds {value:g}; {self._largest()}.")
             raise BadInput(f"predict: sample {row} holds a number that is not finite.")
-        return ((flat - self.mean) / self.scale).astype(self.network.dtype, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            standardised = ((flat - self.mean) / self.scale).astype(self.network.dtype, copy=False)
+        self._check_finite(standardised, "is too far from the training data to be standardised")
+        return standardised
+
+    def _largest(self) -> str:
+        return f"numbers of this model are {self.network.dtype}, at most {np.finfo(self.network.dtype).max:g}"
+
+    def _check_finite(self, values: np.ndarray, wrong: str) -> None:
+        """Refuse the first sample whose row of `values` is not finite."""
+        finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+        if not finite.all():
+            raise BadInput(f"predict: sample {int(finite.argmin())} {wrong}; {self._largest()}.")
+
+    def _answers(self, x: Any, probabilities: bool) -> np.ndarray:
+        """What the network says of samples. An answer that comes of an overflow inside the network is refused, unless the
+        parameters are to blame, which are not finite after a run that diverged: then it is NaN, or the class 0.
+        """
+        x = self._prepared(x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            ask = self.network.predict_proba if probabilities else self.network.predict
+            answers = ask(self.parameters, x)
+            if isinstance(self.network, nn.Recommender):
+                return answers  # ids are no quantities that can be too large
+            judged = answers
+            if answers.dtype.kind != "f" and x.size and np.abs(x).max() > FAR:
+                judged = self.network.predict_proba(self.parameters, x)  # a class does not show that its score is NaN
+            if np.isfinite(self.parameters).all():
+                self._check_finite(judged, "makes the network's output infinite")
+        return answers
 
     def predict(self, x: Any) -> np.ndarray:
         """Class ids, shape (n,), or predicted values for a regression.
 
         `x`: (n, features) or (n, height, width), as the data come, not standardised: of a data set's own held-out part
         that is `dataset.raw(dataset.x_test)`. Of clicks: (n, fields) ids.
+
+        Raises:
+            BadInput: a number is not finite, or so large that it, or what the network makes of it, does not fit the
+                network's dtype; `x` has another shape, or holds no numbers.
         """
-        return self.network.predict(self.parameters, self._prepared(x))
+        return self._answers(x, probabilities=False)
 
     def predict_proba(self, x: Any) -> np.ndarray:
-        """Probabilities of the classes, shape (n, classes)."""
-        return self.network.predict_proba(self.parameters, self._prepared(x))
+        """Probabilities of the classes, shape (n, classes). Raises as `predict`, and `BadInput` for a regression."""
+        return self._answers(x, probabilities=True)
 
     def save(self, path: str | Path) -> Path:
         """Write the model to `path` (.npz, no pickle); `lk.load` reads it."""
