@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from . import reading_process
 from .sandbox.confine import can_confine
 from .schema import Assignment, public_data
 from .taken import Taken
@@ -30,7 +29,7 @@ from .validation import Stopped
 
 __all__ = ["About", "Answers", "Member", "Reader"]
 
-SCRIPT = Path(reading_process.__file__)
+SCRIPT = Path(__file__).parent / "sandbox" / "isolated.py"
 PROCESSOR_S = 60  # seconds of processor time for one submission
 MEMORY = 1536 << 20  # bytes of address space more than the process has when it begins
 LONGEST_LINE = 24 << 20  # bytes of one answer: texts are limited to 4 MB, which JSON may write as six times that
@@ -176,7 +175,8 @@ class Reader:
         """The lines of one process's answer."""
         os.lseek(descriptor, 0, os.SEEK_SET)
         limits = ["0" if can_confine() else "1", str(self._processor_s), str(self._memory)]
-        command = [sys.executable, "-I", "-S", "-B", str(SCRIPT), str(descriptor), *limits]
+        module = "labkit.course.reading_process"
+        command = [sys.executable, "-I", "-S", "-B", str(SCRIPT), module, str(os.getpid()), str(descriptor), *limits]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=os.path.abspath(os.sep),
             env={"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}, pass_fds=(descriptor,), start_new_session=True,

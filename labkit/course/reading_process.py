@@ -1,5 +1,5 @@
-"""The process that reads one submission: `reading_process.py DESCRIPTOR CONFINED SECONDS BYTES`, with the request
-as JSON on standard input.
+"""The process that reads one submission (started by `sandbox.isolated`): `main(PARENT, DESCRIPTOR, CONFINED, SECONDS,
+BYTES)`, with the request as JSON on standard input.
 
 It loads what it needs, confines itself (seccomp where the host has it, else limits of processor time and memory), and only
 then reads the first byte of the submission from the descriptor. Its answers are lines of JSON on standard output; what may
@@ -9,8 +9,6 @@ be in them is checked by `reading`. Requests:
     {"do": "about"}                                       -> {"assignment", "variant", "ran"} or {"problem": ...}
     {"do": "read", "base", "places", "zip", "most", "skip"} -> {"begin": path} and {"answers": ...} or {"problem": ...}, for
                                                              each notebook; {"left": n} for those beyond `most`
-
-labkit is loaded in part: its packages are there by name only, so nothing heavy is loaded.
 """
 
 from __future__ import annotations
@@ -19,21 +17,14 @@ import importlib
 import json
 import os
 import sys
-import types
-from pathlib import Path
 from typing import Any, BinaryIO
 
 PRELOADED = ("ast", "bz2", "encodings.cp437", "encodings.utf_8_sig", "json", "lzma", "re", "stat", "zipfile", "zlib")
-PARTS = ("", "course", "course.sandbox")
 
 
-def main() -> None:
-    """Load, confine, read, answer."""
-    root = Path(__file__).resolve().parents[1]
-    for part in PARTS:
-        name = f"labkit.{part}".rstrip(".")
-        sys.modules[name] = package = types.ModuleType(name)
-        package.__path__ = [str(root.joinpath(*part.split(".")))]
+def main(parent: str, descriptor: str, confined: str, processor_s: str, memory: str) -> None:
+    """Load, confine, read, answer; end with the process `parent`."""
+    importlib.import_module("labkit.course.sandbox.parent").end_with_parent(int(parent))
     for name in PRELOADED:
         importlib.import_module(name)
     modules = {
@@ -41,13 +32,13 @@ def main() -> None:
     }
     errors = importlib.import_module("labkit.errors")
     request = json.loads(sys.stdin.buffer.read())
-    with os.fdopen(int(sys.argv[1]), "rb") as stream:
-        processor_s, memory = int(sys.argv[3]), int(sys.argv[4])
-        limit(sys.argv[2] == "1", processor_s, memory)
+    most = int(memory)
+    with os.fdopen(int(descriptor), "rb") as stream:
+        limit(confined == "1", int(processor_s), most)
         try:
-            getattr(Reader(modules, errors.BadInput, memory), request.pop("do"))(stream, **request)
+            getattr(Reader(modules, errors.BadInput, most), request.pop("do"))(stream, **request)
         except MemoryError:
-            say({"problem": f"reading it needs more than {memory >> 20} MB of memory"})
+            say({"problem": f"reading it needs more than {most >> 20} MB of memory"})
 
 
 def limit(confined: bool, processor_s: int, memory: int) -> None:
@@ -150,7 +141,3 @@ class Reader:
             },
             "variant": handed.variant,
         }  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()

@@ -55,9 +55,16 @@ _FIXED = {
 _START = (  # where there are such limits: a bug in a check must not use up the machine's memory
     f"import sys\ntry:\n import resource; resource.setrlimit(resource.RLIMIT_DATA, ({MEMORY}, {MEMORY}))\n"
     "except (ImportError, AttributeError, ValueError, OSError): pass\n"
+    "from labkit.course.sandbox.parent import end_with_parent; end_with_parent(int(sys.argv.pop(1)))\n"
     "sys.modules['rfc3987_syntax'] = None; import pytest; sys.exit(pytest.console_main())"
 )
-_IPYTHON = "c = get_config()\nc.InteractiveShellApp.ignore_cwd = True\nc.HistoryManager.enabled = False\n"
+_IPYTHON = """c = get_config()
+c.InteractiveShellApp.ignore_cwd = True
+c.HistoryManager.enabled = False
+import os
+from labkit.course.sandbox.parent import end_with_parent
+end_with_parent(int(os.environ["JPY_PARENT_PID"]))  # of what started the kernel
+"""
 
 
 class Stopped(LabkitError):
@@ -140,7 +147,8 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 def _command(root: Path, work: Path, harness: Harness) -> list[str]:
     sockets = os.name != "nt" and len(os.fsencode(root)) < LONGEST_PATH
     return [
-        sys.executable, "-P", "-c", _START, "-q", "--color=no", "-c", str(root / "pytest.ini"), "--rootdir", str(work),
+        sys.executable, "-P", "-c", _START, str(os.getpid()), "-q", "--color=no", "-c", str(root / "pytest.ini"),
+        "--rootdir", str(work),
         "--confcutdir", str(work), "--noconftest", "-p", "no:cacheprovider", "-p", "nbval.plugin",
         "-p", "labkit.course.recording", "--nbval", "--nbval-current-env",
         "--nbval-cell-timeout", str(harness.cell_seconds), "--nbval-kernel-startup-timeout", "120",

@@ -359,7 +359,7 @@ def readers():
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            if any(word.endswith("reading_process.py") for word in child.cmdline()):
+            if any(word.endswith("reading_process") for word in child.cmdline()):
                 found.append(child)
         except psutil.Error:
             continue

@@ -340,7 +340,7 @@ class TestCourse:
             env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         family, deadline = [], time.monotonic() + 300
-        while not any("begin.py" in _command(each) for each in family) and time.monotonic() < deadline:
+        while not any("sandbox.begin" in _command(each) for each in family) and time.monotonic() < deadline:
             family = psutil.Process(process.pid).children(recursive=True)
             time.sleep(0.02)
         process.send_signal(number)

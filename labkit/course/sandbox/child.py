@@ -1,7 +1,7 @@
 """The process in which a student's code runs. It begins before the code is there, confines itself, and then does what the
 judge asks for: be a role, or call a function.
 
-`nursery` is the process that `begin.py` becomes: it has loaded what a role needs, and makes a copy of itself (fork) for
+`nursery` is the process that `begin` becomes: it has loaded what a role needs, and makes a copy of itself (fork) for
 every role: two roles share no memory, as on a cluster. Nothing here is trusted by the judge; nothing here knows what the
 judge compares with.
 
@@ -26,6 +26,7 @@ from ...roles.effects import COMPUTE, RECV, SLEEP
 from . import confine, face
 from .code import Code, told
 from .lent import ChildContext, Line, Method, error_of
+from .parent import end_with_parent
 
 __all__ = ["BROKEN", "UNCONFINED", "nursery"]
 
@@ -125,14 +126,15 @@ def no_sleep(seconds: float) -> None:
     raise RoleError("time.sleep stops a process and not the run: write `await ctx.sleep(seconds)`.")
 
 
-def be_child(reading: int, writing: int, processor_s: int) -> None:
-    """Everything that a copy does, to its end."""
+def be_child(reading: int, writing: int, processor_s: int, parent: int) -> None:
+    """Everything that a copy of the process `parent` does, to its end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nothing, descriptor)
     os.closerange(3, min(reading, writing))
     os.closerange(min(reading, writing) + 1, max(reading, writing))
     os.closerange(max(reading, writing) + 1, 1024)
+    end_with_parent(parent)
     if processor_s:
         confine.confine(processor_s)
     setattr(time, "sleep", no_sleep)  # noqa: B010
@@ -151,11 +153,12 @@ def nursery(control: socket.socket, processor_s: int) -> None:
             _, status, used = os.wait4(int(message[3:]), 0)
             control.send(f"{status} {used.ru_utime + used.ru_stime}".encode())
             continue
+        here = os.getpid()
         pid = os.fork()
         if pid == 0:
             control.close()
             try:
-                be_child(descriptors[0], descriptors[1], processor_s)
+                be_child(descriptors[0], descriptors[1], processor_s, here)
             except confine.Unconfined:
                 os._exit(UNCONFINED)
             finally:

@@ -30,7 +30,7 @@ PROBE_S = 60.0
 PROCESSOR_S = 10  # seconds of processor time for one role or one set of functions
 MEMORY = 384 << 20  # bytes of address space more than the process has when it begins
 
-NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER, DEATH_SIGNAL, SIGKILL = 38, 22, 2, 1, 9
+NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER = 38, 22, 2
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000  # 1 is EPERM
 OVER = 0x00050000 | 110  # ETIMEDOUT
 LOAD, EQUAL, AT_LEAST, RETURN, AND = (
@@ -100,7 +100,6 @@ def confine(processor_s: int = PROCESSOR_S, memory: int = MEMORY) -> None:
                 f"{resource.getrlimit(what)[1]:,}); start with a higher one (ulimit -H)"
             ) from None
     libc = ctypes.CDLL(None, use_errno=True)
-    _call(libc, DEATH_SIGNAL, SIGKILL)
     _call(libc, NO_NEW_PRIVILEGES, 1)
     program = _program(*MACHINES[platform.machine()])
     held = ctypes.create_string_buffer(program, len(program))

@@ -29,7 +29,7 @@ __all__ = ["Line", "Nursery", "Stopped"]
 FRAMES = 50_000  # of one process; a role of a trial of 100 updates needs some 1,000
 BYTES = 1 << 30  # of one process
 ASLEEP = 8  # seconds in which a process that is waited for uses no processor time
-BEGIN = Path(__file__).with_name("begin.py")
+START = Path(__file__).with_name("isolated.py")
 
 
 class Stopped(RoleError):
@@ -52,7 +52,10 @@ class Nursery:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-B", str(BEGIN), str(theirs.fileno()), str(processor_s * self.confined)],
+                [
+                    sys.executable, "-s", "-P", "-B", str(START), "labkit.course.sandbox.begin", str(theirs.fileno()),
+                    str(processor_s * self.confined),
+                ],
                 pass_fds=(theirs.fileno(),), cwd=self._folder.name, env=_environment(self._folder.name),
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
