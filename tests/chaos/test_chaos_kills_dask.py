@@ -200,7 +200,7 @@ def test_a_role_is_killed_right_after_stop(processes, tmp_path, strategy, role, 
         }
         eventually(lambda: states[when]() or engine.stopped_by)
         os.kill(pid, signal.SIGKILL)
-        stopping.join(REPORT_S)
+        stopping.join(LIMIT)
         assert not stopping.is_alive()
 
 
@@ -214,7 +214,7 @@ def test_all_roles_are_killed_right_after_stop(processes, tmp_path, strategy):
         eventually(lambda: run.engine._stop_reason)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        stopping.join(REPORT_S)
+        stopping.join(LIMIT)
         assert not stopping.is_alive()
 
 
@@ -383,3 +383,22 @@ def test_a_role_is_killed_during_a_step(processes, tmp_path, strategy, role):
         goes_on(run)
 
 
+
+
+@slow
+@pytest.mark.parametrize("strategy", [lk.RingAllReduce(), lk.FSDP()], ids=lambda s: s.name)
+def test_an_order_to_begin_again_that_was_lost_is_repeated(processes, tmp_path, strategy):
+    """A process that is too busy to take in an order in time does not keep its group waiting for good."""
+    with run_of(processes, strategy, tmp_path) as run:
+        post, lost = run.engine.supervisor.post, []
+
+        def losing(command, addresses, *more, **how):
+            if command["do"] == "regroup" and len(lost) < 2:
+                return lost.append(command)
+            return post(command, addresses, *more, **how)
+
+        run.engine.supervisor.post = losing
+        killed(run, "worker-1")
+        answered(run, "worker-1")
+        goes_on(run)
+        assert len(lost) == 2

@@ -16,7 +16,7 @@ from ...roles.regroup import begin_together, leave_in_hand, replicas
 from ...trace.recorder import Counters, Recorder
 from ..checkpoints import Store
 from .membership import AWAY, HERE, LOST, STARTING
-from .timeouts import FETCH_S
+from .timeouts import FETCH_S, REPEAT_S
 
 __all__ = ["Group"]
 
@@ -36,6 +36,7 @@ class Group:
         self._awaited: set[str] = set()
         self._since = 0.0  # when the phase began
         self._fetched: dict[str, float] = {}  # roles whose last report is under way, and since when
+        self._told: dict[str, float] = {}  # when roles were last told to hand over their shards
         self._homes: dict[str, str] = {}  # Dask workers of the lives that are to begin
         self._reports: dict[str, dict[str, Any]] = {}  # last ones of lives that have ended for this
         self._back: list[str] = []  # roles that were lost, and begin again
@@ -103,6 +104,9 @@ class Group:
             if self._due():
                 self._collect(now)
         elif self.phase == "collect":
+            for role in self._awaited - self._fetched.keys():
+                if now - self._told[role] > REPEAT_S:  # the order may be lost: its process was too busy to take it in
+                    self._tell_to_hand_over(role, now)
             late = [role for role in self._awaited if now - self._fetched.get(role, now) > FETCH_S]
             self.recovery.lose(sorted(late), "did not hand over its shard", silent=True)
             if not self._awaited and self._may_start():
@@ -140,7 +144,11 @@ class Group:
         self._fetched.clear()
         self._awaited = {role for role in self.roles if self.members.state[role] == HERE}
         for role in self._awaited:
-            self.supervisor.post({"do": "regroup"}, [self.members.where[role]], role, self.members.life[role])
+            self._tell_to_hand_over(role, now)
+
+    def _tell_to_hand_over(self, role: str, now: float) -> None:
+        self._told[role] = now
+        self.supervisor.post({"do": "regroup"}, [self.members.where[role]], role, self.members.life[role])
 
     def _start(self, now: float) -> None:
         self._since, self._wanted = now, False
