@@ -6,12 +6,11 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from test_wire import KINDS, PATIENCE, connect, dial, hello, introduce, is_closed, run, values
+from test_wire import PATIENCE, connect, dial, hello, introduce, is_closed, run, values
 
-from labkit.engines.dask.frames import HEADER, MAGIC, Codec, FrameError
+from labkit.engines.dask.frames import HEADER, MAGIC, FrameError
 from labkit.engines.dask.handshake import MAX_HELLO, Greeting, Hello, Identity, Refusal, welcome
 from labkit.engines.dask.wire import Wire
 from labkit.roles.messages import Ack, Pull
@@ -20,15 +19,9 @@ PULL = HEADER.pack(MAGIC, 1, 0, 0, 16, 0, 1, 0, 0, 0) + bytes(16)
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Wire]]:
-    with contextlib.ExitStack() as stack:
-
-        def make(name: str, incarnation: int = 0, **options: Any) -> Wire:
-            wire = Wire(name, incarnation, Codec(KINDS), **{"share": False} | options)
-            stack.callback(wire.close)
-            return wire
-
-        yield make
+def share() -> bool:
+    """Whether the wires of `make` use shared memory: what comes before it is tested here."""
+    return False
 
 
 class Relay:

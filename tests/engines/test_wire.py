@@ -12,7 +12,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,18 +44,6 @@ def share(request: pytest.FixtureRequest) -> bool:
     if request.param and not available():
         pytest.skip("processes of this machine cannot share memory: see labkit.engines.dask.shared.available")
     return bool(request.param)
-
-
-@pytest.fixture
-def make(share: bool) -> Iterator[Callable[..., Wire]]:
-    with contextlib.ExitStack() as stack:
-
-        def make(name: str, incarnation: int = 0, **options: Any) -> Wire:
-            wire = Wire(name, incarnation, Codec(KINDS), **{"share": share} | options)
-            stack.callback(wire.close)
-            return wire
-
-        yield make
 
 
 @pytest.fixture
