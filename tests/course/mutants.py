@@ -1,18 +1,21 @@
 """Mutants of the masters' solutions: one small change each, as students make them.
 
 `folded(source, values)` is a solution as a student of one variant writes it: `V[...]` and what follows from it is computed.
-`mutants(source)` are (description, source) pairs: comparisons and operators swapped, numbers one off, statements and conditions
-left out, arguments and branches exchanged, one name for another, a list changed while it is iterated over.
-`survives(master, answers)` says whether a master's checks, hidden ones included, let answers pass.
+`mutants(source)` are (description, source) pairs: comparisons and operators swapped, numbers one off, statements, conditions and
+copies left out, arguments, elements and branches exchanged, one name for another. The fields of a class are not changed: these
+lines are given to students.
+`survives(master, answers, outputs)` says whether a master's checks, hidden ones included, let answers pass.
 """
 
 import ast
 import contextlib
 import copy
 import io
+import itertools
 import signal
 
-SECONDS = 20  # of processor time, after which a mutant counts as one whose loop does not end
+SECONDS = 3  # of processor time, after which a mutant's loop is taken for one that does not end
+ENOUGH = 60  # the same for a right answer, which takes less than 1
 
 
 class Fold(ast.NodeTransformer):
@@ -61,6 +64,12 @@ class Fold(ast.NodeTransformer):
             return node.left
         if isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant) and node.right.value in (1, 1.0):
             return node.left
+        if isinstance(node.op, ast.Sub) and isinstance(node.right, ast.Constant) and node.right.value is False:
+            return node.left
+        if isinstance(node.op, ast.Mult) and isinstance(node.left, ast.Constant) and node.left.value == 1:
+            return node.right
+        if isinstance(node.op, ast.Mod) and isinstance(node.right, ast.Constant) and node.right.value == 1:
+            return ast.Constant(0)
         return node
 
     def visit_AugAssign(self, node):
@@ -74,24 +83,59 @@ def folded(source, values):
     """The source with the values of one variant in it, without what is then never reached or never used."""
     tree = Fold(values).visit(ast.parse(source))
     for function in [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]:
+        _put_in_ones(function)
+    tree = Fold(values).visit(tree)
+    for function in [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]:
         ends = [i for i, statement in enumerate(function.body) if isinstance(statement, ast.Return)]
         del function.body[min(ends, default=len(function.body)) + 1 :]
         used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         for block in [n.body for n in ast.walk(function) if isinstance(getattr(n, "body", None), list)]:
             block[:] = [s for s in block if not (isinstance(s, ast.Assign) and _unused(s.targets, used))]
+            for statement in block:
+                _without_unused(statement, used)
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
+def _put_in_ones(function):
+    """Replace a name by 1 where that is the only value that it gets."""
+    stored = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    for statement in [n for n in ast.walk(function) if isinstance(n, ast.Assign)]:
+        name, value = statement.targets[0], statement.value
+        if (
+            isinstance(name, ast.Name)
+            and isinstance(value, ast.Constant)
+            and value.value == 1
+            and stored.count(name.id) == 1
+        ):
+            for use in [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name.id]:
+                if isinstance(use.ctx, ast.Load):
+                    _replace(function, use, ast.Constant(value.value))
+
+
+def _without_unused(statement, used):
+    """Leave out what `a, b = x, y` assigns to names that are not used."""
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple)):
+        return
+    (target,) = statement.targets
+    kept = [pair for pair in zip(target.elts, statement.value.elts, strict=True) if not _unused([pair[0]], used)]
+    if len(kept) == 1:
+        target, statement.value = kept[0]
+        statement.targets = [target]
+
+
 def _unused(targets, used):
-    return all(isinstance(target, ast.Name) and target.id not in used for target in targets)
+    names = [name for target in targets for name in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return all(isinstance(name, ast.Name) and name.id not in used for name in names)
 
 
-COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+               ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}  # fmt: skip
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Add,
              ast.Pow: ast.Mult, ast.MatMult: ast.Mult}  # fmt: skip
 
 
-EITHER_WAY = ("min", "max", "np.maximum", "np.minimum", "np.logaddexp")  # of two arguments in either order
+EITHER_WAY = ("min", "max", "np.maximum", "np.minimum", "np.logaddexp", "ctx.inbox")  # of arguments in any order
+LEFT_OUT = ("len", "sum", "sorted", "max", "min", "np.array", "list")  # around their only argument
 
 
 def mutants(source):
@@ -99,14 +143,15 @@ def mutants(source):
     found = {}
     total = len(list(ast.walk(ast.parse(source))))
     original = ast.unparse(ast.parse(source))
+    given = _given(ast.parse(source))
     for index in range(total):
-        for number in range(20):
+        for number in itertools.count():
             tree = ast.parse(source)
             nodes = list(ast.walk(tree))
-            changes = list(_changes(nodes[index], tree))
-            if number >= len(changes):
+            changes = () if index in given else _changes(nodes[index], tree)
+            what, change = next(itertools.islice(changes, number, None), (None, None))
+            if change is None:
                 break
-            what, change = changes[number]
             line = getattr(nodes[index], "lineno", 0)
             change()
             try:
@@ -117,6 +162,14 @@ def mutants(source):
             if text != original:
                 found.setdefault(text, f"line {line}: {what}")
     return [(what, text) for text, what in found.items()]
+
+
+def _given(tree):
+    """Places, in the order of `ast.walk`, of the fields of classes and what they consist of."""
+    fields = [field for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for field in node.body
+              if isinstance(field, ast.Assign | ast.AnnAssign)]  # fmt: skip
+    inside = {id(part) for field in fields for part in ast.walk(field)}
+    return {place for place, node in enumerate(ast.walk(tree)) if id(node) in inside}
 
 
 def _changes(node, tree):
@@ -154,15 +207,39 @@ def _changes(node, tree):
         if isinstance(node.func, ast.Name) and node.func.id in ("max", "min"):
             other = {"max": "min", "min": "max"}[node.func.id]
             yield f"{ast.unparse(node)}: the other of max and min", put("func", ast.Name(other))
-        if (
-            isinstance(node.func, ast.Name)
-            and node.func.id in ("len", "sum", "sorted", "max", "min")
-            and len(node.args) == 1
-        ):
-            yield f"{ast.unparse(node)}: {node.func.id} left out", lambda: _replace(tree, node, node.args[0])
+        if ast.unparse(node.func) in LEFT_OUT and len(node.args) == 1:
+            yield f"{ast.unparse(node)}: {ast.unparse(node.func)} left out", lambda: _replace(tree, node, node.args[0])
+        if ast.unparse(node.func) == "range":
+            last = node.args[-1]
+            for op in (ast.Add(), ast.Sub()):
+                longer = [*node.args[:-1], ast.BinOp(last, op, ast.Constant(1))]
+                yield (
+                    f"{ast.unparse(node)}: {'longer' if isinstance(op, ast.Add) else 'shorter'} by one",
+                    put("args", longer),
+                )
         for i in range(len(node.keywords)):
             kept = node.keywords[:i] + node.keywords[i + 1 :]
             yield f"{ast.unparse(node)}: without {node.keywords[i].arg}", put("keywords", kept)
+    if isinstance(node, ast.BoolOp):
+        other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield f"{ast.unparse(node)} with {type(other).__name__}", put("op", other)
+        for value in node.values:
+            yield f"{ast.unparse(node)}: only `{ast.unparse(value)}`", lambda value=value: _replace(tree, node, value)
+    if isinstance(node, ast.UnaryOp):
+        yield f"{ast.unparse(node)}: without {type(node.op).__name__}", lambda: _replace(tree, node, node.operand)
+    if isinstance(node, ast.AugAssign):
+        yield (
+            f"`{ast.unparse(node)}`: only assigned",
+            lambda: _replace(tree, node, ast.Assign([node.target], node.value)),
+        )
+    if isinstance(node, ast.Continue):
+        yield "break for continue", lambda: _replace(tree, node, ast.Break())
+    if isinstance(node, ast.Break):
+        yield "continue for break", lambda: _replace(tree, node, ast.Continue())
+    if isinstance(node, ast.Tuple | ast.List) and isinstance(node.ctx, ast.Load) and len(node.elts) > 1:
+        for i in range(len(node.elts) - 1):
+            turned = [*node.elts[:i], node.elts[i + 1], node.elts[i], *node.elts[i + 2 :]]
+            yield f"{ast.unparse(node)}: elements {i} and {i + 1} exchanged", put("elts", turned)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         names = sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)})
         names += [a.arg for a in node.args.args if a.arg not in ("self", "ctx", "model", "shard", "replica")]
@@ -186,7 +263,8 @@ def _changes(node, tree):
             yield f"without `{ast.unparse(statement).splitlines()[0]}` in line {statement.lineno}", put(name, rest)
             if i + 1 < len(block):
                 turned = [*block[:i], block[i + 1], statement, *block[i + 2 :]]
-                yield f"line {block[i + 1].lineno} before line {statement.lineno}", put(name, turned)
+                first, second = (ast.unparse(part).splitlines()[0] for part in turned[i : i + 2])
+                yield f"`{first}` before `{second}`", put(name, turned)
 
 
 def _replace(tree, old, new):
@@ -206,11 +284,11 @@ def _stop(*_):
     raise Endless
 
 
-def survives(master, answers, outputs):
+def survives(master, answers, outputs, seconds=SECONDS):
     """ "" if a check fails, else why not: every cell of a master is run in this process, with `answers` for its solutions."""
     names = {"__name__": "notebook"}
     before = signal.signal(signal.SIGVTALRM, _stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         for cell in master.cells:
             if cell.kind in ("given", "locked", "variant", "test", "solution"):
@@ -232,7 +310,7 @@ def survives(master, answers, outputs):
 def outputs_of(master):
     """What the checks print for the master's own answers."""
     kept = {}
-    assert survives(master, kept, None)
+    assert survives(master, kept, None, ENOUGH)
     return kept["outputs"]
 
 
