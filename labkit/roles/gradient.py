@@ -23,12 +23,14 @@ Read = tuple[tuple[int, int], ...]  # (generation, version) of every shard, as r
 
 
 class Parameters:
-    """The whole flat parameter vector, and the (generation, version) that each shard had when it was read."""
+    """The whole flat parameter vector, and the (generation, version) that each shard had when it was read. `clocks`: of each
+    shard which gradients its part holds, where the shards say so (`messages.CentreWeights`).
+    """
 
-    __slots__ = ("read", "values")
+    __slots__ = ("clocks", "read", "values")
 
-    def __init__(self, values: np.ndarray, read: Read):
-        self.values, self.read = values, read
+    def __init__(self, values: np.ndarray, read: Read, clocks: tuple[tuple[int, ...], ...] = ()):
+        self.values, self.read, self.clocks = values, read, clocks
 
 
 class Gradient:

@@ -83,9 +83,10 @@ class Judge:
     """Evaluates snapshots on held-out data and decides when the budget is met.
 
     `verdict` is None until the run is over, then why: "accuracy", "updates", "samples", "epochs", "seconds",
-    "diverged", or the reason that the engine gave to `hurry`. `parameters`, `loss`, `accuracy`, `update` belong to the
-    last evaluation, and so does `held`: [[shard, which gradients its part of the parameters holds], ...] of the shards that
-    were looked at, as in `Snapshot`; None where snapshots do not say.
+    "diverged", or the reason that the engine gave to `hurry`. `parameters`, `loss`, `accuracy`, `update` and `samples`
+    (examples in the gradients that made the parameters) belong to the last evaluation, and so does `held`: [[shard, which
+    gradients its part of the parameters holds], ...] of the shards that were looked at, as in `Snapshot`; None where snapshots
+    do not say.
     """
 
     work = "measure"
@@ -102,7 +103,7 @@ class Judge:
         self.verdict: str | None = None
         self.hurry: str | None = None
         self.parameters: Any = None
-        self.update = -1
+        self.update, self.samples = -1, 0
         self.held: list[list[Any]] | None = None
         self.loss = self.accuracy = None
         self.shard_limits = limits.divided(layout.shares) if layout.copies == "own" else limits
@@ -126,7 +127,7 @@ class Judge:
         """Measure the model that the shards' snapshots make up, and decide."""
         update, samples = min(s.version for s in snapshot), self._samples(snapshot)
         values = self.layout.together(snapshot)
-        self.update, self.parameters = update, values
+        self.update, self.samples, self.parameters = update, samples, values
         said = [[s.shard, s.held] for s in snapshot if s.held]
         self.held = said if len(said) == len(snapshot) else None
         if self.x is not None:
@@ -204,7 +205,9 @@ class Judge:
         """What the chief saves: the evaluated parameters and which update they are."""
         weightless = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)  # of a timing-only run
         kept = None if weightless else self.parameters
-        state = {"parameters": kept, "update": self.update, "loss": self.loss, "accuracy": self.accuracy}
+        state = {
+            "parameters": kept, "update": self.update, "samples": self.samples, "loss": self.loss, "accuracy": self.accuracy,
+        }  # fmt: skip
         return state if self.held is None else state | {"held": self.held}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
@@ -212,6 +215,7 @@ class Judge:
         if state is not None:
             self.parameters, self.update = state["parameters"], int(state["update"])
             self.loss, self.accuracy = state["loss"], state["accuracy"]
+            self.samples = int(state.get("samples", 0))  # not in a file of an older labkit
             self.held = state.get("held")
 
     def time_left(self, now: float) -> float | None:

@@ -2,18 +2,43 @@
 
 Downpour SGD adds up the gradients of several steps and pushes their sum; elastic averaging pushes where its weights
 have got to. Both need weights that move without a server, and both hand on several gradients at once.
+
+Weights that are pulled towards a centre hold gradients of other workers, too: those that the centre's weights held. A position
+therefore says which ones (its clocks, one for each shard, because shards may hold different ones). A centre that was
+restored gets them back with it, and knows that it has them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ..nn import decay_weights
 from ..nn.optimizers import State
 from .gradient import Gradient
-from .messages import Weights
+from .messages import Position, Weights
 
-__all__ = ["Local"]
+__all__ = ["Local", "Moved"]
+
+
+class Moved(Gradient):
+    """Weights (flat, parameter size), pushed in the place of the gradients that `moved` them here. `clocks`: of each shard,
+    which gradients of other lives its part of the weights holds, {life: last step}.
+    """
+
+    __slots__ = ("clocks",)
+
+    def __init__(self, values: np.ndarray, moved: Gradient, clocks: Sequence[Mapping[int, int]]):
+        super().__init__(values, moved.step, moved.read, moved.samples, moved.parts, moved.loss, moved.count)
+        self.clocks = tuple(tuple(number for entry in clock.items() for number in entry) for clock in clocks)
+
+    def push(self, shard: int) -> Position:
+        """The message for the centre's `shard`."""
+        values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
+        generation, version = self.read[shard]
+        return Position(values, self.step, generation, version, self.count, self.samples, self.clocks[shard])
 
 
 class Local:
@@ -36,6 +61,8 @@ class Local:
         """Go on from the servers' weights."""
         real = weights.values.strides != (0,)
         self.values, self.read = weights.values.copy() if real else weights.values, weights.read
+        self._clocks: list[dict[int, int]] = [{} for _ in weights.clocks]
+        self._join(weights.clocks)
 
     def step(self, gradient: Gradient) -> None:
         """One step of the optimizer, and of the spring if the weights are tied to a centre."""
@@ -61,17 +88,24 @@ class Local:
         total, self._sum = self._sum, None
         return total
 
-    def position(self) -> Gradient:
+    def position(self) -> Moved:
         """The weights themselves, standing for the gradients that brought them here: elastic averaging's push."""
-        moved = self.gradients()
-        moved.values = self.values
-        return moved
+        return Moved(self.values, self.gradients(), self._clocks)
 
     def tie(self, centre: Weights | Any, share: float) -> None:
         """A spring pulls the weights towards the servers' by `share` of the way, together with the next step:
-        x <- x - rate g(x) - share (x - z), with x as it is now. The servers' weights count as read from now on.
+        x <- x - rate g(x) - share (x - z), with x as it is now. The servers' weights count as read from now on, and what
+        they hold is held by every later position, as a step lies between.
         """
         self.read = centre.read
+        self._join(centre.clocks)
         if self._real:
             self._force = self.values - centre.values
             self._force *= self._force.dtype.type(share)
+
+    def _join(self, clocks: Sequence[Sequence[int]]) -> None:
+        """Of each shard: the weights hold what they have held, and what the shard's weights hold."""
+        for mine, clock in zip(self._clocks, clocks, strict=True):
+            for life, step in zip(clock[::2], clock[1::2]):
+                if step > mine.get(life, -1):
+                    mine[life] = step

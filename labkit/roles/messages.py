@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import RoleError
 
 __all__ = [
-    "Ack", "Chunk", "Joined", "Left", "Look", "Message", "Mix", "Pull", "Push", "Snapshot",
+    "Ack", "CentreWeights", "Chunk", "Joined", "Left", "Look", "Message", "Mix", "Position", "Pull", "Push", "Snapshot",
     "Weights", "field_names", "loose_bytes", "own_copy", "weightless",
 ]  # fmt: skip
 
@@ -77,6 +77,38 @@ class Weights(Message):
     def read(self) -> tuple[tuple[int, int], ...]:
         """The (generation, version) of each shard: here, of one that holds the whole model."""
         return ((self.generation, self.version),)
+
+    @property
+    def clocks(self) -> tuple[tuple[int, ...], ...]:
+        """Of each shard which gradients its part holds, where it says so: see `CentreWeights`."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Position(Push):
+    """worker -> centre: the part of my weights that belongs to your shard. The rest as in `Push`: `step` and `count` name
+    the gradients that have moved the weights since the last position.
+
+    `clock`: which gradients of other lives the values hold, because a centre's weights held them: a life, the last step of
+    that life, and so on, two numbers a life (a life is a role and an incarnation: their number is role + incarnation x
+    roles). Of its own life they hold all gradients up to `step`.
+    """
+
+    clock: tuple[int, ...] = ()
+    header: ClassVar[tuple[str, ...]] = (*Push.header, "clock")
+
+
+@dataclass(frozen=True)
+class CentreWeights(Weights):
+    """centre -> worker: as `Weights`. `clock`: which gradients the values hold, as in `Position`, of all lives."""
+
+    clock: tuple[int, ...] = ()
+    header: ClassVar[tuple[str, ...]] = (*Weights.header, "clock")
+
+    @property
+    def clocks(self) -> tuple[tuple[int, ...], ...]:
+        """Of each shard which gradients its part holds: here, of one that holds the whole model."""
+        return (self.clock,)
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,22 @@
 
 Mixing moves parameters without a gradient, so it is no update; but it brings other workers' gradients along. A replica
 therefore knows, worker by worker, the last gradient that its parameters hold (its clock), and when it is mixed the
-clocks are joined. A gradient counts as applied once every replica holds it.
+clocks are joined. A gradient counts as applied once any replica holds it.
+
+Elastic averaging mixes a worker's weights with a centre in the same way: what either of them holds the other holds after two
+exchanges. As workers and the centre's shards are restarted one by one, their clocks name lives, and every shard has one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import RoleError
-from .messages import Snapshot
+from .messages import CentreWeights, Position, Snapshot
 from .shard import NEVER, Shard
 
 __all__ = ["Centre", "Replica"]
@@ -91,23 +94,52 @@ class Replica(Shard):
 
 
 class Centre(Shard):
-    """A shard that parameters are pulled towards, and that is pulled towards them."""
+    """A shard that parameters are pulled towards, and that is pulled towards them.
 
-    def attract(self, push: Any, share: float) -> bool:
-        """Move by `share` of the way to the parameters in `push`: z += share (x - z). It is the application of the
+    It holds, of every life of a worker, all gradients up to some step: a position holds all those of its own life, and of other
+    lives what centres have told it. So no gradient before that step is missing, whatever was dropped or lost by a restore.
+    """
+
+    pushes: ClassVar[dict[str, type]] = {"Position": Position}
+
+    def weights(self) -> CentreWeights:
+        """As `Shard.weights`, and which gradients they hold."""
+        applied = self.recorder.counters.applied
+        clock = tuple(number for life, (_, last) in applied.items() for number in (life, last))
+        return CentreWeights(self.values, self.index, self.generation, self.version, clock)
+
+    def attract(self, position: Any, share: float) -> bool:
+        """Move by `share` of the way to the parameters in `position`: z += share (x - z). It is the application of the
         gradients that brought x there: it counts as an update, and is refused when the budget is used up.
         """
-        fresh = self._admitted((push,))
-        if fresh and not self.counts_only:
-            pull = self._part_of(push) - self.values
+        fresh = self._admitted((position,))
+        if not fresh:
+            return False
+        if not self.counts_only:
+            pull = self._part_of(position) - self.values
             pull *= pull.dtype.type(share)
             self._values += pull
-        if fresh:
-            self._book(fresh)
-        return bool(fresh)
+        self._join(position)
+        self._book(fresh)
+        return True
+
+    def _join(self, position: Any) -> None:
+        """Hold what `position` holds besides the gradients that it is pushed for, which are about to be booked."""
+        counters, recorder = self.recorder.counters, self.recorder
+        applied, clock = counters.applied, position.clock
+        own = self.role_ids[position.sender] + position.incarnation * recorder.roles
+        held = {life: step for life, step in zip(clock[::2], clock[1::2]) if life != own}
+        before = position.step - position.count
+        for life, step in held.items():
+            count, last = applied.get(life, (0, -1))
+            if step > last:
+                counters.gradients += step + 1 - count
+                applied[life] = [step + 1, step]
+        count = applied.get(own, (0, -1))[0]
+        if count != before + 1:
+            counters.gradients += before + 1 - count
+            applied[own] = [before + 1, before]
 
     def _skipped(self, g: Any, key: tuple[str, int], sender: int, now: int) -> None:
-        """A position holds all gradients of its sender's incarnation, also those that the centre has lost by a restore, or
-        has never got: nothing is skipped.
-        """
+        """Nothing is skipped: the position holds it."""
         self._dropped.pop(key, None)

@@ -22,14 +22,14 @@ __all__ = ["Newest", "answers", "post", "pull", "push", "push_pull"]
 PULL, WEIGHTS = Pull(), (Weights, Joined)
 
 
-async def pull(ctx: Context) -> Parameters | Weights:
-    """Fetch the weights of every shard."""
+async def pull(ctx: Context, kind: type[Weights] = Weights) -> Parameters | Weights:
+    """Fetch the weights of every shard. `kind`: the message that they come in."""
     servers = ctx.peers("server")
     if len(servers) == 1:
-        return await _asked(ctx, servers[0], PULL)
+        return await _asked(ctx, servers[0], PULL, kind)
     for server in servers:
         ctx.send(server, PULL)
-    return _together(await answers(ctx, servers, lambda shard: PULL))
+    return _together(await answers(ctx, servers, lambda shard: PULL, kind))
 
 
 def post(ctx: Context, gradient: Gradient) -> None:
@@ -43,19 +43,20 @@ async def push(ctx: Context, gradient: Gradient) -> None:
     await answers(ctx, ctx.peers("server"), _sent(ctx, gradient).__getitem__, Ack)
 
 
-async def push_pull(ctx: Context, gradient: Gradient) -> Parameters | Weights:
-    """Send `gradient` to every shard and wait for the weights that each answers with."""
+async def push_pull(ctx: Context, gradient: Gradient, kind: type[Weights] = Weights) -> Parameters | Weights:
+    """Send `gradient` to every shard and wait for the weights that each answers with, in a message of this `kind`."""
     servers = ctx.peers("server")
     if len(servers) == 1:
-        return await _asked(ctx, servers[0], gradient.push(0))
-    return _together(await answers(ctx, ctx.peers("server"), _sent(ctx, gradient).__getitem__))
+        return await _asked(ctx, servers[0], gradient.push(0), kind)
+    return _together(await answers(ctx, ctx.peers("server"), _sent(ctx, gradient).__getitem__, kind))
 
 
-async def _asked(ctx: Context, server: str, said: Message) -> Weights:
+async def _asked(ctx: Context, server: str, said: Message, kind: type[Weights]) -> Weights:
     """What one server, which has all, answers: its weights have all that `Parameters` have. As `answers`, and faster."""
     ctx.send(server, said)
+    kinds = WEIGHTS if kind is Weights else (kind, Joined)
     while True:
-        message: Any = await effects.recv(WEIGHTS, None, None)
+        message: Any = await effects.recv(kinds, None, None)
         if message.__class__ is not Joined:
             return message  # type: ignore[no-any-return]
         if message.name == server:
@@ -151,7 +152,8 @@ def _together(parts: Sequence[Weights]) -> Parameters | Weights:
     if len(parts) == 1:
         return parts[0]
     read = tuple((w.generation, w.version) for w in parts)
+    clocks = tuple(clock for w in parts for clock in w.clocks)
     if parts[0].values.strides == (0,):
         size = sum(len(w.values) for w in parts)
-        return Parameters(np.broadcast_to(parts[0].values[:1], (size,)), read)
-    return Parameters(np.concatenate([w.values for w in parts]), read)
+        return Parameters(np.broadcast_to(parts[0].values[:1], (size,)), read, clocks)
+    return Parameters(np.concatenate([w.values for w in parts]), read, clocks)

@@ -21,7 +21,7 @@ Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..errors import BadInput
@@ -29,7 +29,7 @@ from ..knobs import knob
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.local import Local
-from ..roles.messages import Joined, Left, Message, Pull, Push, Weights
+from ..roles.messages import CentreWeights, Joined, Left, Message, Position, Pull
 from ..roles.replica import Centre
 from ..roles.servers import pull, push_pull
 from .base import Strategy, server_layout
@@ -48,7 +48,7 @@ class EASGD(Strategy):
     )
     tau: int = knob(4, low=1, high=100_000, help="steps that a worker makes alone between two pulls of the spring")
 
-    messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Left, Joined)
+    messages: ClassVar[tuple[type[Message], ...]] = (Position, Pull, CentreWeights, Left, Joined)
     summary: ClassVar[str] = "workers train alone; a spring ties them to a centre on the server"
     in_words: ClassVar[str] = "workers train alone, tied to a centre by a spring."
 
@@ -70,22 +70,22 @@ class EASGD(Strategy):
                 f"EASGD(learning_rate={self.learning_rate:g}, {given}): a pull of the spring would go beyond the centre; "
                 f"{most} here."
             )
-        return server_layout(self, problem, cluster, store=Centre.make)
+        return replace(server_layout(self, problem, cluster, store=Centre.make), positions=True)
 
     async def server(self, ctx: Context, shard: Any) -> None:
         """Tell where the centre is, and let it be pulled."""
-        async for request in ctx.inbox(Push, Pull):
+        async for request in ctx.inbox(Position, Pull):
             ctx.send(request, shard.weights())  # as it was: both ends feel the same force
-            if isinstance(request, Push):
+            if isinstance(request, Position):
                 await ctx.compute(shard.attract, request, self.moving_rate(len(ctx.peers("worker"))))
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Train alone, and now and then feel the spring."""
-        mine = Local(await pull(ctx), self)
+        mine = Local(await pull(ctx, CentreWeights), self)
         for step, batch in enumerate(ctx.batches(), 1):
             gradient = await ctx.compute(model.gradient, mine, batch)
             await ctx.compute(mine.step, gradient)
             mine.add(gradient)
             if step % self.tau == 0:
-                centre = await push_pull(ctx, mine.position())
+                centre = await push_pull(ctx, mine.position(), CentreWeights)
                 mine.tie(centre, self.moving_rate(len(ctx.peers("worker"))))  # it pulls with the next step

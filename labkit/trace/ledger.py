@@ -19,12 +19,14 @@ reported, or what others saw of it if that is more (its pushes, or the rounds th
 completed, since a round needs every member). What cannot be accounted for because of the loss - its own gradients, and
 those on their way to its shard - is lost with it. A gradient that it computed and that no other process ever heard of
 is not in the ledger. A shard that was restored holds what its checkpoint held, and what was applied since: what its
-incarnation before had applied beyond that is rolled back.
+incarnation before had applied beyond that is rolled back; unless positions are pushed (`positions` in the layout), which bring
+gradients back: a shard says of each life up to which step it holds them, and a drop at an earlier step is none.
 
 The parameters that a run returns are those that the chief has evaluated, and each snapshot of a shard says which gradients
 it holds. When the run is over, a shard may have applied more, or may be lost; on processes what it applied last was
 perhaps never reported. The ending of the trace therefore repeats what the snapshots said (`returned`; in virtual time only
-if the shards have changed since), and the ledger of the ended run describes these parameters: what the
+if the shards have changed since, or an equal replica that was not evaluated holds something else), and the ledger of the
+ended run describes these parameters: what the
 shards have applied beyond them is dropped after the end, or, where an error or a loss has ended the run, rolled back.
 
 The books of an earlier time are made from the rows up to then: what is in flight is then the rest, as in a run that
@@ -137,7 +139,7 @@ class _Books:
         returned = said.get("returned")
         self.over = None if returned is None else returned["over"]  # why what was applied later is not in the model
         self.model = self.shards if returned is None else self._returned(returned["held"])
-        self.holes = drops if holes is None else holes
+        self.holes = {} if layout.get("positions") else drops if holes is None else holes
         self.gone = {number for number, shard in self.shards.items() if shard.gone}
         self.wires = {
             (shard, sender + incarnation * self.roles, step)

@@ -36,7 +36,12 @@ def updates(trace: Trace) -> int:
 
 
 def samples_applied(trace: Trace) -> int:
-    """Training samples in the gradients applied: the fewest of any shard; of replicas that step by themselves, all."""
+    """Training samples in the gradients applied: the fewest of any shard; of replicas that step by themselves, all. Of an
+    ended run: those that the returned parameters hold, as in `updates`.
+    """
+    ending = trace.ending or {}
+    if (ending.get("returned") or {}).get("held") and ending.get("samples") is not None:  # older files do not say
+        return int(ending["samples"])
     seen = [c.samples for c in _shards(trace)]
     return sum(seen) if trace.header["layout"].get("copies") == "own" else min(seen, default=0)
 

@@ -185,14 +185,14 @@ class Oracle:
             assert not overdue, f"{run.trace.roles[role]}#{life}: saved at {saved} ns, and not at {overdue}"
 
     def agrees(self, run: Any, book: dict[str, Any]) -> None:
-        """Compare labkit's books with these. What replicas and the pieces of split models hold, and what these compute,
-        `test_chaos_indicator.py` reads from the parameters.
+        """Compare labkit's books with these. What replicas, pieces of split models and centres to which positions are pushed
+        hold, and what pieces compute, `test_chaos_indicator.py` reads from the parameters.
         """
         copies = run.plan.layout.copies
         split = any(role.model is not None for role in run.plan.layout.roles) and run.plan.strategy.name != "SparsePS"
         if not split:
             assert book["computed"] == self.computed, (book, self.computed)
-        if copies or not self.returned:
+        if copies or run.plan.layout.positions or not self.returned:
             return
         everywhere, somewhere = frozenset.intersection(*self.returned), frozenset.union(*self.returned)
         assert (book["applied"], book["partly_applied"]) == (len(everywhere), len(somewhere - everywhere)), book

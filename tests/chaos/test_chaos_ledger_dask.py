@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 
 import pytest
-from indicator import computed, problem_for
+from indicator import Records, computed, held_by_model, problem_for
 from process_runs import LIMIT, agree, evaluated, eventually, reported, saved, started, withhold
 from schedules import random_faults
 
@@ -82,6 +82,21 @@ def test_a_chief_that_is_killed_has_computed_nothing(processes, tmp_path):
     book = agree(run, tmp_path)
     assert book["applied"] == 180
     assert book["computed"] == computed(tmp_path)  # workers hand over before they begin again: none was lost
+
+
+def test_positions_bring_gradients_of_a_lost_worker_back_to_a_lost_centre(processes, tmp_path):
+    """One of two centres begins again with the first weights, and a worker is lost with it: others hold its gradients."""
+    budget = lk.Budget(updates=150)
+    run = started(processes, lk.EASGD(tau=2), budget, tmp_path, checkpoint_every=None)
+    eventually(lambda: min(reported(run, "server-0"), reported(run, "server-1")) > 30)
+    run.kill("server-1")
+    run.kill("worker-1")
+    run.wait(LIMIT)
+    book = agree(run, tmp_path)
+    calls, held = Records(tmp_path).read("calls"), held_by_model(run, run.engine.parameters, tmp_path)
+    first = {mark for mark, (role, life, _) in enumerate(calls.tolist()) if run.trace.roles[role] == "worker-1" and not life}
+    assert first & held.everywhere
+    assert book["applied"] >= 200
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ A digest does not depend on names. What is renamed in labkit is entered here, on
 
 - `PUBLIC`: names in descriptions (classes, verbs, options) -> today's names.
 - `COUNTERS`, `LEDGER`, `SUMMARY`, `EVENT_VALUES`: the digest's names -> where the value is found today.
+- `MESSAGES`: today's kinds of message that have other names in the digest -> the name in the digest.
 - `TABLES`: the digest's tables and columns -> those of the trace.
 - `EVENTS`: today's kinds of events that have other names in the digest -> the name in the digest.
 
@@ -30,6 +31,8 @@ from labkit.trace.measures import summary
 __all__ = ["FLOATS", "SECTIONS", "digests"]
 
 PUBLIC: dict[str, str] = {}  # as {"patience": "heartbeat_timeout"}
+
+MESSAGES: dict[str, str] = {"Position": "Push", "CentreWeights": "Weights"}  # of EASGD
 
 SECTIONS = (
     "layout", "ending", "ledger", "summary", "counters", "events", "spans", "applies", "messages", "drops", "evaluations",
@@ -193,7 +196,7 @@ def contents(run: Any) -> dict[str, Iterable[bytes]]:
     numbers, book, ending = summary(trace), ledger(trace), trace.ending or {}
     rows = {table: _rows(trace, table, columns) for table, columns in TABLES.values()}
     layout = [[name, kind, node] for name, kind, node in zip(trace.roles, trace.kinds, trace.nodes)]
-    kinds = list(trace.header["messages"])
+    kinds = [MESSAGES.get(name, name) for name in trace.header["messages"]]
     evaluations = trace.tables["evaluations"].rows()
     columns = trace.tables["evaluations"].columns
     when = evaluations[:, [columns.index("time"), columns.index("update")]].astype(np.int64)

@@ -10,20 +10,21 @@ from labkit.errors import RoleError
 from labkit.roles.correction import Correction, correction_of
 from labkit.roles.layout import mean_of_replicas
 from labkit.roles.local import Local
-from labkit.roles.messages import Snapshot
+from labkit.roles.messages import CentreWeights, Position, Snapshot, own_copy
 from labkit.roles.replica import Centre, Replica
 from labkit.roles.shard import Limits, Shard
 from labkit.trace import Recorder
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 IDS = {name: i for i, name in enumerate(WORKERS)}
+ROLES = len(IDS)
 
 
 def made(kind=Replica, values=(1.0, 2.0), role=0, limits=None, **more):
     seen = []
     shard = kind(
-        role, slice(0, len(values)), np.array(values), more.pop("optimizer", lk.SGD()), lambda step: 1.0,
-        Recorder(role), lambda: 0, IDS, limits or Limits(), watcher=seen.append, **more,
+        more.pop("index", role), slice(0, len(values)), np.array(values), more.pop("optimizer", lk.SGD()), lambda step: 1.0,
+        Recorder(role, more.pop("incarnation", 0), roles=ROLES), lambda: 0, IDS, limits or Limits(), watcher=seen.append, **more,
     )  # fmt: skip
     return shard, seen
 
@@ -35,6 +36,13 @@ def gradient(*values, step=0):
 def push(values, step, version=0, sender="worker-0", count=1):
     message = lk.Push(np.array(values, float), step, 0, version, count, 4)
     message.__dict__["sender"] = sender
+    return message
+
+
+def position(values, step, sender="worker-0", incarnation=0, clock=()):
+    """Pushed after every 4 steps."""
+    message = Position(np.array(values, float), step, 0, 0, 4, 4, clock)
+    message.__dict__.update(sender=sender, incarnation=incarnation)
     return message
 
 
@@ -148,15 +156,96 @@ def test_at_the_end_of_the_budget_what_is_shown_stands_still():
 
 def test_a_centre_is_pulled_and_books_it():
     centre, _ = made(Centre, (0.0, 4.0), limits=Limits(updates=2))
-    assert centre.attract(push([2.0, 2.0], 3, count=4), 0.25)
+    assert centre.attract(position([2.0, 2.0], 3), 0.25)
     assert centre.values.tolist() == [0.5, 3.5]
     assert (centre.version, centre.samples, centre.recorder.counters.gradients) == (1, 4, 4)
-    assert not centre.attract(push([2.0, 2.0], 3, count=4), 0.25)  # once only
-    assert centre.attract(push([0.5, 3.5], 7, count=4), 0.25)
+    assert not centre.attract(position([2.0, 2.0], 3), 0.25)  # once only
+    assert centre.attract(position([0.5, 3.5], 7), 0.25)
     assert centre.values.tolist() == [0.5, 3.5]
-    assert not centre.attract(push([9.0, 9.0], 11, count=4), 0.25)  # after the end
+    assert not centre.attract(position([9.0, 9.0], 11), 0.25)  # after the end
     assert centre.values.tolist() == [0.5, 3.5]
     assert sum(centre.recorder.counters.drops) == 4
+
+
+def restored(centre):
+    """A centre of the next incarnation, with the first weights."""
+    again, _ = made(Centre, tuple(centre.values), incarnation=1)
+    again.restore(None)
+    return again
+
+
+def test_a_restored_centre_holds_what_positions_bring_back():
+    """Also of workers that are lost; and a position that is pushed again is no second gradient."""
+    centre, _ = made(Centre, (0.0, 0.0))
+    centre.attract(position([1.0, 1.0], 3), 0.5)
+    centre.attract(position([1.0, 1.0], 3, "worker-1"), 0.5)
+    weights = centre.weights()
+    assert weights.clock == (0, 3, 1, 3)
+    again = restored(centre)
+    assert again.weights().clock == ()
+    again.attract(position([1.0, 1.0], 7, clock=weights.clock), 0.5)
+    counters = again.recorder.counters
+    assert counters.applied == {1: [4, 3], 0: [8, 7]}
+    assert counters.gradients == 12
+    again.attract(position([1.0, 1.0], 3, "worker-1"), 0.5)  # it was not answered
+    assert (counters.applied, counters.gradients) == ({1: [4, 3], 0: [8, 7]}, 12)
+    again.attract(position([1.0, 1.0], 3, "worker-1", incarnation=1), 0.5)
+    assert counters.applied == {1: [4, 3], 0: [8, 7], 1 + ROLES: [4, 3]}
+    assert sum(counters.drops) == 0
+
+
+@given(luck=st.randoms(use_true_random=False), shards=st.integers(1, 3))
+def test_clocks_say_what_centres_and_positions_hold(luck, shards):
+    """Coordinate (worker, life, step) of each part shows whether the part holds that gradient; shards and workers are lost."""
+    marks = [(worker, life, step) for worker in range(2) for life in range(4) for step in range(8)]
+    size, names = len(marks), WORKERS[:2]
+    parts = tuple(slice(i * size, (i + 1) * size) for i in range(shards))
+    centres = [made(Centre, (0.0,) * size, index=i)[0] for i in range(shards)]
+    lives, steps, locals_ = [0, 0], [0, 0], [None, None]
+
+    def pulled():
+        answers = [centre.weights() for centre in centres]
+        values = np.concatenate([answer.values for answer in answers])
+        return lk.Parameters(values, ((0, 0),) * shards, tuple(answer.clock for answer in answers))
+
+    def holds(values):
+        return {marks[i] for i in np.flatnonzero(values)}
+
+    for _ in range(30):
+        what, worker = luck.choice(["step", "step", "exchange", "exchange", "shard", "worker"]), luck.randrange(2)
+        if what == "shard":
+            number = luck.randrange(shards)
+            centres[number], _ = made(Centre, (0.0,) * size, index=number)
+        elif (what == "worker" and lives[worker] < 3) or locals_[worker] is None:
+            lives[worker] += locals_[worker] is not None
+            steps[worker], locals_[worker] = 0, Local(pulled(), lk.EASGD())
+        elif what in ("step", "exchange") and steps[worker] < 8:
+            values = np.zeros(shards * size)
+            values[marks.index((worker, lives[worker], steps[worker])) :: size] = 1.0
+            mine = lk.Gradient(values, steps[worker], ((0, 0),) * shards, 1, parts)
+            steps[worker] += 1
+            locals_[worker].step(mine)
+            locals_[worker].add(mine)
+            if what == "exchange":
+                moved, then = locals_[worker].position(), pulled()
+                for number, centre in enumerate(centres):
+                    said = moved.push(number)
+                    said.__dict__.update(sender=names[worker], incarnation=lives[worker])
+                    assert centre.attract(said, 0.25)
+                locals_[worker].tie(then, 0.25)
+        for centre in centres:
+            clock = centre.weights().clock
+            said = {
+                (life % ROLES, life // ROLES, step) for life, last in zip(clock[::2], clock[1::2]) for step in range(last + 1)
+            }
+            assert said == holds(centre.values)
+
+
+def test_clocks_are_no_payload():
+    values = np.zeros(5)
+    for message in (Position(values, 3, 0, 0, 4, 4, (0, 3, 1, 3)), CentreWeights(values, 0, 0, 7, (0, 3, 1, 3))):
+        copy, size = own_copy(message, "worker-0")
+        assert (size, copy.clock) == (40, (0, 3, 1, 3))
 
 
 # a worker's own weights -----------------------------------------------------------------------------------------------

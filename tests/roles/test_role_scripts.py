@@ -245,7 +245,9 @@ def test_chief_looks_until_the_accuracy_is_reached():
     perform(chief.send(snapshot(2.0, 0.5)))
     ctx.clock = 1.0
     assert chief.send(None) == (RECV, (Snapshot,), 19.0, None)  # a rest: nineteen times as long as the evaluation took
-    assert ctx.kept == [{"parameters": pytest.approx([2.0, 0.5]), "update": 10, "loss": 2.0, "accuracy": 0.5}]
+    assert ctx.kept == [{
+        "parameters": pytest.approx([2.0, 0.5]), "update": 10, "samples": 80, "loss": 2.0, "accuracy": 0.5,
+    }]  # fmt: skip
     assert chief.send(None) == wait
     assert ctx.posted() == [("server-0", Look(20))]
     perform(chief.send(snapshot(1.0, 0.9, 20)))

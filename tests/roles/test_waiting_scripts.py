@@ -6,7 +6,7 @@ from test_role_scripts import NEWS, Counting, Model, Sheet, judge, perform, push
 
 import labkit as lk
 from labkit.roles.effects import COMPUTE, RECV
-from labkit.roles.messages import Joined, Left, Look
+from labkit.roles.messages import Joined, Left, Look, Position
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 REQUESTS = (RECV, (lk.Push, lk.Pull), None, None)
@@ -121,12 +121,13 @@ def test_easgd_server_tells_where_the_centre_was_before_it_is_pulled():
     shard.attract = lambda request, share: shard.apply(request, share)
     server = lk.EASGD(learning_rate=0.5, rho=0.5).server(ctx, shard)
     server.send(None)
-    work = server.send(push("worker-1"))
+    work = server.send(said(Position, "worker-1", np.array([1.0, 1.0]), 0, 0, 0))
     assert ctx.posted() == [("worker-1", "weights 0")]
     assert work[2][1] == 0.25
     perform(work)
-    assert server.send(None) == REQUESTS
-    assert server.send(pull("worker-0")) == REQUESTS
+    waits = (RECV, (Position, lk.Pull), None, None)
+    assert server.send(None) == waits
+    assert server.send(pull("worker-0")) == waits
     assert ctx.posted() == [("worker-0", "weights 1")]
 
 

@@ -99,4 +99,4 @@ class Ending(Controls):
 
 
 def _measured(by: dict[str, Any]) -> dict[str, Any]:
-    return {name: by.get(name) for name in ("update", "loss", "accuracy")}
+    return {name: by.get(name) for name in ("update", "samples", "loss", "accuracy")}

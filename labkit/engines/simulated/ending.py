@@ -109,7 +109,7 @@ class Ending(Clockwork):
         self._diary.reached(seconds(self.now), stopped_by)
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self.now, wall_seconds=None, in_flight=self._in_flight(),
-            update=self.judge.update, loss=self.judge.loss, accuracy=self.judge.accuracy,
+            update=self.judge.update, samples=self.judge.samples, loss=self.judge.loss, accuracy=self.judge.accuracy,
             parameters_sha256=fingerprint(self.judge.parameters), **self._returned_gradients(stopped_by),
             lost=sorted(r.name for r in self.roles if r.down and r.name not in self._away),
             lost_lives=self._lost_lives,
@@ -123,21 +123,20 @@ class Ending(Clockwork):
     def _returned_gradients(self, stopped_by: str) -> dict[str, Any]:
         """{"returned": {"held": [[shard, which gradients its part of the returned parameters holds], ...], "over": why the
         parameters do not hold what was applied later}}; {} if the shards are as the chief has evaluated them, or none was.
+        Replicas that it did not look at are so if they hold what the one that it looked at holds.
         """
         said = {shard: json.loads(text) for shard, text in self.judge.held or ()}
         shards = {r.shard.index: r for r in self.roles if r.shard is not None and r.name not in self._away}
-        if not said or not (said.keys() - shards or any(map(self._changed, shards.values(), map(said.get, shards)))):
+        known = [_gradients(one) for one in said.values()]
+        unchanged = all(
+            not role.down and _gradients(held_by(role.shard)) in ([_gradients(said[shard])] if shard in said else known)
+            for shard, role in shards.items()
+        )
+        if not said or (said.keys() <= shards.keys() and unchanged):
             return {}
         orderly = not self.chief.down and stopped_by not in ("error", "deadlock")
         over = REASONS[AFTER_END if orderly else ROLLED_BACK]
         return {"returned": {"held": [list(one) for one in said.items()], "over": over}}
-
-    @staticmethod
-    def _changed(role: SimulatedRole, said: dict[str, Any] | None) -> bool:
-        """Whether a role's shard is lost, or holds other gradients than its snapshot said (None: it has shown none)."""
-        if role.down:
-            return True
-        return said is not None and said != json.loads(json.dumps(held_by(role.shard) | {"time": said["time"]}))
 
     def _in_flight(self) -> list[list[int]]:
         """Every gradient on a wire, in an inbox or handed over in this instant, but those that are lost with their
@@ -153,3 +152,8 @@ class Ending(Clockwork):
             for role, m in pending
             if m.carries and role.shard is not None and not role.down
         ]
+
+
+def _gradients(held: dict[str, Any]) -> Any:
+    """What `held_by` says, or a snapshot said, of the gradients that a shard holds, to be compared."""
+    return [held["incarnation"], held["rounds"], *(sorted(map(list, held[name])) for name in ("eras", "applied"))]
