@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labkit as lk
@@ -194,6 +194,7 @@ def test_a_restored_centre_holds_what_positions_bring_back():
     assert sum(counters.drops) == 0
 
 
+@settings(deadline=None, max_examples=50)
 @given(luck=st.randoms(use_true_random=False), shards=st.integers(1, 3))
 def test_clocks_say_what_centres_and_positions_hold(luck, shards):
     """Coordinate (worker, life, step) of each part shows whether the part holds that gradient; shards and workers are lost."""
