@@ -137,8 +137,10 @@ def test_another_member_is_lost_while_a_group_begins_again(processes, tmp_path, 
     with run_of(processes, strategy, tmp_path, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
         killed(run, "worker-1")
         eventually(lambda: marks(run, (when,), None))
+        since = len(run.trace.marks)
         run.kill(second)
-        answered(run, "worker-1", second)
+        eventually(lambda: marks(run, ("lost",), second, since) or marks(run, ("restart",), second, since), REPORT_S)
+        eventually(lambda: run.engine.members.whole)
         goes_on(run)
 
 
