@@ -61,20 +61,20 @@ class Layout:
       parts of a model whose workers hold the weights themselves);
     - "own": replicas that step by themselves and are mixed now and then.
 
-    `positions`: what workers push are not gradients but weights, which hold every gradient that has moved them. So a shard
-    that holds a worker's gradient of some step holds those before it, too, even if it had dropped one of them.
-
     `assemble`: makes the model to evaluate from the observed shards' snapshots, in the order of the shards; without it
     each is put in the place of its part.
+
+    `positions`: what workers push are not gradients but weights, which hold every gradient that has moved them. So a shard
+    that holds a worker's gradient of some step holds those before it, too, even if it had dropped one of them.
     """
 
     roles: tuple[RoleSpec, ...]
     observed: tuple[str, ...]
     parts: tuple[slice, ...]
     copies: str = ""
-    positions: bool = False
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     assemble: Callable[[Snapshots], Any] | None = None
+    positions: bool = False
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -116,13 +116,13 @@ class TestRefusals:
         without("pytest")
         (tmp_path / "file").write_text("")
         for words, said in (
-            (("assign", tmp_path / "no.ipynb", "--out", tmp_path), "no.ipynb cannot be read"),
+            (("assign", tmp_path / "no.ipynb", "--out", tmp_path), "no.ipynb' cannot be read"),
             (("assign", tmp_path / "file", "--out", tmp_path), "not a notebook"),
             (("assign", master, "--out", tmp_path / "file"), "cannot be made"),
-            (("check", tmp_path / "no.ipynb"), "no.ipynb cannot be read"),
-            (("check", notebook, "--bundle", tmp_path / "no.json"), "no.json cannot be read"),
+            (("check", tmp_path / "no.ipynb"), "no.ipynb' cannot be read"),
+            (("check", notebook, "--bundle", tmp_path / "no.json"), "no.json' cannot be read"),
             (("grade", tmp_path / "no.zip", "--master", master), "there is no"),
-            (("grade", notebook, "--master", tmp_path / "no.ipynb"), "no.ipynb cannot be read"),
+            (("grade", notebook, "--master", tmp_path / "no.ipynb"), "no.ipynb' cannot be read"),
             (("grade", notebook, "--master", master, "--csv", tmp_path), "cannot be written"),
         ):
             done = labkit(*words)
