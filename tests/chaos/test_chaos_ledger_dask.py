@@ -46,6 +46,7 @@ def test_drops_that_died_with_a_server_are_no_applications(processes, tmp_path):
     assert sum(agree(run, tmp_path)["dropped"].values()) > 0
 
 
+@pytest.mark.slow
 def test_returned_parameters_hold_what_a_killed_server_had_not_reported(processes, tmp_path):
     """The chief has evaluated more than the server's last report knows of; the run returns the evaluated parameters."""
     run = started(processes, lk.AsyncPS(), lk.Budget(seconds=100), tmp_path)

@@ -88,6 +88,7 @@ def test_whoever_waits_for_the_dead_goes_on_with_the_next_incarnation(engine, st
     closed(run)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.RingAllReduce()], ids=["sync", "ring"])
 def test_a_run_that_waits_says_for_whom_and_is_stopped(engine, strategy):
     run = begun(engine, strategy).kill("worker-0", restart=False)

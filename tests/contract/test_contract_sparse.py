@@ -63,6 +63,7 @@ def test_t5_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(engine):
     assert sum(share for *_, share in measures.row_load(trace)) == pytest.approx(1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "strategy",
     [SparsePS(), SparsePS(placement="consistent-hash", dense="server"), SparsePS(dense="server", synchronous=False)],

@@ -19,7 +19,7 @@ from labkit.course.schema import parse
 from labkit.course.validation import Stopped
 from labkit.errors import BadInput
 
-pytestmark = pytest.mark.sample(6)
+pytestmark = pytest.mark.sample(3)
 
 NOTEBOOK = json.dumps(toy.notebook()).encode()
 

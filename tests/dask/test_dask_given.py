@@ -126,6 +126,7 @@ def test_no_cluster_at_all(target):
 # given clusters ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_given_scheduler(elsewhere):
     with lk.DaskCluster(elsewhere, workers=2) as cluster:
         usable(cluster)

@@ -13,6 +13,7 @@ import labkit as lk
 pytestmark = pytest.mark.dask
 
 
+@pytest.mark.slow
 def test_books_close_when_a_run_ends_while_a_shard_of_two_is_lost(cluster, started):
     run = moving(started(on=cluster.resized(servers=2, pace=0.002)), 50)
     run.engine.kill("server-1", restart=False)

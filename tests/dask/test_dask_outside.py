@@ -11,7 +11,7 @@ from test_dask_given import scheduler_and_workers
 
 import labkit as lk
 
-pytestmark = pytest.mark.dask
+pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
 MOONS = lk.Problem("moons", hidden=(8,))
 VERBS = {
     "pause": lambda run: run.pause(), "resume": lambda run: run.resume(), "step": lambda run: run.step(),

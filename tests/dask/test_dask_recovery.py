@@ -125,6 +125,7 @@ def test_everybody_at_once(small, started):
     assert len(lives_lost(run)) == 4
 
 
+@pytest.mark.slow
 def test_a_life_is_lost_while_it_is_starting(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=300)), 40)
     run.engine.kill("worker-1")
@@ -164,6 +165,7 @@ def test_knobs_and_slowness_hold_for_the_next_life(small, started):
 # together -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", [lk.RingAllReduce(), lk.RingAllReduce(on_loss="continue"), lk.LocalSGD()],
                          ids=["ring", "ring that goes on", "local"])  # fmt: skip
 def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster, started, strategy):

@@ -58,6 +58,7 @@ def test_what_is_cut_for_a_while_passes_afterwards(small, started, strategy):
     assert [m["kind"] for m in marks(run, "cut", "reconnect")] == ["cut", "reconnect"]
 
 
+@pytest.mark.slow
 def test_messages_come_later(small, started):
     run = started(lk.SyncPS(), on=small, budget=lk.Budget(updates=10), faults=["delay:worker-0:server-0:0.1"])
     comes_to_its_end(run, 10)

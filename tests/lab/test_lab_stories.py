@@ -19,7 +19,7 @@ from labkit.lab.story import Act, Story
 from labkit.lab.teller import Teller
 from labkit.views import PANELS
 
-pytestmark = pytest.mark.sample(4)
+pytestmark = pytest.mark.sample(3)
 
 NAMES = tuple(STORIES)
 S = 1_000_000_000

@@ -7,6 +7,8 @@ import labkit as lk
 from labkit.nn.codecs import Float16
 from labkit.strategies.halving_doubling import HalvingDoubling
 
+pytestmark = pytest.mark.sample(4)
+
 M = 4_000_000
 BYTE = 8  # ns
 LATENCY = 50_000  # ns

@@ -12,7 +12,7 @@ from labkit.engines.laws import Sampler
 from labkit.roles.context import stream
 from labkit.trace import ledger, measures
 
-pytestmark = pytest.mark.sample(6)
+pytestmark = pytest.mark.sample(3)
 
 BOWL = lk.Problem(
     "quadratic", batch_size=4, seed=2,

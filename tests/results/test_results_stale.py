@@ -15,6 +15,8 @@ from labkit.data import Batches
 from labkit.roles.context import stream
 from labkit.trace import ledger, measures
 
+pytestmark = pytest.mark.sample(4)
+
 CURVATURE = (0.5, 3.0, 1.0, 2.0, 0.1)
 BOWL = lk.Problem(
     "quadratic", batch_size=4, seed=5, options={"samples": 64, "dimension": 5, "noise": 1.0, "curvature": CURVATURE}

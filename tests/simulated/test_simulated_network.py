@@ -12,6 +12,8 @@ import labkit as lk
 from labkit.engines.simulated.network import RESEND_S
 from labkit.engines.simulated.trouble import transmissions
 
+pytestmark = pytest.mark.sample(6)
+
 MOONS = lk.Problem("moons", hidden=(4,), batch_size=8)
 NANO = 10**9
 

@@ -12,6 +12,8 @@ import labkit as lk
 from labkit.roles.gradient import Model
 from labkit.trace.ledger import ledger
 
+pytestmark = pytest.mark.sample(4)
+
 ENDLESS = lk.Budget(updates=10**9)
 BACK = 0.8
 

@@ -6,6 +6,8 @@ from test_simulated_time import MOONS, RANDOM, contents
 
 import labkit as lk
 
+pytestmark = pytest.mark.sample(2)
+
 TELLING = ("freeze", "thaw", "kill", "lost", "restart", "fenced", "waits")
 
 

@@ -24,6 +24,8 @@ from PIL import Image
 import labkit as lk
 from labkit.views import PANELS, make_panel, overview, panel_figure
 
+pytestmark = pytest.mark.sample(10)
+
 BASELINE = Path(__file__).parent / "baseline"
 STRICT, LENIENT = 2.0, 20.0  # root mean square, of 255; the same FreeType draws the same letters, another one up to 16
 STORED_WITH = "2.14.3"  # FreeType, which comes with matplotlib; change it with the pictures

@@ -11,6 +11,8 @@ from labkit.trace.vocabulary import APPLY, COMPUTE, TRAINING, WAIT
 from labkit.words import Stragglers, stragglers
 from labkit.words.gauge import Gauge
 
+pytestmark = pytest.mark.sample(12)
+
 NANO = 10**9
 MS = 10**6
 
