@@ -1,6 +1,8 @@
 """What holds for all tests and notebooks, however they were started."""
 
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,28 +12,36 @@ QUICK_NOTEBOOKS = ("04_asynchronous_and_stale.ipynb", "02_synchronous_server.ipy
 NOTEBOOKS = Path(__file__).parent / "notebooks"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the cells of notebooks, and the parameter sets of sampled tests, that belong to the slow suites."""
-    _sample(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the cells of notebooks, and the parameter sets of sampled tests, that belong to the slow suites; leave out what
+    `LABKIT_CHAOS=whole` adds.
+    """
+    for _, others in _samples("sample", items):
+        for item in others:
+            item.add_marker(pytest.mark.slow)
+    if os.environ.get("LABKIT_CHAOS") != "whole":
+        left = {i for _, others in _samples("part", items) for i in others if i.get_closest_marker("slow")}
+        if left:
+            config.hook.pytest_deselected(items=list(left))
+            items[:] = [item for item in items if item not in left]
     for item in items:
         if item.path.suffix == ".ipynb" and not (NOTEBOOKS in item.path.parents and item.path.name in QUICK_NOTEBOOKS):
             item.add_marker(pytest.mark.slow)
 
 
-def _sample(items: list[pytest.Item]) -> None:
-    """Of every test that is marked `sample(n)`, on every engine, n parameter sets at equal distances stay quick."""
+def _samples(mark: str, items: list[pytest.Item]) -> Iterator[tuple[list[pytest.Item], list[pytest.Item]]]:
+    """Of every test that is marked `mark(n)`, on every engine: (n parameter sets at equal distances, the others)."""
     groups: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("sample"):
+        if isinstance(item, pytest.Function) and item.get_closest_marker(mark):
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             test = item.nodeid.removesuffix(item.name) + item.originalname
             groups.setdefault((test, str(parameters.get("engine"))), []).append(item)
     for group in groups.values():
-        (count,) = group[0].get_closest_marker("sample").args
-        quick = {(2 * k + 1) * len(group) // (2 * count) for k in range(count)}
-        for place, item in enumerate(group):
-            if len(group) > count and place not in quick:
-                item.add_marker(pytest.mark.slow)
+        (count,) = group[0].get_closest_marker(mark).args
+        chosen = {(2 * k + 1) * len(group) // (2 * count) for k in range(count)}
+        if len(group) > count:
+            yield [group[k] for k in sorted(chosen)], [item for k, item in enumerate(group) if k not in chosen]
 
 
 def pytest_configure() -> None:

@@ -1,5 +1,6 @@
 """Processes are killed where it hurts most: during the restart of a group, the end of a run, a checkpoint, a pause or a step,
-while they come back, a server together with its backup, all servers at once.
+while they come back, a server together with its backup, all servers at once. `LABKIT_CHAOS=whole pytest -m "" tests/chaos` runs
+all combinations of strategies, roles and moments; without it a part of them.
 
 Law, for every kill: it is reported within `REPORT_S`, the run comes to its end, nothing of it is left on the cluster or in
 this process, and its ledger closes and says what the returned parameters hold. Tests wait for states, which last
@@ -19,7 +20,7 @@ from process_runs import LIMIT, agree, evaluated, eventually, saved, started
 import labkit as lk
 from labkit.engines.dask.timeouts import REPORT_S
 
-pytestmark = pytest.mark.dask
+pytestmark = [pytest.mark.dask, pytest.mark.part(4)]
 slow = pytest.mark.slow
 
 ANSWERS = ("restart", "waits", "left")  # what a run does about a loss, as kinds of marks
