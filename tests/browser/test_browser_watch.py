@@ -66,6 +66,7 @@ def test_pause_is_acknowledged_and_the_figure_stands_still(simulated):
     for before, after in [("Pause", "Resume"), ("Resume", "Pause"), ("Pause", "Resume")]:
         simulated.acknowledged(button(simulated, before).click, labelled(after))
         simulated.frames(seconds=1)  # what was on its way arrives; and the next press is no double click
+    assert any(sum(simulated.frames(seconds=1).given) == 0 for _ in range(10))  # the last pictures have been drawn
     at = simulated.kernel("run.trace.watermark()")
     assert sum(simulated.frames(seconds=1).given) == 0
     assert simulated.kernel("run.trace.watermark()") == at
