@@ -248,6 +248,8 @@ sys.path.insert(0, {tests!r})
 import test_course_batch as t
 from labkit.course import batch, grading
 signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGHUP, signal.SIGTERM):  # which the tests' own process may ignore
+    signal.signal(number, signal.SIG_DFL)
 batch.make_key = lambda base, variant, harness: t.Key(base, {{}})
 gate = Path({gate!r})
 
