@@ -59,7 +59,7 @@ def test_an_oddity_gives_the_same_bytes_as_without_a_sandbox(nursery, name, monk
     assert trial.parameters.tobytes() == own.parameters.tobytes()
     assert (trial.ledger, trial.seconds, trial.sent) == (own.ledger, own.seconds, own.sent)
     assert (trial.staleness, trial.leads, trial.computed) == (own.staleness, own.leads, own.computed)
-    assert descriptors() <= open_before  # the collector may have closed some of earlier tests meanwhile
+    assert descriptors() <= open_before
 
 
 def test_what_is_taught_is_the_synchronous_server(nursery):

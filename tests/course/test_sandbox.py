@@ -175,7 +175,7 @@ def test_nothing_is_left_when_a_judge_is_closed():
     assert not alive(pid)
     assert not alive(open_line.pid)
     assert not folder.exists()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 @linux
@@ -197,7 +197,7 @@ def test_nothing_is_left_of_a_role_that_was_killed(nursery, monkeypatch):
     assert not trial.ok
     assert len(lines) > 3
     assert not any(alive(line.pid) for line in lines)
-    assert descriptors() == before
+    assert descriptors() <= before
     assert not below(nursery._process.pid)
 
 
