@@ -15,8 +15,6 @@ from .problem import Problem
 
 __all__ = ["Predictor", "load"]
 
-FAR = 1000.0  # standard deviations: where a score can overflow although the parameters are moderate
-
 
 class Predictor:
     """Parameters and the network they belong to. Takes samples as the data set has them and standardises them itself.
@@ -83,22 +81,16 @@ class Predictor:
         if not finite.all():
             raise BadInput(f"predict: sample {int(finite.argmin())} {wrong}; {self._largest()}.")
 
-    def _answers(self, x: Any, probabilities: bool) -> np.ndarray:
-        """What the network says of samples. An answer that comes of an overflow inside the network is refused, unless the
-        parameters are to blame, which are not finite after a run that diverged: then it is NaN, or the class 0.
+    def _scores(self, x: Any) -> np.ndarray:
+        """The network's output layer. A sample for which it overflows is refused, unless the parameters themselves are not
+        finite, as after a run that diverged: then the answers are NaN, or the class 0.
         """
         x = self._prepared(x)
         with np.errstate(over="ignore", invalid="ignore"):
-            ask = self.network.predict_proba if probabilities else self.network.predict
-            answers = ask(self.parameters, x)
-            if isinstance(self.network, nn.Recommender):
-                return answers  # ids are no quantities that can be too large
-            judged = answers
-            if answers.dtype.kind != "f" and x.size and np.abs(x).max() > FAR:
-                judged = self.network.predict_proba(self.parameters, x)  # a class does not show that its score is NaN
-            if np.isfinite(self.parameters).all():
-                self._check_finite(judged, "makes the network's output infinite")
-        return answers
+            scores: np.ndarray = self.network.scores(self.parameters, x)
+        if x.dtype.kind == "f" and np.isfinite(self.parameters).all():  # ids are no quantities that can be too large
+            self._check_finite(scores, "makes the network's output infinite")
+        return scores
 
     def predict(self, x: Any) -> np.ndarray:
         """Class ids, shape (n,), or predicted values for a regression.
@@ -110,11 +102,13 @@ class Predictor:
             BadInput: a number is not finite, or so large that it, or what the network makes of it, does not fit the
                 network's dtype; `x` has another shape, or holds no numbers.
         """
-        return self._answers(x, probabilities=False)
+        scores = self._scores(x)
+        return self.network.loss.predict(scores)
 
     def predict_proba(self, x: Any) -> np.ndarray:
         """Probabilities of the classes, shape (n, classes). Raises as `predict`, and `BadInput` for a regression."""
-        return self._answers(x, probabilities=True)
+        scores = self._scores(x)
+        return self.network.loss.probabilities(scores)
 
     def save(self, path: str | Path) -> Path:
         """Write the model to `path` (.npz, no pickle); `lk.load` reads it."""

@@ -219,19 +219,20 @@ class Network(Stage):
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
         """Mean loss, and the share of right answers (None for a regression)."""
-        scores = self._scores(params, x)
+        scores = self.scores(params, x)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.evaluate(scores, self.loss.check(y, len(scores), self.outputs))
 
     def predict(self, params: Array, x: Array) -> Array:
         """Labels, shape (n,), int64; for a regression values, shape (n, outputs), or (n,) for a single output."""
-        return self.loss.predict(self._scores(params, x))
+        return self.loss.predict(self.scores(params, x))
 
     def predict_proba(self, params: Array, x: Array) -> Array:
         """Probabilities, shape (n, outputs), rows add up to 1; `BadInput` for a regression."""
-        return self.loss.probabilities(self._scores(params, x))
+        return self.loss.probabilities(self.scores(params, x))
 
-    def _scores(self, params: Array, x: Array) -> Array:
+    def scores(self, params: Array, x: Array) -> Array:
+        """The output layer, shape (n, outputs), without the loss's function; not finite where it overflows."""
         check_vector("params", params, self.size, self.dtype)
         x = check_rows(x, self.inputs, self.dtype)
         scores = np.empty((len(x), self.outputs), self.dtype)

@@ -36,6 +36,9 @@ class Objective(Protocol):
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
         """Mean loss and accuracy (0 to 1); the accuracy is None where there are no classes."""
 
+    def scores(self, params: Array, x: Array) -> Array:
+        """The outputs from which `loss` makes labels, values or probabilities, shape (n, outputs)."""
+
     def predict(self, params: Array, x: Array) -> Array:
         """Class labels, shape (n,), int64; or the values of a regression."""
 
@@ -90,10 +93,8 @@ class NullObjective:
         """(nan, None)."""
         return math.nan, None
 
-    def predict(self, params: Array, x: Array) -> Array:
+    def scores(self, params: Array, x: Array) -> Array:
         """Always `BadInput`."""
         raise BadInput("A timing-only run has no model: it cannot predict.")
 
-    def predict_proba(self, params: Array, x: Array) -> Array:
-        """Always `BadInput`."""
-        raise BadInput("A timing-only run has no model: it cannot predict.")
+    predict = predict_proba = scores

@@ -66,10 +66,8 @@ class Quadratic:
         """The answer: the parameters with the least mean loss over the rows of x, which are their mean, shape (d,)."""
         return check_rows(x, self.size, self.dtype).mean(axis=0)
 
-    def predict(self, params: Array, x: Array) -> Array:
+    def scores(self, params: Array, x: Array) -> Array:
         """Always `BadInput`."""
         raise BadInput("A quadratic has parameters to find but nothing to predict.")
 
-    def predict_proba(self, params: Array, x: Array) -> Array:
-        """Always `BadInput`."""
-        raise BadInput("A quadratic has parameters to find but nothing to predict.")
+    predict = predict_proba = scores

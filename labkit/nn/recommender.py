@@ -54,6 +54,7 @@ class Recommender:
     def _set(self, bag: EmbeddingBag, tower: Network) -> None:
         self.bag, self.tower = bag, tower
         self.dtype: np.dtype[Any] = tower.dtype
+        self.loss = tower.loss
         self.layout = ParameterLayout({"embedding.weight": bag.shapes["weight"], **tower.layout.shapes})
         self.size = self.layout.size
         self.multiply_adds = bag.multiply_adds + tower.multiply_adds
@@ -94,7 +95,7 @@ class Recommender:
         with np.errstate(over="ignore", invalid="ignore"):
             bags, saved = self.bag.forward(params[:table], x)
             scores, between = self.tower.forward(params[table:], bags)
-            value = self.tower.loss.gradient(scores, self.tower.loss.check(y, len(x), 2), scores)
+            value = self.loss.gradient(scores, self.loss.check(y, len(x), 2), scores)
             dy = self.tower.backward(params[table:], between, scores, out[table:])
             self.bag.parameter_gradient(saved, dy, out[:table])
         return value
@@ -103,19 +104,20 @@ class Recommender:
 
     def evaluate(self, params: Any, x: Array, y: Array) -> tuple[float, float | None]:
         """Mean loss and the share of right answers."""
-        scores = self._scores(params, x)
+        scores = self.scores(params, x)
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.tower.loss.evaluate(scores, self.tower.loss.check(y, len(scores), 2))
+            return self.loss.evaluate(scores, self.loss.check(y, len(scores), 2))
 
     def predict(self, params: Any, x: Array) -> Array:
         """1 where a click is likelier than none, shape (n,), int64."""
-        return self.tower.loss.predict(self._scores(params, x))
+        return self.loss.predict(self.scores(params, x))
 
     def predict_proba(self, params: Any, x: Array) -> Array:
         """Probabilities of no click and of a click, shape (n, 2)."""
-        return self.tower.loss.probabilities(self._scores(params, x))
+        return self.loss.probabilities(self.scores(params, x))
 
-    def _scores(self, params: Any, x: Array) -> Array:
+    def scores(self, params: Any, x: Array) -> Array:
+        """The output layer of the tower, shape (n, 2); not finite where it overflows."""
         x = check_ids(x, self.bag.fields, self.bag.rows)
         sparse = isinstance(params, SparseParameters)
         if not sparse:
