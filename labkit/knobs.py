@@ -1,7 +1,8 @@
-"""A knob is declared once; validation, command line, widget and docs are derived from it.
+"""An option is declared once; validation, command line, widget, share text and docs are derived from the declaration.
 
-A knob is a field of a frozen dataclass made with `knob(default, low=..., high=...)`. `low` and `high` are hard
-limits: a value outside is refused, never clipped. `live=True` means that the knob may change during a run.
+A knob is a field of a frozen dataclass made with `knob(default, low=..., high=..., unit=..., help=...)`. `low` and `high` are
+hard limits: a value outside is refused, never clipped. `live=True` means that the knob may change during a run. A knob whose
+values are objects also declares how they are read from text and written as text.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +22,19 @@ from .errors import BadInput, lacks, shown
 
 __all__ = [
     "Knob", "as_number", "as_numbers", "check_knob", "check_knobs", "check_number", "describe", "is_one_of", "knob", "knobs_of",
-    "parse_knob",
+    "parse_knob", "read_knob", "same_knob", "write_knob",
 ]  # fmt: skip
+
+TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 @dataclass(frozen=True)
 class Knob:
-    """What is known about one knob: its name, type, default and limits."""
+    """What is known about one knob: its name, type, default, limits and unit ("s", "bytes", "bytes/s").
+
+    Of a knob whose values are objects: `names`, the classes that can be named in text; `read(text)`, the value that a text
+    means (raises `BadInput`); `write(value)`, the inverse, None if there is no such text.
+    """
 
     name: str
     type: type
@@ -39,21 +46,42 @@ class Knob:
     choices: tuple[Any, ...] | None = None
     optional: bool = False
     help: str = ""
+    unit: str = ""
+    names: Mapping[str, Any] | None = None
+    read: Callable[[str], Any] | None = None
+    write: Callable[[Any], str | None] | None = None
 
 
 def knob(
-    default: Any,
+    default: Any = dataclasses.MISSING,
     *,
+    factory: Any = dataclasses.MISSING,
     low: float | None = None,
     high: float | None = None,
     log: bool = False,
     live: bool = False,
     choices: tuple[Any, ...] | None = None,
     help: str = "",
+    unit: str = "",
+    names: Mapping[str, Any] | None = None,
+    read: Callable[[str], Any] | None = None,
+    write: Callable[[Any], str | None] | None = None,
 ) -> Any:
-    """Declare a dataclass field as a knob. `log`: a slider should move on a logarithmic scale."""
-    about = {"low": low, "high": high, "log": log, "live": live, "choices": choices, "help": help}
-    return dataclasses.field(default=default, metadata={"knob": about})
+    """Declare a dataclass field as a knob. `log`: a slider should move on a logarithmic scale. `factory`: makes the default
+    where that is a dict. `unit`, `names`, `read`, `write`: see `Knob`.
+    """
+    about = {
+        "low": low, "high": high, "log": log, "live": live, "choices": choices, "help": help, "unit": unit, "names": names,
+        "read": read, "write": write,
+    }  # fmt: skip
+    return dataclasses.field(default=default, default_factory=factory, metadata={"knob": about})
+
+
+def same_knob(owner: type, name: str, **default: Any) -> Any:
+    """A field that is the knob `name` of the dataclass `owner`, declared there. `default=...`: another default."""
+    declared = next(field for field in dataclasses.fields(owner) if field.name == name)
+    usual = {"default": declared.default, "default_factory": declared.default_factory}
+    return dataclasses.field(**(default or usual), metadata=declared.metadata)
 
 
 def knobs_of(cls: Any) -> dict[str, Knob]:
@@ -68,7 +96,9 @@ def _knobs(cls: Any) -> dict[str, Knob]:
     for field in dataclasses.fields(cls):
         if "knob" in field.metadata:
             kind, optional = _plain_type(hints[field.name])
-            found[field.name] = Knob(field.name, kind, field.default, optional=optional, **field.metadata["knob"])
+            factory = field.default_factory
+            default = field.default if factory is dataclasses.MISSING else factory()
+            found[field.name] = Knob(field.name, kind, default, optional=optional, **field.metadata["knob"])
     return found
 
 
@@ -94,6 +124,7 @@ def describe(k: Knob) -> str:
             text += f", at least {k.low:g}"
         elif k.high is not None:
             text += f", at most {k.high:g}"
+        text += f" {k.unit}" if k.unit else ""
     elif k.type is str:
         text = f"text, as {k.default!r}"
     else:
@@ -186,10 +217,48 @@ def is_one_of(value: Any, choices: Collection[Any]) -> bool:
         return False
 
 
-def check_knobs(instance: Any) -> None:
-    """Check and convert every knob of a frozen dataclass; call it in `__post_init__`."""
+def check_knobs(instance: Any, owner: str = "") -> None:
+    """Check and convert every knob of a frozen dataclass; call it in `__post_init__`. `owner`: its name in errors."""
     for name, k in knobs_of(type(instance)).items():
-        object.__setattr__(instance, name, check_knob(type(instance).__name__, k, getattr(instance, name)))
+        value = check_knob(owner or type(instance).__name__, k, getattr(instance, name))
+        object.__setattr__(instance, name, value)
+
+
+def read_knob(owner: str, k: Knob, text: str) -> Any:
+    """The value that `text` means for a knob, checked: "4" is 4, "none" is None, "momentum:0.9" is `Momentum(0.9)`."""
+    raw = text.strip()
+    value: Any = raw
+    if k.optional and raw.lower() in ("none", ""):
+        return None
+    if k.read is not None:
+        value = k.read(raw)
+    elif k.type is bool:
+        value = TRUTH.get(raw.lower(), raw)
+    elif k.type in (int, float):
+        for kind in (k.type, float):  # "4.0" is a whole number, too
+            try:
+                value = kind(raw)
+                break
+            except (ValueError, OverflowError):
+                continue
+    return check_knob(owner, k, value)
+
+
+def write_knob(k: Knob, value: Any) -> str:
+    """The text that `read_knob` reads as this very value. `BadInput` if there is none."""
+    if value is None:
+        return "none"
+    text = k.write(value) if k.write is not None else _plain_text(value)
+    if text is None:
+        raise BadInput(f"{shown(value)} was made by hand: it has no short text.")
+    return text
+
+
+def _plain_text(value: Any) -> str | None:
+    """Numbers as short as they are exact; words as they are."""
+    if isinstance(value, float):
+        return "inf" if math.isinf(value) else repr(value)
+    return str(value) if isinstance(value, (bool, int, str)) else None
 
 
 def parse_knob(owner: str, knobs: dict[str, Knob], text: str) -> tuple[str, Any]:
@@ -200,23 +269,4 @@ def parse_knob(owner: str, knobs: dict[str, Knob], text: str) -> tuple[str, Any]
         raise BadInput(f"{shown(text)} is not KNOB=VALUE.")
     if name not in knobs:
         raise lacks(owner, "setting", name, knobs)
-    k, raw = knobs[name], raw.strip()
-    if k.optional and raw.lower() in ("none", ""):
-        return name, None
-    if k.type is bool:
-        truth = {
-            "true": True,
-            "yes": True,
-            "on": True,
-            "1": True,
-            "false": False,
-            "no": False,
-            "off": False,
-            "0": False,
-        }
-        return name, check_knob(owner, k, truth.get(raw.lower(), raw))
-    try:
-        value: Any = k.type(raw) if k.type in (int, float, str) else raw
-    except (ValueError, OverflowError):
-        value = raw
-    return name, check_knob(owner, k, value)
+    return name, read_knob(owner, knobs[name], raw)

@@ -20,17 +20,9 @@ from ..knobs import as_number, check_knobs, knob, knobs_of
 from ..trace.vocabulary import NANO
 
 __all__ = [
-    "Deterministic",
-    "Exponential",
-    "Law",
-    "LogNormal",
-    "Measured",
-    "Pareto",
-    "Sampler",
-    "ShiftedExponential",
-    "Uniform",
-    "law_by_name",
-]
+    "LAWS", "Deterministic", "Exponential", "Law", "LogNormal", "Measured", "Pareto", "Sampler", "ShiftedExponential", "Uniform",
+    "as_law", "law_as_text", "law_by_name", "law_name", "law_with_mean", "mean_seconds",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -150,26 +142,85 @@ class Measured(Law):
         return f"measured ({len(self.durations)} durations, mean {np.mean(self.durations):g} s)"
 
 
-_NAMES: dict[type, str] = {
-    Deterministic: "deterministic", Exponential: "exponential", ShiftedExponential: "shifted-exponential",
-    Uniform: "uniform", LogNormal: "lognormal", Pareto: "pareto",
+LAWS: dict[str, type[Law]] = {
+    "deterministic": Deterministic, "exponential": Exponential, "shifted-exponential": ShiftedExponential,
+    "uniform": Uniform, "lognormal": LogNormal, "pareto": Pareto,
 }  # fmt: skip
+_NAMES: dict[type, str] = {kind: name for name, kind in LAWS.items()}
 
 
-def law_by_name(text: str) -> Law:
-    """`"deterministic:0.01"`, `"lognormal:0.01:0.5"` (mean, sigma) ... as a `Law`."""
-    name, *numbers = text.split(":")
-    laws = {n: cls for cls, n in _NAMES.items()}
-    if name not in laws:
-        raise nearest("law of time", name, laws)
-    try:
-        values = [float(number) for number in numbers]
-    except ValueError:
-        raise BadInput(f"{shown(text)}: what follows the name of a law are numbers in seconds, as {name}:0.01.") from None
-    wanted = list(knobs_of(laws[name]))
-    if len(values) > len(wanted):
+def law_by_name(text: str) -> Law | None:
+    """`"deterministic:0.01"`, `"lognormal:0.01:0.5"` (mean, sigma) ... as a `Law`; `"0.01"` alone is always so many seconds,
+    and `"none"` is None.
+    """
+    name, *words = (part.strip() for part in text.split(":"))
+    if name.lower() in ("", "none") and not words:
+        return None
+    numbers = [_number(word) for word in words]
+    seconds = _number(name)
+    if seconds is not None and not words:
+        return Deterministic(seconds)
+    if name not in LAWS:
+        raise nearest("law of time", name, LAWS)
+    if None in numbers:
+        raise BadInput(f"{shown(text)}: what follows the name of a law are numbers in seconds, as {name}:0.01.")
+    wanted = list(knobs_of(LAWS[name]))
+    if len(numbers) > len(wanted):
         raise BadInput(f"{shown(text)}: {name} takes {' and '.join(wanted)}.")
-    return laws[name](*values)
+    return LAWS[name](*numbers)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def law_as_text(law: Law) -> str | None:
+    """What `law_by_name` reads as this very law, exactly; None of `Measured` and of a law of one's own."""
+    if type(law) not in _NAMES:
+        return None
+    return ":".join([_NAMES[type(law)], *(repr(getattr(law, k)) for k in knobs_of(law))])
+
+
+def law_with_mean(name: str, mean: float) -> Law:
+    """The law of this name in `LAWS` with this mean (seconds), and the usual spread."""
+    match name:
+        case "deterministic":
+            return Deterministic(mean)
+        case "exponential":
+            return Exponential(mean)
+        case "lognormal":
+            return LogNormal(mean, 0.5)
+        case "uniform":
+            return Uniform(0.5 * mean, 1.5 * mean)
+        case "shifted-exponential":
+            return ShiftedExponential(mean / 2, mean / 2)
+        case "pareto":
+            return Pareto(mean * 1.5 / 2.5, 2.5)
+    raise nearest("law of time", name, LAWS)
+
+
+def mean_seconds(law: Law | None) -> float | None:
+    """Mean seconds of one draw; None of no law, and of one whose mean is infinite or not known by a formula."""
+    match law:
+        case Deterministic():
+            return law.seconds
+        case Exponential() | LogNormal():
+            return law.mean
+        case Uniform():
+            return (law.low + law.high) / 2
+        case ShiftedExponential():
+            return law.shift + law.mean
+        case Pareto() if law.alpha > 1:
+            return law.minimum * law.alpha / (law.alpha - 1)
+    return None
+
+
+def law_name(law: Law) -> str | None:
+    """The name of a law in `LAWS`; None of `Measured` and of a law of one's own."""
+    return _NAMES.get(type(law))
 
 
 def as_law(what: str, law: Any) -> Law | None:

@@ -10,15 +10,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .laws import Deterministic
-
 __all__ = ["LIGHT", "is_light", "lightened"]
 
 LIGHT = "LABKIT_LIGHT"
-PACE = Deterministic(0.01)  # of gradients that have none: a run at full speed has no law
-SHARED = (
-    "workers", "servers", "server_time", "slow", "record", "replicas", "max_workers", "patience", "checkpoint_every",
-)  # fmt: skip
 
 
 def is_light() -> bool:
@@ -32,4 +26,4 @@ def lightened(cluster: Any) -> Any:
         return cluster
     from .simulated import SimulatedCluster
 
-    return SimulatedCluster(compute=cluster.pace or PACE, **{name: getattr(cluster, name) for name in SHARED})
+    return SimulatedCluster.of(cluster.spec)

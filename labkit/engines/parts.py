@@ -34,7 +34,6 @@ __all__ = [
     "begin",
     "build_parts",
     "check_factor",
-    "check_slow",
     "find_role",
     "local_data",
     "make_plan",
@@ -289,10 +288,3 @@ def check_factor(factor: Any) -> float:
     if number is None or not 0.001 <= number <= 1000:
         raise BadInput(f"factor={shown(factor)}: how many times slower is a number from 0.001 to 1000.")
     return float(number)
-
-
-def check_slow(slow: Any) -> dict[str, float]:
-    """A cluster's {role: factor}, copied; None is nobody. Which roles there are is known with the strategy."""
-    if not isinstance(slow, Mapping | None):
-        raise BadInput(f"slow={shown(slow)}: say who is how many times slower, as slow={{'worker-1': 4.0}}.")
-    return {role: check_factor(factor) for role, factor in ({} if slow is None else slow).items()}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from ..engines.cluster_spec import check_slow
 from ..engines.dask import DaskCluster
 from ..engines.laws import (
     Deterministic,
@@ -23,7 +24,7 @@ from ..engines.laws import (
     as_law,
     law_by_name,
 )  # fmt: skip
-from ..engines.parts import check_slow, find_role
+from ..engines.parts import find_role
 from ..errors import BadInput, nearest
 from ..knobs import check_knob, knobs_of
 from ..problem import Problem

@@ -1,8 +1,8 @@
 """A cluster of Dask processes: one of our own on this machine, or any running scheduler.
 
-`DaskCluster` is a value with a backend behind it: the processes are started when the first run needs them, are shared
-by all runs and all `resized` views, grow when a run needs more, and end with `close()`, with the `with` block, or with
-the program.
+A `DaskCluster` holds two things: `spec`, the values, and a backend, the handle on processes. The processes are started when
+the first run needs them, are shared by all runs and all `resized` views, grow when a run needs more, and end with `close()`,
+with the `with` block, or with the program.
 """
 
 from __future__ import annotations
@@ -10,38 +10,33 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from ...errors import BadInput, shown
-from ...knobs import check_knob, knob, knobs_of
 from ..checkpoints import open_store
-from ..laws import as_law
-from ..limits import USUAL_WORKERS, usual_workers
-from ..parts import check_factor, check_slow, find_role
+from ..cluster_spec import PACE, ClusterSpec, check_slow, default_workers, options_of
+from ..parts import check_factor, find_role
 from .backend import Backend
+from .mailbox import BEAT_S
 from .placement import Wish, check_place, check_wish, host_of, place
 
 __all__ = ["DaskCluster"]
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """What can be wrong with the numbers of a cluster."""
+USUAL = ClusterSpec("dask")
+FIXED = ("engine", "scheduler", "dashboard")  # what `resized` cannot change
+LEAST_PATIENCE_S = BEAT_S + 0.1  # a role that has nothing else to say reports every `BEAT_S` seconds
 
-    workers: int = knob(USUAL_WORKERS, low=1, high=10_000)
-    servers: int | None = knob(None, low=0, high=10_000)
-    record: bool = knob(True)
-    dashboard: bool = knob(False)
-    may_kill: bool = knob(False)
-    replicas: int = knob(0, low=0, high=1)
-    max_workers: int | None = knob(None, low=1, high=10_000)
-    patience: float = knob(5.0, low=0.6, high=3600.0)
-    checkpoint_every: float | None = knob(None, low=0.001, high=86_400.0)
 
-    def __post_init__(self) -> None:
-        for name, k in knobs_of(self).items():
-            check_knob("DaskCluster", k, getattr(self, name))
+def check_patience(spec: ClusterSpec) -> None:
+    """`BadInput` if real roles would count as lost because they have nothing to say."""
+    if spec.patience < LEAST_PATIENCE_S:
+        raise BadInput(
+            f"DaskCluster: patience={spec.patience:g} is not allowed; real roles report every {BEAT_S:g} s, so patience is at "
+            f"least {LEAST_PATIENCE_S:g} s."
+        )
 
 
 class DaskCluster:
@@ -66,29 +61,50 @@ class DaskCluster:
     engine = "dask"
 
     def __init__(
-        self, target: Any = None, *, workers: int | None = None, servers: int | None = None, pace: Any = None,
-        server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = True,
-        dashboard: bool = False, may_kill: bool = False, patience: float = 5.0,
-        checkpoint_every: float | None = None, replicas: int = 0, max_workers: int | None = None,
-        place: Wish = None, _backend: Backend | None = None,
+        self, target: Any = None, *, workers: int | None = None, servers: int | None = USUAL.servers, pace: Any = None,
+        server_time: Any = None, slow: Mapping[str, float] | None = None, record: bool = USUAL.record,
+        dashboard: bool = USUAL.dashboard, may_kill: bool = USUAL.may_kill, patience: float = USUAL.patience,
+        checkpoint_every: float | None = USUAL.checkpoint_every, replicas: int = USUAL.replicas,
+        max_workers: int | None = USUAL.max_workers, place: Wish = None, _backend: Backend | None = None,
     ):  # fmt: skip
         if isinstance(target, int):
             raise BadInput(
                 f"DaskCluster({shown(target)}): name it, as DaskCluster(workers=3); the first argument is a scheduler."
             )
-        if workers is None:
-            workers = usual_workers() if target is None else USUAL_WORKERS
-        shape = _Shape(workers, servers, record, dashboard, may_kill, replicas, max_workers, patience, checkpoint_every)
-        self.workers, self.servers, self.record = shape.workers, shape.servers, shape.record
-        self.replicas, self.max_workers = shape.replicas, shape.max_workers
-        self.patience, self.checkpoint_every = shape.patience, shape.checkpoint_every
-        self.pace, self.server_time = as_law("pace", pace), as_law("server_time", server_time)
-        self.slow, self.place = check_slow(slow), check_wish(place)
-        self._backend = _backend or Backend(target, shape.dashboard)
-        self.may_kill = self._backend.ours or shape.may_kill
-        self._wanted = shape.workers + (1 if shape.servers is None else shape.servers) + 1
-        if _backend is None:
-            self._finalizer = weakref.finalize(self, self._backend.close)
+        spec = ClusterSpec(
+            "dask", workers=default_workers("dask", target) if workers is None else workers, servers=servers, compute=pace,
+            server_time=server_time, slow=check_slow(slow), record=record, replicas=replicas,
+            max_workers=max_workers, patience=patience, checkpoint_every=checkpoint_every, place=check_wish(place),
+            dashboard=dashboard, may_kill=may_kill, scheduler=target if isinstance(target, str) else None,
+        )  # fmt: skip
+        check_patience(spec)
+        self._hold(spec, Backend(target, spec.dashboard))
+        self._finalizer = weakref.finalize(self, self._backend.close)
+
+    def _hold(self, spec: ClusterSpec, backend: Backend) -> None:
+        """Take these values, and this handle on processes."""
+        self._backend = backend
+        self.spec = replace(spec, may_kill=backend.ours or spec.may_kill)
+        self._wanted = spec.workers + (1 if spec.servers is None else spec.servers) + 1
+
+    @classmethod
+    def of(cls, spec: ClusterSpec) -> DaskCluster:
+        """A cluster with the values of `spec`: processes of labkit's own, or those at `spec.scheduler`."""
+        given = {name: getattr(spec, name) for name in options_of("dask") if name not in ("engine", "compute", "scheduler")}
+        return cls(spec.scheduler, pace=spec.compute, **given)
+
+    workers = property(attrgetter("spec.workers"))
+    servers = property(attrgetter("spec.servers"))
+    pace = property(attrgetter("spec.compute"))
+    server_time = property(attrgetter("spec.server_time"))
+    slow = property(attrgetter("spec.slow"))
+    record = property(attrgetter("spec.record"))
+    replicas = property(attrgetter("spec.replicas"))
+    max_workers = property(attrgetter("spec.max_workers"))
+    patience = property(attrgetter("spec.patience"))
+    checkpoint_every = property(attrgetter("spec.checkpoint_every"))
+    may_kill = property(attrgetter("spec.may_kill"))
+    place = property(attrgetter("spec.place"))
 
     @property
     def ours(self) -> bool:
@@ -102,19 +118,24 @@ class DaskCluster:
 
     def resized(self, **changes: Any) -> DaskCluster:
         """The same processes, seen with another shape or pace: `cluster.resized(workers=2, pace=0.1)`."""
-        now = {
-            "workers": self.workers, "servers": self.servers, "pace": self.pace, "server_time": self.server_time,
-            "slow": self.slow, "record": self.record, "may_kill": self.may_kill,
-            "replicas": self.replicas, "max_workers": self.max_workers,
-            "patience": self.patience, "checkpoint_every": self.checkpoint_every,
-            "place": self.place,
-        }  # fmt: skip
-        unknown = sorted(set(changes) - set(now))
+        can = [PACE["dask"] if name == "compute" else name for name in options_of("dask") if name not in FIXED]
+        unknown = sorted(set(changes) - set(can))
         if unknown:
-            raise BadInput(f"resized: {shown(unknown[0])} cannot change; what can: {', '.join(now)}.")
-        made = DaskCluster(_backend=self._backend, **{**now, **changes})
-        made._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view on them
-        return made
+            raise BadInput(f"resized: {shown(unknown[0])} cannot change; what can: {', '.join(can)}.")
+        if "pace" in changes:
+            changes["compute"] = changes.pop("pace")
+        if "place" in changes:
+            changes["place"] = check_wish(changes["place"])
+        return self.with_spec(replace(self.spec, **changes))
+
+    def with_spec(self, spec: ClusterSpec) -> DaskCluster:
+        """The same processes, seen with the values of `spec`; `scheduler` and `dashboard` stay those of the processes."""
+        check_patience(spec)
+        view = object.__new__(DaskCluster)
+        fixed = {name: getattr(self.spec, name) for name in FIXED}
+        view._hold(replace(spec, **fixed), self._backend)
+        view._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view on them
+        return view
 
     def widened(self) -> DaskCluster:
         """With all workers that there may be."""
@@ -122,11 +143,7 @@ class DaskCluster:
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for the header of a trace."""
-        return {
-            "engine": self.engine, "workers": self.workers, "servers": self.servers,
-            "pace": self.pace.describe() if self.pace else None,
-            "server_time": self.server_time.describe() if self.server_time else None, "slow": dict(self.slow),
-        }  # fmt: skip
+        return self.spec.describe()
 
     def open(self, nodes: int | None = None) -> DaskCluster:
         """Start (or reach) the processes now rather than with the first run.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import BadInput
-from ...knobs import check_knobs, knob
-from ..laws import Deterministic, Law, as_law
-from ..parts import check_slow
+from ...knobs import knobs_of, same_knob
+from ..cluster_spec import GRADIENT, ClusterSpec
 
 __all__ = ["SimulatedCluster"]
 
@@ -20,7 +18,7 @@ class SimulatedCluster:
 
     `compute`: law of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in
     seconds, `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy
-    needs. `cores`: of every node; roles on one node queue for them. `record=False`: counters only.
+    needs. `cores`: of every node; roles on one node queue for them. `record=False`: counters only. `spec`: these values.
 
     `evaluation_time`: seconds for which an evaluation keeps the chief busy. As on a cluster of processes, the chief then rests
     nineteen times as long, training goes on meanwhile, and a run may end that much later than its budget's seconds. With
@@ -35,56 +33,45 @@ class SimulatedCluster:
     their time), which takes `checkpoint_time`.
     """
 
-    workers: int = knob(4, low=1, high=100_000)
-    servers: int | None = knob(None, low=0, high=100_000)
-    compute: Any = field(default=Deterministic(0.01))
-    server_time: Any = None
-    latency: float = knob(0.0, low=0.0, high=1e3)
-    bandwidth: float = knob(math.inf, low=1.0, high=math.inf)
-    slow: dict[str, float] = field(default_factory=dict)
-    cores: int = knob(1, low=1, high=1024)
-    record: bool = knob(True)
-    replicas: int = knob(0, low=0, high=1)
-    max_workers: int | None = knob(None, low=1, high=100_000)
-    patience: float = knob(5.0, low=0.001, high=1e6)
-    restart_after: float | None = knob(0.8, low=0.0, high=1e9)
-    checkpoint_every: float | None = knob(None, low=1e-6, high=1e9)
-    checkpoint_time: float = knob(0.0, low=0.0, high=1e6)
-    evaluation_time: float = knob(0.0, low=0.0, high=1e6)
+    workers: int = same_knob(ClusterSpec, "workers")
+    servers: int | None = same_knob(ClusterSpec, "servers")
+    compute: Any = same_knob(ClusterSpec, "compute", default=GRADIENT)
+    server_time: Any = same_knob(ClusterSpec, "server_time")
+    latency: float = same_knob(ClusterSpec, "latency")
+    bandwidth: float = same_knob(ClusterSpec, "bandwidth")
+    slow: dict[str, float] = same_knob(ClusterSpec, "slow")
+    cores: int = same_knob(ClusterSpec, "cores")
+    record: bool = same_knob(ClusterSpec, "record")
+    replicas: int = same_knob(ClusterSpec, "replicas")
+    max_workers: int | None = same_knob(ClusterSpec, "max_workers")
+    patience: float = same_knob(ClusterSpec, "patience")
+    restart_after: float | None = same_knob(ClusterSpec, "restart_after")
+    checkpoint_every: float | None = same_knob(ClusterSpec, "checkpoint_every")
+    checkpoint_time: float = same_knob(ClusterSpec, "checkpoint_time")
+    evaluation_time: float = same_knob(ClusterSpec, "evaluation_time")
+    spec: ClusterSpec = field(init=False, repr=False, compare=False)
 
     engine = "simulated"
     paced = True
 
     def __post_init__(self) -> None:
-        check_knobs(self)
-        law = as_law("compute", self.compute)
-        if law is None:
+        if self.compute is None:
             raise BadInput("compute=None: virtual time needs a law for gradients, as lk.Deterministic(0.01).")
-        object.__setattr__(self, "compute", law)
-        object.__setattr__(self, "server_time", as_law("server_time", self.server_time))
-        object.__setattr__(self, "slow", check_slow(self.slow))
+        spec = ClusterSpec("simulated", **{name: getattr(self, name) for name in knobs_of(self)})
+        for name in knobs_of(self):
+            object.__setattr__(self, name, getattr(spec, name))
+        object.__setattr__(self, "spec", spec)
+
+    @classmethod
+    def of(cls, spec: ClusterSpec) -> SimulatedCluster:
+        """The cluster with the values of `spec`, of whichever engine it is; what virtual time has no use for is left out."""
+        if spec.engine != "simulated":
+            spec = replace(spec, engine="simulated")
+        return cls(**{name: getattr(spec, name) for name in knobs_of(cls)})
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for the header of a trace."""
-        server: Law | None = self.server_time
-        return {
-            "engine": self.engine,
-            "workers": self.workers,
-            "servers": self.servers,
-            "compute": self.compute.describe(),
-            "server_time": server.describe() if server else None,
-            "latency": self.latency,
-            "bandwidth": None if math.isinf(self.bandwidth) else self.bandwidth,
-            "slow": dict(self.slow),
-            "cores": self.cores,
-            "replicas": self.replicas,
-            "max_workers": self.max_workers,
-            "patience": self.patience,
-            "restart_after": self.restart_after,
-            "checkpoint_every": self.checkpoint_every,
-            "checkpoint_time": self.checkpoint_time,
-            "evaluation_time": self.evaluation_time,
-        }
+        return self.spec.describe()
 
     def widened(self) -> SimulatedCluster:
         """With all workers that there may be."""

@@ -1,0 +1,145 @@
+"""What a cluster is, as values: every option of a cluster is declared here, once, for both engines.
+
+`SimulatedCluster` and `DaskCluster` take their options, defaults, ranges and help from `ClusterSpec`, and each has a `spec`
+that holds its values. A spec holds no process and no connection: it can be compared, changed with `dataclasses.replace`, and
+written as JSON (`labkit.spec`). It stands below both engines, because both are made from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadInput, shown
+from ..knobs import Knob, check_knob, check_knobs, knob, knobs_of
+from .laws import LAWS, Deterministic, Law, as_law, law_as_text, law_by_name
+from .limits import USUAL_WORKERS, usual_workers
+from .parts import check_factor
+
+__all__ = ["ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "options_of"]
+
+ENGINES = ("simulated", "dask")
+GRADIENT = Deterministic(0.01)  # time of a gradient in virtual time, where none is given
+ONLY = {
+    "simulated": ("latency", "bandwidth", "cores", "restart_after", "checkpoint_time", "evaluation_time"),
+    "dask": ("scheduler", "place", "dashboard", "may_kill"),
+}  # options that one engine has and the other has not
+OWNERS = {"simulated": "SimulatedCluster", "dask": "DaskCluster"}
+PACE = {"simulated": "compute", "dask": "pace"}  # what the time of a gradient is called, by engine
+
+
+def check_slow(slow: Any) -> dict[str, float]:
+    """{role: factor}, copied; None is no role. Which roles there are is known with the strategy."""
+    if not isinstance(slow, Mapping | None):
+        raise BadInput(f"slow={shown(slow)}: say who is how many times slower, as slow={{'worker-1': 4.0}}.")
+    return {role: check_factor(factor) for role, factor in ({} if slow is None else slow).items()}
+
+
+def slow_from_text(text: str) -> dict[str, float]:
+    """`"worker-2:5,worker-1:2"` -> `{"worker-2": 5.0, "worker-1": 2.0}`; "none" and "" are no role."""
+    slow = {}
+    for part in text.split(",") if text not in ("", "none") else ():
+        role, _, factor = part.strip().rpartition(":")
+        try:
+            slow[role] = float(factor)
+        except ValueError:
+            role = ""
+        if not role or not 0.001 <= slow[role] <= 1000:
+            raise BadInput(f"slow={part}: give ROLE:FACTOR with a factor from 0.001 to 1000, as worker-2:5.")
+    return slow
+
+
+def slow_as_text(slow: Mapping[str, float]) -> str:
+    """The inverse of `slow_from_text`."""
+    return ",".join(f"{role}:{factor!r}" for role, factor in slow.items()) or "none"
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """The values of a cluster: which engine, how many nodes, how fast, and how it recovers from faults.
+
+    `compute` is called `pace` on Dask, where None is full speed; in virtual time, where a gradient needs a time, None becomes
+    10 ms. Options that the engine does not have keep their values, so that `replace(spec, engine=...)` goes back and forth.
+
+    Raises `BadInput`, in the name of the engine's cluster.
+    """
+
+    engine: str = knob("simulated", choices=ENGINES, help="simulated: virtual time, exact; dask: real processes")
+    workers: int = knob(USUAL_WORKERS, low=1, high=100_000, help="workers that compute gradients")
+    servers: int | None = knob(
+        None, low=0, high=100_000, help="servers that own the parameters; none: what the strategy needs"
+    )
+    compute: Law | None = knob(
+        None, unit="s", names=LAWS, read=law_by_name, write=law_as_text,
+        help="time of one gradient: deterministic:0.01, lognormal:0.01:0.5 (mean, sigma), ...",
+    )  # fmt: skip
+    server_time: Law | None = knob(
+        None, unit="s", names=LAWS, read=law_by_name, write=law_as_text, help="time of one piece of server work"
+    )
+    latency: float = knob(0.0, low=0.0, high=1e3, unit="s", help="time of every message from node to node")
+    bandwidth: float = knob(
+        math.inf, low=1.0, high=math.inf, unit="bytes/s", help="of every node, in each direction"
+    )
+    slow: dict[str, float] = knob(
+        factory=dict, read=slow_from_text, write=slow_as_text, help="roles that are slower, each by a factor: worker-2:5"
+    )
+    cores: int = knob(1, low=1, high=1024, help="of every node; roles on one node queue for them")
+    record: bool = knob(True, help="record what happens; False: counters only")
+    replicas: int = knob(0, low=0, high=1, help="backups of every server; with one, losing a server loses no update")
+    max_workers: int | None = knob(
+        None, low=1, high=100_000, help="workers that there may be at a time, if they join and leave; none: `workers`"
+    )
+    patience: float = knob(5.0, low=1e-3, high=1e6, unit="s", help="silence after which a role counts as lost")
+    restart_after: float | None = knob(
+        0.8, low=0.0, high=1e9, unit="s", help="until a lost role is back; none: it does not come back by itself"
+    )
+    checkpoint_every: float | None = knob(
+        None, low=1e-6, high=1e9, unit="s",
+        help="time between two checkpoints of a shard; none: 1 s, but at most 5% of its time",
+    )  # fmt: skip
+    checkpoint_time: float = knob(0.0, low=0.0, high=1e6, unit="s", help="time to save a checkpoint")
+    evaluation_time: float = knob(0.0, low=0.0, high=1e6, unit="s", help="time of one evaluation, on the chief")
+    scheduler: str | None = knob(None, help="address of a running scheduler, tcp://host:8786; none: processes of labkit's own")
+    place: Any = knob(None, help='who plays where: "spread", "pack", or hosts by role or kind; none: least used workers')
+    dashboard: bool = knob(False, help="Dask's dashboard for processes of labkit's own")
+    may_kill: bool = knob(False, help="faults may end processes that labkit did not start")
+
+    def __post_init__(self) -> None:
+        engine = check_knob("ClusterSpec", knobs_of(ClusterSpec)["engine"], self.engine)
+        law = as_law(PACE[engine], self.compute)
+        object.__setattr__(self, "compute", GRADIENT if law is None and engine == "simulated" else law)
+        object.__setattr__(self, "server_time", as_law("server_time", self.server_time))
+        object.__setattr__(self, "slow", check_slow(self.slow))
+        check_knobs(self, OWNERS[engine])
+
+    def describe(self) -> dict[str, Any]:
+        """The options that this engine has in plain values, for the header of a trace: laws as text, infinity as None."""
+        found: dict[str, Any] = {"engine": self.engine}
+        for name in options_of(self.engine):
+            if name not in _NOT_DESCRIBED:
+                found[PACE[self.engine] if name == "compute" else name] = _plain(getattr(self, name))
+        return found
+
+
+_NOT_DESCRIBED = ("engine", "record", "scheduler", "place", "dashboard", "may_kill")
+
+
+def options_of(engine: str) -> dict[str, Knob]:
+    """The options that a cluster of this engine has, by their names in `ClusterSpec`."""
+    other = {name for owner, names in ONLY.items() if owner != engine for name in names}
+    return {name: k for name, k in knobs_of(ClusterSpec).items() if name not in other}
+
+
+def default_workers(engine: str, scheduler: Any = None) -> int:
+    """Workers where none are given: 4; on this machine, if it is a small container, as many as that can hold."""
+    return usual_workers() if engine == "dask" and scheduler is None else USUAL_WORKERS
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Law):
+        return value.describe()
+    if isinstance(value, float) and math.isinf(value):
+        return None
+    return dict(value) if isinstance(value, dict) else value
