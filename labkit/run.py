@@ -26,6 +26,7 @@ from .settings import kept_settings
 from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
+from .trace.events import EngineWarning
 from .trace.vocabulary import nanoseconds, seconds
 from .verbs import Verbs, check_allowed
 from .words.log import Log, log_lines
@@ -67,7 +68,7 @@ def train(
     with kept_settings(checkpoint, plan, cluster, budget, commands):
         run = Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
     if cluster is not meant:
-        run.engine.trace.mark(0, "warning", f"{LIGHT} is set: no processes, this run is in virtual time")
+        run.engine.trace.event(EngineWarning(0, f"{LIGHT} is set: no processes, this run is in virtual time"))
     return run
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .trace import Trace, ledger, summary
+from .trace.events import LinkCut, LinkDelayed, LinkLossy, RoleFrozen, RoleKilled, RoleSlowed
 from .trace.vocabulary import seconds
 
 __all__ = ["Summary", "bytes_text", "count_text", "number_text"]
 
-FAULTS = ("kill", "freeze", "slow", "delay", "drop", "cut")  # kinds of marks; what undoes a fault is in the log
+FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, LinkDelayed, LinkLossy, LinkCut)  # what undoes a fault is in the log
 FAULTS_NAMED = 3
 
 
@@ -78,8 +79,8 @@ class Summary:
 def _faults(trace: Trace) -> tuple[str, ...]:
     """What was done to roles and links, in the order of time: `killed worker-1 at 2.00 s`."""
     with trace.lock:
-        marks = [mark for mark in trace.marks if mark["kind"] in FAULTS]
-    return tuple(f"{mark['text']} at {seconds(mark['time']):.2f} s" for mark in sorted(marks, key=lambda m: m["time"]))
+        faults = sorted((e for e in trace.events if isinstance(e, FAULTS)), key=lambda event: event.time)
+    return tuple(f"{event} at {seconds(event.time):.2f} s" for event in faults)
 
 
 def count_text(number: int, noun: str) -> str:

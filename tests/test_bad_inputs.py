@@ -74,7 +74,7 @@ def test_train(given, says):
 
 def test_a_single_fault_is_a_list_of_one():
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(), lk.Budget(updates=9), faults=lk.Slow("worker-1", 3))
-    assert [m["text"] for m in run.wait().trace.marks] == ["worker-1 computes 3x slower"]
+    assert [str(m) for m in run.wait().trace.events] == ["worker-1 computes 3x slower"]
 
 
 @dataclass(frozen=True)

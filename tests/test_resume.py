@@ -43,7 +43,7 @@ def all_of(run):
     ending = {k: v for k, v in (trace.ending or {}).items() if k != "wall_seconds"}
     counters = {role: c.to_dict() for role, c in trace.counters.items()}
     parameters = run.engine.parameters
-    return tables, ending, counters, trace.marks, trace.header, None if parameters is None else parameters.tobytes()
+    return tables, ending, counters, trace.events, trace.header, None if parameters is None else parameters.tobytes()
 
 
 # exactly --------------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_a_place_without_room_does_not_end_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run.engine._diary.store.files, "put", full)
     run.slow("worker-2", 3).advance(0.1).slow("worker-2", 1).wait()
-    warnings = [m["text"] for m in run.trace.marks if m["kind"] == "warning"]
+    warnings = [str(m) for m in run.trace.events if m.kind == "warning"]
     assert warnings == ["What is needed to resume this run could not be written: [Errno 28] No space left on device"]
     assert read_reached(Store(tmp_path)) == (0.1, None)
 

@@ -126,5 +126,5 @@ def test_a_run_takes_what_its_failures_cost(seed):
     problem = lk.Problem("digits", hidden=(), timing_only=True)
     run = lk.train(problem, lk.AsyncPS(eval_every=10**6), cluster, budget, faults=At(moments)).wait(60)
     assert run.stopped_by == "updates"
-    assert sum(m["kind"] == "kill" for m in run.trace.marks) >= 10
+    assert sum(m.kind == "killed" for m in run.trace.events) >= 10
     assert run.engine.seconds == pytest.approx(by_hand(moments, segments), rel=0.01)

@@ -11,6 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BadInput
+from ..trace.events import (
+    Event,
+    LinkCut,
+    LinkDelayed,
+    LinkEvent,
+    LinkLossy,
+    LinkReconnected,
+    OptionsSet,
+    RoleEvent,
+    RoleFrozen,
+    RoleKilled,
+    RoleRestarted,
+    RoleSlowed,
+    RoleThawed,
+)
 from ..trace.vocabulary import NANO
 
 __all__ = ["Did", "done", "number", "undone"]
@@ -19,6 +34,10 @@ FOR_GOOD = "for-good"
 ROLES = ("restart", "freeze", "thaw", "join", "leave")  # commands about one role and nothing else
 AMOUNTS = {"slow": "factor", "delay": "seconds", "drop": "chance"}
 LINKS = ("cut", "reconnect", "delay", "drop")  # commands that may name a peer
+VERBS: dict[type[Event], str] = {
+    RoleFrozen: "freeze", RoleThawed: "thaw", LinkCut: "cut", LinkReconnected: "reconnect",
+    LinkDelayed: "delay", LinkLossy: "drop",
+}  # fmt: skip
 DEED = re.compile(r"([\w-]+):([^@]+)@([\d.e+-]+)(?:#(\d+))?")
 
 
@@ -49,35 +68,34 @@ def done(run: Any) -> str:
         commands = [(at, verb, arguments, f"#{turn}") for at, verb, arguments, turn in run.engine.commands]
     else:
         with run.engine.trace.lock:
-            marks = [mark for mark in run.engine.trace.marks if mark["role"] < 0 and mark["time"] > 0]
-        commands = _from_marks(sorted(marks, key=lambda mark: mark["time"]))
+            events = [event for event in run.engine.trace.events if event.recorder < 0 and event.time > 0]
+        commands = _from_events(sorted(events, key=lambda event: event.time))
     return ",".join(filter(None, (_did(*command) for command in commands)))
 
 
-def _from_marks(marks: list[dict[str, Any]]) -> list[tuple[float, str, dict[str, Any], str]]:
-    """What was done to a real run: marks that somebody made, without those of what followed by itself."""
+def _from_events(events: list[Event]) -> list[tuple[float, str, dict[str, Any], str]]:
+    """What was done to a real run: events that somebody made, without those of what followed by itself."""
     found: list[tuple[float, str, dict[str, Any], str]] = []
     away: set[str] = set()
-    for mark in marks:
-        verb, role = mark["kind"], mark.get("name", "")
-        arguments: dict[str, Any] = {"role": role}
-        if verb == "set":
-            knobs = dict(part.split(" = ") for part in mark["text"].split(", "))
-            arguments = {name: number(value) for name, value in knobs.items()}
-        elif verb == "kill":
-            arguments["restart"] = mark.get("restart", True)
-            away = away | {role} if not arguments["restart"] else away
-        elif verb == "restart":  # of those that come back by themselves it is no deed
-            if role not in away:
-                continue
-            away = away - {role}
-        elif verb in AMOUNTS and (AMOUNTS[verb] in mark or verb in mark):
-            arguments[AMOUNTS[verb]] = mark.get(AMOUNTS[verb], mark.get(verb))
-        elif verb in AMOUNTS or verb not in (*ROLES, *LINKS):
-            continue
-        if verb in LINKS:
-            arguments["peer"] = mark.get("peer")
-        found.append((mark["time"] / NANO, verb, arguments, ""))
+    for event in events:
+        verb, arguments = "", {}
+        match event:
+            case OptionsSet(options=options):
+                verb, arguments = "set", dict(options)
+            case RoleKilled(name=role, restart=restart):
+                verb, arguments = "kill", {"role": role, "restart": restart}
+                away = away if restart else away | {role}
+            case RoleRestarted(name=role) if role in away:  # of those that come back by themselves it is no deed
+                verb, arguments, away = "restart", {"role": role}, away - {role}
+            case RoleSlowed(name=role, factor=factor):
+                verb, arguments = "slow", {"role": role, "factor": factor}
+            case RoleEvent(name=role) if type(event) in VERBS:
+                verb, arguments = VERBS[type(event)], {"role": role}
+            case LinkEvent(name=role, peer=peer):
+                amounts = {name: getattr(event, name) for name in ("seconds", "chance") if hasattr(event, name)}
+                verb, arguments = VERBS[type(event)], {"role": role} | amounts | {"peer": peer}
+        if verb:
+            found.append((event.time / NANO, verb, arguments, ""))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import LabkitError
 from ..trace import Trace
-from ..trace.marks import conditions, slowed, undoable
+from ..trace.role_states import conditions, slowed, undoable
 from ..trace.vocabulary import NANO
 from .setup import Setup
 from .stage import Entry, Stage

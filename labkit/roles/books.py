@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import LabkitError, RoleError
+from ..trace.events import GradientRefused
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import AFTER_END, EVERYONE, IGNORED, REFUSED, ROLLED_BACK, UNKNOWN
 from .gradient import Gradient
@@ -117,8 +118,7 @@ class Books:
         return math.isfinite(square) or bool(np.isfinite(values).all())
 
     def _refuse(self, gradient: Any, why: str) -> None:
-        said = f"refused a gradient of {gradient.sender}, step {gradient.step}: it {why}"
-        self.recorder.mark(self.clock(), "refused", said, name=gradient.sender)
+        self.recorder.event(GradientRefused(self.clock(), gradient.sender, gradient.step, why))
         self._drop(gradient, REFUSED)
 
     # what is booked ---------------------------------------------------------------------------------------------------

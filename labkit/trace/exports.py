@@ -21,6 +21,7 @@ import numpy as np
 
 from ..errors import BadInput, shown
 from ..paths import as_path, reason
+from .events import Event
 from .looks import Looks
 from .recorder import Counters
 from .trace import Trace, check_trace
@@ -28,8 +29,8 @@ from .vocabulary import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, TABLES, UNK
 
 __all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
 
-KIND, FORMAT = "labkit trace", 1
-TEXTS = ("about", "header", "marks", "counters", "ending")
+KIND, FORMAT = "labkit trace", 2
+TEXTS = ("about", "header", "events", "counters", "ending")
 TIMES = ("start", "end", "time", "sent", "received")
 DAMAGED: tuple[type[BaseException], ...] = (
     *(OSError, EOFError, KeyError, IndexError, TypeError, ValueError, AttributeError, MemoryError, OverflowError),
@@ -54,8 +55,8 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
             "thinned": trace.looks.thinned,
         }  # fmt: skip
         counters = {str(life): c.to_dict() for life, c in sorted(trace.lives.items())}
-        marks = sorted(trace.marks, key=lambda mark: (mark["time"], mark["role"]))
-        values = (about, trace.header, marks, counters, trace.ending)
+        events = [e.to_dict() for e in sorted(trace.events, key=lambda event: (event.time, event.recorder))]
+        values = (about, trace.header, events, counters, trace.ending)
         looks = trace.looks.arrays()
     members = {f"table.{name}": rows for name, rows in arrays.items()} | looks
     for name, value in zip(TEXTS, values):
@@ -74,7 +75,7 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
             about = _checked_about(name, texts["about"])
             texts |= {key: json.loads(members[key].tobytes()) for key in TEXTS[1:]}
             rows = {table: members[f"table.{table}"] for table in TABLES}
-            looks = Looks.of(members, int(about.get("thinned", 0)))  # older files have none
+            looks = Looks.of(members, int(about["thinned"]))
         return _rebuilt(about, texts, rows, looks)
     except BadInput:
         raise
@@ -90,7 +91,10 @@ def _checked_about(name: str, about: Any) -> dict[str, Any]:
         raise BadInput(f"{shown(name)} is not a labkit trace.")
     if about["format"] != FORMAT or about["columns"] != {t: ["role", *columns] for t, columns in TABLES.items()}:
         wrote = about["format"]
-        raise BadInput(f"{shown(name)} is a trace of another labkit (format {wrote}; this one reads {FORMAT}).")
+        raise BadInput(
+            f"{shown(name)} is a trace of another labkit (format {shown(wrote)}; this one reads format {FORMAT}). "
+            "Read it with the labkit that wrote it, or run the experiment again."
+        )
     return about
 
 
@@ -107,7 +111,7 @@ def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.nd
         for role, first, last in zip(roles.tolist(), starts, [*starts[1:], len(values)]):
             table.append(int(role), values[first:last, 1:].tobytes())
         table.spilled, table.skipped = int(about["spilled"][name]), int(about["skipped"][name])
-    trace.marks, trace.looks = list(texts["marks"]), looks
+    trace.events, trace.looks = [Event.from_dict(plain) for plain in texts["events"]], looks
     for life, plain in sorted(texts["counters"].items(), key=lambda item: int(item[0])):
         trace.lived(int(life), Counters.from_dict(plain))
     trace.until = {int(role): int(until) for role, until in about["until"]}
@@ -137,7 +141,7 @@ def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000
     """Write `trace` as Chrome trace JSON, which https://ui.perfetto.dev opens: a process per node, a thread per role.
 
     Spans are slices, messages arrows (the first `arrows` of them that took time or carried training), staleness,
-    updates, loss and accuracy counters, marks instants. Times in microseconds of engine time. Raises `BadInput` if the
+    updates, loss and accuracy counters, events instants. Times in microseconds of engine time. Raises `BadInput` if the
     file cannot be written.
     """
     if not isinstance(arrows, int) or isinstance(arrows, bool) or arrows < 0:
@@ -173,9 +177,9 @@ def _events(trace: Trace, messages: np.ndarray) -> Iterator[dict[str, Any]]:
         yield {"ph": "X", "name": PHASES[phase], "cat": "span", **when, **where[role], **more}
     yield from _arrows(trace, messages, where)
     yield from _counters(trace, where)
-    for mark in list(trace.marks):
-        at = where[mark["role"]] if mark["role"] >= 0 else {"pid": 1, "tid": 1}
-        yield {"ph": "i", "name": mark["text"], "cat": mark["kind"], "ts": _us(mark["time"]), "s": "g", **at}
+    for event in list(trace.events):
+        at = where[event.recorder] if event.recorder >= 0 else {"pid": 1, "tid": 1}
+        yield {"ph": "i", "name": str(event), "cat": event.kind, "ts": _us(event.time), "s": "g", **at}
 
 
 def _arrow_rows(trace: Trace, arrows: int) -> tuple[int, np.ndarray]:
@@ -225,7 +229,7 @@ def _us(nanoseconds: float) -> float:
 
 
 def to_frames(trace: Trace) -> dict[str, Any]:
-    """{table: pandas.DataFrame} of every table, and of the marks. Roles, phases and kinds by name; times in seconds.
+    """{table: pandas.DataFrame} of every table, and of the events. Roles, phases and kinds by name; times in seconds.
 
     A sender that stands for all workers at once is "everyone", a shard that stands for all is -1, unknown staleness is
     missing. Raises `BadInput` where pandas is not installed.
@@ -241,8 +245,8 @@ def to_frames(trace: Trace) -> dict[str, Any]:
         frames[name] = pd.DataFrame({c: _readable(c, v, words) for c, v in zip(("role", *columns), picked)})
     stale = frames["applies"]["staleness"].astype("Int64")
     frames["applies"]["staleness"] = stale.mask(stale == UNKNOWN)
-    marks = [(seconds(m["time"]), words["role"].get(m["role"]), m["kind"], m["text"]) for m in list(trace.marks)]
-    frames["marks"] = pd.DataFrame(marks, columns=["time", "role", "kind", "text"])
+    events = [(seconds(e.time), words["role"].get(e.recorder), e.kind, str(e)) for e in list(trace.events)]
+    frames["events"] = pd.DataFrame(events, columns=["time", "recorder", "kind", "text"])
     return frames
 
 

@@ -43,8 +43,9 @@ import numpy as np
 
 from ..errors import BadInput, shown
 from ..knobs import as_number
-from .marks import away
+from .events import RoleLost
 from .recorder import Counters
+from .role_states import absent
 from .trace import Trace, check_trace
 from .vocabulary import COMPUTE, EVERYONE, INTEGER_TABLES, REASONS, ROLLED_BACK
 
@@ -68,8 +69,8 @@ def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
     with trace.lock:
         if t is not None and t < trace.watermark():
             return _earlier(trace, t)
-        gone = away(trace)
-        lost = {(m["name"], m["incarnation"]) for m in trace.marks if m["kind"] == "lost" and "incarnation" in m}
+        gone = absent(trace)
+        lost = {(event.name, event.incarnation) for event in trace.events if isinstance(event, RoleLost)}
         lives = {trace.roles.index(name) + number * len(trace.roles) for name, number in lost}
         times = {shard: held["time"] for shard, held in _returned_by(trace)}
         return _Books(
@@ -273,7 +274,7 @@ def _earlier(trace: Trace, t: int) -> dict[str, Any]:
     if (
         applies and spans and not restarted
     ):  # of replicas that are mixed: a gradient is a row of the first that holds it
-        return _Books(layout, trace.roles, counters, drops, None, away(trace, t), set()).made()
+        return _Books(layout, trace.roles, counters, drops, None, absent(trace, t), set()).made()
     book = _empty() | {"in_flight": None, "closes": None}
     book["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None
     book["applied"] = _reported(trace, t)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .ledger import ledger
-from .marks import away
+from .role_states import absent
 from .trace import Trace
 from .vocabulary import CATEGORIES, PHASES, UNKNOWN, seconds
 
@@ -20,7 +20,7 @@ __all__ = [
 
 def _shards(trace: Trace) -> list[Any]:
     gone = (
-        away(trace) if trace.header["layout"]["replicated"] else ()
+        absent(trace) if trace.header["layout"]["replicated"] else ()
     )  # a replica that has left is no part of the model
     return [c for role, c in trace.counters.items() if c.shard >= 0 and role not in gone]
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from struct import Struct
 from typing import Any, Self
 
+from .events import Event
 from .vocabulary import CATEGORIES, EVERYONE, FLOAT_TABLES, INTEGER_TABLES, PHASES, REASONS
 
 __all__ = ["MESSAGE", "SPAN", "Counters", "Recorder", "together"]
@@ -179,10 +181,10 @@ class Recorder:
         "counters",
         "drops",
         "evaluations",
+        "events",
         "hottest",
         "incarnation",
         "looks",
-        "marks",
         "messages",
         "norms",
         "number",
@@ -206,7 +208,7 @@ class Recorder:
         self.role, self.incarnation, self.record, self.roles = role, incarnation, record, roles
         self.counters = Counters()
         self.hottest: Callable[[], list[list[int]]] | None = None  # asked when a batch is taken: few rows of many
-        self.marks: list[dict[str, Any]] = []
+        self.events: list[Event] = []
         self.looks: list[tuple[int, int, bytes, bytes]] = []  # see `trace.looks.Look`
         self.number = 0  # of the batches taken
         # Rows of drops in batches whose arrival is not confirmed: (number of the batch, rows). None: batches cannot get lost.
@@ -221,7 +223,7 @@ class Recorder:
     def rows_waiting(self) -> int:
         """Numbers in the buffers, all tables together."""
         integers = sum(len(getattr(self, name)) for name in INTEGER_TABLES) // 8
-        return integers + sum(len(getattr(self, name)) for name in FLOAT_TABLES) + len(self.marks) + len(self.looks)
+        return integers + sum(len(getattr(self, name)) for name in FLOAT_TABLES) + len(self.events) + len(self.looks)
 
     def span(self, phase: int, start: int, end: int, step: int = -1) -> None:
         """The role was in `phase` from `start` to `end` (ns). Empty spans are not rows."""
@@ -266,9 +268,9 @@ class Recorder:
         for row in rows:
             self.drops += DROP(*row)
 
-    def mark(self, time: int, kind: str, text: str, **more: Any) -> None:
-        """A remark for people: a knob that changed, a note, a fault."""
-        self.marks.append({"time": time, "role": self.role, "kind": kind, "text": text, **more})
+    def event(self, event: Event) -> None:
+        """Something that happens seldom; see `trace.events`. It is recorded as this role's."""
+        self.events.append(replace(event, recorder=self.role))
 
     def look(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
         """What the model of `update` said about the held-out samples and on the grid: a byte each."""
@@ -289,7 +291,7 @@ class Recorder:
         """Empty the buffers into a batch. `until` (ns): the role has nothing more to say about the time before.
 
         `limit`: bytes allowed for spans, applies and messages together; what is above it is left out and counted in
-        `skipped`. Drops, evaluations, norms, marks, looks and counters are never left out.
+        `skipped`. Drops, evaluations, norms, events, looks and counters are never left out.
         `plain=False`: the batch stays in this process, so buffers and counters go as they are.
         """
         if plain:
@@ -316,9 +318,10 @@ class Recorder:
             self._empty(name)
         batch = {
             "role": self.role, "incarnation": self.incarnation, "until": until, "tables": tables, "skipped": skipped,
-            "marks": self.marks, "looks": self.looks, "counters": self.counters.to_dict() if plain else self.counters,
+            "events": [event.to_dict() for event in self.events] if plain else self.events, "looks": self.looks,
+            "counters": self.counters.to_dict() if plain else self.counters,
         }  # fmt: skip
         if self.unacknowledged is not None:
             batch["number"] = self.number
-        self.marks, self.looks = [], []
+        self.events, self.looks = [], []
         return batch

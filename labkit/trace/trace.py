@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, nearest, shown
+from .events import Event
 from .looks import Look, Looks
 from .recorder import Counters, together
 from .vocabulary import FLOAT_TABLES, INTEGER_TABLES
@@ -73,7 +74,8 @@ class Trace:
     `header` describes the run (problem, strategy, cluster, laws, layout, budget, seed) in plain values. `roles` are
     the names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are role i's newest `Counters`, all
     its lives together; `lives[i + incarnation * len(roles)]` are those of one life.
-    `looks` are what the model said, see `trace.looks`.
+    `events` are what happened seldom, in the order in which it was reported, see `trace.events`; `looks` what the model
+    said, see `trace.looks`.
     `ending` is None while the run goes on, then {"stopped_by", "why", "time", "in_flight": [[shard, sender,
     incarnation, step, count], ...], ...}.
     """
@@ -89,7 +91,7 @@ class Trace:
             for name, columns in INTEGER_TABLES.items()
         }
         self.tables |= {name: Table(name, columns, np.float64, keep) for name, columns in FLOAT_TABLES.items()}
-        self.marks: list[dict[str, Any]] = []
+        self.events: list[Event] = []
         self.looks = Looks()
         self.counters: dict[int, Counters] = {}
         self.lives: dict[int, Counters] = {}
@@ -110,7 +112,7 @@ class Trace:
                 self.tables[name].append(role, raw)
             for name, count in batch["skipped"].items():
                 self.tables[name].skipped += count
-            self.marks.extend(batch["marks"])
+            self.events.extend(e if isinstance(e, Event) else Event.from_dict(e) for e in batch["events"])
             for look in batch["looks"]:
                 self.looks.add(*look)
             counters = batch["counters"]
@@ -138,10 +140,10 @@ class Trace:
         with self.lock:
             return self.looks.at(t)
 
-    def mark(self, time: int, kind: str, text: str, **more: Any) -> None:
-        """A remark of the engine itself, or of the person at the controls."""
+    def event(self, event: Event) -> None:
+        """Something that the engine has to say, or that was done at the controls; see `trace.events`."""
         with self.lock:
-            self.marks.append({"time": time, "role": -1, "kind": kind, "text": text, **more})
+            self.events.append(event)
 
     def end(self, **ending: Any) -> None:
         """The run is over; nothing is appended after this."""

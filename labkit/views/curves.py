@@ -17,8 +17,8 @@ import numpy as np
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
+from .event_labels import event_labels
 from .events import Events
-from .marks import mark_labels
 from .panel import Panel, moment
 from .room import WISH, Room
 
@@ -97,7 +97,7 @@ class Curves(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw all curves up to `t`."""
         t = moment(trace, t)
-        marks = [(self.across(trace, t, time), label) for time, label in mark_labels(trace, t)]
+        marks = [(self.across(trace, t, time), label) for time, label in event_labels(trace, t)]
         self.show(self.curves(trace, t)[:MOST_CURVES], self.end(trace, t), trace, marks)
 
     def highest(self) -> float:

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 
 from ..trace.measures import hot_rows, row_load
 from ..trace.trace import Trace
+from ..trace.vocabulary import short
 from . import style
-from .marks import short
 from .panel import Panel
 from .room import pixels_of
 

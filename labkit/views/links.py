@@ -15,9 +15,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
+from ..trace.role_states import slowed
 from ..trace.trace import Trace
+from ..trace.vocabulary import short
 from . import style
-from .marks import short, slowed
 from .panel import Panel, moment
 from .room import pixels_of
 from .traffic import Traffic, bandwidth, bytes_text, traffic

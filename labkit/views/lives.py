@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..trace.marks import Spell, marks_until, spells
+from ..trace.events import RoleLeft
+from ..trace.role_states import GONE, StateInterval, events_until, intervals
 from ..trace.trace import Trace
 
-__all__ = ["GONE", "Work", "continued", "without"]
+__all__ = ["Work", "continued", "without"]
 
-GONE = ("killed", "lost", "left")
 Work = tuple[
     np.ndarray, np.ndarray, np.ndarray
 ]  # start (ns), end (ns), gradients finished before, of one role in order
@@ -30,17 +30,17 @@ class _Life(NamedTuple):
     last: int
 
 
-def without(trace: Trace, t: int) -> dict[int, list[Spell]]:
-    """{role: the spells in which the others went on without it}, up to `t` ns."""
+def without(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
+    """{role: the intervals in which the others went on without it}, up to `t` ns."""
     ids = {name: i for i, name in enumerate(trace.roles)}
-    left = [(ids.get(mark.get("name", "")), mark["time"]) for mark in marks_until(trace, t) if mark["kind"] == "left"]
+    left = [(ids.get(event.name), event.time) for event in events_until(trace, t) if isinstance(event, RoleLeft)]
     return {
         role: [
             gap for gap in gaps
             if gap.condition in GONE
             and any(who == role and gap.begin <= time and (gap.end is None or time <= gap.end) for who, time in left)
         ]
-        for role, gaps in spells(trace, t).items()
+        for role, gaps in intervals(trace, t).items()
     }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def continued(
     """The work of these roles with clocks that go on over their lives; and of each role, (ns, gradients finished) where
     another life begins.
     """
-    gaps, missed = spells(trace, t), without(trace, t)
+    gaps, missed = intervals(trace, t), without(trace, t)
     lives = [life for who, role in enumerate(roles) for life in _lives(who, work[who], gaps.get(role, []))]
     begins: list[list[tuple[int, int]]] = [[] for _ in roles]
     clocks = [clock.copy() for _, _, clock in work]
@@ -69,7 +69,7 @@ def continued(
     return [(start, end, clock) for (start, end, _), clock in zip(work, clocks)], begins
 
 
-def _lives(who: int, work: Work, gaps: Sequence[Spell]) -> list[_Life]:
+def _lives(who: int, work: Work, gaps: Sequence[StateInterval]) -> list[_Life]:
     """A life ends where its role was gone, or where its count begins anew."""
     start, _, clock = work
     back = np.array([gap.end for gap in gaps if gap.condition in GONE and gap.end is not None], dtype=np.int64)
@@ -78,5 +78,5 @@ def _lives(who: int, work: Work, gaps: Sequence[Spell]) -> list[_Life]:
     return [_Life(int(start[a]), who, a, b) for a, b in zip(edges, edges[1:]) if b > a]
 
 
-def _in(gap: Spell, time: int) -> bool:
+def _in(gap: StateInterval, time: int) -> bool:
     return gap.begin <= time and (gap.end is None or time < gap.end)

@@ -14,12 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 
+from ..trace.role_states import slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT
+from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT, short
 from . import style
 from .blocks import Blocks
+from .event_labels import event_labels, slow_spans
 from .events import Events
-from .marks import mark_labels, short, slow_spans, slowed
 from .panel import Panel, moment
 from .passes import Passes
 from .room import pixels_of
@@ -130,7 +131,7 @@ class Loupe(Panel):
         self._axis(trace, t, rows, f"{name} from {self._shot.begin / NANO:,.3f} s on")
         self._boxes(trace, t, place if found else place * 0 - 1)
         self._lines(trace, t, place if found else place * 0 - 1)
-        marks = [(self._x(np.array([time]))[0], label) for time, label in mark_labels(trace, t)]
+        marks = [(self._x(np.array([time]))[0], label) for time, label in event_labels(trace, t)]
         self.events.show(marks if found else ())
 
     def _taken(self, trace: Trace, t: int) -> Shot | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..trace.trace import Trace
-from .marks import knob_steps
+from .event_labels import option_steps
 from .ordered import Ordered
 
 __all__ = ["NONE", "Norms", "medians", "newest_norms", "relative_steps"]
@@ -64,7 +64,7 @@ def relative_steps(trace: Trace, t: int, lengths: np.ndarray) -> tuple[str, np.n
     """
     knobs = trace.header["strategy"].get("knobs", {})
     plain = knobs.get("optimizer") == "SGD()" and knobs.get("schedule") == "Constant()"
-    rates = knob_steps(trace, "learning_rate", t) if plain else []
+    rates = option_steps(trace, "learning_rate", t) if plain else []
     rate = rates[-1][1] if rates else 1.0
     with np.errstate(all="ignore"):
         lengths = np.where(lengths == NONE, np.nan, lengths)

@@ -58,7 +58,7 @@ class Panel:
     def key(self, trace: Trace, t: int) -> Any:
         """Equal keys, equal pictures (as far as a live view cares)."""
         rows = tuple(len(trace.tables[name]) for name in self.tables)
-        return rows, t // self.period, len(trace.marks), trace.ending is None
+        return rows, t // self.period, len(trace.events), trace.ending is None
 
     def axes_key(self) -> Any:
         """Equal keys and equal limits, equal axes: says what else changes their ticks and their text."""

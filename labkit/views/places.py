@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..trace.role_states import conditions, slowed
 from ..trace.trace import Trace
-from .marks import conditions, short, slowed
+from ..trace.vocabulary import short
 
 __all__ = ["Node", "nodes_of", "placed"]
 
@@ -25,7 +26,7 @@ SERVES = ("server", "backup")  # kinds of roles that stand above
 @dataclass(frozen=True)
 class Node:
     """One node of the picture: its roles, for how many machines it stands, its name, and how it is drawn. `condition`: of
-    the role that is not itself, as `trace.marks.conditions` has it, if the node stands for one machine; else "".
+    the role that is not itself, one of `trace.role_states.CONDITIONS`, if the node stands for one machine; else "".
     """
 
     roles: tuple[int, ...]

@@ -22,12 +22,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
+from ..trace.role_states import conditions, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import COMPUTE, EVERYONE, NANO
+from ..trace.vocabulary import COMPUTE, EVERYONE, NANO, short
 from . import style
 from .curves import Curve, Curves, until
+from .event_labels import option_steps
 from .lives import Work, continued, without
-from .marks import conditions, knob_steps, short, slowed
 from .timeline import under_way
 from .traffic import simulated, typical_ns
 
@@ -193,7 +194,7 @@ class Progress(Curves):
 
     def _bound(self, trace: Trace, t: int, reached: int, more: int) -> list[Curve]:
         """The red line: a hair above the number, so that who stands at it is still seen."""
-        steps = knob_steps(trace, "s", t)
+        steps = option_steps(trace, "s", t)
         if not steps:
             return []
         s = steps[-1][1]

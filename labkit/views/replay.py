@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..trace.trace import Trace
-from ..trace.vocabulary import COMPUTE, EVALUATION, EVERYONE, NANO
-from .marks import short
+from ..trace.vocabulary import COMPUTE, EVALUATION, EVERYONE, NANO, short
 from .traffic import simulated, typical_ns
 
 __all__ = ["Replay", "Update", "duration", "film", "last_update", "loop_ns", "phase_of", "replay", "times"]

@@ -21,9 +21,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from ..trace.measures import staleness_rows
+from ..trace.role_states import slowdowns
 from ..trace.trace import Trace
 from . import style
-from .marks import factors, knob_steps
+from .event_labels import option_steps
 from .panel import Panel, moment
 from .room import pixels_of
 
@@ -66,8 +67,8 @@ class Place:
 def here(trace: Trace, t: int) -> Place | None:
     """Where the run is at `t` ns; None before the first gradient is applied."""
     knobs = trace.header["strategy"]["knobs"]
-    steps = knob_steps(trace, "learning_rate", t)
-    changed = [time for time, _ in steps] + [time for who in factors(trace, t).values() for time, _ in who]
+    steps = option_steps(trace, "learning_rate", t)
+    changed = [time for time, _ in steps] + [time for who in slowdowns(trace, t).values() for time, _ in who]
     since = max((time for time in changed if time <= t), default=0)
     _, stale, count = staleness_rows(trace, (since + t) // 2, t)  # the first half may still be what was before
     if not count.sum():
@@ -184,7 +185,7 @@ class Stability(Panel):
 
     def _before(self, trace: Trace, t: int, place: Place | None) -> None:
         """Where it was before the rate was last changed."""
-        steps = knob_steps(trace, "learning_rate", t)
+        steps = option_steps(trace, "learning_rate", t)
         was = here(trace, steps[-1][0] - 1) if len(steps) > 1 and place is not None else None
         if was is None or place is None or was.product is None or place.product is None:
             self.was.set_data([], [])

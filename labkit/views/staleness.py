@@ -15,11 +15,11 @@ from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
 from ..trace.measures import staleness, staleness_law, staleness_rows
+from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import UNKNOWN
+from ..trace.vocabulary import UNKNOWN, short
 from . import style
 from .blocks import Blocks
-from .marks import factors, short, slowed
 from .panel import Panel, moment
 from .room import HINT, LINE, Room
 
@@ -124,7 +124,7 @@ class Staleness(Panel):
         self._pins(trace, t, law, room)
 
     def _compared(self, trace: Trace, t: int) -> tuple[dict[int, int], str] | None:
-        disturbed = [(steps[0][0], role) for role, steps in factors(trace, t).items() if steps[0][0] > 0]
+        disturbed = [(steps[0][0], role) for role, steps in slowdowns(trace, t).items() if steps[0][0] > 0]
         if disturbed:
             time, role = min(disturbed)
             counts = self._until(trace, time - 1)
@@ -164,7 +164,7 @@ class Staleness(Panel):
     def _pins(self, trace: Trace, t: int, law: tuple[float, str] | None, room: Room) -> None:
         slow, found = slowed(trace, t), []
         if slow:
-            since = min(factors(trace, t)[role][-1][0] for role in slow)
+            since = min(slowdowns(trace, t)[role][-1][0] for role in slow)
             rows, columns = self._applies.newest(trace, t, RECENT), trace.tables["applies"].columns
             rows = rows[(rows[:, columns.index("time")] >= since) & (rows[:, columns.index("staleness")] != UNKNOWN)]
             sender, stale, count = (rows[:, columns.index(name)] for name in ("sender", "staleness", "count"))

@@ -13,12 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from ..trace.measures import staleness_law
+from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO, UNKNOWN
+from ..trace.vocabulary import NANO, UNKNOWN, short
 from . import style
 from .blocks import Blocks
 from .curves import Curve, Curves, this_run
-from .marks import factors, short, slowed
 from .panel import moment
 from .room import WISH, Room
 
@@ -66,7 +66,7 @@ class StalenessOverTime(Curves):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Look at the stretches up to `t`, then draw."""
         t = moment(trace, t)
-        self._slow = [role for role in factors(trace, t) if role in slowed(trace, t)][:3]
+        self._slow = [role for role in slowdowns(trace, t) if role in slowed(trace, t)][:3]
         self.found = self._stretches(trace, t)
         super().update(trace, t)
 

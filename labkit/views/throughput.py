@@ -16,11 +16,11 @@ from matplotlib.collections import LineCollection, PolyCollection
 
 from ..errors import nearest
 from ..knobs import is_one_of
+from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO
+from ..trace.vocabulary import NANO, short
 from . import style
 from .curves import Curve, Curves, pinned_run, this_run
-from .marks import factors, short, slowed
 from .panel import moment
 from .room import WISH, Room
 from .tally import AMOUNTS, Tally, grown
@@ -137,7 +137,7 @@ class Throughput(Curves):
         if self.pinned is not None:
             px, py = rates(self.pinned, moment(self.pinned, None), None, self._pinned_tally)
             found.append(pinned_run(px, py, f"pinned {self._text(py[-1])}" if len(py) else ""))
-        for role in [r for r in factors(trace, t) if r in slowed(trace, t)][:3]:
+        for role in [r for r in slowdowns(trace, t) if r in slowed(trace, t)][:3]:
             x, y = rates(trace, t, role, self._tally)
             words = f"{short(trace.roles[role])} {self._text(y[-1])}" if len(y) else ""
             found.append(Curve(x, y * self._times(trace), words, style.ORANGE, "-", 1.8))

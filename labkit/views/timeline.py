@@ -16,13 +16,14 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 
+from ..trace.role_states import conditions, intervals, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO
+from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, short
 from . import style
 from .blocks import Blocks
+from .event_labels import event_labels, slow_spans
 from .events import Events
 from .lives import GONE
-from .marks import conditions, mark_labels, short, slow_spans, slowed, spells
 from .panel import Panel, moment
 from .passes import Passes, pipelined
 from .room import pixels_of
@@ -74,7 +75,7 @@ def under_way(trace: Trace, t: int) -> dict[int, int]:
     """{role: since when it has been computing} of those whose work at `t` is not over yet, as far as roles have reported.
     What a role had in hand when it was lost is not under way any more.
     """
-    found, gaps = {}, spells(trace, t)
+    found, gaps = {}, intervals(trace, t)
     for role, counters in trace.counters.items():
         since = counters.open[1] if counters.open and counters.open[0] == COMPUTE else t + 1
         gone = [spell for spell in gaps.get(role, ()) if spell.condition in GONE]
@@ -148,7 +149,7 @@ class Timeline(Panel):
         self._spans(trace, t, place, first)
         self._applies(trace, t, place, first, window)
         self._gaps(trace, t, place, first, window)
-        self.events.show([(time / NANO, label) for time, label in mark_labels(trace, t)])
+        self.events.show([(time / NANO, label) for time, label in event_labels(trace, t)])
         kept = len(trace.tables["spans"]) or not any(sum(c.phases) for c in trace.counters.values())
         self.note.set_text("" if kept else "this run keeps totals only")
 
@@ -203,7 +204,7 @@ class Timeline(Panel):
                 self._fill(name, place[who[which]], begin[which], over[which])
         now_slow = slowed(trace, t)
         begun = {**under_way(trace, t), **dict(zip(role[cut].tolist(), start[cut].tolist()))}
-        held = {r: mine[-1].begin for r, mine in spells(trace, t).items() if mine[-1].end is None}
+        held = {r: mine[-1].begin for r, mine in intervals(trace, t).items() if mine[-1].end is None}
         for colour, wanted in (("open blue", False), ("open orange", True)):
             open_ = [r for r in begun if (r in now_slow) == wanted and place[r] >= 0]
             began = np.array([begun[r] for r in open_], dtype=np.int64)
@@ -215,7 +216,7 @@ class Timeline(Panel):
         """Who was not there, from when to when; and where the next incarnation begins."""
         seen = [
             (place[role], max(gap.begin, first), t if gap.end is None else gap.end, gap)
-            for role, mine in spells(trace, t).items() if place[role] >= 0
+            for role, mine in intervals(trace, t).items() if place[role] >= 0
             for gap in mine if gap.end is None or gap.end >= first
         ]  # fmt: skip
         rows, begin, end = (

@@ -13,10 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
+from ..trace.role_states import slowed
 from ..trace.trace import Trace
+from ..trace.vocabulary import short
 from . import style
 from .looks import missing, named
-from .marks import short, slowed
 from .panel import Panel, moment
 
 __all__ = ["WhoHasWhat", "draw"]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..trace.role_states import Period, periods
 from ..trace.trace import Trace
 from ..trace.vocabulary import COMPUTE, NANO, UNKNOWN, WAIT
 from .applied import applied
-from .periods import Period, periods
 from .then import sampled
 
 __all__ = ["Effect", "effect", "rate_in"]
@@ -54,7 +54,7 @@ def effect(trace: Trace, period: Period, t: int) -> Effect:
         if min(t, period.until) - last > SILENT * TURNS * len(trace.role_ids("worker")) / was * NANO:
             rate = 0.0  # everything stands still
     left = rate / was if was and rate is not None else None
-    who = set(period.who)
+    who = set(period.roles)
     others = [worker for worker in trace.role_ids("worker") if worker not in who]
     return Effect(
         period, rate, left, _busy(trace, now, others), _busy(trace, usual, others),
@@ -132,7 +132,7 @@ def _stale(trace: Trace, window: Window | None, period: Period) -> tuple[float, 
         return None
     time, sender, stale, count = trace.column("applies", "time", "sender", "staleness", "count")
     seen = (time > window[0]) & (time <= window[1]) & (stale != UNKNOWN) & (sender >= 0)
-    theirs = seen & np.isin(sender, period.who)
+    theirs = seen & np.isin(sender, period.roles)
     others = seen & ~theirs
     if not count[theirs].sum() or not count[others].sum():
         return None

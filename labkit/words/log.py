@@ -13,12 +13,34 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from ..trace.marks import marks_until, short, shortened
+from ..trace.events import (
+    Event,
+    LinkCut,
+    LinkDelayed,
+    LinkEvent,
+    LinkLossy,
+    LinkReconnected,
+    Note,
+    OptionsSet,
+    RoleEvent,
+    RoleFrozen,
+    RoleJoined,
+    RoleKilled,
+    RoleLeft,
+    RoleLost,
+    RoleRestarted,
+    RoleSlowed,
+    RoleThawed,
+    RunPaused,
+    RunWaits,
+)
+from ..trace.role_states import events_until
 from ..trace.trace import Trace
-from ..trace.vocabulary import seconds
-from .harm import LINKS, ROLES, links_text, role_text, value
+from ..trace.vocabulary import NANO, seconds, short, shortened
+from . import text
 from .sentence import goal_of
 from .stragglers import Stragglers, stragglers
 
@@ -26,7 +48,11 @@ __all__ = ["MILESTONES", "Log", "events", "log_lines"]
 
 MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies worth a line, beside the budget's
 PAUSES = 3  # lines about pauses with nothing in between; who steps makes many
-VERBS = {"resume": "went on", "pause": "paused"}
+MOST_NAMED = 6  # roles that are named one by one
+ROLE_TEXTS: dict[type[RoleEvent], str] = {
+    RoleFrozen: "{} was frozen", RoleThawed: "{} was thawed", RoleJoined: "{} joined",
+    RoleLeft: "{} left: the others go on without it",
+}  # fmt: skip
 
 
 class Log(list[str]):
@@ -54,7 +80,7 @@ def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None)
     """
     known = trace.watermark()
     t = known if t is None else min(t, known)
-    found = [*_marks(trace, t), *_learned(trace, t), *(memory.until(trace, t) if memory else stragglers(trace, t))]
+    found = [*_event_lines(trace, t), *_learned(trace, t), *(memory.until(trace, t) if memory else stragglers(trace, t))]
     found.sort(key=lambda event: event[0])
     ending = trace.ending
     if ending is not None and t >= ending["time"]:
@@ -65,65 +91,114 @@ def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None)
 # what was done --------------------------------------------------------------------------------------------------------
 
 
-def _marks(trace: Trace, t: int) -> list[tuple[int, str]]:
-    """Marks in words. Of many pauses in a row the first ones, and how many there were."""
+def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
+    """Events as sentences: several links that were treated alike at one time are one line, many pauses in a row a few."""
     found: list[tuple[int, str]] = []
-    killed: list[str] = []  # what follows from that at once is said already
+    killed: set[str] = set()  # a loss that follows from a kill at once is not told again
     pauses = 0
-    for alike in _alike(marks_until(trace, t)):
-        mark = alike[0]
-        if mark["kind"] == "kill":
-            killed.append(mark.get("name", ""))
-        elif mark["kind"] == "lost" and mark.get("name") in killed and "killed" in mark.get("why", ""):
-            killed.remove(mark["name"])
+    for alike in _alike(events_until(trace, t)):
+        event = alike[0]
+        if isinstance(event, RoleKilled):
+            killed.add(event.name)
+        elif isinstance(event, RoleLost) and event.name in killed and "killed" in event.reason:
+            killed.remove(event.name)
             continue
-        if mark["kind"] in LINKS and "name" in mark:
-            found.append((mark["time"], links_text(alike)))
-            continue
-        pauses = pauses + 1 if mark["kind"] == "pause" else 0
-        line = (mark["time"], mark_text(trace, mark))
+        pauses = pauses + 1 if isinstance(event, RunPaused) else 0
         if pauses > PAUSES:
-            found[-1] = mark["time"], f"you paused, {pauses - PAUSES + 1} more times"
+            found[-1] = event.time, f"you paused, {pauses - PAUSES + 1} more times"
         else:
-            found.append(line)
+            found.append((event.time, links_text(alike) if isinstance(event, LinkEvent) else event_text(trace, event)))
     return found
 
 
-def _alike(marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Marks one by one; those that say the same of several links at one time are together."""
-    found: list[list[dict[str, Any]]] = []
-    for mark in marks:
-        last = found[-1][0] if found else None
-        if last is not None and mark["kind"] in LINKS and _said(mark) == _said(last):
-            found[-1].append(mark)
+def _alike(events: list[Event]) -> list[list[Any]]:
+    """Events one by one; those that say the same of several links at one time are together."""
+
+    def same(event: Event) -> tuple[Any, ...]:
+        return type(event), event.time, getattr(event, "seconds", None), getattr(event, "chance", None)
+
+    found: list[list[Any]] = []
+    for event in events:
+        if found and isinstance(event, LinkEvent) and same(event) == same(found[-1][0]):
+            found[-1].append(event)
         else:
-            found.append([mark])
+            found.append([event])
     return found
 
 
-def _said(mark: dict[str, Any]) -> tuple[Any, ...]:
-    return mark["kind"], mark["time"], value(mark)
+def event_text(trace: Trace, event: Event) -> str:
+    """One event as a sentence for the reader of a log, with short role names; of a link, see `links_text`."""
+    match event:
+        case RoleSlowed(name=name, factor=1):
+            return f"you gave {short(name)} its own speed back"
+        case RoleSlowed(name=name, factor=factor):
+            return f"you slowed {short(name)} x{factor:g}" if factor > 1 else f"you sped up {short(name)} x{1 / factor:.3g}"
+        case OptionsSet():
+            return f"you set {event}"
+        case RunPaused():
+            return "you paused"
+        case RoleKilled(name=name, absent=True):
+            return f"{role_name(name)} was to be killed, but it is away already"
+        case RoleKilled(name=name, restart=restart):
+            return f"{role_name(name)} was killed" + ("" if restart else " and stays away")
+        case RoleLost(name=name, incarnation=number, reason=reason):
+            return f"{role_name(name)}{f' (incarnation {number})' if number else ''} is lost: it {shortened(reason)}"
+        case RoleRestarted(name=name, incarnation=number):
+            return f"{role_name(name)} is back (incarnation {number}){shortened(event.with_what)}"
+        case RoleEvent(name=name) if type(event) in ROLE_TEXTS:
+            return ROLE_TEXTS[type(event)].format(role_name(name))
+        case RunWaits():
+            return f"the run {shortened(str(event))}"
+        case Note(text=words, numbers=numbers):
+            figures = ", ".join(f"{key} = {value:g}" for key, value in numbers.items())
+            noted = "you noted" if event.recorder < 0 else f"{short(trace.roles[event.recorder])} noted"
+            return f"{noted}: {words}" + (f" ({figures})" if figures else "")
+    return shortened(str(event))
 
 
-def mark_text(trace: Trace, mark: dict[str, Any]) -> str:
-    """One mark, as a person would say it to who made it."""
-    kind, name = mark["kind"], short(mark.get("name", ""))
-    if kind == "slow" and "factor" in mark:
-        factor = mark["factor"]
-        if factor == 1:
-            return f"you gave {name} its own speed back"
-        return f"you slowed {name} x{factor:g}" if factor > 1 else f"you sped up {name} x{1 / factor:.3g}"
-    if kind == "set":
-        return f"you set {mark['text']}"
-    if kind in VERBS:
-        return f"you {VERBS[kind]} {name}".rstrip()
-    if kind in ROLES:
-        return role_text(mark)
-    if kind == "note":
-        figures = ", ".join(f"{key} = {value:g}" for key, value in mark.get("numbers", {}).items())
-        noted = "you noted" if mark["role"] < 0 else f"{short(trace.roles[mark['role']])} noted"
-        return f"{noted}: {mark['text']}" + (f" ({figures})" if figures else "")
-    return shortened(str(mark["text"]))
+def role_name(name: str) -> str:
+    """`w2`, `the chief`."""
+    return "the chief" if name == "chief" else short(name)
+
+
+def links_text(events: Sequence[LinkEvent]) -> str:
+    """Events of one kind and amount about several links, at one time, as one sentence."""
+    first, ends = events[0], _by_peer(events)
+    if isinstance(first, LinkCut | LinkReconnected):
+        verb = "cut off" if isinstance(first, LinkCut) else "reconnected"
+        at = f"{verb} {'from' if isinstance(first, LinkCut) else 'with'}"
+        return "; ".join(
+            f"{_listed(names)} {'was' if len(names) == 1 else 'were'} {verb if peer is None else f'{at} {peer}'}"
+            for names, peer in ends
+        )
+    between = "; ".join(f"between {_listed(names)} and {peer or 'everybody'}" for names, peer in ends)
+    match first:
+        case LinkDelayed(seconds=0):
+            return f"messages {between} come in time again"
+        case LinkDelayed(seconds=seconds_):
+            return f"messages {between} come {text.duration(seconds_ * NANO)[0]} later"
+        case LinkLossy(chance=0):
+            return f"nothing that is sent {between} is lost any more"
+        case LinkLossy(chance=chance):
+            return f"{text.percent(chance)} of what is sent {between} is lost, and sent again"
+    return shortened(str(first))
+
+
+def _by_peer(events: Sequence[LinkEvent]) -> list[tuple[list[str], str | None]]:
+    """(short role names, the peers that they have in common; None is every other role)."""
+    by_peer: dict[str | None, list[str]] = {}
+    for event in events:
+        by_peer.setdefault(event.peer, []).append(role_name(event.name))
+    peers: dict[tuple[str, ...], list[str]] = {}
+    for peer, names in by_peer.items():
+        if peer is not None:
+            peers.setdefault(tuple(names), []).append(role_name(peer))
+    alone: list[tuple[list[str], str | None]] = [(by_peer[None], None)] if None in by_peer else []
+    return alone + [(list(names), _listed(common)) for names, common in peers.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return text.listed(names) if len(names) <= MOST_NAMED else f"{len(names)} roles"
 
 
 # what was reached -----------------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ import re
 
 from ..summary import number_text
 from ..trace.measures import staleness_law
+from ..trace.role_states import Period, periods
 from ..trace.trace import Trace
 from . import text
 from .effects import Effect, effect, rate_in
-from .periods import Period, periods
 from .then import last_evaluation, staleness_then, time_to
 from .who import how, label, names, who
 
@@ -85,10 +85,10 @@ def _healed(trace: Trace, t: int) -> str:
     if len(found) < 2:
         return ""
     was, back = found[-2], effect(trace, found[-1], t).left
-    one = len(was.who) == 1
+    one = len(was.roles) == 1
     said = f"{'is' if one else 'are'} back" if was.away else f"{'has its' if one else 'have their'} own speed back"
     more = f"; throughput is back to {text.percent(back)}" if back is not None else ""
-    return f"{names(trace, was.who)} {said}{more}."
+    return f"{names(trace, was.roles)} {said}{more}."
 
 
 def _fared(trace: Trace, seen: Effect, name: str, subject: str) -> str:
@@ -114,8 +114,8 @@ def _waiting(trace: Trace, seen: Effect) -> str:
         return "the others wait no more than before"
     slowest = max(seen.period.slow.values(), default=math.inf) if not seen.period.away else math.inf
     if slowest > 1 and kept <= (1 + 1 / slowest) / 2:
-        one = len(seen.period.who) == 1
-        return f"everyone waits for {names(trace, seen.period.who) if one else 'the slow ones'}"
+        one = len(seen.period.roles) == 1
+        return f"everyone waits for {names(trace, seen.period.roles) if one else 'the slow ones'}"
     return "the others wait more than before" if seen.busy_before else "the others wait now and then"
 
 
@@ -135,7 +135,7 @@ def _whose(trace: Trace, seen: Effect, t: int) -> str:
     mean, law = staleness_then(trace, t)["mean"], staleness_law(trace)
     if seen.stale is None or not mean:
         return ""
-    workers = [role for role in seen.period.who if trace.kinds[role] == "worker"]
+    workers = [role for role in seen.period.roles if trace.kinds[role] == "worker"]
     of_whom = names(trace, workers) if len(workers) == 1 else "the slow ones"
     theirs, others = (f"{age:,.0f}" if age >= 99.95 else f"{age:.1f}" for age in seen.stale)
     said = f"Gradients of {of_whom} are {theirs} updates old, those of the others {others}; the mean is {mean:,.2f}"

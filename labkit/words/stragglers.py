@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..trace.marks import short
 from ..trace.trace import Trace
+from ..trace.vocabulary import short
 from .durations import NOTHING, Durations
 from .text import duration
 

@@ -8,10 +8,24 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..trace.marks import marks_until, short
+from ..trace.events import (
+    Event,
+    LinkCut,
+    LinkDelayed,
+    LinkEvent,
+    LinkLossy,
+    LinkReconnected,
+    OptionsSet,
+    RoleEvent,
+    RoleFrozen,
+    RoleKilled,
+    RoleSlowed,
+    RoleThawed,
+)
 from ..trace.measures import summary
+from ..trace.role_states import events_until
 from ..trace.trace import Trace
-from ..trace.vocabulary import seconds
+from ..trace.vocabulary import seconds, short
 from .sentence import goal_of
 
 __all__ = ["COLUMNS", "run_row", "runs_csv"]
@@ -28,7 +42,10 @@ COLUMNS: dict[str, str] = {
 }  # fmt: skip
 
 ALWAYS = ("K", "s", "b", "H", "tau", "graph", "shape", "order", "dense")  # knobs that say which variant it is
-DONE = ("kill", "freeze", "thaw", "cut", "reconnect", "delay", "drop")  # marks of what was done, not of what followed
+DONE: dict[type[Event], str] = {  # what was done, not what followed from it
+    RoleKilled: "kill", RoleFrozen: "freeze", RoleThawed: "thaw", LinkCut: "cut", LinkReconnected: "reconnect",
+    LinkDelayed: "delay", LinkLossy: "drop",
+}  # fmt: skip
 USUAL = {
     "optimizer": "SGD()", "schedule": "Constant()", "weight_decay": 0.0, "clip_norm": None, "codec": None,
     "compensation": None, "staleness_aware": False, "fused": True, "n_push": 1, "n_fetch": 1, "reduce": "mean",
@@ -97,12 +114,13 @@ def _law(law: str | None) -> str:
 def _disturbed(trace: Trace) -> str:
     """`w2 x5 at 5 s; learning_rate = 0.05 at 8 s`: what was done to the run, and when."""
     said = []
-    for mark in marks_until(trace, trace.now):
-        at = f" at {seconds(mark['time']):.3g} s" if mark["time"] > 0 else ""
-        if mark["kind"] == "slow" and "factor" in mark:
-            said.append(f"{short(mark['name'])} x{mark['factor']:g}{at}")
-        elif mark["kind"] == "set":
-            said.append(f"{mark['text']}{at}")
-        elif mark["kind"] in DONE and "name" in mark:
-            said.append(f"{mark['kind']} {short(mark['name'])}{at}")
+    for event in events_until(trace, trace.now):
+        at = f" at {seconds(event.time):.3g} s" if event.time > 0 else ""
+        match event:
+            case RoleSlowed(name=name, factor=factor):
+                said.append(f"{short(name)} x{factor:g}{at}")
+            case OptionsSet():
+                said.append(f"{event}{at}")
+            case RoleEvent(name=name) | LinkEvent(name=name) if type(event) in DONE:
+                said.append(f"{DONE[type(event)]} {short(name)}{at}")
     return "; ".join(said)

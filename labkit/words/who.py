@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..trace.marks import short
+from ..trace.role_states import Period
 from ..trace.trace import Trace
+from ..trace.vocabulary import short
 from . import text
-from .periods import AWAY, Period
 
 __all__ = ["how", "label", "names", "who"]
 
 FEW = 3  # roles that are named one by one
+AWAY = {
+    "killed": "is dead", "lost": "is lost", "left": "has left", "frozen": "stands still", "cut off": "is cut off",
+}  # of each condition of a role how it is said  # fmt: skip
 
 
 def names(trace: Trace, roles: Sequence[int]) -> str:
@@ -36,8 +39,8 @@ def who(trace: Trace, period: Period) -> str:
         alike = {role: factor for role, factor in slow.items() if (trace.kinds[role] == "worker") == works}
         if alike:
             said.append(_slow(trace, alike, period.since))
-    for kind, words in AWAY.items():
-        roles = sorted(role for role, what in period.away.items() if what == kind)
+    for condition, words in AWAY.items():
+        roles = sorted(role for role, what in period.away.items() if what == condition)
         if roles:
             plural = words.replace("is ", "are ").replace("stands", "stand").replace("has ", "have ")
             said.append(f"{names(trace, roles)} {words if len(roles) == 1 else plural}")

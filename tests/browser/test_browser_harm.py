@@ -64,7 +64,7 @@ def test_kill_and_restart_freeze_and_thaw_in_virtual_time(notebook):
     page.await_images(least=5)
     kill_freeze_and_back(page, "harm-simulated")
     moments = [
-        mark["time"] / 1e9 for mark in page.kernel("[m for m in lab.trace.marks if m['kind'] in ('kill', 'restart')]")
+        time / 1e9 for time in page.kernel("[e.time for e in lab.trace.events if e.kind in ('killed', 'restarted')]")
     ]
     for at, chip in ((moments[0] + 0.1, "w2 killed"), (moments[1] + 0.1, "w2")):  # looking back
         page.kernel(f"lab.seek({at}) and 0")

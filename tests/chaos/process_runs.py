@@ -1,5 +1,5 @@
-"""What the chaos tests on processes share: runs whose gradients are marks, what their ledger is compared with, and reports that
-are withheld. Every gradient is a mark of its own (`indicator`), so the returned parameters show which ones they hold.
+"""What the chaos tests on processes share: runs whose gradients are events, what their ledger is compared with, and reports that
+are withheld. Every gradient is an event of its own (`indicator`), so the returned parameters show which ones they hold.
 """
 
 import time
@@ -40,10 +40,10 @@ def agree(run, folder):
     if parameters is not None:
         held = held_by_model(run, parameters, folder)
         applied, partly = len(held.everywhere), len(held.somewhere - held.everywhere)
-    marks = [mark["text"] for mark in run.trace.marks]
-    assert (book["applied"], book["partly_applied"]) == (applied, partly), (book, marks)
-    assert book["closes"] is True, (book, marks)
-    assert book["computed"] <= computed(folder), (book, marks)  # who is killed may have computed more than was heard of
+    events = [str(event) for event in run.trace.events]
+    assert (book["applied"], book["partly_applied"]) == (applied, partly), (book, events)
+    assert book["closes"] is True, (book, events)
+    assert book["computed"] <= computed(folder), (book, events)  # who is killed may have computed more than was heard of
     assert mistakes(folder) == []
     return book
 

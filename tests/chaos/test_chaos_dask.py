@@ -39,8 +39,8 @@ def eventually(condition, limit):
 
 def waits(run):
     """What a run says of whom it waits for; "" if nobody is away whom nobody brings back."""
-    marks = [mark for mark in run.trace.marks if mark["kind"] in ("waits", "restart")]
-    return marks[-1]["text"] if marks and marks[-1]["kind"] == "waits" else ""
+    events = [event for event in run.trace.events if event.kind in ("waits", "restarted")]
+    return str(events[-1]) if events and events[-1].kind == "waits" else ""
 
 
 def ends(run, limit):
@@ -77,12 +77,12 @@ def test_whatever_happens_the_run_ends_and_its_books_close(seed, processes):
     )  # fmt: skip
     try:
         over = ends(run, WALL) if not plan.away else eventually(lambda: run.done or waits(run), WALL)
-        assert over, (run.summary(), [mark["text"] for mark in run.trace.marks])
+        assert over, (run.summary(), [str(event) for event in run.trace.events])
         if not run.done:
             assert any(role in waits(run) for role in plan.away), waits(run)
             if plan.back is not None:
                 call_back(run, plan.away)
-                assert ends(run, WALL), [mark["text"] for mark in run.trace.marks]
+                assert ends(run, WALL), [str(event) for event in run.trace.events]
     finally:
         since = time.monotonic()
         run.stop()

@@ -119,7 +119,7 @@ def test_a_centre_that_was_restored_holds_what_the_next_position_holds(tmp_path)
     shape = {"workers": 1, "servers": 1, "compute": 0.02, "restart_after": 0.2, "checkpoint_every": 0.5}
     run = started(lk.EASGD(), tmp_path, shape, 40, faults=[lk.Kill("server-0", at=1.4)]).wait()
     found, book = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
-    assert [mark for mark in run.trace.marks if "rolled back" in mark["text"]]
+    assert [event for event in run.trace.events if "rolled back" in str(event)]
     assert (book["applied"], book["rolled_back"], book["closes"]) == (len(found.everywhere), 0, True)
 
 

@@ -23,7 +23,7 @@ from labkit.engines.dask.timeouts import REPORT_S
 pytestmark = [pytest.mark.dask, pytest.mark.part(4)]
 slow = pytest.mark.slow
 
-ANSWERS = ("restart", "waits", "left")  # what a run does about a loss, as kinds of marks
+ANSWERS = ("restarted", "waits", "left")  # what a run does about a loss, as kinds of events
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,12 @@ def forked():
 
 @contextmanager
 def run_of(processes, strategy, folder, **shape):
-    """A run with marks that goes on until it is stopped, when the block is left; nothing of it is left then.
+    """A run with events that goes on until it is stopped, when the block is left; nothing of it is left then.
 
     It has no number of updates to come to: how many it applies before a fault meets it depends on the machine.
     """
     shape = {"room": 8000, "pace": 0.02, "patience": 60.0} | shape
-    if strategy.name == "SparsePS":  # which has fewer marks
+    if strategy.name == "SparsePS":  # which has fewer events
         shape |= {"room": 500, "pace": 0.2}
     if not type(strategy).uses_servers:
         shape["servers"] = None
@@ -62,7 +62,7 @@ def run_of(processes, strategy, folder, **shape):
         eventually(lambda: evaluated(run) > 0)
         yield run
     except BaseException:
-        print(*(f"{mark['time'] / 1e9:8.3f} {mark['text']}" for mark in run.trace.marks), sep="\n")
+        print(*(f"{event.time / 1e9:8.3f} {event!s}" for event in run.trace.events), sep="\n")
         raise
     finally:
         run.stop()
@@ -95,24 +95,24 @@ def plugins_of(client, name):
     return {address: names for address, names in found.items() if not isinstance(names, Exception)}
 
 
-def marks(run, kinds, role, since=0):
-    return [m for m in list(run.trace.marks)[since:] if m["kind"] in kinds and role in (None, m.get("name"))]
+def events(run, kinds, role, since=0):
+    return [m for m in list(run.trace.events)[since:] if m.kind in kinds and role in (None, getattr(m, "name", None))]
 
 
 def killed(run, *roles, how=None):
-    """Kill the processes of these roles, which is to be reported in time. The marks that say so."""
-    since = len(run.trace.marks)
+    """Kill the processes of these roles, which is to be reported in time. The events that say so."""
+    since = len(run.trace.events)
     for role in roles:
         (how or run.kill)(role)
-    return [eventually(lambda role=role: marks(run, ("lost",), role, since), REPORT_S)[0] for role in roles]
+    return [eventually(lambda role=role: events(run, ("lost",), role, since), REPORT_S)[0] for role in roles]
 
 
 def answered(run, *roles):
     """The run has done something about the loss of these roles in time."""
     for role in roles:
-        (lost, *_) = reversed(marks(run, ("lost",), role))
-        since = list(run.trace.marks).index(lost)
-        eventually(lambda role=role, since=since: marks(run, ANSWERS, role, since), REPORT_S)
+        (lost, *_) = reversed(events(run, ("lost",), role))
+        since = list(run.trace.events).index(lost)
+        eventually(lambda role=role, since=since: events(run, ANSWERS, role, since), REPORT_S)
 
 
 def state(run, role):
@@ -131,16 +131,16 @@ RINGS = [lk.RingAllReduce(), lk.RingAllReduce(on_loss="continue"), lk.LocalSGD()
 
 
 @pytest.mark.parametrize("second", ["worker-0", "worker-1"])
-@pytest.mark.parametrize("when", ["lost", "regroup", "restart"])
-@pytest.mark.parametrize("strategy", [pytest.param(s, marks=slow) for s in RINGS], ids=lambda s: f"{s.name} {s.on_loss}")
+@pytest.mark.parametrize("when", ["lost", "group restarted", "restarted"])
+@pytest.mark.parametrize("strategy", [pytest.param(s, events=slow) for s in RINGS], ids=lambda s: f"{s.name} {s.on_loss}")
 def test_another_member_is_lost_while_a_group_begins_again(processes, tmp_path, strategy, when, second):
     """`worker-1` is lost, and then, at three moments of what follows, it or another one."""
     with run_of(processes, strategy, tmp_path, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
         killed(run, "worker-1")
-        eventually(lambda: marks(run, (when,), None))
-        since = len(run.trace.marks)
+        eventually(lambda: events(run, (when,), None))
+        since = len(run.trace.events)
         run.kill(second)
-        eventually(lambda: marks(run, ("lost",), second, since) or marks(run, ("restart",), second, since), REPORT_S)
+        eventually(lambda: events(run, ("lost",), second, since) or events(run, ("restarted",), second, since), REPORT_S)
         eventually(lambda: run.engine.members.whole)
         goes_on(run)
 
@@ -179,7 +179,7 @@ def test_a_run_is_stopped_while_a_group_begins_again(processes, tmp_path, strate
 ENDS = [
     pytest.param(lk.AsyncPS(), "server-0", "asked"),
     *(
-        pytest.param(strategy, role, when, marks=slow)
+        pytest.param(strategy, role, when, events=slow)
         for strategy in (lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.FSDP())
         for role in ("chief", "worker-0", "server-0")
         if strategy.uses_servers or role != "server-0"
@@ -260,7 +260,7 @@ def test_a_process_is_killed_while_it_writes_a_checkpoint(processes, tmp_path, s
     with run_of(processes, strategy, tmp_path) as run:
         eventually(lambda: saved(run, role) > 0)
         die_at(run, role, step)
-        eventually(lambda: marks(run, ("lost",), role))
+        eventually(lambda: events(run, ("lost",), role))
         answered(run, role)
         goes_on(run)
 
@@ -270,7 +270,7 @@ def test_a_process_is_killed_while_it_writes_a_checkpoint(processes, tmp_path, s
 PAIRS = [
     pytest.param(("backup-0",), ()),
     *(
-        pytest.param(*pair, marks=slow)
+        pytest.param(*pair, events=slow)
         for pair in [
             (("backup-0",), ("server-0",)), (("server-0",), ("backup-0",)), (("server-0", "backup-0"), ()),
             (("server-0",), ("server-0",)), (("backup-0",), ("backup-0",)),
@@ -279,7 +279,7 @@ PAIRS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("strategy", [lk.SyncPS(), pytest.param(lk.AsyncPS(), marks=slow)], ids=lambda s: s.name)
+@pytest.mark.parametrize("strategy", [lk.SyncPS(), pytest.param(lk.AsyncPS(), events=slow)], ids=lambda s: s.name)
 @pytest.mark.parametrize(("first", "then"), PAIRS, ids=lambda roles: " and ".join(roles) or "nothing more")
 def test_a_backup_and_its_server_are_lost(processes, tmp_path, strategy, first, then):
     """One of them, the other one as soon as the first is missing, or both at once."""
@@ -297,7 +297,7 @@ def test_a_backup_and_its_server_are_lost_one_after_the_other(processes, tmp_pat
     """The second one when the first is back: whatever it copies is under way."""
     with run_of(processes, strategy, tmp_path, workers=2, servers=1, replicas=1) as run:
         killed(run, first)
-        eventually(lambda: marks(run, ("restart",), first), REPORT_S)
+        eventually(lambda: events(run, ("restarted",), first), REPORT_S)
         killed(run, then)
         answered(run, then)
         goes_on(run)
@@ -323,12 +323,12 @@ def test_a_role_is_killed_again_on_its_way_back(processes, tmp_path, strategy, r
             run.kill(role)
         answered(run, role)
         goes_on(run)
-        assert len(marks(run, ("kill",), role)) == 3
+        assert len(events(run, ("killed",), role)) == 3
 
 
 @pytest.mark.parametrize(
     "strategy",
-    [pytest.param(s, marks=slow) for s in (lk.AsyncPS(), lk.SyncPS(), lk.BackupWorkers(), lk.SparsePS())],
+    [pytest.param(s, events=slow) for s in (lk.AsyncPS(), lk.SyncPS(), lk.BackupWorkers(), lk.SparsePS())],
     ids=lambda s: s.name,
 )
 @pytest.mark.parametrize("also", [(), ("chief",), ("worker-0", "worker-1")], ids=lambda also: " ".join(also) or "alone")
@@ -344,7 +344,7 @@ def test_all_servers_are_lost_at_once(processes, tmp_path, strategy, also):
 HELD = [
     pytest.param(lk.SyncPS(), "worker-1"),
     *(
-        pytest.param(strategy, role, marks=slow)
+        pytest.param(strategy, role, events=slow)
         for strategy in (lk.SyncPS(), lk.AsyncPS(), lk.RingAllReduce())
         for role in ("worker-1", "server-0", "chief")
         if (strategy.uses_servers or role != "server-0") and (strategy.name, role) != ("SyncPS", "worker-1")
@@ -353,7 +353,7 @@ HELD = [
 
 
 @pytest.mark.parametrize(("strategy", "role"), HELD, ids=lambda part: getattr(part, "name", part))
-@pytest.mark.parametrize("then", ["resume", pytest.param("stop", marks=slow)])
+@pytest.mark.parametrize("then", ["resume", pytest.param("stop", events=slow)])
 def test_a_role_is_killed_during_a_pause(processes, tmp_path, strategy, role, then):
     with run_of(processes, strategy, tmp_path) as run:
         run.pause()

@@ -50,7 +50,7 @@ def goes_on(run):
 
 def waits_for(run):
     """Whom a run says that it waits for."""
-    said = [mark["text"] for mark in run.trace.marks if mark["kind"] == "waits"]
+    said = [str(event) for event in run.trace.events if event.kind == "waits"]
     return said[-1] if said else ""
 
 
@@ -103,7 +103,7 @@ def test_the_same_schedule_twice_is_the_same_bytes(seed):
     def made():
         run = played(schedule(seed))
         rows = {name: table.rows().tobytes() for name, table in run.trace.tables.items()}
-        return rows, run.trace.marks, {role: c.to_dict() for role, c in run.trace.counters.items()}, run.trace.ending
+        return rows, run.trace.events, {role: c.to_dict() for role, c in run.trace.counters.items()}, run.trace.ending
 
     assert made() == made()
 
@@ -126,7 +126,7 @@ def test_digits_to_95_percent_whatever_the_weather(strategy, oracle):
     problem, budget = lk.Problem("digits", hidden=(32,), seed=1), lk.Budget(accuracy=0.95, updates=3000)
     run = lk.train(problem, strategy, cluster, budget, faults=WEATHER).wait(WALL)
     assert run.stopped_by == "accuracy"
-    assert len([mark for mark in run.trace.marks if mark["kind"] == "restart"]) >= 3
+    assert len([event for event in run.trace.events if event.kind == "restarted"]) >= 3
     right = run.result().predict(problem.dataset.raw(problem.dataset.x_test)) == problem.dataset.y_test
     assert right.mean() >= 0.95
     assert oracle.wrong == []

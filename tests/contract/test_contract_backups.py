@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_contract_kill import begun, closed, mark, moves, until
+from test_contract_kill import begun, closed, event, moves, until
 
 import labkit as lk
 from labkit.roles.backup import with_backups
@@ -21,7 +21,7 @@ STRATEGIES = [
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["momentum", "sync", "ssp", "easgd", "k-sync", "codec"])
 def test_a_server_that_is_killed_costs_nothing(engine, strategy):
     run = begun(engine, strategy, workers=3, replicas=1).kill("server-0")
-    mark(engine, run, "restart", "server-0")
+    event(engine, run, "restarted", "server-0")
     moves(engine, run)
     run.stop()
     book = closed(run)
@@ -36,10 +36,10 @@ def test_a_server_that_is_killed_costs_nothing(engine, strategy):
 
 def test_a_backup_that_is_killed_is_made_anew_and_is_as_good(engine):
     run = begun(engine, lk.AsyncPS(), workers=2, replicas=1).kill("backup-0")
-    mark(engine, run, "restart", "backup-0")
-    until(engine, run, lambda: any("backup-0 holds a copy of server-0 again" in m["text"] for m in run.trace.marks))
+    event(engine, run, "restarted", "backup-0")
+    until(engine, run, lambda: any("backup-0 holds a copy of server-0 again" in str(m) for m in run.trace.events))
     run.kill("server-0")
-    mark(engine, run, "restart", "server-0")
+    event(engine, run, "restarted", "server-0")
     moves(engine, run)
     run.stop()
     assert closed(run)["rolled_back"] == 0
@@ -47,7 +47,7 @@ def test_a_backup_that_is_killed_is_made_anew_and_is_as_good(engine):
 
 def test_without_its_backup_a_server_goes_on(engine):
     run = begun(engine, lk.SyncPS(), workers=2, replicas=1).kill("backup-0", restart=False)
-    mark(engine, run, "left", "backup-0")
+    event(engine, run, "left", "backup-0")
     moves(engine, run)
     run.stop()
     closed(run)
@@ -57,7 +57,7 @@ def test_both_killed_is_a_server_without_a_backup(engine):
     run = begun(engine, lk.AsyncPS(), workers=2, replicas=1)
     run.kill("backup-0").kill("server-0")
     for name in ("server-0", "backup-0"):
-        mark(engine, run, "restart", name)
+        event(engine, run, "restarted", name)
     moves(engine, run)
     run.stop()
     closed(run)

@@ -89,7 +89,7 @@ class Added(Script):
 def test_e2_halving_doubling_is_numpys_sum_and_the_same_bits_for_all(engine, workers):
     run = engine.wait(QUADRATIC, Added(), lk.Budget(seconds=60), workers=workers)
     assert run.stopped_by == "finished"
-    sums = [mark["numbers"] for mark in run.trace.marks if mark["text"] == "sum"]
+    sums = [event.numbers for event in run.trace.events if str(event) == "sum"]
     assert len(sums) == 3 * workers
     assert len({tuple(s.values()) for s in sums if len(s) > 1}) == 1
 

@@ -57,7 +57,7 @@ class Together(Script):
 def test_collectives_against_numpy(engine, workers):
     run = engine.wait(QUADRATIC, Together(), lk.Budget(seconds=60), workers=workers)
     assert run.stopped_by == "finished"
-    noted = [mark["numbers"] for mark in run.trace.marks if mark["text"] == "barrier"]
+    noted = [event.numbers for event in run.trace.events if str(event) == "barrier"]
     assert len(noted) == workers
     # nobody leaves a barrier before everybody has come (clocks of processes on one machine agree to well below 1 ms)
     assert min(n["left"] for n in noted) >= max(n["arrived"] for n in noted) - 0.001
@@ -74,7 +74,7 @@ class Bits(Script):
 
 def test_all_members_have_the_same_bits(engine):
     run = engine.wait(QUADRATIC, Bits(), lk.Budget(seconds=60), workers=5)
-    sums = [mark["numbers"] for mark in run.trace.marks if mark["text"] == "sum"]
+    sums = [event.numbers for event in run.trace.events if str(event) == "sum"]
     assert len(sums) == 5
     assert all(s == sums[0] for s in sums)
     exact = np.sum([np.random.default_rng(r).standard_normal(1000).astype(np.float32) for r in range(5)], axis=0)

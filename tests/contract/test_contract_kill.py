@@ -26,7 +26,7 @@ def until(engine, run, found):
     """Let the run go on until `found()` says what was looked for."""
     deadline = time.monotonic() + SOON
     while not (what := found()):
-        assert time.monotonic() < deadline, run.trace.marks
+        assert time.monotonic() < deadline, run.trace.events
         assert not run.done, run.engine.error
         if engine.simulated:
             run.advance(0.05)
@@ -35,10 +35,10 @@ def until(engine, run, found):
     return what
 
 
-def mark(engine, run, kind, role):
-    """The first mark of that kind about `role`, as soon as there is one."""
+def event(engine, run, kind, role):
+    """The first event of that kind about `role`, as soon as there is one."""
     return until(
-        engine, run, lambda: next((m for m in run.trace.marks if m["kind"] == kind and m.get("name") == role), None)
+        engine, run, lambda: next((m for m in run.trace.events if m.kind == kind and getattr(m, "name", None) == role), None)
     )
 
 
@@ -60,14 +60,14 @@ def closed(run):
 def test_a_killed_process_comes_back_and_the_run_goes_on(engine, role):
     run = begun(engine, lk.AsyncPS(), workers=2)
     assert run.kill(role) is run
-    back = mark(engine, run, "restart", role)
+    back = event(engine, run, "restarted", role)
     moves(engine, run)
     assert not run.done
     run.stop()
-    killed, lost = mark(engine, run, "kill", role), mark(engine, run, "lost", role)
-    assert (killed["text"], lost["text"]) == (f"killed {role}", f"lost {role}: it was killed")
-    assert (lost["incarnation"], lost["why"], back["incarnation"]) == (0, "was killed", 1)
-    assert killed["time"] <= lost["time"] <= back["time"] <= run.trace.ending["time"]
+    killed, lost = event(engine, run, "killed", role), event(engine, run, "lost", role)
+    assert (str(killed), str(lost)) == (f"killed {role}", f"lost {role}: it was killed")
+    assert (lost.incarnation, lost.reason, back.incarnation) == (0, "was killed", 1)
+    assert killed.time <= lost.time <= back.time <= run.trace.ending["time"]
     assert run.trace.ending["lost"] == []
     names = [spec["name"] for spec in run.trace.header["layout"]["roles"]]
     assert [(names[number], life) for number, life in run.trace.ending["lost_lives"]] == [(role, 0)]
@@ -81,7 +81,7 @@ def test_a_killed_process_comes_back_and_the_run_goes_on(engine, role):
 )
 def test_whoever_waits_for_the_dead_goes_on_with_the_next_incarnation(engine, strategy, shape):
     run = begun(engine, strategy, **shape).kill("worker-0")
-    mark(engine, run, "restart", "worker-0")
+    event(engine, run, "restarted", "worker-0")
     moves(engine, run)
     run.stop()
     assert run.trace.ending["lost"] == []
@@ -92,7 +92,7 @@ def test_whoever_waits_for_the_dead_goes_on_with_the_next_incarnation(engine, st
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.RingAllReduce()], ids=["sync", "ring"])
 def test_a_run_that_waits_says_for_whom_and_is_stopped(engine, strategy):
     run = begun(engine, strategy).kill("worker-0", restart=False)
-    said = until(engine, run, lambda: [m["text"] for m in run.trace.marks if m["kind"] == "waits"])
+    said = until(engine, run, lambda: [str(m) for m in run.trace.events if m.kind == "waits"])
     assert said == ["waits for worker-0, which was killed"]
     assert not run.done
     run.stop()
@@ -104,11 +104,11 @@ def test_a_run_that_waits_says_for_whom_and_is_stopped(engine, strategy):
 @pytest.mark.parametrize("strategy", [lk.SyncPS, lk.RingAllReduce], ids=["sync", "ring"])
 def test_a_run_that_goes_on_without_its_worker_takes_it_back(engine, strategy):
     run = begun(engine, strategy(on_loss="continue"), workers=3).kill("worker-0", restart=False)
-    mark(engine, run, "left", "worker-0")
+    event(engine, run, "left", "worker-0")
     moves(engine, run)
-    assert not [m for m in run.trace.marks if m["kind"] in ("waits", "restart")]
+    assert not [m for m in run.trace.events if m.kind in ("waits", "restarted")]
     run.restart("worker-0")
-    mark(engine, run, "restart", "worker-0")
+    event(engine, run, "restarted", "worker-0")
     moves(engine, run)
     run.stop()
     assert run.trace.ending["lost"] == []
@@ -119,7 +119,7 @@ def test_a_paused_run_can_lose_a_process_too(engine):
     run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005)
     run.step().pause().kill("worker-0")
     run.resume()
-    mark(engine, run, "restart", "worker-0")
+    event(engine, run, "restarted", "worker-0")
     run.stop()
     closed(run)
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_killed_or_restarted_is_refused(engine):
     with pytest.raises(lk.BadInput, match=r"restart\('worker-0'\): it is "):
         run.restart("worker-0")
     assert not run.done
-    assert not run.trace.marks
+    assert not run.trace.events
     run.stop()
     for verb in (run.kill, run.restart):
         with pytest.raises(lk.BadInput, match=r"The run is over \(stopped by user\): nothing can be changed any more"):

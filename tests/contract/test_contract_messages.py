@@ -209,7 +209,7 @@ class Patience(Script):
 
 def test_timeouts_sleep_and_now(engine):
     run = engine.wait(QUADRATIC, Patience(), lk.Budget(seconds=60))
-    noted = {mark["text"]: mark["numbers"] for mark in run.trace.marks if mark["kind"] == "note"}
+    noted = {str(event): event.numbers for event in run.trace.events if event.kind == "note"}
     if engine.simulated:
         assert noted == {
             "waits": {"polled": 0.0, "slept": 0.0},

@@ -233,8 +233,8 @@ def test_a_global_is_shared_in_virtual_time_only(engine):
     """
     SEEN.clear()
     run = engine.wait(QUADRATIC, Shares(), BUDGET)
-    (note,) = [m for m in run.trace.marks if m["kind"] == "note"]
-    assert bool(note["numbers"]["seen"]) == engine.simulated
+    (note,) = [m for m in run.trace.events if m.kind == "note"]
+    assert bool(note.numbers["seen"]) == engine.simulated
 
 
 COUNT = 0

@@ -274,12 +274,12 @@ def test_knobs_and_speed_change_while_it_runs_and_leave_a_mark(engine):
     run.slow("worker-1", 5)
     run.resume()
     run.wait(timeout=60)
-    marks = run.trace.marks
-    assert [(m["kind"], m["text"]) for m in marks if m["kind"] in ("set", "slow")] == [
+    events = run.trace.events
+    assert [(m.kind, str(m)) for m in events if m.kind in ("set", "slowed")] == [
         ("set", "learning_rate = 0.02"),
         ("slow", "worker-1 computes 5x slower"),
     ]
-    rates = [m["numbers"]["rate"] for m in marks if m["kind"] == "note"]
+    rates = [m.numbers["rate"] for m in events if m.kind == "note"]
     assert len(rates) == 60
     assert set(rates) == {0.1, 0.02}
     assert rates == sorted(rates, reverse=True)  # it changed once, between two updates
@@ -298,7 +298,7 @@ def test_faults_come_at_their_time(engine):
         time=0.01,
         faults=[lk.Slow("worker-0", 4, at=0.1, until=0.3)],
     )
-    slow = [(m["text"], m["time"] / 1e9) for m in run.trace.marks if m["kind"] == "slow"]
+    slow = [(str(m), m.time / 1e9) for m in run.trace.events if m.kind == "slowed"]
     assert [text for text, _ in slow] == ["worker-0 computes 4x slower", "worker-0 computes 1x slower"]
     assert [at for _, at in slow] == ([0.1, 0.3] if engine.simulated else pytest.approx([0.1, 0.3], abs=0.15))
 
@@ -322,7 +322,7 @@ def test_what_cannot_be_set_is_refused_and_changes_nothing(engine, change, says)
         run.slow("worker-0", 0)
     run.wait(timeout=60)
     assert run.stopped_by == "updates"
-    assert not [m for m in run.trace.marks if m["kind"] in ("set", "slow")]
+    assert not [m for m in run.trace.events if m.kind in ("set", "slowed")]
 
 
 @pytest.mark.parametrize(
@@ -356,11 +356,11 @@ def test_a_wait_may_run_out_of_time(engine):
 
 def test_over_is_over(engine):
     run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=10))
-    marks = list(run.trace.marks)
+    events = list(run.trace.events)
     for change in (lambda: run.set(learning_rate=0.5), lambda: run.slow("worker-0", 2)):
         with pytest.raises(
             lk.BadInput, match=r"^The run is over \(stopped by updates\): nothing can be changed any more"
         ):
             change()
     run.pause().resume().step().stop()
-    assert (run.trace.marks, run.stopped_by) == (marks, "updates")
+    assert (run.trace.events, run.stopped_by) == (events, "updates")

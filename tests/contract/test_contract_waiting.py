@@ -164,7 +164,7 @@ def test_the_bound_may_change_while_it_goes_on(engine):
     run = engine.train(MOONS, lk.SSP(s=3), lk.Budget(seconds=0.8), 3, time=0.005, slow={"worker-1": 5.0})
     run.step().set(s=0)
     run.resume().wait(timeout=60)
-    assert [m["text"] for m in run.trace.marks if m["kind"] == "set"] == ["s = 0"]
+    assert [str(m) for m in run.trace.events if m.kind == "set"] == ["s = 0"]
     sender, step = run.trace.column("applies", "sender", "step")
     late = [step[sender == w].max() for w in run.trace.role_ids("worker")]
     assert max(late) - min(late) <= 1

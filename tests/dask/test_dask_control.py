@@ -167,7 +167,7 @@ def test_a_live_knob_changes_and_others_are_refused(cluster, started):
     with pytest.raises(lk.BadInput, match="learning_rate"):
         run.set(learning_rate=1e9)
     run.stop()
-    assert [m["text"] for m in run.trace.marks if m["kind"] == "set"] == ["learning_rate = 0.5"]
+    assert [str(m) for m in run.trace.events if m.kind == "set"] == ["learning_rate = 0.5"]
 
 
 @pytest.mark.slow
@@ -202,12 +202,12 @@ def test_a_fault_comes_at_its_engine_time_pauses_apart(cluster, started):
     run = started(on=cluster.resized(pace=0.002), faults=[fault])
     run.pause()
     passed(0.6)
-    assert not [m for m in run.trace.marks if m["kind"] == "slow"]
+    assert not [m for m in run.trace.events if m.kind == "slowed"]
     run.resume()
-    marks = eventually(lambda: len(m := [m for m in run.trace.marks if m["kind"] == "slow"]) == 2 and m)
-    assert [m["factor"] for m in marks] == [7, 1]
-    assert marks[0]["time"] / 1e9 == pytest.approx(0.4, abs=0.3)
-    assert marks[0]["time"] >= 0.4e9
+    events = eventually(lambda: len(m := [m for m in run.trace.events if m.kind == "slowed"]) == 2 and m)
+    assert [m.factor for m in events] == [7, 1]
+    assert events[0]["time"] / 1e9 == pytest.approx(0.4, abs=0.3)
+    assert events[0]["time"] >= 0.4e9
 
 
 def test_two_runs_side_by_side(cluster, started):

@@ -18,7 +18,7 @@ def wide(cluster):
 
 
 def about(run, *kinds):
-    return [m["name"] for m in run.trace.marks if m["kind"] in kinds]
+    return [m.name for m in run.trace.events if m.kind in kinds]
 
 
 def there(run, *names):
@@ -180,10 +180,10 @@ def test_who_is_retired_leaves_and_whoever_is_needed_moves(four, started):
     where = run.engine.supervisor.where
     client.retire_workers([where["worker-1"], where["server-0"]])
     eventually(lambda: about(run, "left") == ["worker-1"])
-    eventually(lambda: about(run, "restart") == ["server-0"], 20)
-    text = next(m["text"] for m in run.trace.marks if m["kind"] == "restart")
+    eventually(lambda: about(run, "restarted") == ["server-0"], 20)
+    text = next(str(m) for m in run.trace.events if m.kind == "restarted")
     assert "rolled back" not in text  # it has kept everything before it went
     moving(run, 20).stop()
     book = closes(run)
     assert book["rolled_back"] == 0
-    assert [m["why"] for m in run.trace.marks if m["kind"] == "lost"] == ["was retired by Dask"]
+    assert [m.reason for m in run.trace.events if m.kind == "lost"] == ["was retired by Dask"]

@@ -65,7 +65,7 @@ if __name__ == "__main__":
     by_return(run)
     by_multiprocessing()
     moving(run, 20)
-    assert not [m for m in run.trace.marks if m["kind"] in ("lost", "killed", "joined", "restarted")]
+    assert not [m for m in run.trace.events if m.kind in ("lost", "killed", "joined", "restarted")]
     assert helpers <= set(psutil.Process().children(recursive=True))  # no process was ended
     assert os.path.isdir(folder)
     run.stop()

@@ -24,8 +24,8 @@ def gone(pid):
 
 
 def lost(run, role):
-    """Wait until the loss of `role` has been noticed: the mark."""
-    return eventually(lambda: next((m for m in run.trace.marks if m["kind"] == "lost" and m["name"] == role), None))
+    """Wait until the loss of `role` has been noticed: the event."""
+    return eventually(lambda: next((m for m in run.trace.events if m.kind == "lost" and m.name == role), None))
 
 
 def test_the_process_is_gone_and_the_run_and_the_cluster_are_whole_again(cluster, started):
@@ -71,7 +71,7 @@ def test_a_kill_at_its_engine_time(cluster, started):
     run.engine._due.append((0.2, "kill", {"role": "server-0"}))
     lost(run, "server-0")
     run.stop()
-    assert [m["time"] >= 2e8 for m in run.trace.marks if m["kind"] == "kill"] == [True]
+    assert [m.time >= 2e8 for m in run.trace.events if m.kind == "killed"] == [True]
 
 
 # processes of others --------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_processes_of_others_are_killed_only_where_it_is_allowed():
         with pytest.raises(lk.BadInput, match=r"labkit did not start these processes.*may_kill=True"):
             run.kill("worker-0")
         moving(run).stop()
-        assert not [m for m in run.trace.marks if m["kind"] == "kill"]
+        assert not [m for m in run.trace.events if m.kind == "killed"]
 
         allowed = lk.DaskCluster(client, workers=1, may_kill=True).resized(pace=0.005)
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), allowed, lk.Budget(seconds=60)))

@@ -53,7 +53,7 @@ def test_whatever_is_clicked_with_a_stop_the_run_stops_in_order(cluster, started
     assert run.stopped_by == "user"
     assert run.trace.ending["why"] == ""  # the chief has answered: nothing held it up
     assert run.summary()["accuracy"] is not None
-    assert all(mark["time"] <= run.trace.ending["time"] for mark in run.trace.marks)
+    assert all(event.time <= run.trace.ending["time"] for event in run.trace.events)
     closes(run)
     assert labkit_threads() == []
 
@@ -111,7 +111,7 @@ def test_whatever_is_clicked_with_a_kill_the_run_goes_on_or_stops(cluster, start
         moving(run.resume()).stop()
     run.wait(15)
     assert run.stopped_by == "user"
-    assert all(mark["time"] <= run.trace.ending["time"] for mark in run.trace.marks)
+    assert all(event.time <= run.trace.ending["time"] for event in run.trace.events)
     closes(run)
     assert labkit_threads() == []
 

@@ -1,7 +1,6 @@
 """Processes are killed, frozen and cut off, and the run goes on: it comes to its budget, and its books close."""
 
 import os
-import re
 import signal
 
 import pytest
@@ -18,13 +17,13 @@ def small(cluster):
     return cluster.resized(workers=2, pace=0.01, patience=60.0)
 
 
-def marks(run, *kinds):
-    return [m for m in run.trace.marks if m["kind"] in kinds]
+def events(run, *kinds):
+    return [m for m in run.trace.events if m.kind in kinds]
 
 
 def seen(run, kind, role):
-    """Wait for a mark of that kind about `role`; the mark."""
-    return eventually(lambda: next((m for m in marks(run, kind) if m.get("name") == role), None))
+    """Wait for an event of that kind about `role`; the event."""
+    return eventually(lambda: next((m for m in events(run, kind) if getattr(m, "name", None) == role), None))
 
 
 def comes_to_its_end(run, count, limit=60):
@@ -49,8 +48,8 @@ def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small,
     run = moving(started(on=small, budget=lk.Budget(updates=400)), 40)
     os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
     lost = seen(run, "lost", "worker-1")
-    assert (lost["incarnation"], lost["why"]) == (0, "ended unexpectedly")
-    assert seen(run, "restart", "worker-1")["incarnation"] == 1
+    assert (lost.incarnation, lost.reason) == (0, "ended unexpectedly")
+    assert seen(run, "restarted", "worker-1")["incarnation"] == 1
     comes_to_its_end(run, 400)
     assert lives_lost(run) == [("worker-1", 0)]
     assert run.trace.lives[2 + 4].computed > 0  # its second life has worked
@@ -63,14 +62,14 @@ def test_a_synchronous_run_waits_or_goes_on(small, started, on_loss):
     run = moving(started(lk.SyncPS(on_loss=on_loss), on=small), 20)
     run.engine.kill("worker-0", restart=False)
     if on_loss == "wait":
-        assert seen(run, "waits", "worker-0")["text"] == "waits for worker-0, which was killed"
+        assert str(seen(run, "waits", "worker-0")) == "waits for worker-0, which was killed"
         stood = updates(run)
         assert updates(run) <= stood + 1
     else:
         assert seen(run, "left", "worker-0")
         moving(run, 20)
     run.engine.restart("worker-0")
-    assert seen(run, "restart", "worker-0")
+    assert seen(run, "restarted", "worker-0")
     moving(run, 20).stop()
     assert run.trace.ending["lost"] == []
     closes(run)
@@ -90,11 +89,12 @@ def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
     on = cluster.resized(workers=2, servers=2, pace=0.01, checkpoint_every=0.2)
     run = moving(started(on=on, budget=lk.Budget(updates=300)), 60)
     run.engine.kill("server-1")
-    text = seen(run, "restart", "server-1")["text"]
-    assert text.startswith("server-1 is back, restored from update ")
-    assert not text.startswith("server-1 is back, restored from update 0")
+    back = seen(run, "restarted", "server-1")
+    assert str(back).startswith(f"server-1 is back, restored from update {back.update} of ")
+    assert (back.source, back.at_least) == ("checkpoint", True)
+    assert back.update > 0
     book = comes_to_its_end(run, 300)
-    restored, known = int(re.findall(r"\d+", text)[1]), run.trace.lives[1].version
+    restored, known = back.update, run.trace.lives[1].version
     assert book["rolled_back"] + book["partly_applied"] + book["lost"] < known - restored + 40  # known: 0.1 s before
     assert run.trace.lives[1 + 5].version == 300
 
@@ -102,14 +102,14 @@ def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
 def test_without_checkpoints_a_server_begins_with_the_first_weights(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=150), checkpoint=False), 40)
     run.engine.kill("server-0")
-    assert "restored from the first weights" in seen(run, "restart", "server-0")["text"]
+    assert "restored from the first weights" in str(seen(run, "restarted", "server-0"))
     comes_to_its_end(run, 150)
 
 
 def test_the_chief_comes_back_with_what_it_had_evaluated(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=300)), 60)
     run.engine.kill("chief")
-    assert seen(run, "restart", "chief")
+    assert seen(run, "restarted", "chief")
     comes_to_its_end(run, 300)
     assert run.summary()["accuracy"] is not None
     assert run.result()
@@ -120,7 +120,7 @@ def test_everybody_at_once(small, started):
     for role in ("worker-0", "worker-1", "server-0", "chief"):
         run.engine.kill(role)
     for role in ("worker-0", "worker-1", "server-0", "chief"):
-        seen(run, "restart", role)
+        seen(run, "restarted", role)
     comes_to_its_end(run, 200)
     assert len(lives_lost(run)) == 4
 
@@ -139,7 +139,7 @@ def test_a_life_is_lost_while_it_is_starting(small, started):
 def test_a_paused_run_recovers_and_stands_still(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=200)), 40).pause()
     run.engine.kill("worker-1")
-    seen(run, "restart", "worker-1")
+    seen(run, "restarted", "worker-1")
     eventually(lambda: run.engine.members.whole)
     stood = updates(run)
     run.step()
@@ -153,7 +153,7 @@ def test_knobs_and_slowness_hold_for_the_next_life(small, started):
     run.slow("worker-1", 20)
     run.set(learning_rate=0.03)
     run.engine.kill("worker-1")
-    seen(run, "restart", "worker-1")
+    seen(run, "restarted", "worker-1")
     assert run.engine.supervisor.launcher.factors["worker-1"] == 20
     eventually(lambda: (c := run.trace.lives.get(2 + 4)) is not None and c.computed > 0)
     moving(run, 40)
@@ -172,8 +172,8 @@ def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster
     on = cluster.resized(workers=3, pace=0.01)
     run = moving(started(strategy, on=on, budget=lk.Budget(updates=150)), 30)
     run.engine.kill("worker-1")
-    assert seen(run, "restart", "worker-1")
-    assert marks(run, "regroup")
+    assert seen(run, "restarted", "worker-1")
+    assert events(run, "group restarted")
     comes_to_its_end(run, 150)
     assert lives_lost(run) == [("worker-1", 0)]
 
@@ -182,8 +182,7 @@ def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster
 def test_the_parts_of_a_split_model_go_back_to_a_version_that_all_have_kept(cluster, started):
     run = moving(started(lk.FSDP(), on=cluster.resized(workers=3, pace=0.01), budget=lk.Budget(updates=160)), 70)
     run.engine.kill("worker-2")
-    text = seen(run, "restart", "worker-2")["text"]
-    assert "restored from update 50" in text or "restored from update 100" in text
+    assert seen(run, "restarted", "worker-2").update in (50, 100)
     book = comes_to_its_end(run, 160)
     assert book["rolled_back"] > 0
 
@@ -197,7 +196,7 @@ def test_who_thaws_in_time_is_taken_back(small, started):
     moving(run, 10)
     run.engine.thaw("worker-1")
     comes_to_its_end(run, 200)
-    assert not marks(run, "lost", "fenced", "restart")
+    assert not events(run, "lost", "fenced", "restarted")
 
 
 @pytest.mark.slow
@@ -207,7 +206,7 @@ def test_who_comes_back_too_late_is_fenced(small, started, role, how):
     run = moving(started(on=small.resized(patience=3.0)), 20)
     getattr(run.engine, how[0])(role)
     assert "did not answer for 3 s" in seen(run, "lost", role)["why"]
-    seen(run, "restart", role)
+    seen(run, "restarted", role)
     moving(run, 20)
     getattr(run.engine, how[1])(role)
     assert seen(run, "fenced", role)["incarnation"] == 0
@@ -225,7 +224,7 @@ def test_what_is_said_over_a_link_that_is_cut_for_a_while_arrives(small, started
     run.engine.reconnect("worker-1", "server-0")
     book = comes_to_its_end(run, 150)
     assert (book["lost"], book["rolled_back"]) == (0, 0)
-    assert not marks(run, "lost")
+    assert not events(run, "lost")
 
 
 # refused --------------------------------------------------------------------------------------------------------------
@@ -254,8 +253,8 @@ def test_who_is_killed_again_stays_away_or_comes_back(small, started):
     seen(run, "left", "worker-1")
     run.kill("worker-1", restart=False)
     run.kill("worker-1")
-    assert len(marks(run, "kill")) == 3
-    assert seen(run, "restart", "worker-1")["incarnation"] == 1
+    assert len(events(run, "killed")) == 3
+    assert seen(run, "restarted", "worker-1")["incarnation"] == 1
     run.stop()
     assert lives_lost(run) == [("worker-1", 0)]
     closes(run)

@@ -139,7 +139,7 @@ def test_a_run_is_started_over_when_a_process_is_killed_before_it_begins(cluster
     run = started(on=cluster, budget=lk.Budget(updates=50))
     run.wait(60)
     assert run.stopped_by == "updates"
-    assert any("ended while the run was starting. The run was started over" in m["text"] for m in run.trace.marks), role
+    assert any("ended while the run was starting. The run was started over" in str(m) for m in run.trace.events), role
     closes(run)
     eventually(lambda: not any(cluster._backend.usage.values()))
 
@@ -155,7 +155,7 @@ def test_a_run_waits_for_a_process_that_is_slow_to_start_its_role(cluster, start
     at_the_first_role(stop)
     run = started(on=cluster, budget=lk.Budget(updates=50))
     run.wait(60)
-    assert not [m for m in run.trace.marks if m["kind"] in ("note", "lost")]
+    assert not [m for m in run.trace.events if m.kind in ("note", "lost")]
     closes(run)
 
 
@@ -166,7 +166,7 @@ def test_a_process_that_is_dead_without_having_ended_is_done_without(cluster, st
     try:
         run = started(on=cluster, budget=lk.Budget(updates=50))
         run.wait(60)
-        assert any("gave no sign of life for 10 s" in m["text"] for m in run.trace.marks)
+        assert any("gave no sign of life for 10 s" in str(m) for m in run.trace.events)
         closes(run)
     finally:
         os.kill(frozen[0], signal.SIGCONT)
@@ -210,7 +210,7 @@ def test_closing_in_the_middle_of_a_return_ends_all_processes_in_order(started, 
     run = moving(started(on=own), 20)
     for pid in pids(own):
         os.kill(pid, signal.SIGKILL)
-    eventually(lambda: any(m["kind"] == "lost" for m in run.trace.marks))
+    eventually(lambda: any(m.kind == "lost" for m in run.trace.events))
     own.close()
     own.close()
     assert run.done

@@ -18,15 +18,15 @@ def small(cluster):
     return cluster.resized(workers=2, pace=0.01)
 
 
-def marks(run, *kinds):
-    return [m for m in run.trace.marks if m["kind"] in kinds]
+def events(run, *kinds):
+    return [m for m in run.trace.events if m.kind in kinds]
 
 
 def comes_to_its_end(run, count):
     run.wait(60)
     assert (run.stopped_by, updates(run)) == ("updates", count)
     assert run.trace.ending["lost"] == []
-    assert not marks(run, "lost", "refused", "warning")
+    assert not events(run, "lost", "gradient refused", "warning")
     return closes(run)
 
 
@@ -44,7 +44,7 @@ def test_what_is_lost_on_the_way_is_sent_again_and_counts_once(small, started, s
     book = comes_to_its_end(run, 60)
     assert repeated(run) > 0  # acknowledgements are lost, too
     assert (book["lost"], book["rolled_back"]) == (0, 0)
-    drops = [(m["name"], m["peer"], m["chance"]) for m in marks(run, "drop")]
+    drops = [(m.name, m.peer, m.chance) for m in events(run, "lossy")]
     assert drops == [("worker-0", None, 0.1), ("worker-1", None, 0.1)]
 
 
@@ -55,7 +55,7 @@ def test_what_is_cut_for_a_while_passes_afterwards(small, started, strategy):
     run = started(strategy, on=small, budget=lk.Budget(updates=100), faults=faults)
     book = comes_to_its_end(run, 100)
     assert (book["lost"], book["rolled_back"]) == (0, 0)
-    assert [m["kind"] for m in marks(run, "cut", "reconnect")] == ["cut", "reconnect"]
+    assert [m.kind for m in events(run, "cut", "reconnected")] == ["cut", "reconnected"]
 
 
 @pytest.mark.slow
@@ -73,8 +73,8 @@ def test_messages_come_later(small, started):
 def test_faults_are_injected_while_it_runs(small, started):
     run = moving(started(on=small), 10)
     run.inject([lk.Slow("worker-0", 3, during=(0.1, 0.3)), lk.Drop("worker-1", "server-0", 0.2)])
-    eventually(lambda: len(marks(run, "slow")) == 2)
-    assert [m["factor"] for m in marks(run, "slow")] == [3.0, 1.0]
+    eventually(lambda: len(events(run, "slowed")) == 2)
+    assert [m.factor for m in events(run, "slowed")] == [3.0, 1.0]
     eventually(lambda: repeated(run) > 0, 20)
     run.stop()
     closes(run)
@@ -116,7 +116,7 @@ def test_a_link_that_is_cut_stays_cut_whatever_else_is_said(small, started):
 def test_trouble_holds_for_the_next_life(small, started):
     run = moving(started(on=small), 10)
     run.cut("worker-0", "server-0").kill("worker-0")
-    eventually(lambda: any(m["kind"] == "restart" for m in run.trace.marks), 20)
+    eventually(lambda: any(m.kind == "restarted" for m in run.trace.events), 20)
     moving(run, 40)
     life = run.plan.role_ids["worker-0"] + len(run.plan.role_ids)
     assert life not in run.trace.lives or run.trace.lives[life].computed == 0  # it has not got any weights

@@ -8,7 +8,7 @@ A digest does not depend on names. What is renamed in labkit is entered here, on
 - `TABLES`: the digest's tables and columns -> those of the trace.
 - `EVENTS`: today's kinds of events that have other names in the digest -> the name in the digest.
 
-Counters, ledger places or event values that labkit adds are not part of any digest until they are entered here (which is an
+Counters, ledger places or fields of events that labkit adds are not part of any digest until they are entered here (which is an
 intended change of all runs that have them).
 """
 
@@ -77,11 +77,23 @@ SUMMARY: dict[str, str] = {
     )
 }  # fmt: skip
 SUMMARY_OF_LEDGER: dict[str, str] = {"gradients": "gradients", "gradients_per_second": "gradients_per_second"}
-EVENTS: dict[str, str] = {}  # as {"restarted": "restart"}: kind of today -> kind in the digest
+EVENTS: dict[str, str] = {  # kind of today -> kind in the digest
+    "killed": "kill", "restarted": "restart", "frozen": "freeze", "thawed": "thaw", "slowed": "slow", "reconnected": "reconnect",
+    "delayed": "delay", "lossy": "drop", "group restarted": "regroup", "paused": "pause", "gradient refused": "refused",
+    "connection refused": "refused",
+}  # fmt: skip
 NO_EVENTS = frozenset({"warning", "set"})  # text for people only; knobs show in their effects
-EVENT_VALUES: dict[str, str] = {
-    name: name for name in ("name", "peer", "factor", "incarnation", "restart", "seconds", "chance", "numbers")
-}
+# kind of today -> the fields that belong to the digest, the digest's name first
+EVENT_VALUES: dict[str, dict[str, str]] = {
+    kind: {name: name for name in names}
+    for kind, names in {
+        "killed": ("name", "restart"), "lost": ("name", "incarnation"), "restarted": ("name", "incarnation"), "left": ("name",),
+        "joined": ("name", "incarnation"), "frozen": ("name",), "thawed": ("name",), "fenced": ("name",),
+        "slowed": ("name", "factor"), "cut": ("name", "peer"), "reconnected": ("name", "peer"),
+        "delayed": ("name", "peer", "seconds"), "lossy": ("name", "peer", "chance"), "note": ("numbers",),
+        "gradient refused": ("name",),
+    }.items()
+}  # fmt: skip
 ENDING: dict[str, str] = {name: name for name in ("stopped_by", "time", "update", "in_flight", "lost")}
 
 
@@ -246,10 +258,11 @@ def _counter(counters: Any, where: str) -> Any:
 def _events(trace: Any) -> list[Any]:
     """[time, role, kind, values] of each event, by time and role."""
     found = []
-    for mark in trace.marks:
-        if mark["kind"] not in NO_EVENTS:
-            values = {name: mark[where] for name, where in EVENT_VALUES.items() if where in mark}
-            found.append([mark["time"], mark["role"], EVENTS.get(mark["kind"], mark["kind"]), values])
+    for event in trace.events:
+        if event.kind not in NO_EVENTS:
+            fields = EVENT_VALUES.get(event.kind, {})
+            values = {name: getattr(event, where) for name, where in fields.items()}
+            found.append([event.time, event.recorder, EVENTS.get(event.kind, event.kind), values])
     return sorted(found, key=lambda event: (event[0], event[1]))
 
 

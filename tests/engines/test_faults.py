@@ -225,15 +225,15 @@ def started(*faults, strategy=None, **more):
     return lk.train(MOONS, strategy or lk.AsyncPS(), cluster, lk.Budget(updates=150), faults=faults)
 
 
-def marks(run):
-    return [(mark["time"], mark["kind"], mark["text"]) for mark in run.trace.marks]
+def events(run):
+    return [(event.time, event.kind, str(event)) for event in run.trace.events]
 
 
 def test_injected_faults_count_from_now():
     run = started().advance(0.2)
     run.inject("slow:worker-1:5@0.1-0.15").inject([lk.Slow("worker-2", 2)])
     run.advance(0.2)
-    slow = [(mark["time"], mark["name"], mark["factor"]) for mark in run.trace.marks if mark["kind"] == "slow"]
+    slow = [(event.time, event.name, event.factor) for event in run.trace.events if event.kind == "slowed"]
     assert slow == [(200_000_000, "worker-2", 2), (300_000_000, "worker-1", 5), (350_000_000, "worker-1", 1)]
 
 
@@ -243,14 +243,14 @@ def test_what_was_injected_is_repeated_exactly():
     run.wait()
     again = run.engine.cluster.start(run.plan, commands=run.engine.commands)
     again.wait()
-    assert marks(run) == [(m["time"], m["kind"], m["text"]) for m in again.trace.marks]
+    assert events(run) == [(m.time, m.kind, str(m)) for m in again.trace.events]
     assert run.trace.ending["parameters_sha256"] == again.trace.ending["parameters_sha256"]
-    kinds = [kind for _, kind, _ in marks(run)]
+    kinds = [kind for _, kind, _ in events(run)]
     for at, seen in ((0.05, 1), (0.12, 1), (0.3, 3)):  # before it was injected, and while it was under way
         fork = run.fork(at)
-        assert [kind for _, kind, _ in marks(fork)] == kinds[:seen]
+        assert [kind for _, kind, _ in events(fork)] == kinds[:seen]
         fork.wait()
-        assert [kind for _, kind, _ in marks(fork)] == (kinds[:1] if at < 0.1 else kinds)
+        assert [kind for _, kind, _ in events(fork)] == (kinds[:1] if at < 0.1 else kinds)
 
 
 def test_the_run_has_a_verb_for_everything():
@@ -261,9 +261,10 @@ def test_the_run_has_a_verb_for_everything():
     )
     run.delay("worker-2", 0.01).delay("worker-2", 0).drop("worker-2", 0.1, "server-0").drop("worker-2", 0, "server-0")
     run.kill("worker-2", restart=False).advance(0.01).restart("worker-2")
-    seen = [kind for _, kind, _ in marks(run) if kind not in ("lost", "left", "joined")]
+    seen = [kind for _, kind, _ in events(run) if kind not in ("lost", "left", "joined")]
     assert seen == [
-        "freeze", "thaw", "cut", "reconnect", "cut", "reconnect", "delay", "delay", "drop", "drop", "kill", "restart",
+        "frozen", "thawed", "cut", "reconnected", "cut", "reconnected", "delayed", "delayed", "lossy", "lossy", "killed",
+        "restarted",
     ]  # fmt: skip
     run.wait()
     assert lk.ledger(run.trace)["closes"]

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 import labkit as lk
 from labkit.lab.deeds import done, undone
-from labkit.trace.marks import conditions, spells, undoable
-from labkit.views.marks import mark_labels
+from labkit.trace.events import (
+    LinkCut,
+    LinkDelayed,
+    LinkReconnected,
+    RoleFrozen,
+    RoleJoined,
+    RoleKilled,
+    RoleLeft,
+    RoleLost,
+    RoleRestarted,
+    RoleThawed,
+)
+from labkit.trace.role_states import conditions, intervals, undoable
+from labkit.views.event_labels import event_labels
 
 S = 1_000_000_000
 DEEDS = [
@@ -86,7 +99,7 @@ def test_who_waits_for_a_role_that_nobody_brings_back_is_told_and_every_call_ret
 def test_a_run_that_waits_can_be_stopped(lab):
     lab.set(strategy="sync-ps", updates=100).set(seconds=None).run().pause()
     lab.kill("worker-1", restart=False).latest.advance(2.0)
-    assert any(mark["kind"] == "waits" and "worker-1" in mark["text"] for mark in lab.trace.marks)
+    assert any(event.kind == "waits" and "worker-1" in str(event) for event in lab.trace.events)
     lab.stop()
     assert lab.view().state != "running"
 
@@ -131,24 +144,23 @@ def test_faults_that_a_program_injected_have_no_text(lab):
         lab.code()
 
 
-# what the marks say ---------------------------------------------------------------------------------------------------
+# what the events say ---------------------------------------------------------------------------------------------------
 
 
-def marked(*marks):
-    """A record of three workers with these (seconds, kind, name, ...) marks and nothing else."""
+def recorded(*events):
+    """A record of three workers with these events, their times in seconds, and nothing else."""
     cluster = lk.SimulatedCluster(workers=3, compute=0.1)
     trace = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=1)).trace
-    for seconds, kind, name, *more in marks:
-        trace.mark(round(seconds * S), kind, f"{kind} {name}", name=name, **(more[0] if more else {}))
+    for event in events:
+        trace.event(replace(event, time=round(event.time * S)))
     return trace
 
 
 LIFE = [
-    (1, "kill", "worker-1"), (1, "lost", "worker-1"), (1, "left", "worker-1"), (2, "restart", "worker-1"),
-    (3, "freeze", "worker-0"), (3, "cut", "worker-2", {"peer": "server-0"}), (4, "thaw", "worker-0"),
-    (5, "cut", "worker-2", {"peer": None}), (6, "freeze", "worker-2"), (7, "reconnect", "worker-2", {"peer": None}),
-    (8, "lost", "worker-2"), (9, "restart", "worker-2"), (10, "thaw", "worker-2"), (11, "left", "worker-0"),
-    (12, "joined", "worker-0"),
+    RoleKilled(1, "worker-1"), RoleLost(1, "worker-1", 0, "was killed"), RoleLeft(1, "worker-1"), RoleRestarted(2, "worker-1", 1),
+    RoleFrozen(3, "worker-0"), LinkCut(3, "worker-2", "server-0"), RoleThawed(4, "worker-0"), LinkCut(5, "worker-2", None),
+    RoleFrozen(6, "worker-2"), LinkReconnected(7, "worker-2", None), RoleLost(8, "worker-2", 0, "was silent for 2 s"),
+    RoleRestarted(9, "worker-2", 1), RoleThawed(10, "worker-2"), RoleLeft(11, "worker-0"), RoleJoined(12, "worker-0", 1),
 ]  # fmt: skip
 THEN = {
     0.5: {}, 1: {"worker-1": "killed"}, 1.9: {"worker-1": "killed"}, 2: {}, 3.5: {"worker-0": "frozen"}, 4: {},
@@ -159,31 +171,31 @@ THEN = {
 
 @pytest.mark.parametrize("seconds", THEN)
 def test_how_everybody_was_at_a_moment(seconds):
-    trace = marked(*LIFE)
+    trace = recorded(*LIFE)
     found = {trace.roles[role]: how for role, how in conditions(trace, round(seconds * S)).items()}
     assert found == THEN[seconds]
 
 
 def test_spells_are_from_when_to_when():
-    trace = marked(*LIFE)
-    mine = spells(trace, 20 * S)[trace.roles.index("worker-2")]
+    trace = recorded(*LIFE)
+    mine = intervals(trace, 20 * S)[trace.roles.index("worker-2")]
     assert mine == [(5 * S, 7 * S, "cut off"), (7 * S, 8 * S, "frozen"), (8 * S, 9 * S, "lost")]
-    (open_,) = spells(trace, round(1.5 * S)).values()
+    (open_,) = intervals(trace, round(1.5 * S)).values()
     assert open_ == [(S, None, "killed")]
 
 
 def test_what_would_undo_something_now():
-    assert undoable(marked(*LIFE[:1])) == {"worker-1": {"restart"}}
-    assert undoable(marked(*LIFE[:3])) == {"worker-1": {"restart"}}
-    assert undoable(marked(*LIFE[:5])) == {"worker-0": {"thaw"}}
-    assert undoable(marked(*LIFE[:11])) == {"worker-2": {"thaw", "restart"}}
-    assert undoable(marked(*LIFE[:12])) == {"worker-2": {"thaw"}}  # the process that was given up, not its successor
-    assert undoable(marked(*LIFE)) == {}
-    assert undoable(marked((1, "freeze", "worker-0"), (2, "kill", "worker-0"))) == {"worker-0": {"restart"}}
+    assert undoable(recorded(*LIFE[:1])) == {"worker-1": {"restart"}}
+    assert undoable(recorded(*LIFE[:3])) == {"worker-1": {"restart"}}
+    assert undoable(recorded(*LIFE[:5])) == {"worker-0": {"thaw"}}
+    assert undoable(recorded(*LIFE[:11])) == {"worker-2": {"thaw", "restart"}}
+    assert undoable(recorded(*LIFE[:12])) == {"worker-2": {"thaw"}}  # the process that was given up, not its successor
+    assert undoable(recorded(*LIFE)) == {}
+    assert undoable(recorded(RoleFrozen(1, "worker-0"), RoleKilled(2, "worker-0"))) == {"worker-0": {"restart"}}
 
 
 def test_the_axes_say_what_was_done_and_who_is_back_and_nothing_twice():
-    said = [label for _, label in mark_labels(marked(*LIFE), 20 * S)]
+    said = [label for _, label in event_labels(recorded(*LIFE), 20 * S)]
     assert said == [
         "w1 killed", "w1 is back", "w0 frozen", "w2–s0 cut", "w0 thawed", "w2 cut off", "w2 frozen", "w2 reconnected",
         "w2 lost", "w2 is back", "w2 thawed", "w0 left", "w0 joined",
@@ -191,27 +203,25 @@ def test_the_axes_say_what_was_done_and_who_is_back_and_nothing_twice():
 
 
 def test_the_axes_say_how_much_a_restart_has_cost():
-    texts = {
-        "server-0 is back, restored from update 240: 12 updates are rolled back": "s0 is back, −12 updates",
-        "server-0 is back, restored from update 7 of 1.52 s before: 55 updates that were heard of are rolled back":
-            "s0 is back, −55 updates",
-        "server-0 is back and takes over its backup's copy": "s0 is back",
-    }  # fmt: skip
-    for text, said in texts.items():
-        trace = marked()
-        trace.mark(S, "restart", text, name="server-0", incarnation=1)
-        assert mark_labels(trace, 2 * S) == [(S, said)]
+    restarts = {
+        RoleRestarted(S, "server-0", 1, "checkpoint", 240, rolled_back=12): "s0 is back, −12 updates",
+        RoleRestarted(S, "server-0", 1, "checkpoint", 7, 1.52, 55, at_least=True): "s0 is back, −55 updates",
+        RoleRestarted(S, "server-0", 1, "backup"): "s0 is back",
+    }
+    for event, said in restarts.items():
+        trace = recorded()
+        trace.event(event)
+        assert event_labels(trace, 2 * S) == [(S, said)]
 
 
-def test_of_a_real_run_the_deeds_are_read_from_its_marks_without_what_followed():
-    marks = [
-        ("kill", "worker-1", {"restart": False}), ("lost", "worker-1", {}), ("left", "worker-1", {}),
-        ("restart", "worker-1", {}), ("kill", "worker-2", {"restart": True}), ("lost", "worker-2", {}),
-        ("restart", "worker-2", {}), ("freeze", "worker-0", {}), ("thaw", "worker-0", {}), ("cut", "worker-0", {"peer": None}),
-        ("reconnect", "worker-0", {"peer": "server-0"}), ("delay", "worker-0", {"peer": None, "delay": 0.5}),
+def test_of_a_real_run_the_deeds_are_read_from_its_events_without_what_followed():
+    events = [
+        RoleKilled(1, "worker-1", restart=False), RoleLost(2, "worker-1", 0, "was killed"), RoleLeft(3, "worker-1"),
+        RoleRestarted(4, "worker-1", 1), RoleKilled(5, "worker-2"), RoleLost(6, "worker-2", 0, "was killed"),
+        RoleRestarted(7, "worker-2", 1), RoleFrozen(8, "worker-0"), RoleThawed(9, "worker-0"), LinkCut(10, "worker-0", None),
+        LinkReconnected(11, "worker-0", "server-0"), LinkDelayed(12, "worker-0", None, 0.5),
     ]  # fmt: skip
-    trace = marked(*((k + 1, kind, name, more) for k, (kind, name, more) in enumerate(marks)))
-    text = done(SimpleNamespace(engine=SimpleNamespace(trace=trace)))
+    text = done(SimpleNamespace(engine=SimpleNamespace(trace=recorded(*events))))
     assert text == (
         "kill:worker-1:for-good@1.0,restart:worker-1@4.0,kill:worker-2@5.0,freeze:worker-0@8.0,thaw:worker-0@9.0,"
         "cut:worker-0@10.0,reconnect:worker-0:server-0@11.0,delay:worker-0:0.5@12.0"

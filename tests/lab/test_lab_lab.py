@@ -100,7 +100,7 @@ def test_pause_step_slow_set_and_stop(lab):
     assert one.view().slow == {"worker-1": 5.0}
     one.resume().stop()
     assert one.latest.stopped_by == "user"
-    assert [m["kind"] for m in one.trace.marks][:2] == ["slow", "set"]
+    assert [m.kind for m in one.trace.events][:2] == ["slowed", "set"]
     for wrong in (lambda: one.slow("worker-9", 5), lambda: one.set(learning_rate=-1), lambda: one.kill("worker-0")):
         with pytest.raises(lk.BadInput):
             wrong()
@@ -111,8 +111,8 @@ def test_a_killed_worker_comes_back_and_the_run_goes_on_to_its_end(lab):
     one.kill("worker-1")
     one.resume().wait()
     assert one.view().state == "over"
-    told = [(mark["kind"], mark["name"]) for mark in one.trace.marks if mark["kind"] in ("kill", "lost", "restart")]
-    assert told == [(kind, "worker-1") for kind in ("kill", "lost", "restart")]
+    told = [(event.kind, event.name) for event in one.trace.events if event.kind in ("killed", "lost", "restarted")]
+    assert told == [(kind, "worker-1") for kind in ("killed", "lost", "restarted")]
     assert one.trace.ending["lost"] == []
     assert lk.ledger(one.trace)["closes"]
 
@@ -290,8 +290,8 @@ def test_after_the_end_a_worker_cannot_be_slowed_and_its_kill_is_in_the_code(lab
     one.resume().wait()
     two = lk.Lab.from_code(one.code())
     two.run().wait()
-    assert [(m["time"], m["text"]) for m in two.trace.marks if m["kind"] == "kill"] == [
-        (m["time"], m["text"]) for m in one.trace.marks if m["kind"] == "kill"
+    assert [(m.time, str(m)) for m in two.trace.events if m.kind == "killed"] == [
+        (m.time, str(m)) for m in one.trace.events if m.kind == "killed"
     ]
     assert two.trace.ending["time"] == one.trace.ending["time"]
     two.close()

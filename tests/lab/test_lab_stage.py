@@ -150,7 +150,7 @@ def test_what_if_repeats_the_run_up_to_there_and_pins_what_was():
     assert on.pinned is was
     assert on.head is None
     assert on.run.engine.seconds == 3.0
-    assert [m["factor"] for m in on.trace.marks if m["kind"] == "slow"] == [5.0]
+    assert [m.factor for m in on.trace.events if m.kind == "slowed"] == [5.0]
     on.slow("worker-1", 1)
     to_the_end(on, clock)
     done = [sum(c.gradients for c in trace.counters.values()) for trace in (was, on.trace)]
@@ -231,7 +231,7 @@ def test_live_knobs_act_on_the_run_and_the_others_on_the_next():
     for settings in ({"learning_rate": 0.3}, {"workers": 5}):
         on.setup = on.setup.changed(**settings)
         on.act_on_run(settings)
-    assert [m["text"] for m in on.trace.marks if m["kind"] == "set"] == ["learning_rate = 0.3"]
+    assert [str(m) for m in on.trace.events if m.kind == "set"] == ["learning_rate = 0.3"]
     assert make_view_of(on).changed == ("workers",)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
-
 from labkit.trace.vocabulary import TRAINING
 
 
@@ -47,12 +45,12 @@ def incarnations(run: Any) -> dict[str, list[int]]:
     return found
 
 
-def marks(run: Any, *kinds: str) -> list[dict[str, Any]]:
-    """The marks of these kinds, in order."""
-    return [{k: _plain(v) for k, v in mark.items()} for mark in run.trace.marks if mark["kind"] in kinds]
+def events(run: Any, *kinds: str) -> list[dict[str, Any]]:
+    """The events of these kinds, in order."""
+    return [event.to_dict() | {"text": str(event)} for event in run.trace.events if event.kind in kinds]
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if hasattr(value, "item") else value

@@ -29,7 +29,7 @@ def ends_well(cluster, seconds=90):
     """The run reaches its budget; every gradient is in the books; it has learnt."""
     until = time.monotonic() + seconds
     while cluster.client.ask("run.stopped_by") is None:
-        assert time.monotonic() < until, cluster.client.ask("books.marks(run, 'lost', 'restart', 'waits', 'warning')")
+        assert time.monotonic() < until, cluster.client.ask("books.events(run, 'lost', 'restarted', 'waits', 'warning')")
         cluster.client.ask("books.moves(run, 400, 5)")
     assert cluster.client.ask("run.stopped_by") == "updates"
     book = cluster.client.ask("books.book(run)")
@@ -39,16 +39,16 @@ def ends_well(cluster, seconds=90):
 
 
 def marked(cluster, role, *kinds):
-    """The marks of these kinds about a role."""
-    return [m for m in cluster.client.ask(f"books.marks(run, *{list(kinds)!r})") if m.get("name") == role]
+    """The events of these kinds about a role."""
+    return [m for m in cluster.client.ask(f"books.events(run, *{list(kinds)!r})") if m.get("name") == role]
 
 
 def marked_in_time(cluster, role, kind, seconds=15):
-    """The first such mark, when it comes."""
+    """The first such event, when it comes."""
     until = time.monotonic() + seconds
     while not (found := marked(cluster, role, kind)):
         assert time.monotonic() < until, cluster.client.ask(
-            "[dict(kind=m['kind'], text=m['text']) for m in run.trace.marks]"
+            "[dict(kind=m.kind, text=str(m)) for m in run.trace.events]"
         )
         cluster.client.ask("books.moves(run, 1, 0.1)")
     return found[0]
@@ -67,8 +67,8 @@ def test_a_worker_is_cut_off_and_its_next_life_plays_elsewhere(own_cluster):
     assert own_cluster.client.ask("books.moves(run, 20, 10)")  # the others go on
     assert marked_in_time(own_cluster, role, "lost")["incarnation"] == 0
     homes[role].plug()
-    assert marked_in_time(own_cluster, role, "restart", 40)["incarnation"] == 1
-    assert marked(own_cluster, role, "thaw", "reconnect") == []  # never both
+    assert marked_in_time(own_cluster, role, "restarted", 40)["incarnation"] == 1
+    assert marked(own_cluster, role, "thawed", "reconnected") == []  # never both
     ends_well(own_cluster)
     assert own_cluster.client.ask("books.incarnations(run)")[role] in ([0, 1], [0, 1, 2])
 
@@ -80,7 +80,7 @@ def test_a_cable_that_is_back_before_patience_ends(own_cluster):
     own_cluster.client.ask("books.until(lambda: False, 0.7)")
     homes[role].plug()
     ends_well(own_cluster)
-    assert marked(own_cluster, role, "lost", "restart", "fenced") == []
+    assert marked(own_cluster, role, "lost", "restarted", "fenced") == []
     assert own_cluster.client.ask("books.incarnations(run)")[role] == [0]
 
 
@@ -90,7 +90,7 @@ def test_a_server_is_cut_off_and_restored_on_another_host(own_cluster):
     own_cluster.add_workers(own_cluster.network.hosts[2], 2)  # whoever plays beside the server needs a place as well
     own_cluster.client.ask("books.until(lambda: run.engine.now > 3e9, 10)")  # something has been kept by now
     served.unplug()
-    back = marked_in_time(own_cluster, "server-0", "restart", 30)
+    back = marked_in_time(own_cluster, "server-0", "restarted", 30)
     assert back["incarnation"] >= 1
     assert "restored" in back["text"]
     assert [file.name for file in (own_cluster.folder / "state").iterdir() if file.name.startswith("server-0")]
@@ -118,7 +118,7 @@ def test_a_run_that_waits_says_for_whom_and_can_be_stopped(own_cluster):
     assert len(cut) == 2
     homes[cut[0]].unplug()
     until = time.monotonic() + 40
-    while not (waits := own_cluster.client.ask("books.marks(run, 'waits')")):
+    while not (waits := own_cluster.client.ask("books.events(run, 'waits')")):
         assert time.monotonic() < until
         own_cluster.client.ask("books.moves(run, 1000000, 0.5)")
     assert waits[0]["name"] in cut

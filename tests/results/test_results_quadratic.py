@@ -25,7 +25,7 @@ def bowl(**options):
 
 
 def weights(run):
-    return [mark["numbers"]["w"] for mark in run.trace.marks if mark["text"] == "w"]
+    return [event.numbers["w"] for event in run.trace.events if str(event) == "w"]
 
 
 @pytest.mark.slow

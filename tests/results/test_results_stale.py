@@ -254,7 +254,7 @@ def dip(rate, workers, updates, **knobs):
 
     strategy = Noting(learning_rate=rate, eval_every=10**6, **knobs)
     run = lk.train(problem, strategy, lk.SimulatedCluster(workers=workers), lk.Budget(updates=updates)).wait()
-    return np.array([mark["numbers"]["w"] for mark in run.trace.marks if mark["text"] == "w"])
+    return np.array([event.numbers["w"] for event in run.trace.events if str(event) == "w"])
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])

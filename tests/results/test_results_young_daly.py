@@ -32,8 +32,8 @@ def preempted(segments, work, cost=COST, restart=RESTART, mtbf=MTBF, steps=1, se
     return run
 
 
-def marks(run, kind):
-    return [m["time"] / 1e9 for m in run.trace.marks if m["kind"] == kind]
+def events(run, kind):
+    return [m.time / 1e9 for m in run.trace.events if m.kind == kind]
 
 
 def by_hand(segments, work, cost, restart, kills):
@@ -55,14 +55,14 @@ def test_the_run_is_the_walk_through_its_kills(case, steps):
     """A kill costs what was done since the last whole checkpoint; one during a checkpoint, or a restart, loses that."""
     work, cost, restart, _ = case
     run = preempted(100, *case, steps=steps)
-    kills = marks(run, "kill")
+    kills = events(run, "killed")
     assert len(kills) > 5
     assert run.engine.seconds == pytest.approx(by_hand(100, work, cost, restart, kills), abs=1e-6)
 
 
 def test_exponential_failures_come_as_often_as_was_asked():
     run = preempted(2000, WORK)
-    gaps = np.diff([0.0, *marks(run, "kill")])
+    gaps = np.diff([0.0, *events(run, "killed")])
     assert len(gaps) > 150
     assert abs(gaps.mean() - MTBF) < 4 * MTBF / np.sqrt(len(gaps))
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.3)  # an exponential law's

@@ -118,7 +118,7 @@ def trained(strategy, servers=2, **more):
 
 def refused(run):
     """The refusals in the trace: (who, said)."""
-    return [(mark["name"], mark["text"]) for mark in run.trace.marks if mark["kind"] == "refused"]
+    return [(event.name, str(event)) for event in run.trace.events if event.kind == "gradient refused"]
 
 
 def holds(run):

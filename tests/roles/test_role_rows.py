@@ -152,9 +152,9 @@ def test_a_push_that_does_not_fit_and_a_row_that_is_not_there():
     shard, recorder, _ = made()
     shard.senders = 2  # of one it would be everybody's
     assert not shard.apply(push("worker-0", 0, [1, 2], [1, 2, 3]), 0.1)
-    (mark,) = recorder.marks
-    assert (shard.version, mark["kind"], mark["name"]) == (0, "refused", "worker-0")
-    assert "step 0: it does not fit: 2 ids with (3,) values, and 4 belong to them" in mark["text"]
+    (event,) = recorder.events
+    assert (shard.version, event.kind, event.name) == (0, "gradient refused", "worker-0")
+    assert "step 0: it does not fit: 2 ids with (3,) values, and 4 belong to them" in str(event)
     for ids, wrong in (((100,), "row 100"), ((-1, 2), "row -1")):
         with pytest.raises(RoleError, match=wrong + "; the table has rows 0 to 99"):
             shard.rows(pull(*ids))

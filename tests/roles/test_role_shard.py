@@ -139,9 +139,9 @@ def test_weights_are_the_shards_own_array_and_a_push_of_another_shape_is_refused
     assert shard.version == 0
     assert np.array_equal(shard.values, before)
     assert recorder.counters.drops[REASONS.index("refused")] == 1
-    (mark,) = recorder.marks
-    assert (mark["kind"], mark["name"]) == ("refused", "worker-1")
-    assert re.search(r"refused a gradient of worker-1, step 0: it does not fit: .*2 parameters.*\(3,\)", mark["text"])
+    (event,) = recorder.events
+    assert (event.kind, event.name) == ("gradient refused", "worker-1")
+    assert re.search(r"refused a gradient of worker-1, step 0: it does not fit: .*2 parameters.*\(3,\)", str(event))
 
 
 def test_conservation_counters():

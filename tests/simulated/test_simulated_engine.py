@@ -63,7 +63,7 @@ def test_the_garbage_collector_gets_its_thresholds_back(thresholds):
     assert gc.get_threshold() == thresholds
     run.wait()
     assert gc.get_threshold() == thresholds
-    assert run.trace.marks[0]["numbers"]["objects"] > thresholds[0]
+    assert run.trace.events[0].numbers["objects"] > thresholds[0]
 
 
 def test_a_message_without_weight_is_its_own_copy_and_another_sender_gets_another():

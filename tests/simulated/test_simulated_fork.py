@@ -56,7 +56,7 @@ def test_a_fork_repeats_the_run_and_then_goes_the_same_way(strategy):
     assert fork.engine.seconds == 0.2
     assert rows_until(fork.trace, 2e8) == rows_until(run.trace, 2e8)
     assert max(len(t) for t in fork.trace.tables.values()) > 20
-    assert fork.trace.marks == [m for m in run.trace.marks if m["time"] <= 2e8]
+    assert fork.trace.events == [m for m in run.trace.events if m.time <= 2e8]
     assert all_of(fork.wait()) == all_of(run.wait())
 
 
@@ -66,7 +66,7 @@ def test_a_fork_goes_on_differently_and_leaves_the_run_alone():
     assert fork.wait().summary()["updates"] < run.wait().summary()["updates"]
     assert rows_until(fork.trace, 2e8) == rows_until(run.trace, 2e8)
     assert all_of(run) == all_of(twin.wait())
-    assert (fork.trace.marks[-1]["text"], fork.trace.marks[-1]["time"]) == ("worker-0 computes 50x slower", 2e8)
+    assert (str(fork.trace.events[-1]), fork.trace.events[-1].time) == ("worker-0 computes 50x slower", 2e8)
 
 
 def test_a_fork_without_a_moment_stands_where_the_run_stands():
@@ -81,7 +81,7 @@ def test_faults_to_come_stay_to_come():
     fault = lk.Slow("worker-1", 4, at=0.1, until=0.25)
     run = lively(faults=[fault])
     fork = run.fork(0.2)
-    assert [m["time"] for m in fork.trace.marks if m.get("factor") == 4] == [1e8]
+    assert [m.time for m in fork.trace.events if getattr(m, "factor", None) == 4] == [1e8]
     assert all_of(fork.wait()) == all_of(run.wait())
 
 
@@ -108,9 +108,9 @@ def test_the_command_that_ended_the_run_is_not_repeated():
 def test_a_kill_is_repeated_like_any_other_command():
     run = lively().kill("server-0").advance(1.5)
     fork = run.fork(0.3 + 0.4)  # while it is away
-    assert [m["kind"] for m in fork.trace.marks[-2:]] == ["kill", "lost"]
+    assert [m.kind for m in fork.trace.events[-2:]] == ["killed", "lost"]
     assert all_of(fork.wait()) == all_of(run.wait())
-    assert [m["kind"] for m in fork.trace.marks].count("restart") == 1
+    assert [m.kind for m in fork.trace.events].count("restarted") == 1
 
 
 def test_what_its_budget_ended_is_over_there_too():
@@ -270,9 +270,9 @@ def test_two_clicks_at_once(one, two):
         run.stop()
     assert run.stopped_by == "user"
     assert ledger(run.trace)["closes"]
-    assert len([m for m in run.trace.marks if m["kind"] == "kill"]) <= (one, two).count("kill")
-    assert len([m for m in run.trace.marks if m["kind"] == "lost"]) <= 1  # the dead are not lost again
-    assert run.trace.marks[-1:] == [] or run.trace.marks[-1]["time"] <= run.trace.ending["time"]
+    assert len([m for m in run.trace.events if m.kind == "killed"]) <= (one, two).count("kill")
+    assert len([m for m in run.trace.events if m.kind == "lost"]) <= 1  # the dead are not lost again
+    assert run.trace.events[-1:] == [] or run.trace.events[-1].time <= run.trace.ending["time"]
 
 
 def test_settings_of_the_process_come_back_with_the_last_that_leaves():
@@ -361,7 +361,7 @@ def test_the_books_close_whenever_a_process_is_killed(strategy, role):
         else:
             run.wait()
         assert run.stopped_by == ("user" if at == 0.05 else "seconds")
-        assert [m["incarnation"] for m in run.trace.marks if m["kind"] == "lost" and m["name"] == role] == [0]
+        assert [m.incarnation for m in run.trace.events if m.kind == "lost" and m.name == role] == [0]
         if at != 0.05:
             assert run.trace.ending["lost"] == []
         book = ledger(run.trace)
@@ -376,9 +376,9 @@ def test_a_killed_process_takes_all_its_roles_along():
     together_there = [name for name, node in zip(run.trace.roles, run.trace.nodes) if node == home]
     assert len(together_there) == 2
     run.kill("chief")
-    assert [m["name"] for m in run.trace.marks if m["kind"] == "lost"] == together_there
+    assert [m.name for m in run.trace.events if m.kind == "lost"] == together_there
     run.wait()
-    assert [m["name"] for m in run.trace.marks if m["kind"] == "restart"] == together_there
+    assert [m.name for m in run.trace.events if m.kind == "restarted"] == together_there
     assert ledger(run.trace)["closes"]
 
 
@@ -392,8 +392,8 @@ def test_a_kill_is_exact_and_repeated_from_the_log():
     assert contents(again.trace, in_order=False) == contents(run.trace, in_order=False)
     scheduled = cluster.start(plan, commands=[(0.1, "kill", {"role": "worker-2"})])
     scheduled.wait()
-    marks = {m["kind"]: m["time"] for m in scheduled.trace.marks}
-    assert (marks["kill"], marks["lost"], marks["restart"]) == (1e8, 1e8, 9e8)
+    events = {m.kind: m.time for m in scheduled.trace.events}
+    assert (events["killed"], events["lost"], events["restarted"]) == (1e8, 1e8, 9e8)
 
 
 class SaysGoodbye(lk.AsyncPS):

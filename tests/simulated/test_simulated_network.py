@@ -52,9 +52,9 @@ def talk(*faults, seconds=0.95, workers=1, **network):
 def heard_in(run):
     """{worker: [(number, when)]}."""
     heard = {}
-    for mark in run.trace.marks:
-        if mark["kind"] == "note":
-            heard.setdefault(mark["text"], []).append((int(mark["numbers"]["number"]), round(mark["time"] / NANO, 6)))
+    for event in run.trace.events:
+        if event.kind == "note":
+            heard.setdefault(str(event), []).append((int(event.numbers["number"]), round(event.time / NANO, 6)))
     return heard
 
 
@@ -207,7 +207,7 @@ def test_a_run_with_trouble_is_repeated_exactly(strategy):
     run = trained(strategy, *faults, patience=0.3, restart_after=0.2)
     again = run.engine.cluster.start(run.plan, commands=run.engine.commands)
     again.wait()
-    assert [m["text"] for m in run.trace.marks] == [m["text"] for m in again.trace.marks]
+    assert [str(m) for m in run.trace.events] == [str(m) for m in again.trace.events]
     assert run.trace.now == again.trace.now
     assert run.trace.ending["parameters_sha256"] == again.trace.ending["parameters_sha256"]
 
@@ -216,18 +216,18 @@ def test_a_run_with_trouble_is_repeated_exactly(strategy):
 
 
 def kinds(run, name):
-    return [mark["kind"] for mark in run.trace.marks if mark.get("name") == name]
+    return [event.kind for event in run.trace.events if getattr(event, "name", None) == name]
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
 def test_who_is_cut_off_is_taken_back_or_fenced_never_both(strategy):
     soon = trained(strategy, "partition:worker-1:*@0.1-0.3", patience=0.3)
-    assert kinds(soon, "worker-1") == ["cut", "reconnect"]
+    assert kinds(soon, "worker-1") == ["cut", "reconnected"]
     late = trained(strategy, "partition:worker-1:*@0.1-1.0", patience=0.3, restart_after=0.2, updates=400)
     found = [kind for kind in kinds(late, "worker-1") if kind not in ("left", "joined")]
-    assert found == ["cut", "lost", "restart", "reconnect", "fenced"]
-    lost = next(mark for mark in late.trace.marks if mark["kind"] == "lost")
-    assert lost["time"] == 0.4 * NANO
+    assert found == ["cut", "lost", "restarted", "reconnected", "fenced"]
+    lost = next(event for event in late.trace.events if event.kind == "lost")
+    assert lost.time == 0.4 * NANO
     for run in (soon, late):
         assert lk.ledger(run.trace)["closes"]
         assert run.stopped_by == "updates"
@@ -260,7 +260,7 @@ def test_a_run_that_a_cut_holds_up_says_so_and_can_be_stopped():
     with pytest.raises(lk.ClusterError, match="it waits for worker-1, which is cut off from server-0"):
         run.wait()
     run = trained(lk.SyncPS(), "partition:worker-1:server-0@0.1", wait=False).advance(5)
-    assert [mark["text"] for mark in run.trace.marks if mark["kind"] == "waits"] == [
+    assert [str(event) for event in run.trace.events if event.kind == "waits"] == [
         "waits for worker-1, which is cut off from server-0"
     ]
     run.stop()
@@ -286,7 +286,7 @@ def test_what_makes_no_sense_is_refused_and_the_run_goes_on(does, says):
     run = trained(lk.AsyncPS(), wait=False)
     with pytest.raises(lk.BadInput, match=says):
         does(run)
-    assert not run.trace.marks
+    assert not run.trace.events
     assert run.wait().stopped_by == "updates"
 
 

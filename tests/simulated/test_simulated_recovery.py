@@ -22,8 +22,8 @@ def started(strategy, workers=3, problem=MOONS, budget=ENDLESS, faults=(), **clu
     return lk.train(problem, strategy, lk.SimulatedCluster(workers=workers, **cluster), budget, faults=faults)
 
 
-def marks(run, *kinds):
-    return [m for m in run.trace.marks if m["kind"] in kinds]
+def events(run, *kinds):
+    return [m for m in run.trace.events if m.kind in kinds]
 
 
 def applied(run, begin, end, sender=None):
@@ -56,8 +56,8 @@ def test_a_worker_of_an_asynchronous_server_takes_only_its_own_share_with_it():
         assert applied(run, 0.505, 1.305, name) == 80
     assert applied(run, 0.505, 1.305, "worker-1") == 0
     assert applied(run, 1.305, 2.005, "worker-1") == 70  # the first at 1.315
-    assert [(m["kind"], m["time"]) for m in marks(run, "kill", "lost", "restart")] == [
-        ("kill", 505_000_000), ("lost", 505_000_000), ("restart", 1_305_000_000),
+    assert [(m.kind, m.time) for m in events(run, "killed", "lost", "restarted")] == [
+        ("killed", 505_000_000), ("lost", 505_000_000), ("restarted", 1_305_000_000),
     ]  # fmt: skip
     book = closed(run)
     assert (book["lost"], book["rolled_back"], book["dropped"]) == (0, 0, {})  # what was half computed is no gradient
@@ -73,7 +73,7 @@ def test_the_next_life_of_a_worker_draws_other_batches():
 
     run = started(Notes()).advance(0.1).kill("worker-1").advance(1)
     me = run.trace.roles.index("worker-1")
-    seen = [m["numbers"]["first"] for m in marks(run, "note") if m["role"] == me]
+    seen = [m.numbers["first"] for m in events(run, "note") if m.recorder == me]
     assert seen[0] not in seen[10:20]
     assert len(seen) == 11 + 21 or len(seen) > 25
 
@@ -85,7 +85,7 @@ def test_a_synchronous_run_that_waits_makes_no_update_meanwhile(kill):
     assert applied(run, kill, kill + BACK) == 0
     assert applied(run, 0, kill) == 3 * gone  # a row for each gradient
     assert applied(run, kill + BACK, kill + BACK + 0.01) == 3
-    assert not marks(run, "waits")  # it will be back
+    assert not events(run, "waits")  # it will be back
     assert closed(run)["dropped"] == {}
 
 
@@ -124,7 +124,7 @@ def test_a_synchronous_run_that_goes_on_takes_the_mean_of_those_that_are_there(c
             total = total / total.dtype.type(len(mine))
         weights = weights - total.dtype.type(0.05) * total
     np.testing.assert_allclose(run.result().parameters, weights, rtol=1e-5, atol=1e-6)
-    assert [m["kind"] for m in marks(run, "left", "restart")] == ["left", "restart"]
+    assert [m.kind for m in events(run, "left", "restarted")] == ["left", "restarted"]
     assert closed(run)["applied"] == 50 * 3 + 80 * 2 + 20 * 3
 
 
@@ -133,7 +133,7 @@ def test_ssp_waits_for_the_lost_at_its_gate_or_not(on_loss):
     run = started(lk.SSP(s=3, on_loss=on_loss)).advance(0.505).kill("worker-1", restart=False).advance(1)
     assert applied(run, 0, 2, "worker-1") == 50
     assert applied(run, 0, 1.505, "worker-0") == (54 if on_loss == "wait" else 150)  # 50 + s, and the one begun
-    assert len(marks(run, "waits")) == (on_loss == "wait")
+    assert len(events(run, "waits")) == (on_loss == "wait")
     run.restart("worker-1").advance(0.5)
     assert applied(run, 1.505, 2.005, "worker-1") == 50  # it begins with the slowest, and the gate is open again
     assert applied(run, 1.505, 2.005, "worker-0") > 40
@@ -159,7 +159,7 @@ def test_who_can_make_a_step_without_the_lost_goes_on(strategy, lost, goes_on):
     before = run.summary()["updates"]
     run.advance(0.5)
     assert (run.summary()["updates"] > before + 5) == goes_on
-    assert bool(marks(run, "waits")) == (not goes_on)
+    assert bool(events(run, "waits")) == (not goes_on)
     for i in range(lost):
         run.restart(f"worker-{i}")
     before = run.summary()["updates"]
@@ -183,7 +183,7 @@ def test_a_server_that_is_restarted_while_spare_workers_are_away_needs_no_more_t
 def test_sparse_servers(role, dense):
     clicks = lk.Problem("clicks", batch_size=16, options={"samples": 400, "rows": 200})
     run = started(lk.SparsePS(dense=dense), problem=clicks, checkpoint_every=0.1).advance(0.305).kill(role).advance(2)
-    assert marks(run, "restart")[0]["name"] == role
+    assert events(run, "restarted")[0].name == role
     assert applied(run, 1.2, 2.2) > 50
     closed(run)
 

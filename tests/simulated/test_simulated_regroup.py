@@ -5,7 +5,7 @@ A gradient takes 10 ms and nothing else takes time. A role that is killed at T i
 
 import numpy as np
 import pytest
-from test_simulated_recovery import BACK, closed, marks, started
+from test_simulated_recovery import BACK, closed, events, started
 
 import labkit as lk
 
@@ -50,7 +50,7 @@ def test_a_ring_that_waits_goes_on_from_where_it_was(strategy, optimizer):
     run.advance(0.5)
     assert versions(run) == [100] * 3
     assert len({values.tobytes() for values, _ in replicas(run).values()}) == 1
-    assert [m["text"] for m in marks(run, "regroup")] == ["3 workers go on together from update 50"]
+    assert [str(m) for m in events(run, "group restarted")] == ["3 workers go on together from update 50"]
     book = closed(run)
     assert (book["rolled_back"], book["lost"]) == (0, 0)
     assert set(book["dropped"]) <= {"cancelled"}
@@ -62,7 +62,7 @@ def test_a_ring_that_goes_on_loses_the_round_it_was_in(strategy):
     assert lives(run) == {"worker-0": 1, "worker-1": 0, "worker-2": 1, "chief": 0}
     run.advance(BACK)
     assert versions(run) == [129] * 3  # the next of two at 0.515, the last at 1.295
-    assert [m["text"] for m in marks(run, "regroup")] == [
+    assert [str(m) for m in events(run, "group restarted")] == [
         "2 workers go on together from update 50", "3 workers go on together from update 129",
     ]  # fmt: skip
     run.advance(0.5)
@@ -76,7 +76,7 @@ def test_a_ring_of_two_is_the_run_of_its_survivor():
     """With nobody to add up with it is one process, at the pace of one."""
     run = started(lk.RingAllReduce(on_loss="continue"), 2).advance(0.505).kill("worker-1", restart=False).advance(0.5)
     assert versions(run) == [100]
-    assert not marks(run, "waits")
+    assert not events(run, "waits")
     run.restart("worker-1").advance(0.2)
     assert versions(run) == [120, 120]
     closed(run)
@@ -104,7 +104,7 @@ def test_all_members_are_killed_and_come_back(strategy, on_loss):
         run.kill(name)
     run.wait()
     assert run.stopped_by == "updates"
-    assert len(marks(run, "restart")) == len(run.engine.roles)
+    assert len(events(run, "restarted")) == len(run.engine.roles)
     assert run.trace.ending["lost"] == []
     closed(run)
 
@@ -141,8 +141,8 @@ def test_parts_of_a_split_model_go_on_from_a_version_that_all_have(strategy, wor
         wanted = saved[name][goal]["values"] if goal else first[name]
         assert version == goal
         assert values.tobytes() == wanted.tobytes()
-    (mark,) = marks(run, "regroup")
-    assert mark["text"] == f"{workers} workers go on together from update {goal}"
+    (event,) = events(run, "group restarted")
+    assert str(event) == f"{workers} workers go on together from update {goal}"
     run.advance(1)
     assert min(versions(run)) > goal
     closed(run)
@@ -151,7 +151,7 @@ def test_parts_of_a_split_model_go_on_from_a_version_that_all_have(strategy, wor
 @pytest.mark.parametrize(("strategy", "workers"), SPLIT, ids=lambda v: getattr(v, "name", ""))
 def test_a_split_model_cannot_go_on_without_a_part(strategy, workers):
     run = started(strategy, workers, problem=DEEP).advance(0.3).kill("worker-0", restart=False).advance(1)
-    assert [m["text"] for m in marks(run, "waits")] == ["waits for worker-0, which was killed"]
+    assert [str(m) for m in events(run, "waits")] == ["waits for worker-0, which was killed"]
     with pytest.raises(lk.ClusterError, match="waits for worker-0, which was killed, and nobody brings it back"):
         run.wait()
     closed(run)

@@ -6,7 +6,7 @@ at T is back at T + 0.8.
 
 import numpy as np
 import pytest
-from test_simulated_recovery import BACK, applied, closed, marks, shard, started
+from test_simulated_recovery import BACK, applied, closed, events, shard, started
 from test_simulated_time import RANDOM, TIMING
 
 import labkit as lk
@@ -37,9 +37,9 @@ def test_a_server_loses_at_most_what_was_applied_since_its_last_checkpoint(optim
     assert now.values.tobytes() == before.tobytes()
     again = now.to_state()
     assert all(again[k].tobytes() == v.tobytes() for k, v in remembered.items())
-    (mark,) = marks(run, "restart")
+    (event,) = events(run, "restarted")
     lost = applied - state["version"]
-    assert mark["text"].endswith(f"restored from update {state['version']}: {lost} updates are rolled back")
+    assert str(event).endswith(f"restored from update {state['version']}: {lost} updates are rolled back")
     run.advance(1)
     assert closed(run)["rolled_back"] == lost
 
@@ -65,7 +65,7 @@ def test_a_server_that_never_saved_begins_with_the_first_weights():
     first = shard(run).values.copy()
     run.advance(0.5).kill("server-0").advance(BACK)
     assert np.array_equal(shard(run).values, first)
-    assert "with the first weights" in marks(run, "restart")[0]["text"]
+    assert "restored from the first weights" in str(events(run, "restarted")[0])
     run.advance(0.5)
     assert closed(run)["rolled_back"] == 3 * 41
 
@@ -131,10 +131,10 @@ def test_a_budget_that_is_used_up_while_the_chief_is_away_ends_the_run_when_it_i
 @pytest.mark.parametrize("kill", ["chief", "worker-0"])
 def test_on_a_node_of_the_chief_both_are_lost_and_both_come_back(kill):
     run = started(lk.SyncPS(chief_works=True), 2, budget=lk.Budget(updates=100)).advance(0.305).kill(kill)
-    assert sorted(m["name"] for m in marks(run, "lost")) == ["chief", "worker-0"]
-    assert [m["name"] for m in marks(run, "kill")] == [kill]
+    assert sorted(m.name for m in events(run, "lost")) == ["chief", "worker-0"]
+    assert [m.name for m in events(run, "killed")] == [kill]
     run.wait()
-    assert sorted(m["name"] for m in marks(run, "restart")) == ["chief", "worker-0"]
+    assert sorted(m.name for m in events(run, "restarted")) == ["chief", "worker-0"]
     assert run.engine.seconds == pytest.approx(1.0 + BACK, abs=0.02)
     closed(run)
 
@@ -153,6 +153,6 @@ def test_random_times_change_nothing_of_all_this():
     strategy = lk.AsyncPS(optimizer=lk.Momentum(), learning_rate=0.02)
     faults = ["kill:worker-1@0.2", "kill:server-0@0.5", "kill:chief@0.6", "kill:worker-0@1.0", "kill:server-0@1.5"]
     run = started(strategy, faults=faults, budget=lk.Budget(updates=500), checkpoint_every=0.1, **RANDOM).wait()
-    assert len(marks(run, "restart")) == 5
+    assert len(events(run, "restarted")) == 5
     assert closed(run)["rolled_back"] > 0
     assert run.trace.ending["update"] == 500

@@ -1,18 +1,18 @@
 """Roles that stand still, or are killed again and again; runs that wait; and runs with faults that are repeated."""
 
 import pytest
-from test_simulated_recovery import BACK, applied, closed, marks, shard, started
+from test_simulated_recovery import BACK, applied, closed, events, shard, started
 from test_simulated_time import MOONS, RANDOM, contents
 
 import labkit as lk
 
 pytestmark = pytest.mark.sample(2)
 
-TELLING = ("freeze", "thaw", "kill", "lost", "restart", "fenced", "waits")
+TELLING = ("frozen", "thawed", "killed", "lost", "restarted", "fenced", "waits")
 
 
 def told(run):
-    return [(m["kind"], round(m["time"] / 1e9, 6)) for m in run.trace.marks if m["kind"] in TELLING]
+    return [(m.kind, round(m.time / 1e9, 6)) for m in run.trace.events if m.kind in TELLING]
 
 
 def everything(run):
@@ -32,7 +32,7 @@ def test_who_thaws_in_time_goes_on_as_if_nothing_had_been(role):
     elif role == "server-0":
         assert applied(run, 0.505, 1.405) == 0
     run.thaw(role).advance(1)
-    assert told(run) == [("freeze", 0.505), ("thaw", 1.405)]
+    assert told(run) == [("frozen", 0.505), ("thawed", 1.405)]
     assert all(r.recorder.incarnation == 0 for r in run.engine.roles)
     assert applied(run, 1.405, 2.405, "worker-1") == 100
     book = closed(run)
@@ -55,15 +55,15 @@ def test_a_frozen_worker_finishes_what_it_had_begun():
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
 def test_who_thaws_too_late_finds_its_place_taken(role):
     run = started(lk.AsyncPS(), patience=1.0, checkpoint_every=0.1).advance(0.505).freeze(role).advance(3)
-    assert told(run) == [("freeze", 0.505), ("lost", 1.505), ("restart", 2.305)]
-    assert marks(run, "lost")[0]["why"] == "was silent for 1 s"
+    assert told(run) == [("frozen", 0.505), ("lost", 1.505), ("restarted", 2.305)]
+    assert events(run, "lost")[0].reason == "was silent for 1 s"
     before = run.summary()["updates"]
     run.thaw(role).advance(0.1)
-    assert told(run)[-2:] == [("thaw", 3.505), ("fenced", 3.505)]
+    assert told(run)[-2:] == [("thawed", 3.505), ("fenced", 3.505)]
     assert run.engine.by_name[role].recorder.incarnation == 1  # never both
     assert run.summary()["updates"] == before + 30
     run.thaw(role)
-    assert [m["kind"] for m in run.trace.marks].count("fenced") == 1
+    assert [m.kind for m in run.trace.events].count("fenced") == 1
     closed(run)
 
 
@@ -71,13 +71,13 @@ def test_who_thaws_between_its_loss_and_its_return_is_fenced_too():
     run = started(lk.AsyncPS(), patience=1.0).advance(0.505).freeze("worker-1").advance(1.4).thaw("worker-1")
     assert applied(run, 0.505, 1.905, "worker-1") == 0
     run.advance(1)
-    assert told(run) == [("freeze", 0.505), ("lost", 1.505), ("thaw", 1.905), ("fenced", 1.905), ("restart", 2.305)]
+    assert told(run) == [("frozen", 0.505), ("lost", 1.505), ("thawed", 1.905), ("fenced", 1.905), ("restarted", 2.305)]
     closed(run)
 
 
 def test_a_frozen_role_can_be_killed():
     run = started(lk.SyncPS(), patience=1.0).advance(0.505).freeze("worker-1").advance(0.2).kill("worker-1").advance(3)
-    assert told(run) == [("freeze", 0.505), ("kill", 0.705), ("lost", 0.705), ("restart", 1.505)]
+    assert told(run) == [("frozen", 0.505), ("killed", 0.705), ("lost", 0.705), ("restarted", 1.505)]
     assert applied(run, 1.505, 3.705) == 3 * 220
     closed(run)
 
@@ -102,7 +102,7 @@ def test_a_ring_with_a_frozen_member(on_loss):
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
 def test_a_kill_on_the_way_back_begins_the_way_anew(strategy):
     run = started(strategy).advance(0.5).kill("worker-1").advance(0.5).kill("worker-1").advance(2)
-    assert told(run) == [("kill", 0.5), ("lost", 0.5), ("kill", 1.0), ("restart", 1.8)]
+    assert told(run) == [("killed", 0.5), ("lost", 0.5), ("killed", 1.0), ("restarted", 1.8)]
     assert run.trace.lives[run.trace.roles.index("worker-1") + len(run.trace.roles)].computed == 120
     closed(run)
 
@@ -113,8 +113,8 @@ def test_a_role_has_as_many_lives_as_it_is_killed(role):
     for _ in range(3):
         run.advance(1.0).kill(role)
     run.advance(1.0)
-    assert [m["incarnation"] for m in marks(run, "lost")] == [0, 1, 2]
-    assert [m["incarnation"] for m in marks(run, "restart")] == [1, 2, 3]
+    assert [m.incarnation for m in events(run, "lost")] == [0, 1, 2]
+    assert [m.incarnation for m in events(run, "restarted")] == [1, 2, 3]
     closed(run)
 
 
@@ -125,7 +125,7 @@ def test_everybody_is_killed_at_once(strategy):
         run.kill(name)
     run.wait()
     assert (run.stopped_by, run.summary()["updates"]) == ("updates", 200)
-    assert len(marks(run, "restart")) == len(run.trace.roles)
+    assert len(events(run, "restarted")) == len(run.trace.roles)
     closed(run)
 
 
@@ -138,7 +138,7 @@ def test_before_the_first_turn():
     for name in ("chief", "server-0", "worker-2"):
         back.kill(name, restart=False).restart(name)
     back.wait()
-    assert (back.engine.seconds, len(marks(back, "restart"))) == (pytest.approx(0.1), 3)
+    assert (back.engine.seconds, len(events(back, "restarted"))) == (pytest.approx(0.1), 3)
     closed(back)
     ring = started(lk.RingAllReduce(on_loss="continue"), budget=lk.Budget(updates=30)).kill("worker-1").wait()
     assert ring.engine.seconds == pytest.approx(0.3)
@@ -153,8 +153,8 @@ def test_who_is_to_stay_away_stays_away_and_can_be_brought_back(role):
     run = started(lk.SyncPS(), checkpoint_every=0.1, budget=lk.Budget(updates=200)).advance(0.505)
     run.kill(role, restart=False).advance(5)
     if role != "chief":
-        assert [m["text"] for m in marks(run, "waits")] == [f"waits for {role}, which was killed"]
-    assert not marks(run, "restart")
+        assert [str(m) for m in events(run, "waits")] == [f"waits for {role}, which was killed"]
+    assert not events(run, "restarted")
     with pytest.raises(lk.BadInput, match=r"restart\('worker-0'\): it is not away; kill it first"):
         run.restart("worker-0")
     run.restart(role).wait()
@@ -182,9 +182,9 @@ def test_stop_ends_a_run_that_waits(role, moved):
 @pytest.mark.parametrize("role", ["worker-1", "server-0", "chief"])
 def test_a_cluster_that_restarts_nobody(role):
     run = started(lk.SyncPS(), restart_after=None).advance(0.505).kill(role).advance(2)
-    assert not marks(run, "restart")
+    assert not events(run, "restarted")
     run.restart(role).advance(1)
-    assert len(marks(run, "restart")) == 1
+    assert len(events(run, "restarted")) == 1
     closed(run)
 
 
@@ -194,7 +194,7 @@ def test_a_budget_in_seconds_ends_a_run_that_waits(on_loss):
     run.kill("worker-0", restart=False).wait()
     assert (run.stopped_by, run.engine.seconds, run.trace.ending["lost"]) == ("seconds", 3.0, ["worker-0"])
     assert run.summary()["updates"] == (50 if on_loss == "wait" else 300)
-    said = [(m["time"], m["text"]) for m in marks(run, "waits")]
+    said = [(m.time, str(m)) for m in events(run, "waits")]
     assert said == ([(510_000_000, "waits for worker-0, which was killed")] if on_loss == "wait" else [])
     closed(run)
 
@@ -202,10 +202,10 @@ def test_a_budget_in_seconds_ends_a_run_that_waits(on_loss):
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
 def test_who_is_waited_for_is_said_long_before_the_time_is_over(strategy):
     run = started(strategy, budget=lk.Budget(seconds=30.0)).advance(0.5).kill("worker-0", restart=False).advance(1)
-    assert [m["text"] for m in marks(run, "waits")] == ["waits for worker-0, which was killed"]
+    assert [str(m) for m in events(run, "waits")] == ["waits for worker-0, which was killed"]
     run.restart("worker-0").advance(1)
     assert run.summary()["updates"] == 150
-    assert len(marks(run, "waits")) == 1
+    assert len(events(run, "waits")) == 1
     closed(run)
 
 
@@ -226,7 +226,7 @@ def test_a_run_that_has_got_stuck_is_not_taken_for_one_that_waits():
     run = started(Stands(), 1).kill("worker-0")
     with pytest.raises(lk.Deadlock):
         run.wait()
-    assert not marks(run, "waits")
+    assert not events(run, "waits")
     assert run.engine.seconds == pytest.approx(BACK + 0.05)
 
 

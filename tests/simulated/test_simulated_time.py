@@ -24,9 +24,9 @@ def contents(trace, in_order=True):
     rows = {name: table.rows() for name, table in trace.tables.items()}
     if not in_order:
         rows = {name: values[np.lexsort(values.T[::-1])] for name, values in rows.items()}
-    marks = sorted(trace.marks, key=lambda m: (m["time"], m["role"]))
+    events = sorted(trace.events, key=lambda m: (m.time, m.recorder))
     counters = {role: c.to_dict() for role, c in trace.counters.items()}
-    return {name: values.tobytes() for name, values in rows.items()}, marks, counters, trace.ending, trace.header
+    return {name: values.tobytes() for name, values in rows.items()}, events, counters, trace.ending, trace.header
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
@@ -65,7 +65,7 @@ def test_one_more_worker_changes_nobody_elses_batches_and_times(strategy):
         for i in trace.role_ids("worker")[:3]:
             mine = (phase == 0) & (role == i)
             took = (end - start)[mine][np.argsort(start[mine])]
-            batches = [m["numbers"] for m in trace.marks if m["role"] == i]
+            batches = [m.numbers for m in trace.events if m.recorder == i]
             made[trace.roles[i]] = (took[:30].tolist(), batches[:30])
         return made
 

@@ -117,7 +117,7 @@ def test_perfetto_has_a_process_per_node_a_thread_per_role_and_every_span(tmp_pa
     assert {(e["pid"], e["tid"]) for e in spans} <= set(named.values())
     curves = {e["name"] for e in events if e["ph"] == "C"}
     assert curves == {"updates server-0", "staleness server-0", "loss", "accuracy"}
-    assert sum(e["ph"] == "i" for e in events) == len(trace.marks) == 2
+    assert sum(e["ph"] == "i" for e in events) == len(trace.events) == 2
 
 
 def test_arrows_of_perfetto_go_forward_between_slices_and_are_bounded(tmp_path, trace):
@@ -136,7 +136,7 @@ def test_arrows_of_perfetto_go_forward_between_slices_and_are_bounded(tmp_path, 
 def test_frames_have_names_and_seconds(trace):
     pd = importlib.import_module("pandas")
     frames = to_frames(trace)
-    assert set(frames) == {*TABLES, "marks"}
+    assert set(frames) == {*TABLES, "events"}
     applies = frames["applies"]
     assert isinstance(applies, pd.DataFrame)
     assert set(applies["sender"]) == {"worker-0", "worker-1", "worker-2"}
@@ -145,7 +145,7 @@ def test_frames_have_names_and_seconds(trace):
     assert applies["staleness"].mean() == pytest.approx(summary(trace)["staleness"]["mean"])
     assert set(frames["messages"]["kind"]) >= {"Push", "Weights"}
     assert set(frames["norms"]["layer"]) == set(trace.header["layers"])
-    assert frames["marks"]["kind"].tolist() == ["slow", "slow"]
+    assert frames["events"]["kind"].tolist() == ["slowed", "slowed"]
 
 
 def test_everyone_is_a_sender_in_frames():

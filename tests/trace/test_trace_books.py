@@ -8,6 +8,7 @@ import pytest
 import labkit as lk
 from labkit.strategies import STRATEGIES
 from labkit.trace import Counters, Recorder, Trace, ledger, measures
+from labkit.trace.events import Note
 from labkit.trace.vocabulary import FLOAT_TABLES, INTEGER_TABLES
 
 MOONS = lk.Problem("moons", hidden=(4,), batch_size=8, options={"samples": 100})
@@ -28,14 +29,14 @@ def test_rows_come_back_as_they_were_written():
     recorder.span(0, 5, 9, 3)
     recorder.span(1, 9, 9)  # empty: no row
     recorder.evaluations.extend((1.5, 2, 0.25, 0.5))
-    recorder.mark(7, "note", "hello", numbers={"a": 1.0})
+    recorder.event(Note(7, "hello", {"a": 1.0}))
     trace.append(recorder.take(10))
     recorder.span(1, 9, 11, 4)
     trace.append(recorder.take(12))
     assert trace.column("spans", "role", "phase", "start", "end", "step")[2].tolist() == [5, 9]
     assert trace.tables["spans"].rows().tolist() == [[1, 0, 5, 9, 3], [1, 1, 9, 11, 4]]
     assert trace.column("evaluations", "loss").tolist() == [0.25]
-    assert trace.marks == [{"time": 7, "role": 1, "kind": "note", "text": "hello", "numbers": {"a": 1.0}}]
+    assert trace.events == [Note(7, "hello", {"a": 1.0}, recorder=1)]
     assert (trace.now, trace.until) == (12, {1: 12})
     assert recorder.rows_waiting() == 0
 

@@ -7,8 +7,10 @@ import pytest
 
 import labkit as lk
 from labkit.trace import staleness
+from labkit.trace.role_states import slowdowns, slowed
+from labkit.trace.vocabulary import short
 from labkit.views import style
-from labkit.views.marks import factors, mark_labels, short, slowed
+from labkit.views.event_labels import event_labels
 from labkit.views.staleness import histogram
 from labkit.views.throughput import rates
 from labkit.views.timeline import shown_roles, window_ns
@@ -42,14 +44,14 @@ def test_histogram_from_rows_is_the_histogram_of_the_counters(slowed_trace, sync
 
 def test_marks_say_who_is_slow_when(slowed_trace):
     worker = slowed_trace.roles.index("worker-2")
-    assert factors(slowed_trace, 3 * 10**9) == {worker: [(1_500_000_000, 5.0), (2_500_000_000, 1.0)]}
+    assert slowdowns(slowed_trace, 3 * 10**9) == {worker: [(1_500_000_000, 5.0), (2_500_000_000, 1.0)]}
     assert slowed(slowed_trace, 10**9) == slowed(slowed_trace, 3 * 10**9) == {}
     assert slowed(slowed_trace, 2 * 10**9) == {worker: 5.0}
-    assert [label for _, label in mark_labels(slowed_trace, 3 * 10**9)] == ["w2 5x slower", "w2 as before"]
+    assert [label for _, label in event_labels(slowed_trace, 3 * 10**9)] == ["w2 5x slower", "w2 as before"]
 
 
 def test_slow_from_the_start_is_no_event(sync_trace):
-    assert mark_labels(sync_trace, sync_trace.now) == []
+    assert event_labels(sync_trace, sync_trace.now) == []
     assert slowed(sync_trace, sync_trace.now)
 
 

@@ -8,6 +8,31 @@ import pytest
 
 import labkit as lk
 from labkit.trace import Recorder, Trace
+from labkit.trace.events import (
+    EVENTS,
+    ConnectionRefused,
+    EngineWarning,
+    GradientRefused,
+    GroupRestarted,
+    LinkCut,
+    LinkDelayed,
+    LinkLossy,
+    LinkReconnected,
+    Note,
+    OptionsSet,
+    RoleFenced,
+    RoleFrozen,
+    RoleJoined,
+    RoleKilled,
+    RoleLeft,
+    RoleLost,
+    RoleRestarted,
+    RoleSlowed,
+    RoleThawed,
+    RoleUnplaced,
+    RunPaused,
+    RunWaits,
+)
 from labkit.words import Log, Stragglers, events, log_lines
 
 NANO = 10**9
@@ -33,84 +58,85 @@ def empty(budget=None):
     return Trace({"layout": layout, "budget": budget or {}, "strategy": strategy, "cluster": cluster, "messages": []})
 
 
-def marked(kind, text="", **more):
+AT = 5 * NANO
+
+
+def recorded(*events):
     trace = empty()
-    trace.mark(5 * NANO, kind, text, **more)
+    for event in events:
+        trace.event(event)
     trace.now = 6 * NANO
     return log_lines(trace)
 
 
 @pytest.mark.parametrize(
-    ("mark", "line"),
+    ("event", "line"),
     [
-        ({"kind": "slow", "text": "", "name": "worker-2", "factor": 5.0}, "you slowed w2 x5"),
-        ({"kind": "slow", "text": "", "name": "worker-2", "factor": 1.5}, "you slowed w2 x1.5"),
-        ({"kind": "slow", "text": "", "name": "worker-2", "factor": 0.25}, "you sped up w2 x4"),
-        ({"kind": "slow", "text": "", "name": "worker-2", "factor": 1.0}, "you gave w2 its own speed back"),
-        ({"kind": "set", "text": "learning_rate = 0.05"}, "you set learning_rate = 0.05"),
-        ({"kind": "pause", "text": "paused"}, "you paused"),
-        ({"kind": "resume", "text": ""}, "you went on"),
-        ({"kind": "kill", "text": "killed server-0", "name": "server-0"}, "s0 was killed"),
-        ({"kind": "kill", "text": "", "name": "server-0", "restart": False}, "s0 was killed and stays away"),
-        ({"kind": "kill", "text": "", "name": "server-0", "down": True}, "s0 was to be killed, but it is away already"),
+        (RoleSlowed(AT, "worker-2", 5.0), "you slowed w2 x5"),
+        (RoleSlowed(AT, "worker-2", 1.5), "you slowed w2 x1.5"),
+        (RoleSlowed(AT, "worker-2", 0.25), "you sped up w2 x4"),
+        (RoleSlowed(AT, "worker-2", 1.0), "you gave w2 its own speed back"),
+        (OptionsSet(AT, {"learning_rate": 0.05}), "you set learning_rate = 0.05"),
+        (RunPaused(AT), "you paused"),
+        (RoleKilled(AT, "server-0"), "s0 was killed"),
+        (RoleKilled(AT, "server-0", restart=False), "s0 was killed and stays away"),
+        (RoleKilled(AT, "server-0", absent=True), "s0 was to be killed, but it is away already"),
+        (RoleLost(AT, "worker-2", 0, "was killed"), "w2 is lost: it was killed"),
+        (RoleLost(AT, "worker-2", 1, "was silent for 5 s"), "w2 (incarnation 1) is lost: it was silent for 5 s"),
+        (RoleRestarted(AT, "worker-2", 1), "w2 is back (incarnation 1)"),
         (
-            {"kind": "lost", "text": "", "name": "worker-2", "incarnation": 0, "why": "was killed"},
-            "w2 is lost: it was killed",
-        ),
-        (
-            {"kind": "lost", "text": "", "name": "worker-2", "incarnation": 1, "why": "was silent for 5 s"},
-            "w2 (incarnation 1) is lost: it was silent for 5 s",
-        ),
-        ({"kind": "restart", "text": "", "name": "server-0"}, "s0 is back"),
-        (
-            {"kind": "restart", "text": "worker-2 is back", "name": "worker-2", "incarnation": 1},
-            "w2 is back (incarnation 1)",
-        ),
-        (
-            {
-                "kind": "restart",
-                "name": "server-0",
-                "incarnation": 1,
-                "text": "server-0 is back, restored from update 240: 12 updates are rolled back",
-            },
+            RoleRestarted(AT, "server-0", 1, "checkpoint", 240, rolled_back=12),
             "s0 is back (incarnation 1), restored from update 240: 12 updates are rolled back",
         ),
         (
-            {"kind": "restart", "text": "from its backup", "name": "server-0", "incarnation": 2},
-            "s0 is back (incarnation 2): from its backup",
-        ),
-        ({"kind": "left", "text": "", "name": "worker-1"}, "w1 left: the others go on without it"),
-        ({"kind": "joined", "text": "", "name": "worker-1"}, "w1 joined"),
-        ({"kind": "freeze", "text": "", "name": "worker-1"}, "w1 was frozen"),
-        ({"kind": "thaw", "text": "", "name": "worker-1"}, "w1 was thawed"),
-        ({"kind": "fenced", "text": "worker-1 woke up too late", "name": "worker-1"}, "w1 woke up too late"),
-        ({"kind": "waits", "text": "waits for worker-2, which was killed"}, "the run waits for w2, which was killed"),
-        ({"kind": "cut", "text": "", "name": "worker-1"}, "w1 was cut off"),
-        ({"kind": "cut", "text": "", "name": "worker-1", "peer": "server-0"}, "w1 was cut off from s0"),
-        ({"kind": "reconnect", "text": "", "name": "worker-1", "peer": None}, "w1 was reconnected"),
-        ({"kind": "reconnect", "text": "", "name": "worker-1", "peer": "server-0"}, "w1 was reconnected with s0"),
-        (
-            {"kind": "delay", "text": "", "name": "worker-1", "peer": "server-0", "seconds": 0.1},
-            "messages between w1 and s0 come 0.10 s later",
+            RoleRestarted(AT, "server-0", 1, "checkpoint", 7, age=1.52, rolled_back=55, at_least=True),
+            "s0 is back (incarnation 1), restored from update 7 of 1.52 s before: 55 updates that were reported are rolled back",
         ),
         (
-            {"kind": "delay", "text": "", "name": "worker-1", "peer": None, "delay": 0.0},
-            "messages between w1 and everybody come in time again",
+            RoleRestarted(AT, "server-0", 1, "first weights", remark="its checkpoint is damaged"),
+            "s0 is back (incarnation 1), restored from the first weights (its checkpoint is damaged)",
         ),
+        (RoleRestarted(AT, "server-0", 2, "backup"), "s0 is back (incarnation 2) and takes over its backup's copy"),
         (
-            {"kind": "drop", "text": "", "name": "worker-1", "peer": "server-0", "chance": 0.05},
-            "5% of what is sent between w1 and s0 is lost, and sent again",
+            RoleRestarted(AT, "chief", 1, "evaluation", 80),
+            "the chief is back (incarnation 1), restored from its evaluation of update 80",
         ),
+        (RoleLeft(AT, "worker-1"), "w1 left: the others go on without it"),
+        (RoleJoined(AT, "worker-1", 1), "w1 joined"),
+        (RoleUnplaced(AT, "worker-1"), "w1 will take part when a Dask worker is free for it"),
+        (RoleFrozen(AT, "worker-1"), "w1 was frozen"),
+        (RoleThawed(AT, "worker-1"), "w1 was thawed"),
         (
-            {"kind": "drop", "text": "", "name": "worker-1", "peer": "server-0", "drop": 0.0},
-            "nothing that is sent between w1 and s0 is lost any more",
+            RoleFenced(AT, "worker-1", 0, "woke up"),
+            "w1 woke up after it had been declared lost: its place is taken, and it was told to leave",
         ),
-        ({"kind": "note", "text": "lunch"}, "you noted: lunch"),
-        ({"kind": "warning", "text": "worker-1 did not hear of 'slow'"}, "w1 did not hear of 'slow'"),
+        (RunWaits(AT, "worker-2, which was killed"), "the run waits for w2, which was killed"),
+        (GroupRestarted(AT, 3, 40), "3 workers go on together from update 40"),
+        (LinkCut(AT, "worker-1", None), "w1 was cut off"),
+        (LinkCut(AT, "worker-1", "server-0"), "w1 was cut off from s0"),
+        (LinkReconnected(AT, "worker-1", None), "w1 was reconnected"),
+        (LinkReconnected(AT, "worker-1", "server-0"), "w1 was reconnected with s0"),
+        (LinkDelayed(AT, "worker-1", "server-0", 0.1), "messages between w1 and s0 come 0.10 s later"),
+        (LinkDelayed(AT, "worker-1", None, 0.0), "messages between w1 and everybody come in time again"),
+        (LinkLossy(AT, "worker-1", "server-0", 0.05), "5% of what is sent between w1 and s0 is lost, and sent again"),
+        (LinkLossy(AT, "worker-1", "server-0", 0.0), "nothing that is sent between w1 and s0 is lost any more"),
+        (
+            GradientRefused(AT, "worker-1", 7, "is not finite"),
+            "refused a gradient of w1, step 7: it is not finite",
+        ),
+        (ConnectionRefused(AT, "a handshake of worker-1 was not signed"), "a handshake of w1 was not signed"),
+        (Note(AT, "lunch"), "you noted: lunch"),
+        (EngineWarning(AT, "worker-1 did not hear of 'slow'"), "w1 did not hear of 'slow'"),
     ],
+    ids=str,
 )
-def test_marks_are_what_you_did(mark, line):
-    assert marked(**mark) == [f"5.00 s {line}"]
+def test_every_event_is_one_line(event, line):
+    assert recorded(event) == [f"5.00 s {line}"]
+
+
+def test_every_kind_of_event_has_a_line_in_the_test_above():
+    (parametrized,) = (mark for mark in test_every_event_is_one_line.pytestmark if mark.name == "parametrize")
+    assert {type(event) for event, _ in parametrized.args[1]} == set(EVENTS.values())
 
 
 def test_links_that_fare_alike_are_one_line():
@@ -133,12 +159,12 @@ def test_who_was_killed_is_not_lost_as_well():
     run = simulated("freeze:worker-1@0.1-0.5", restart_after=0.2, patience=0.1).wait()
     lines = log_lines(run.trace)
     assert "0.20 s w1 is lost: it was silent for 0.1 s" in lines
-    assert sum("fenced" in line or "too late" in line for line in lines) == (run.trace.now > 0.5 * NANO)
+    assert sum("woke up after" in line for line in lines) == (run.trace.now > 0.5 * NANO)
 
 
 def test_what_a_role_noted_is_its_own():
     trace, recorder = empty(), Recorder(1)
-    recorder.mark(2 * NANO, "note", "a new epoch", numbers={"loss": 0.25})
+    recorder.event(Note(2 * NANO, "a new epoch", {"loss": 0.25}))
     trace.append(recorder.take(3 * NANO))
     assert log_lines(trace) == ["2.00 s w0 noted: a new epoch (loss = 0.25)"]
 
@@ -146,9 +172,9 @@ def test_what_a_role_noted_is_its_own():
 def test_steps_of_a_person_do_not_fill_the_log():
     trace = empty()
     for k in range(9):
-        trace.mark(k * NANO, "pause", "paused")
-    trace.mark(9 * NANO, "set", "s = 1")
-    trace.mark(10 * NANO, "pause", "paused")
+        trace.event(RunPaused(k * NANO))
+    trace.event(OptionsSet(9 * NANO, {"s": 1}))
+    trace.event(RunPaused(10 * NANO))
     trace.now = 11 * NANO
     assert log_lines(trace) == [
         "0.00 s you paused", "1.00 s you paused", "8.00 s you paused, 7 more times", "9.00 s you set s = 1",

@@ -9,6 +9,17 @@ import pytest
 
 import labkit as lk
 from labkit.strategies import STRATEGIES
+from labkit.trace.events import (
+    LinkCut,
+    LinkReconnected,
+    RoleFrozen,
+    RoleJoined,
+    RoleKilled,
+    RoleLeft,
+    RoleLost,
+    RoleRestarted,
+    RoleThawed,
+)
 from labkit.words import sentence, state
 
 NANO = 10**9
@@ -298,30 +309,30 @@ def test_healed_and_slowed_again():
 
 def test_the_dead_are_named():
     run = simulated(lk.AsyncPS()).advance(6.0)
-    run.engine.trace.mark(5 * NANO, "kill", "killed worker-1", name="worker-1")
+    run.engine.trace.event(RoleKilled(5 * NANO, "worker-1"))
     assert sentence(run.trace).startswith("w1 is dead. Asynchronous: ")
-    run.engine.trace.mark(5 * NANO + 1, "freeze", "froze worker-2", name="worker-2")
+    run.engine.trace.event(RoleFrozen(5 * NANO + 1, "worker-2"))
     assert sentence(run.trace).startswith("w1 is dead and w2 stands still. ")
-    for kind, name in (("restart", "worker-1"), ("thaw", "worker-2")):
-        run.engine.trace.mark(5 * NANO + 2, kind, kind, name=name)
+    run.engine.trace.event(RoleRestarted(5 * NANO + 2, "worker-1", 1))
+    run.engine.trace.event(RoleThawed(5 * NANO + 2, "worker-2"))
     assert sentence(run.trace).startswith("w1 and w2 are back; throughput is back to ")
 
 
 def test_the_lost_are_named_until_they_are_back():
     run = simulated(lk.AsyncPS()).advance(6.0)
-    mark = run.engine.trace.mark
-    mark(5 * NANO, "cut", "cut worker-1", name="worker-1", peer=None)
-    mark(5 * NANO, "cut", "cut worker-2 off from server-0", name="worker-2", peer="server-0")
+    event = run.engine.trace.event
+    event(LinkCut(5 * NANO, "worker-1", None))
+    event(LinkCut(5 * NANO, "worker-2", "server-0"))
     assert sentence(run.trace).startswith("w1 is cut off. ")
-    mark(5 * NANO + 1, "lost", "lost worker-1", name="worker-1", incarnation=0, why="was silent for 5 s")
-    mark(5 * NANO + 1, "left", "the others go on without worker-1", name="worker-1")
+    event(RoleLost(5 * NANO + 1, "worker-1", 0, "was silent for 5 s"))
+    event(RoleLeft(5 * NANO + 1, "worker-1"))
     assert sentence(run.trace).startswith("w1 is lost. ")
-    mark(5 * NANO + 2, "reconnect", "reconnected worker-1", name="worker-1", peer=None)
+    event(LinkReconnected(5 * NANO + 2, "worker-1", None))
     assert sentence(run.trace).startswith("w1 is lost. ")  # that was its life before
-    mark(5 * NANO + 3, "left", "worker-2 leaves", name="worker-2")
+    event(RoleLeft(5 * NANO + 3, "worker-2"))
     assert sentence(run.trace).startswith("w1 is lost and w2 has left. ")
-    mark(5 * NANO + 4, "restart", "worker-1 is back", name="worker-1", incarnation=1)
-    mark(5 * NANO + 4, "joined", "worker-2 joins", name="worker-2")
+    event(RoleRestarted(5 * NANO + 4, "worker-1", 1))
+    event(RoleJoined(5 * NANO + 4, "worker-2", 1))
     assert sentence(run.trace).startswith("w1 and w2 are back")
 
 

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from ...errors import BadInput, shown
+from ...trace.events import RoleJoined, RoleLeft, RoleUnplaced
 from ..parts import find_role
 from .membership import AWAY, HERE, LOST, Membership
 
@@ -81,7 +82,7 @@ class Comings:
             self.recovery.seek([role], grow=True)
         elif waits > SAY_S and role not in self._said and self.recovery.is_homeless(role):
             self._said.add(role)
-            self.run.say("waits", f"{role} will take part when a Dask worker is free for it", name=role)
+            self.run.event(RoleUnplaced, role)
 
     def _leave(self, role: str, now: float, told: float) -> None:
         state, group = self.members.state[role], self.recovery.group
@@ -93,7 +94,7 @@ class Comings:
         elif state in (LOST, AWAY):
             if role not in self.members.outside:  # it is lost, and does not come back
                 self.members.outside.add(role)
-                self.run.say("left", f"the others go on without {role}", name=role)
+                self.run.event(RoleLeft, role)
                 self._gone(role)
             self.leaving.pop(role, None)
 
@@ -116,8 +117,7 @@ class Comings:
         self.run.forget(role)
         self.leaving.pop(role, None)
         self.members.depart(role)
-        why = ", whose Dask worker is retired" if retired else ""
-        self.run.say("left", f"the others go on without {role}{why}", name=role)
+        self.run.event(RoleLeft, role, "was retired by Dask" if retired else "")
         self.recovery.left(role)
 
     def arrived(self, role: str) -> None:
@@ -125,7 +125,7 @@ class Comings:
         self.joining.pop(role, None)
         self._said.discard(role)
         self.recovery.settled(role)
-        self.run.say("joined", f"{role} takes part", name=role, incarnation=self.members.life[role])
+        self.run.event(RoleJoined, role, self.members.life[role])
 
     def worker_came(self) -> None:
         """Dask has one more worker: on a cluster that comes and goes, one more role may take part."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ClusterError, LabkitError
+from ...trace.events import EngineWarning, Event, OptionsSet, RoleSlowed, RunPaused
 from ...trace.trace import Trace
 from ...trace.vocabulary import seconds
 from ..checkpoints import Store
@@ -77,7 +78,7 @@ class Controls(Disturbances):
             if self._paused_at is None and self._goes_on():
                 self.supervisor.command({"do": "pause"})
                 self._paused_at = time.monotonic_ns()  # by now they have heard
-                self.say("pause", "paused")
+                self.event(RunPaused)
                 self._unbind()
 
     def resume(self) -> None:
@@ -160,7 +161,7 @@ class Controls(Disturbances):
             self.knobs = changed = self.knobs.changed(**knobs)
             self._changed |= {name: getattr(changed, name) for name in knobs}
             self._tell({"do": "set", "knobs": {name: getattr(changed, name) for name in knobs}})
-            self.say("set", ", ".join(f"{k} = {v}" for k, v in knobs.items()))
+            self.event(OptionsSet, dict(knobs))
 
     def slow(self, role: str, factor: float) -> None:
         """From now on `role` computes `factor` times slower than it would."""
@@ -169,13 +170,13 @@ class Controls(Disturbances):
         with self._lock:
             self.supervisor.launcher.factors[role] = factor  # its next lives, too
             self._tell({"do": "slow", "factor": factor}, role)
-            self.say("slow", f"{role} computes {factor:g}x slower", name=role, factor=factor)
+            self.event(RoleSlowed, role, factor)
 
     def _tell(self, command: dict[str, Any], role: str | None = None) -> None:
         """Send a command; who did not hear it stands in the trace."""
 
         def deaf(address: str) -> None:
-            self.say("warning", f"{self.supervisor.roles_on(address)} did not hear of {command['do']!r}")
+            self.event(EngineWarning, f"{self.supervisor.roles_on(address)} did not hear of {command['do']!r}")
 
         if threading.current_thread() is self._thread:  # which never waits
             homes = self.members.where
@@ -184,11 +185,11 @@ class Controls(Disturbances):
         for address in self.supervisor.command(command, role):
             deaf(address)
 
-    def say(self, kind: str, text: str, **more: Any) -> None:
-        """A mark at this instant, unless the run is over but for its books."""
+    def event(self, kind: type[Event], *fields: Any) -> None:
+        """Record an event of this kind with these fields after the time, which is now; none once the run is being closed."""
         with self.trace.lock:
             if not self._closing:
-                self.trace.mark(self.now, kind, text, **more)
+                self.trace.event(kind(self.now, *fields))
 
     # the record -------------------------------------------------------------------------------------------------------
 

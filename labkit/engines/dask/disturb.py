@@ -15,6 +15,18 @@ from typing import Any
 
 from ...errors import BadInput, shown
 from ...knobs import check_number
+from ...trace.events import (
+    EngineWarning,
+    Event,
+    LinkCut,
+    LinkDelayed,
+    LinkEvent,
+    LinkLossy,
+    LinkReconnected,
+    RoleFrozen,
+    RoleKilled,
+    RoleThawed,
+)
 from ..parts import Plan, find_role
 from .membership import HERE, STARTING, Membership
 from .processes import boot_id, freeze_process, thaw_process
@@ -46,8 +58,8 @@ class Disturbances:
         self._links: dict[tuple[str, str | None], dict[str, Any]] = {}  # (role, peer) -> what is wrong between them
         self._numbers = count(1)  # of orders about links
 
-    def say(self, kind: str, text: str, **more: Any) -> None:
-        """Write a mark."""
+    def event(self, kind: type[Event], *fields: Any) -> None:
+        """Record an event at this instant."""
         raise NotImplementedError
 
     @property
@@ -74,13 +86,13 @@ class Disturbances:
                 return
             node = self._node_of(role)
             self.held = self.held - node if restart else self.held | (node - {"chief"}) | {role}
-            self.say("kill", f"killed {role}", name=role, restart=restart)
+            self.event(RoleKilled, role, restart, not there)
             if not there:  # it is lost already, or its next life has not said where it is: that one is given up
                 return self.supervisor.queue.put({"what": "killed again", "role": role, "restart": restart})
             assert address is not None
             self._killed.add(address)
         if not self.supervisor.kill(address, self.cluster.ours):
-            self.say("warning", f"{role} did not hear of 'kill'")
+            self.event(EngineWarning, f"{role} did not hear of 'kill'")
 
     def _node_of(self, role: str) -> set[str]:
         """The roles that share a process with this one, and itself."""
@@ -106,7 +118,7 @@ class Disturbances:
         with self._lock:
             process = self.supervisor.processes[address]
             self._stopped.setdefault(role, []).append((address, process))
-            self.say("freeze", f"froze {role}", name=role)
+            self.event(RoleFrozen, role)
             self._signal(address, process, freeze_process)
 
     def thaw(self, role: str) -> None:
@@ -116,7 +128,7 @@ class Disturbances:
             stopped = self._stopped.pop(role, [])
             if not stopped:
                 raise BadInput(f"thaw({shown(role)}): it is not frozen.")
-            self.say("thaw", f"thawed {role}", name=role)
+            self.event(RoleThawed, role)
             for address, process in stopped:
                 self._signal(address, process, thaw_process)
 
@@ -169,26 +181,24 @@ class Disturbances:
 
     def cut(self, role: str, peer: str | None = None) -> None:
         """Nothing passes between `role` and `peer` any more; None: between it and everybody, the client included."""
-        self._impair("cut", f"cut {role} off from {peer or 'everybody'}", role, peer, {"cut": True})
+        self._impair("cut", LinkCut, role, peer, {"cut": True})
 
     def reconnect(self, role: str, peer: str | None = None) -> None:
         """Undo `cut`: what waited passes now."""
-        self._impair("reconnect", f"reconnected {role} with {peer or 'everybody'}", role, peer, {"cut": False})
+        self._impair("reconnect", LinkReconnected, role, peer, {"cut": False})
 
     def delay(self, role: str, seconds: float, peer: str | None = None) -> None:
         """Whatever `role` and `peer` (None: everybody) say to each other comes so much later; 0 undoes it."""
         seconds = check_number("seconds", seconds, 0, 1e6)
-        text = f"messages between {role} and {peer or 'everybody'} come {seconds:g} s later"
-        self._impair("delay", text, role, peer, {"delay": seconds}, seconds=seconds)
+        self._impair("delay", LinkDelayed, role, peer, {"delay": seconds}, seconds)
 
     def drop(self, role: str, chance: float, peer: str | None = None) -> None:
         """Every transmission between `role` and `peer` (None: everybody) is lost with this chance; 0 undoes it."""
         chance = check_number("chance", chance, 0, MOST_LOST)
-        text = f"messages between {role} and {peer or 'everybody'} are lost with chance {chance:g}"
-        self._impair("drop", text, role, peer, {"drop": chance}, chance=chance)
+        self._impair("drop", LinkLossy, role, peer, {"drop": chance}, chance)
 
     def _impair(
-        self, kind: str, text: str, role: str, peer: str | None, change: dict[str, Any], **more: float
+        self, kind: str, event: type[LinkEvent], role: str, peer: str | None, change: dict[str, Any], *more: float
     ) -> None:  # fmt: skip
         find_role(role, self.plan.role_ids)
         if peer is not None:
@@ -200,7 +210,7 @@ class Disturbances:
                 return
             for name in self._node_of(role) if peer is None and "cut" in change else {role}:
                 self._links[name, peer] = {**NOTHING, **self._links.get((name, peer), {}), **change}
-            self.say(kind, text, name=role, peer=peer, **more)
+            self.event(event, role, peer, *more)
             self._order([role, peer] if peer is not None else self.plan.role_ids)
             if kind == "reconnect" and peer is None:  # lives that were cut off, and have been followed
                 for (name, life), address in self.members.former.items():

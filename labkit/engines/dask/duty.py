@@ -15,6 +15,7 @@ import numpy as np
 from ...nn import SparseParameters
 from ...roles.messages import Joined, Left
 from ...roles.regroup import leave_in_hand
+from ...trace.events import ConnectionRefused
 from ...trace.vocabulary import seconds
 from .station import Station
 
@@ -240,7 +241,7 @@ class Obedient(Station):
             in_flight.append([shards[to], self.ids[self.spec.name], self.incarnation, step, count])
         self._count_repeated()
         for refusal in self.wire.refused:
-            self.recorder.mark(ended, "refused", refusal)
+            self.recorder.event(ConnectionRefused(ended, refusal))
         judge = self.judge
         return {
             "role": self.spec.name, "time": ended, "in_flight": in_flight,

@@ -69,7 +69,7 @@ class Ending(Controls):
             )
         times = [r["time"] for r in reports.values()] or [self.now]
         self.trace.end(
-            stopped_by=stopped_by, why=why, time=max(*times, *(mark["time"] for mark in self.trace.marks), 0),
+            stopped_by=stopped_by, why=why, time=max(*times, *(event.time for event in self.trace.events), 0),
             wall_seconds=time.monotonic() - self._began,
             in_flight=[*self.in_flight, *(f for r in reports.values() for f in r["in_flight"])],
             **_measured(evaluated), parameters_sha256=fingerprint(self._evaluated),

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...errors import ClusterError, Deadlock, LabkitError
 from ...roles.regroup import grouped, replicas
+from ...trace.events import Note, RoleSlowed
 from ...trace.trace import Trace
 from ..checkpoints import Store
 from ..drive import deadlock_text, loss_text, render_failure
@@ -105,14 +106,14 @@ class DaskRun(Standing):
             versions = [
                 int(state["version"]) for state, _ in settings["restored"].values() if "version" in (state or {})
             ]
-            self.trace.mark(0, "note", f"goes on from update {min(versions, default=0)}")
+            self.trace.event(Note(0, f"goes on from update {min(versions, default=0)}"))
         try:
             self.supervisor.start(settings)
         except BaseException:
             self.supervisor.abandon()
             raise
         for role, factor in cluster.slow.items():
-            self.trace.mark(0, "slow", f"{role} computes {factor:g}x slower", name=role, factor=float(factor))
+            self.trace.event(RoleSlowed(0, role, float(factor)))
         now = time.monotonic()
         self._heard = FailureDetector(min(ABSENT_S, cluster.patience / 2))
         self._heard.watch(self.supervisor.where, now)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import ClusterError
 from ...roles.regroup import begin_together, leave_in_hand, replicas
+from ...trace.events import GroupRestarted
 from ...trace.recorder import Counters, Recorder
 from ..checkpoints import Store
 from .membership import AWAY, HERE, LOST, STARTING
@@ -164,7 +165,7 @@ class Group:
         self.phase = "start"
         version = max((int(state["version"]) for state in begins.values() if state is not None), default=0)
         workers = sum(spec.computes and spec.name in self._awaited for spec in self.run.plan.layout.roles)
-        self.run.say("regroup", f"{workers} workers go on together from update {version}")
+        self.run.event(GroupRestarted, workers, version)
         for role in roles:
             self.members.life[role] = life
             self.members.place(role, self._homes[role])

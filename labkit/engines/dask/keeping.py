@@ -119,25 +119,25 @@ class Keeper:
         if self._unsaved or (shard is not None and self._version != (shard.generation, shard.version)):
             self.keep(shard, now)
 
-    def restore(self, shard: Any, judge: Any, handed: Any) -> tuple[dict[str, Any] | None, str]:
+    def restore(self, shard: Any, judge: Any, handed: Any) -> tuple[dict[str, Any] | None, list[Any]]:
         """Take up what the life before kept, or what was `handed` on, a ticket's `restored`. (what its role had asked to be
-        kept, in words)."""
+        kept, [source, update, remark] as `RoleRestarted` has them, [] for a role that keeps no state)."""
         state, same = handed or (None, False)
         found = (None if state is None else dict(state), "") if handed is not None else self._read()
         state, remark = found or (None, "")
-        said, words = state, ""
+        said, begins = state, []
         if shard is not None and state is not None:
             self.kept_at = state.pop(TIME, None)
             said = {name.removeprefix(SAID): state.pop(name) for name in list(state) if name.startswith(SAID)} or None
             shard.restore(state, same)
-            words = f"from update {shard.version}"
+            begins = ["checkpoint", shard.version, remark]
         elif shard is not None:
             shard.restore(None)
-            words = "from the first weights"
+            begins = ["first weights", None, remark]
         elif judge is not None and state is not None:
             judge.restore(state)
-            words = f"from its evaluation of update {judge.update}"
-        return said, words + (f" ({remark})" if remark else "")
+            begins = ["evaluation", judge.update, remark]
+        return said, begins
 
     def _read(self) -> tuple[dict[str, Any], str] | None:
         try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...roles.regroup import grouped
+from ...trace.events import EngineWarning, RoleLeft, RoleLost, RoleRestarted, RunWaits
 from .comings import Comings
 from .detector import FailureDetector
 from .group import Group
@@ -70,7 +71,7 @@ class Recovery(Telling):
             self._lost_at.setdefault(role, self.run.seconds)
             self._since.setdefault(role, time.monotonic())
             self.run.forget(role)
-            self.run.say("lost", f"lost {role}: it {why}", name=role, incarnation=life, why=why)
+            self.run.event(RoleLost, role, life, why)
             if self.group is not None and role in self.group.roles:
                 self.group.lost(role)
         self.forget_seeks(roles)
@@ -128,11 +129,11 @@ class Recovery(Telling):
         players = [s.name for s in self.run.plan.layout.roles if s.computes]
         somebody = any(name not in self.run.held and name not in self.members.outside for name in players)
         for role in roles:
-            what = f"{role}, which {self.members.why[role]}"
+            reason = self.members.why[role]
             if role in self.members.leaves and somebody:
-                self.run.say("left", f"the others go on without {what}", name=role)
+                self.run.event(RoleLeft, role, reason)
             else:
-                self.run.say("waits", f"waits for {what}", name=role)
+                self.run.event(RunWaits, f"{role}, which {reason}", role)
 
     # the next life ----------------------------------------------------------------------------------------------------
 
@@ -224,7 +225,7 @@ class Recovery(Telling):
     def failed(self, role: str, why: str) -> str | None:
         """The task of a life that was starting has failed by itself. In words, if that ends the run."""
         self._failures[role] = self._failures.get(role, 0) + 1
-        self.run.say("warning", f"{role} did not start again: {why}", name=role)
+        self.run.event(EngineWarning, f"{role} did not start again: {why}")
         if self._failures[role] >= STARTS:
             return f"{role} could not be started again: {why}"
         self.lose([role], "did not start", silent=True)
@@ -252,20 +253,19 @@ class Recovery(Telling):
         self.supervisor.post(self.members.order(), others, then=lambda: self.tell_to_begin(role))
 
     def say_restart(self, role: str, event: dict[str, Any]) -> None:
-        """A mark that says what the life begins with, and what is gone."""
-        text = f"{role} is back"
+        """Record what the next incarnation begins with, and how many updates are rolled back."""
         backup = role.replace("server", "backup")
+        begins: tuple[Any, ...] = ()
         if backup != role and self.members.state.get(backup) == HERE:
-            text += " and takes over its backup's copy"
+            begins = ("backup",)
         elif event["restored"]:
-            text += f", restored {event['restored']}"
-            if event["kept_at"]:
-                text += f" of {max(0.0, self._lost_at.get(role, 0.0) - event['kept_at'] / 1e9):.2f} s before"
+            source, update, remark = event["restored"]
+            saved, lost_at = event["kept_at"], self._lost_at.get(role, 0.0)
+            age = max(0.0, lost_at - saved / 1e9) if saved else None
             index = self.run.plan.role_ids[role]
             before = self.run.trace.counters[index].version if index in self.run.trace.counters else 0
-            if before > event["version"]:
-                text += f": {before - event['version']} updates that were heard of are rolled back"
-        self.run.say("restart", text, name=role, incarnation=event["incarnation"])
+            begins = (source, update, age, max(0, before - event["version"]), True, remark)
+        self.run.event(RoleRestarted, role, event["incarnation"], *begins)
         self.settled(role)
 
     def settled(self, role: str) -> None:

@@ -14,6 +14,7 @@ from ...roles.context import NOTED, SAVED, Context, stream
 from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ...roles.regroup import SAVE_EVERY
 from ...roles.shard import Shard
+from ...trace.events import Note
 from ...trace.vocabulary import APPLY, EVALUATE, NANO, nanoseconds, seconds
 from ...trace.vocabulary import COMPUTE as COMPUTING
 from ...trace.vocabulary import SLEEP as SLEEPING
@@ -63,7 +64,7 @@ class RealContext(Context):
 
     def note(self, text: str, **numbers: float) -> Posted:
         """Write a remark into the trace."""
-        self._role.recorder.mark(self._role.clock(), "note", text, numbers={k: float(v) for k, v in numbers.items()})
+        self._role.recorder.event(Note(self._role.clock(), text, {k: float(v) for k, v in numbers.items()}))
         return NOTED
 
     def save(self, state: Mapping[str, Any]) -> Posted:
@@ -104,7 +105,7 @@ class RealRole(Obedient):
         self.context = RealContext(self, plan.layout.peers(), batches)
         self.context.incarnation = life
         self.kept_at: int | None = None
-        self.restored = self._restore() if ticket.incarnation or ticket.restored else ""
+        self.restored: list[Any] = self._restore() if ticket.incarnation or ticket.restored else []
         if spec.backs is not None and ticket.restored is not None:
             parts[0].restore(*ticket.restored)
         if self.shard is not None and ticket.together:
@@ -116,13 +117,13 @@ class RealRole(Obedient):
         if shard.version % SAVE_EVERY == 0:
             self.keeper.keep(shard, self.clock())
 
-    def _restore(self) -> str:
-        """Take up what the life before has left, and keep it at once under this life's name. In words."""
-        said, words = self.keeper.restore(self.shard, self.judge, self.ticket.restored)
+    def _restore(self) -> list[Any]:
+        """Take up what the life before has left, and keep it at once under this life's name. See `Keeper.restore`."""
+        said, begins = self.keeper.restore(self.shard, self.judge, self.ticket.restored)
         self.context.restored, self.kept_at = said, self.keeper.kept_at
         self.keeper.keep(self.shard, 0)
         self.keeper.kept_at = None
-        return words
+        return begins
 
     # the loop ---------------------------------------------------------------------------------------------------------
 

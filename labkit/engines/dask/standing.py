@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from ...errors import BadInput
+from ...trace.events import EngineWarning
 from .detector import FailureDetector
 from .ending import Ending
 from .recovery import Recovery
@@ -87,5 +88,5 @@ class Standing(Ending):
             try:
                 getattr(self, name)(**arguments)
             except BadInput as error:  # nobody is there to be told, and the run is none the worse
-                self.say("warning", str(error))
+                self.event(EngineWarning, str(error))
         return LISTEN_S

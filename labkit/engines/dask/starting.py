@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import BadInput, ClusterError
+from ...trace.events import Note
 from .supervisor import LostWhileStarting
 from .timeouts import LOOK_S, REPORT_S
 
@@ -38,7 +39,7 @@ def start_over(
                 raise ClusterError(f"{_in_words(losses)} Then: {error}") from error
         else:
             for text in map(str, losses):
-                run.say("note", f"{text} The run was started over.")
+                run.event(Note, f"{text} The run was started over.")
             return run
         sleep(LOOK_S)
 

@@ -16,6 +16,7 @@ from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Look, Message, loose_bytes
 from ...roles.shard import Shard
+from ...trace.events import EngineWarning
 from ...trace.recorder import MESSAGE, Recorder
 from ...trace.vocabulary import EVALUATION, SEND, STARTUP, TRAINING
 from ..booking import hand_on, refused
@@ -170,4 +171,4 @@ class Station:
         self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
 
     def _trouble(self, what: str) -> None:
-        self.recorder.mark(self.clock(), "warning", f"{self.spec.name} {what}")
+        self.recorder.event(EngineWarning(self.clock(), f"{self.spec.name} {what}"))

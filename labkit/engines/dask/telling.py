@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ...trace.events import RoleFenced
 from .membership import HERE, Membership
 from .supervisor import Supervisor
 from .timeouts import REPEAT_S
@@ -65,6 +66,5 @@ class Telling:
         if key not in self._fenced:
             self._fenced.add(key)
             role, life = key
-            text = f"{role} was heard of again after it had been declared lost: it was told to leave"
-            self.run.say("fenced", text, name=role, incarnation=life)
+            self.run.event(RoleFenced, role, life, "was heard of again")
         self.supervisor.post({"do": "leave", "fenced": True}, [home], *key)

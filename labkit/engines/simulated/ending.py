@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import ClusterError, Deadlock, LabkitError
 from ...roles.durable import held_by
 from ...roles.messages import Joined, Left
+from ...trace.events import RoleLost, RoleRestarted, RunWaits
 from ...trace.trace import Trace
 from ...trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK, seconds
 from ..checkpoints import fingerprint
@@ -67,9 +68,10 @@ class Ending(Clockwork):
     def _says_for_whom(self) -> bool:
         """Whether the run waits for somebody whom nobody brings back. If so, it is marked, once a wait."""
         awaited = self._waits_for()
-        changes = [m for m in self.trace.marks if m["kind"] in ("waits", "lost", "restart")]
-        if awaited and not (changes and changes[-1]["kind"] == "waits" and changes[-1]["text"].endswith(awaited)):
-            self.trace.mark(self.now, "waits", f"waits for {awaited}")
+        changes = [e for e in self.trace.events if isinstance(e, RunWaits | RoleLost | RoleRestarted)]
+        known = changes[-1] if changes else None
+        if awaited and not (isinstance(known, RunWaits) and known.awaited == awaited):
+            self.trace.event(RunWaits(self.now, awaited))
         return bool(awaited)
 
     def _stuck(self) -> None:

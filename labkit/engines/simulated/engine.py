@@ -14,6 +14,7 @@ from ...errors import LabkitError
 from ...roles.durable import snapshot_of
 from ...roles.messages import Look, own_copy
 from ...roles.shard import Shard
+from ...trace.events import EngineWarning, OptionsSet, RoleSlowed
 from ...trace.trace import Trace
 from ...trace.vocabulary import EVALUATION, nanoseconds, seconds
 from ..checkpoints import open_store
@@ -53,7 +54,7 @@ class SimulatedRun(Troubles):
         self.cluster = cluster
         self.trace = Trace(plan.header(cluster))
         # only a place that was asked for: virtual machines do not crash
-        self._diary = Diary(open_store(checkpoint), lambda what: self.trace.mark(self.now, "warning", what))
+        self._diary = Diary(open_store(checkpoint), lambda what: self.trace.event(EngineWarning(self.now, what)))
         self.error: LabkitError | None = None
         self._threads, self._hand, self._stride = ThreadpoolController(), OneHand(), FIRST
         self.commands: list[tuple[float, str, dict[str, Any], int]] = []
@@ -227,7 +228,7 @@ class SimulatedRun(Troubles):
         target = find_role(role, self.by_name)
         check_factor(factor)
         target.factor = float(factor)
-        self.trace.mark(self.now, "slow", f"{role} computes {factor:g}x slower", name=role, factor=float(factor))
+        self.trace.event(RoleSlowed(self.now, role, float(factor)))
 
     def inject(self, commands: Any) -> None:
         """Carry out [(seconds, name, arguments), ...] at their times, which are those of the run.
@@ -253,7 +254,7 @@ class SimulatedRun(Troubles):
                 self._log("set", knobs)
                 for name in knobs:  # one object, which all roles share
                     object.__setattr__(self.chief.strategy, name, getattr(changed, name))
-                self.trace.mark(self.now, "set", ", ".join(f"{k} = {v}" for k, v in knobs.items()))
+                self.trace.event(OptionsSet(self.now, dict(knobs)))
 
     def stop(self, reason: str = "user") -> None:
         """End the run at this instant, with a last evaluation."""

@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import BadInput, shown
 from ...roles.messages import Left
 from ...roles.regroup import grouped, leave_in_hand
+from ...trace.events import RoleFenced, RoleFrozen, RoleKilled, RoleLeft, RoleLost, RoleThawed
 from ...trace.vocabulary import nanoseconds
 from ..parts import find_role
 from .one_hand import OneHand
@@ -59,8 +60,8 @@ class Recovery(Returning):
                 return
             self._log("kill", {"role": role, "restart": restart})
             node = [r.name for r in self.roles if r.node == target.node]
-            there = {} if not all(self.by_name[name].down for name in node) else {"down": True}
-            self.trace.mark(self.now, "kill", f"killed {role}", name=role, restart=restart, **there)
+            absent = all(self.by_name[name].down for name in node)
+            self.trace.event(RoleKilled(self.now, role, restart, absent))
             self._lose([name for name in node if not self.by_name[name].down], "was killed")
             self._come_back_later([name for name in node if self.by_name[name].down] if restart else [], node)
 
@@ -83,7 +84,7 @@ class Recovery(Returning):
             self._log("freeze", {"role": role})
             node = [r for r in self.roles if r.node == target.node and not r.down and r.name not in self._frozen]
             if node:
-                self.trace.mark(self.now, "freeze", f"froze {role}", name=role)
+                self.trace.event(RoleFrozen(self.now, role))
             for one in node:
                 self._hold(one)
             self._watch_silence([one.name for one in node], self._frozen)
@@ -97,14 +98,17 @@ class Recovery(Returning):
             self._log("thaw", {"role": role})
             node = [r for r in self.roles if r.node == target.node]
             if any(one.name in self._frozen or one.name in self._ghosts for one in node):
-                self.trace.mark(self.now, "thaw", f"thawed {role}", name=role)
+                self.trace.event(RoleThawed(self.now, role))
             for one in node:
                 if one.name in self._ghosts:
                     self._ghosts.discard(one.name)
-                    text = f"{one.name} woke up too late: its place is taken, and it was told to leave"
-                    self.trace.mark(self.now, "fenced", text, name=one.name)
+                    self.trace.event(RoleFenced(self.now, one.name, self._newest_lost(one.id), "woke up"))
                 if self._frozen.pop(one.name, None) is not None:
                     self._release(one)
+
+    def _newest_lost(self, role: int) -> int:
+        """The incarnation of role number `role` that was lost last."""
+        return next(incarnation for lost, incarnation in reversed(self._lost_lives) if lost == role)
 
     # who comes and goes -----------------------------------------------------------------------------------------------
 
@@ -169,10 +173,7 @@ class Recovery(Returning):
             self._frozen.pop(role.name, None)  # its next incarnation is another process
             role.down = why
             self._lost_lives.append([role.id, role.recorder.incarnation])
-            incarnation = role.recorder.incarnation
-            self.trace.mark(
-                self.now, "lost", f"lost {role.name}: it {why}", name=role.name, incarnation=incarnation, why=why
-            )
+            self.trace.event(RoleLost(self.now, role.name, role.recorder.incarnation, why))
         self._forget_mail(set(names))
         self._unaware(names)
         self._leave([r.name for r in lost if self._goes_on_without(r)])
@@ -184,7 +185,7 @@ class Recovery(Returning):
         for kind, members in self.peers.items():
             self.peers[kind] = tuple(m for m in members if m not in names)
         for name in names:
-            self.trace.mark(self.now, "left", f"the others go on without {name}", name=name)
+            self.trace.event(RoleLeft(self.now, name))
         if grouped(self.plan.layout):
             self._regroup([])
             return

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...roles.messages import Joined, Left
 from ...roles.regroup import begin_together, grouped, leave_in_hand, replicas, spared
+from ...trace.events import GroupRestarted, RoleJoined, RoleRestarted
 from ...trace.vocabulary import nanoseconds
 from .ending import Ending
 from .keeping import Keeping
@@ -108,13 +109,11 @@ class Returning(Keeping, Ending):
         role.unaware = {other.name for other in self.roles if other.down}
         number = role.recorder.incarnation
         if back in ("has not joined yet", "has left"):
-            self.trace.mark(self.now, "joined", f"{role.name} takes part", name=role.name, incarnation=number)
+            self.trace.event(RoleJoined(self.now, role.name, number))
         elif back:
             copy = self.by_name.get(role.name.replace("server", "backup"), role)
-            text = f"{role.name} is back" + (
-                _rolled_back(role, state, before) if copy is role or copy.down else " and takes over its backup's copy"
-            )
-            self.trace.mark(self.now, "restart", text, name=role.name, incarnation=number)
+            begins = _begins_with(role, state, before) if copy is role or copy.down else {"source": "backup"}
+            self.trace.event(RoleRestarted(self.now, role.name, number, **begins))
         role.coroutine = role.begin()
         role.resume = role.coroutine.send
         self._go_on(role, None)
@@ -166,8 +165,8 @@ class Returning(Keeping, Ending):
             self._begin_again(role, begins.get(role.name), False, epoch, away[role.name])
             self._announce(role, [self.chief])  # the others have heard nothing of anybody yet
             role.unaware = set(lost)
-        names = sum(r.spec.computes for r in members)
-        self.trace.mark(self.now, "regroup", f"{names} workers go on together from update {version}")
+        workers = sum(r.spec.computes for r in members)
+        self.trace.event(GroupRestarted(self.now, workers, version))
 
     def _waits_for(self) -> str:
         """Whom the run waits for, if nobody brings them back; "" if it does not."""
@@ -192,11 +191,11 @@ class Returning(Keeping, Ending):
         return not any(r.down for r in self.roles) and super()._idle(time)
 
 
-def _rolled_back(role: SimulatedRole, state: Any, before: int) -> str:
-    """What a restored shard has lost."""
+def _begins_with(role: SimulatedRole, state: Any, before: int) -> dict[str, Any]:
+    """What a restarted role begins with, as fields of `RoleRestarted`. `before`: updates that the lost shard had applied."""
     if role.shard is None:
-        return ""
+        return {}
     if state is None:
-        return f" with the first weights: {before} updates are rolled back" if before else ""
-    lost = before - int(state["version"])
-    return f", restored from update {state['version']}" + (f": {lost} updates are rolled back" if lost > 0 else "")
+        return {"source": "first weights", "rolled_back": before}
+    update = int(state["version"])
+    return {"source": "checkpoint", "update": update, "rolled_back": max(0, before - update)}

@@ -14,6 +14,7 @@ from ...roles.context import NOTED, SAVED, SENT, Context, check_kinds, stream
 from ...roles.effects import COMPUTE, RECV, Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Look, Message, own_copy
+from ...trace.events import Note
 from ...trace.recorder import Counters, Recorder
 from ...trace.vocabulary import APPLY, EVALUATE, EVALUATION, STARTUP, TRAINING, seconds
 from ...trace.vocabulary import COMPUTE as COMPUTING
@@ -207,7 +208,7 @@ class SimulatedContext(Context):
 
     def note(self, text: str, **numbers: float) -> Posted:
         """Write a remark into the trace."""
-        self._role.recorder.mark(self._engine.now, "note", text, numbers={k: float(v) for k, v in numbers.items()})
+        self._role.recorder.event(Note(self._engine.now, text, {k: float(v) for k, v in numbers.items()}))
         return NOTED
 
     def save(self, state: Mapping[str, Any]) -> Posted:

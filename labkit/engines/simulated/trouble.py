@@ -23,6 +23,7 @@ from ...errors import BadInput, shown
 from ...knobs import check_number
 from ...roles.context import stream
 from ...roles.messages import Message
+from ...trace.events import LinkCut, LinkDelayed, LinkEvent, LinkLossy, LinkReconnected, RoleFenced
 from ...trace.recorder import MESSAGE
 from ...trace.vocabulary import EVALUATION, nanoseconds
 from ..parts import find_role
@@ -181,24 +182,22 @@ class Troubles(Recovery):
     def delay(self, role: str, seconds: float, peer: str | None = None) -> None:
         """What `role` and `peer` say to each other comes so much later from now on; 0 undoes it."""
         seconds = check_number("seconds", seconds, 0, 1e6)
-        text = f"messages between {role} and {peer or 'everybody'} come {seconds:g} s later"
         with self._hand:
-            for one, other in self._begin("delay", text, role, peer, seconds=seconds):
+            for one, other in self._begin("delay", LinkDelayed, role, peer, seconds=seconds):
                 self._links_in_trouble().delay(one, other, nanoseconds(seconds))
 
     def drop(self, role: str, chance: float, peer: str | None = None) -> None:
         """Every transmission between `role` and `peer` is lost with this chance from now on; 0 undoes it."""
         chance = check_number("chance", chance, 0, MOST_LOST)
-        text = f"messages between {role} and {peer or 'everybody'} are lost with chance {chance:g}"
         with self._hand:
-            for one, other in self._begin("drop", text, role, peer, chance=chance):
+            for one, other in self._begin("drop", LinkLossy, role, peer, chance=chance):
                 self._links_in_trouble().drop(one, other, chance)
 
     def cut(self, role: str, peer: str | None = None) -> None:
         """Nothing passes between `role` and `peer` from now on. Who is cut off from everybody is given up after `patience`
         seconds."""
         with self._hand:
-            pairs = self._begin("cut", f"cut {role} off from {peer or 'everybody'}", role, peer)
+            pairs = self._begin("cut", LinkCut, role, peer)
             trouble = self._links_in_trouble()
             if peer is None and pairs:
                 node = self.by_name[role].node
@@ -211,21 +210,21 @@ class Troubles(Recovery):
     def reconnect(self, role: str, peer: str | None = None) -> None:
         """Undo `cut`: what was held is sent now."""
         with self._hand:
-            pairs = self._begin("reconnect", f"reconnected {role} with {peer or 'everybody'}", role, peer)
+            pairs = self._begin("reconnect", LinkReconnected, role, peer)
             trouble = self._links_in_trouble()
             if peer is None and pairs:
                 for one in [r for r in self.roles if r.node == self.by_name[role].node]:
                     self._whole(one.name)
                     if one.name in self._strays:
                         self._strays.discard(one.name)
-                        text = f"{one.name} is connected again too late: its place is taken, and it was told to leave"
-                        self.trace.mark(self.now, "fenced", text, name=one.name)
+                        after = "was connected again"
+                        self.trace.event(RoleFenced(self.now, one.name, self._newest_lost(one.id), after))
             for one, other in pairs:
                 trouble.join(one, other)
             trouble.release()
 
-    def _begin(self, verb: str, text: str, role: str, peer: str | None, **more: float) -> list[Any]:
-        """Log and mark a command. Returns the pairs of roles that it is about; none if the run is over."""
+    def _begin(self, verb: str, event: type[LinkEvent], role: str, peer: str | None, **more: float) -> list[Any]:
+        """Log and record a command. Returns the pairs of roles that it is about; none if the run is over."""
         target = find_role(role, self.by_name)
         others = self.roles if peer is None else [find_role(peer, self.by_name)]
         if peer == role:
@@ -233,7 +232,7 @@ class Troubles(Recovery):
         if self.stopped_by is not None:
             return []
         self._log(verb, {"role": role, **more, "peer": peer})
-        self.trace.mark(self.now, verb, text, name=role, peer=peer, **more)
+        self.trace.event(event(self.now, role, peer, *more.values()))
         return [(target, other) for other in others if other is not target]
 
     def _links_in_trouble(self) -> Trouble:

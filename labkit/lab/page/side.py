@@ -86,7 +86,7 @@ class Side:
 
     def say_code(self, view: View, panels: tuple[str, ...]) -> None:
         """The lab as a text that opens it again; if there is a text for it."""
-        now = (view.setup, view.trace, len(view.trace.marks), view.story, panels)
+        now = (view.setup, view.trace, len(view.trace.events), view.story, panels)
         if now == self._written:
             return
         self._written = now

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 
 from ...trace.trace import Trace
-from ...views.marks import short
+from ...trace.vocabulary import short
 from .kit import Dial, Kit
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
 from ...errors import BadInput
-from ...trace.marks import factors, short, slowed
+from ...trace.role_states import slowdowns, slowed
 from ...trace.trace import Trace
-from ...trace.vocabulary import COMPUTE, NANO
+from ...trace.vocabulary import COMPUTE, NANO, short
 from .. import style
+from ..event_labels import slow_spans
 from ..figures import LabFigure
-from ..marks import slow_spans
 from ..tally import Tally
 from ..timeline import shown_roles, under_way
 from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, number, put, sheet, trace_of
@@ -81,7 +81,7 @@ def _stretch(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
     """
     both = (synchronous, asynchronous)
     known = min(trace.watermark() for trace in both)
-    since = max((time for trace in both for steps in factors(trace, known).values() for time, _ in steps), default=0)
+    since = max((time for trace in both for steps in slowdowns(trace, known).values() for time, _ in steps), default=0)
     ends, _ = Tally().course(synchronous, known - 1)
     after = ends[ends > since]
     if not len(after) or (since and after[0] == after[-1]):

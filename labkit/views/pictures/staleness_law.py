@@ -14,13 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ...errors import BadInput
-from ...trace.marks import factors, short
 from ...trace.measures import staleness
+from ...trace.role_states import slowdowns
 from ...trace.trace import Trace
-from ...trace.vocabulary import UNKNOWN
+from ...trace.vocabulary import UNKNOWN, short
 from .. import style
+from ..event_labels import slow_spans
 from ..figures import LabFigure
-from ..marks import slow_spans
 from ..room import pixels_of
 from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, put, sheet, traces_of
 
@@ -75,7 +75,7 @@ def staleness_law(runs: Any) -> LabFigure:
 def _key(traces: dict[int, Trace]) -> str:
     orange = []
     for trace in traces.values():
-        for role, steps in factors(trace, trace.watermark()).items():
+        for role, steps in slowdowns(trace, trace.watermark()).items():
             words = f"{short(trace.roles[role])}, {steps[-1][1]:g} times slower"
             orange += [words] if words not in orange and steps[-1][1] != 1 else []
     slow = f" · orange = those of {orange[0]}" if orange else ""
@@ -135,7 +135,7 @@ def _pin(axes: Axes, trace: Trace, right: int) -> None:
     mean, high = float(np.average(stale[slow], weights=count[slow])), axes.get_ylim()[1]
     axes.plot([mean] * 2, [0, 0.3 * high], color=style.ORANGE, linewidth=1.6, zorder=3)
     axes.plot([mean], [0.3 * high], "o", color=style.ORANGE, markersize=7, zorder=4)
-    names = {short(trace.roles[role]) for role in factors(trace, trace.watermark())}
+    names = {short(trace.roles[role]) for role in slowdowns(trace, trace.watermark())}
     words = f"{', '.join(sorted(names))}: {mean:.1f}"
     side, shift = ("right", -1) if mean > 0.6 * right else ("left", 1)
     x = mean + shift * ASIDE * (right + 1.6) / pixels_of(axes)[0]

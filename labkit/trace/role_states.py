@@ -1,0 +1,224 @@
+"""States of roles, decoded from the events of a trace: which role is slowed, killed, lost, frozen, cut off, or has left.
+
+Every function is a function of (trace, moment), so a look back shows what was. Events of one time count in the order in which
+they were recorded. The decoding stands once, in `RoleStates`; the functions fold events into it and read it off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .events import (
+    Event,
+    LinkCut,
+    LinkEvent,
+    LinkReconnected,
+    RoleEvent,
+    RoleFrozen,
+    RoleJoined,
+    RoleKilled,
+    RoleLeft,
+    RoleLost,
+    RoleRestarted,
+    RoleSlowed,
+    RoleThawed,
+)  # fmt: skip
+from .trace import Trace
+
+__all__ = [
+    "CONDITIONS", "GONE", "Period", "RoleStates", "StateInterval", "absent", "conditions", "events_until", "intervals", "periods",
+    "slowdowns", "slowed", "undoable",
+]  # fmt: skip
+
+ALL = 1 << 62  # ns: later than any event
+GONE = ("killed", "lost", "left")  # conditions of a role that has no process in the run
+CONDITIONS = (*GONE, "frozen", "cut off")  # what a role can be, beside running
+_GONE = {RoleKilled: "killed", RoleLost: "lost", RoleLeft: "left"}
+_UNDONE_BY = {"frozen": "thaw", "cut off": "reconnect"}
+
+
+class RoleStates:
+    """The states of all roles after the events that it was given, in order of time.
+
+    `slow`: {role: factor} of roles that are slowed. `absent`: roles without which the others go on. `undoable`: {role: which
+    of "restart", "thaw" and "reconnect" would undo something}; a process that was frozen or cut off when it was declared lost
+    can still be thawed or connected again while its successor runs.
+    """
+
+    def __init__(self, trace: Trace):
+        self._ids = {name: i for i, name in enumerate(trace.roles)}
+        self.slow: dict[int, float] = {}
+        self.absent: set[int] = set()
+        self.undoable: dict[int, set[str]] = {}
+        self._gone: dict[int, str] = {}
+        self._held: dict[int, tuple[str, ...]] = {}
+
+    def condition(self, role: int) -> str:
+        """One of `CONDITIONS`; "" if the role runs. A role is gone for the first reason recorded, held for the first one, too."""
+        return self._gone.get(role) or (self._held.get(role) or ("",))[0]
+
+    @property
+    def conditions(self) -> dict[int, str]:
+        """{role: condition} of the roles that do not run, in order."""
+        return {role: self.condition(role) for role in sorted({*self._gone, *self._held}) if self.condition(role)}
+
+    def apply(self, event: Event) -> int | None:
+        """Take in the next event. The role whose state it is about, if any; a single link that is cut is no state of a role."""
+        if not isinstance(event, RoleEvent | LinkEvent) or (isinstance(event, LinkEvent) and event.peer is not None):
+            return None
+        role = self._ids.get(event.name)
+        if role is None:
+            return None
+        due = self.undoable.setdefault(role, set())
+        match event:
+            case RoleKilled() | RoleLost() | RoleLeft():
+                self._gone.setdefault(role, _GONE[type(event)])
+                if isinstance(event, RoleKilled):
+                    due.clear()  # with the process, everything that was done to it is gone
+                due.add("restart")
+                if isinstance(event, RoleLeft):
+                    self.absent.add(role)
+            case RoleRestarted() | RoleJoined():  # a new process, to which nothing has been done yet
+                self._gone.pop(role, None)
+                self._held.pop(role, None)
+                self.absent.discard(role)
+                due.discard("restart")
+            case RoleFrozen():
+                self._hold(role, "frozen")
+            case LinkCut():
+                self._hold(role, "cut off")
+            case RoleThawed():
+                self._release(role, "frozen")
+            case LinkReconnected():
+                self._release(role, "cut off")
+            case RoleSlowed(factor=factor):
+                self.slow.pop(role, None)
+                if factor != 1:
+                    self.slow[role] = factor
+            case _:
+                return None
+        return role
+
+    def _hold(self, role: int, condition: str) -> None:
+        self.undoable[role].add(_UNDONE_BY[condition])
+        if role not in self._gone:
+            self._held[role] = (*(c for c in self._held.get(role, ()) if c != condition), condition)
+
+    def _release(self, role: int, condition: str) -> None:
+        self.undoable[role].discard(_UNDONE_BY[condition])
+        self._held[role] = tuple(c for c in self._held.get(role, ()) if c != condition)
+
+
+def events_until(trace: Trace, t: int) -> list[Event]:
+    """The events with a time of at most `t` ns, in order of time; those of one time in the order in which they were recorded."""
+    with trace.lock:
+        events = list(trace.events)
+    return sorted((event for event in events if event.time <= t), key=lambda event: event.time)
+
+
+def _changes(trace: Trace, t: int) -> Iterator[tuple[Event, int, RoleStates]]:
+    """(event, its role, the states after it) of every event up to `t` ns that is about the state of a role."""
+    states = RoleStates(trace)
+    for event in events_until(trace, t):
+        role = states.apply(event)
+        if role is not None:
+            yield event, role, states
+
+
+def _states(trace: Trace, t: int) -> RoleStates:
+    """The states at `t` ns."""
+    states = RoleStates(trace)
+    for event in events_until(trace, t):
+        states.apply(event)
+    return states
+
+
+def absent(trace: Trace, t: int | None = None) -> set[int]:
+    """The roles that take no part now (or at `t` ns): they have left, or are lost and the others go on without them."""
+    return _states(trace, ALL if t is None else t).absent
+
+
+def conditions(trace: Trace, t: int) -> dict[int, str]:
+    """{role: one of `CONDITIONS`} of the roles that do not run at `t` ns."""
+    return _states(trace, t).conditions
+
+
+def slowed(trace: Trace, t: int) -> dict[int, float]:
+    """{role: factor} of the roles that are slowed at `t` ns."""
+    return _states(trace, t).slow
+
+
+def slowdowns(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
+    """{role: [(ns, how many times slower from then on), ...]} of every role that was ever slowed up to `t` ns."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for event, role, _ in _changes(trace, t):
+        if isinstance(event, RoleSlowed):
+            found.setdefault(role, []).append((event.time, event.factor))
+    return found
+
+
+def undoable(trace: Trace) -> dict[str, frozenset[str]]:
+    """{role name: which of "restart", "thaw" and "reconnect" would undo something now}."""
+    found = _states(trace, ALL).undoable
+    return {trace.roles[role]: frozenset(due) for role, due in found.items() if due}
+
+
+class StateInterval(NamedTuple):
+    """From `begin` to `end` (ns; None: it lasts) a role was `condition`, one of `CONDITIONS`."""
+
+    begin: int
+    end: int | None
+    condition: str
+
+
+def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
+    """{role: its state intervals, in order}, of what was known at `t` ns; a role that always ran has none."""
+    found: dict[int, list[StateInterval]] = {}
+    for event, role, states in _changes(trace, t):
+        mine, now = found.setdefault(role, []), states.condition(role)
+        if mine and mine[-1].end is None:
+            if mine[-1].condition == now:
+                continue
+            last = mine.pop()
+            if last.begin < event.time:
+                mine.append(last._replace(end=event.time))
+        if now:
+            mine.append(StateInterval(event.time, None, now))
+    return {role: mine for role, mine in found.items() if mine}
+
+
+@dataclass(frozen=True)
+class Period:
+    """[since, until) in ns, in which no role's state changed: `slow` is {role: factor}, `away` {role: condition}."""
+
+    since: int
+    until: int
+    slow: dict[int, float]
+    away: dict[int, str]
+
+    @property
+    def calm(self) -> bool:
+        """Whether no role is slowed or away."""
+        return not self.slow and not self.away
+
+    @property
+    def roles(self) -> list[int]:
+        """The roles that are slowed or away, in order."""
+        return sorted({*self.slow, *self.away})
+
+
+def periods(trace: Trace, t: int) -> list[Period]:
+    """All periods up to `t` ns, at least one. Events of one time are one change."""
+    found = [Period(0, t, {}, {})]
+    for event, _, states in _changes(trace, t):
+        last, slow, away = found[-1], dict(states.slow), states.conditions
+        if (slow, away) == (last.slow, last.away):
+            continue
+        if event.time > last.since:
+            found[-1] = Period(last.since, event.time, last.slow, last.away)
+            found.append(Period(event.time, t, slow, away))
+        else:
+            found[-1] = Period(last.since, t, slow, away)
+    return found

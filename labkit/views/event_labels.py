@@ -1,0 +1,108 @@
+"""Events of a run in the short words of a figure, and what they say about curves: labels, steps of options, slowed spans."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..trace.events import (
+    EngineWarning,
+    Event,
+    GradientRefused,
+    GroupRestarted,
+    LinkCut,
+    LinkDelayed,
+    LinkEvent,
+    LinkLossy,
+    Note,
+    OptionsSet,
+    RoleEvent,
+    RoleFenced,
+    RoleFrozen,
+    RoleJoined,
+    RoleKilled,
+    RoleLeft,
+    RoleLost,
+    RoleRestarted,
+    RoleSlowed,
+    RoleThawed,
+    factor_text,
+)  # fmt: skip
+from ..trace.role_states import events_until, slowdowns
+from ..trace.trace import Trace
+from ..trace.vocabulary import short, shortened
+
+__all__ = ["event_labels", "option_steps", "slow_spans"]
+
+MOST_LETTERS = 30
+FOR_THE_LOG = (EngineWarning, Note, GroupRestarted, RoleFenced, GradientRefused)  # not shown on axes
+ROLE_LABELS: dict[type[RoleEvent], str] = {
+    RoleKilled: "{} killed", RoleLost: "{} lost", RoleLeft: "{} left", RoleJoined: "{} joined", RoleRestarted: "{} is back",
+    RoleFrozen: "{} frozen", RoleThawed: "{} thawed",
+}  # fmt: skip
+
+
+def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """For each span (of `role`, begun at `start` ns): was its role slowed when it began? bool, shape of `role`."""
+    slow = np.zeros(len(role), dtype=bool)
+    for who, steps in slowdowns(trace, t).items():
+        mine = np.flatnonzero(role == who)
+        times = np.array([time for time, _ in steps])
+        values = np.array([1.0, *(factor for _, factor in steps)])
+        slow[mine] = values[np.searchsorted(times, start[mine], side="right")] != 1.0
+    return slow
+
+
+def event_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
+    """(ns, label) of what was done to the run up to `t` ns, and of roles that came back.
+
+    What held from the start has no label, nor has a loss that follows from an earlier event; remarks of roles and engines are
+    for the log.
+    """
+    found: list[tuple[int, str]] = []
+    gone: set[str] = set()
+    for event in events_until(trace, t):
+        follows = isinstance(event, RoleLost | RoleLeft) and event.name in gone
+        if isinstance(event, RoleKilled | RoleLost | RoleLeft):
+            gone.add(event.name)
+        elif isinstance(event, RoleRestarted | RoleJoined):
+            gone.discard(event.name)
+        if event.recorder >= 0 or event.time <= 0 or isinstance(event, FOR_THE_LOG) or follows:
+            continue
+        label = _label(event)
+        found.append((event.time, label if len(label) <= MOST_LETTERS else label[: MOST_LETTERS - 1].rstrip() + "…"))
+    return found
+
+
+def _label(event: Event) -> str:
+    match event:
+        case RoleSlowed(name=name, factor=factor):
+            return f"{short(name)} " + ("as before" if factor == 1 else factor_text(factor))
+        case LinkEvent():
+            return _link_label(event)
+        case RoleRestarted(name=name, rolled_back=rolled_back):
+            return f"{short(name)} is back" + (f", −{rolled_back} updates" if rolled_back else "")
+        case RoleEvent(name=name) if type(event) in ROLE_LABELS:
+            return ROLE_LABELS[type(event)].format(short(name))
+    return shortened(str(event))
+
+
+def _link_label(event: LinkEvent) -> str:
+    ends = short(event.name) + (f"–{short(event.peer)}" if event.peer is not None else "")
+    match event:
+        case LinkDelayed(seconds=seconds):
+            return f"{ends} {seconds:g} s late" if seconds else f"{ends} in time again"
+        case LinkLossy(chance=chance):
+            return f"{ends} {100 * chance:g}% lost" if chance else f"{ends} loses nothing"
+    verb = "cut" if isinstance(event, LinkCut) else "reconnected"
+    return f"{ends} {verb}" + (" off" if isinstance(event, LinkCut) and event.peer is None else "")
+
+
+def option_steps(trace: Trace, name: str, t: int) -> list[tuple[int, float]]:
+    """[(ns, value), ...] of an option that is a number: as the run began, and as it was set since, up to `t` ns. Empty if the
+    strategy has no such option.
+    """
+    begun = trace.header["strategy"]["knobs"].get(name)
+    if isinstance(begun, bool) or not isinstance(begun, (int, float)):
+        return []
+    set_since = [e for e in events_until(trace, t) if isinstance(e, OptionsSet) and name in e.options]
+    return [(0, float(begun)), *((event.time, float(event.options[name])) for event in set_since)]
