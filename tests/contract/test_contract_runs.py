@@ -277,7 +277,7 @@ def test_knobs_and_speed_change_while_it_runs_and_leave_a_mark(engine):
     events = run.trace.events
     assert [(m.kind, str(m)) for m in events if m.kind in ("set", "slowed")] == [
         ("set", "learning_rate = 0.02"),
-        ("slow", "worker-1 computes 5x slower"),
+        ("slowed", "worker-1 computes 5x slower"),
     ]
     rates = [m.numbers["rate"] for m in events if m.kind == "note"]
     assert len(rates) == 60

@@ -206,8 +206,8 @@ def test_a_fault_comes_at_its_engine_time_pauses_apart(cluster, started):
     run.resume()
     events = eventually(lambda: len(m := [m for m in run.trace.events if m.kind == "slowed"]) == 2 and m)
     assert [m.factor for m in events] == [7, 1]
-    assert events[0]["time"] / 1e9 == pytest.approx(0.4, abs=0.3)
-    assert events[0]["time"] >= 0.4e9
+    assert events[0].time / 1e9 == pytest.approx(0.4, abs=0.3)
+    assert events[0].time >= 0.4e9
 
 
 def test_two_runs_side_by_side(cluster, started):

@@ -32,7 +32,7 @@ def test_the_process_is_gone_and_the_run_and_the_cluster_are_whole_again(cluster
     run = moving(started(on=cluster.resized(pace=0.005)))
     pid = pid_of(run, "worker-1")
     run.kill("worker-1")
-    assert lost(run, "worker-1")["why"] == "was killed"
+    assert lost(run, "worker-1").reason == "was killed"
     eventually(lambda: gone(pid))
     eventually(lambda: run.engine.members.whole, 20)
     moving(run).stop()
@@ -47,7 +47,7 @@ def test_a_frozen_process_can_be_killed(cluster, started):
     run = moving(started(on=cluster.resized(pace=0.005, patience=60.0)))
     os.kill(pid_of(run, "worker-0"), signal.SIGSTOP)
     run.kill("worker-0")
-    assert lost(run, "worker-0")["why"] == "was killed"  # long before its silence would be noticed
+    assert lost(run, "worker-0").reason == "was killed"  # long before its silence would be noticed
     moving(run).stop()
     closes(run)
 
@@ -95,7 +95,7 @@ def test_processes_of_others_are_killed_only_where_it_is_allowed():
         assert {"kill", "restart", "freeze", "thaw"} <= set(run.engine.verbs)
         pid = pid_of(run, "server-0")
         run.kill("server-0")
-        assert lost(run, "server-0")["why"] == "was killed"
+        assert lost(run, "server-0").reason == "was killed"
         eventually(lambda: gone(pid))
         eventually(lambda: run.engine.members.whole, 30)  # its nanny has started another one
         moving(run).stop()

@@ -49,7 +49,7 @@ def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small,
     os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
     lost = seen(run, "lost", "worker-1")
     assert (lost.incarnation, lost.reason) == (0, "ended unexpectedly")
-    assert seen(run, "restarted", "worker-1")["incarnation"] == 1
+    assert seen(run, "restarted", "worker-1").incarnation == 1
     comes_to_its_end(run, 400)
     assert lives_lost(run) == [("worker-1", 0)]
     assert run.trace.lives[2 + 4].computed > 0  # its second life has worked
@@ -205,11 +205,11 @@ def test_who_thaws_in_time_is_taken_back(small, started):
 def test_who_comes_back_too_late_is_fenced(small, started, role, how):
     run = moving(started(on=small.resized(patience=3.0)), 20)
     getattr(run.engine, how[0])(role)
-    assert "did not answer for 3 s" in seen(run, "lost", role)["why"]
+    assert "did not answer for 3 s" in seen(run, "lost", role).reason
     seen(run, "restarted", role)
     moving(run, 20)
     getattr(run.engine, how[1])(role)
-    assert seen(run, "fenced", role)["incarnation"] == 0
+    assert seen(run, "fenced", role).incarnation == 0
     assert run.engine.members.life[role] == 1
     moving(run, 20).stop()
     closes(run)
@@ -254,7 +254,7 @@ def test_who_is_killed_again_stays_away_or_comes_back(small, started):
     run.kill("worker-1", restart=False)
     run.kill("worker-1")
     assert len(events(run, "killed")) == 3
-    assert seen(run, "restarted", "worker-1")["incarnation"] == 1
+    assert seen(run, "restarted", "worker-1").incarnation == 1
     run.stop()
     assert lives_lost(run) == [("worker-1", 0)]
     closes(run)
