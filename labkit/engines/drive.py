@@ -14,7 +14,9 @@ from ..errors import LabkitError, RoleError
 from ..trace.trace import Trace
 from ..trace.vocabulary import seconds
 
-__all__ = ["deadlock_text", "failure_report", "foreign_effect", "forgotten_await", "loss_text", "render_failure"]
+__all__ = [
+    "deadlock_text", "divergence_text", "failure_report", "foreign_effect", "forgotten_await", "loss_text", "render_failure",
+]  # fmt: skip
 
 ONLY = (
     "a role awaits only ctx.compute, ctx.recv, ctx.inbox and ctx.sleep, and functions made of them (pull, push_pull, "
@@ -84,6 +86,12 @@ def render_failure(report: dict[str, Any], labkit_lines: bool = False) -> RoleEr
 def loss_text(now: int, what: str) -> str:
     """What is said of a run that ended at `now` (ns) because `what` took roles from it."""
     return f"The run ended after {seconds(now):.2f} s because {what}. Its trace is kept."
+
+
+def divergence_text(update: int, learning_rate: float | None) -> str:
+    """Why a run ended whose loss at `update` was infinite or not a number."""
+    rate = f", learning_rate {learning_rate:g}" if learning_rate else ""
+    return f"the loss is no longer a finite number at update {update}{rate}"
 
 
 def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ...], str | None]], most: int = 8) -> str:

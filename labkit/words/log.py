@@ -98,11 +98,14 @@ def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
     pauses = 0
     for alike in _alike(events_until(trace, t)):
         event = alike[0]
-        if isinstance(event, RoleKilled):
-            killed.add(event.name)
-        elif isinstance(event, RoleLost) and event.name in killed and "killed" in event.reason:
-            killed.remove(event.name)
-            continue
+        match event:
+            case RoleKilled(name=name, absent=False):
+                killed.add(name)
+            case RoleLost(name=name) if name in killed:
+                killed.remove(name)
+                continue
+            case RoleRestarted(name=name):
+                killed.discard(name)
         pauses = pauses + 1 if isinstance(event, RunPaused) else 0
         if pauses > PAUSES:
             found[-1] = event.time, f"you paused, {pauses - PAUSES + 1} more times"

@@ -10,7 +10,6 @@ told yet is not said.
 from __future__ import annotations
 
 import math
-import re
 
 from ..summary import number_text
 from ..trace.measures import staleness_law
@@ -58,7 +57,7 @@ def _trouble(trace: Trace, t: int) -> str:
     why = (ending.get("why") or "").split("\n", 1)[0].rstrip(".")
     if ending["stopped_by"] == "diverged":
         name = trace.header["strategy"]["name"]
-        return f"{name} diverged: {re.sub(r'the loss is (inf|nan)', 'the loss is no longer a finite number', why)}."
+        return f"{name} diverged: {why}."
     return f"{why[:1].upper()}{why[1:]}." if why else "The run ended with an error."
 
 

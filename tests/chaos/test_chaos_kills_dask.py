@@ -132,7 +132,7 @@ RINGS = [lk.RingAllReduce(), lk.RingAllReduce(on_loss="continue"), lk.LocalSGD()
 
 @pytest.mark.parametrize("second", ["worker-0", "worker-1"])
 @pytest.mark.parametrize("when", ["lost", "group restarted", "restarted"])
-@pytest.mark.parametrize("strategy", [pytest.param(s, events=slow) for s in RINGS], ids=lambda s: f"{s.name} {s.on_loss}")
+@pytest.mark.parametrize("strategy", [pytest.param(s, marks=slow) for s in RINGS], ids=lambda s: f"{s.name} {s.on_loss}")
 def test_another_member_is_lost_while_a_group_begins_again(processes, tmp_path, strategy, when, second):
     """`worker-1` is lost, and then, at three moments of what follows, it or another one."""
     with run_of(processes, strategy, tmp_path, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
@@ -179,7 +179,7 @@ def test_a_run_is_stopped_while_a_group_begins_again(processes, tmp_path, strate
 ENDS = [
     pytest.param(lk.AsyncPS(), "server-0", "asked"),
     *(
-        pytest.param(strategy, role, when, events=slow)
+        pytest.param(strategy, role, when, marks=slow)
         for strategy in (lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.FSDP())
         for role in ("chief", "worker-0", "server-0")
         if strategy.uses_servers or role != "server-0"
@@ -270,7 +270,7 @@ def test_a_process_is_killed_while_it_writes_a_checkpoint(processes, tmp_path, s
 PAIRS = [
     pytest.param(("backup-0",), ()),
     *(
-        pytest.param(*pair, events=slow)
+        pytest.param(*pair, marks=slow)
         for pair in [
             (("backup-0",), ("server-0",)), (("server-0",), ("backup-0",)), (("server-0", "backup-0"), ()),
             (("server-0",), ("server-0",)), (("backup-0",), ("backup-0",)),
@@ -279,7 +279,7 @@ PAIRS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("strategy", [lk.SyncPS(), pytest.param(lk.AsyncPS(), events=slow)], ids=lambda s: s.name)
+@pytest.mark.parametrize("strategy", [lk.SyncPS(), pytest.param(lk.AsyncPS(), marks=slow)], ids=lambda s: s.name)
 @pytest.mark.parametrize(("first", "then"), PAIRS, ids=lambda roles: " and ".join(roles) or "nothing more")
 def test_a_backup_and_its_server_are_lost(processes, tmp_path, strategy, first, then):
     """One of them, the other one as soon as the first is missing, or both at once."""
@@ -328,7 +328,7 @@ def test_a_role_is_killed_again_on_its_way_back(processes, tmp_path, strategy, r
 
 @pytest.mark.parametrize(
     "strategy",
-    [pytest.param(s, events=slow) for s in (lk.AsyncPS(), lk.SyncPS(), lk.BackupWorkers(), lk.SparsePS())],
+    [pytest.param(s, marks=slow) for s in (lk.AsyncPS(), lk.SyncPS(), lk.BackupWorkers(), lk.SparsePS())],
     ids=lambda s: s.name,
 )
 @pytest.mark.parametrize("also", [(), ("chief",), ("worker-0", "worker-1")], ids=lambda also: " ".join(also) or "alone")
@@ -344,7 +344,7 @@ def test_all_servers_are_lost_at_once(processes, tmp_path, strategy, also):
 HELD = [
     pytest.param(lk.SyncPS(), "worker-1"),
     *(
-        pytest.param(strategy, role, events=slow)
+        pytest.param(strategy, role, marks=slow)
         for strategy in (lk.SyncPS(), lk.AsyncPS(), lk.RingAllReduce())
         for role in ("worker-1", "server-0", "chief")
         if (strategy.uses_servers or role != "server-0") and (strategy.name, role) != ("SyncPS", "worker-1")
@@ -353,7 +353,7 @@ HELD = [
 
 
 @pytest.mark.parametrize(("strategy", "role"), HELD, ids=lambda part: getattr(part, "name", part))
-@pytest.mark.parametrize("then", ["resume", pytest.param("stop", events=slow)])
+@pytest.mark.parametrize("then", ["resume", pytest.param("stop", marks=slow)])
 def test_a_role_is_killed_during_a_pause(processes, tmp_path, strategy, role, then):
     with run_of(processes, strategy, tmp_path) as run:
         run.pause()

@@ -7,6 +7,7 @@ from labkit.engines.dask.detector import FailureDetector
 from labkit.engines.dask.starting import start_over
 from labkit.engines.dask.supervisor import LostWhileStarting
 from labkit.engines.dask.timeouts import REPORT_S
+from labkit.trace.events import Note
 
 
 def watching(*names, absence=2.0):
@@ -70,7 +71,7 @@ class Run:
     def __init__(self):
         self.said = []
 
-    def say(self, kind, text):
+    def event(self, kind, text):
         self.said.append((kind, text))
 
 
@@ -106,7 +107,7 @@ def test_after_a_loss_it_is_tried_again_also_while_workers_are_missing_and_the_r
     clock, run = Clock(), Run()
     lost = LostWhileStarting("The process of server-0 ended while the run was starting.")
     assert start_over(attempts(clock, lost, BadInput("has 5"), BadInput("has 5"), run), clock, clock.sleep) is run
-    assert run.said == [("note", f"{lost} The run was started over.")]
+    assert run.said == [(Note, f"{lost} The run was started over.")]
 
 
 @pytest.mark.parametrize("then", [LostWhileStarting("It ended."), BadInput("The cluster has 5 Dask workers.")])

@@ -219,7 +219,7 @@ def test_a_loss_that_is_lost_is_said_once():
         ({}, {"stopped_by": "user"}, "you stopped it"),
         ({}, {"stopped_by": "interrupted", "why": ""}, "interrupted"),
         ({}, {"stopped_by": "finished"}, "every worker has finished"),
-        ({}, {"stopped_by": "diverged", "why": "the loss is inf at update 3"}, "diverged: the loss is inf at update 3"),
+        ({}, {"stopped_by": "diverged", "why": "the loss is too large"}, "diverged: the loss is too large"),
         ({}, {"stopped_by": "error", "why": "worker-0 failed: no\nmore"}, "an error: worker-0 failed: no"),
         ({}, {"stopped_by": "deadlock", "why": "deadlock after 1.000 s: worker-0 waits"}, "deadlock after 1.000 s: w0 waits"),
         ({}, {"stopped_by": "the moon"}, "stopped by the moon"),

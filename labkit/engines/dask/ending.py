@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import ClusterError, LabkitError
 from ...trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK
 from ..checkpoints import Store, fingerprint
+from ..drive import divergence_text
 from ..log import save_reached
 from .controls import Controls
 from .membership import HERE
@@ -63,10 +64,7 @@ class Ending(Controls):
         evaluated = chief or self._kept_by_chief()
         self._evaluated = evaluated.get("parameters")
         if stopped_by == "diverged" and chief:
-            rate = getattr(self.knobs, "learning_rate", None)
-            why = f"the loss is {chief['loss']} at update {chief['update']}" + (
-                f", learning_rate {rate:g}" if rate else ""
-            )
+            why = divergence_text(chief["update"], getattr(self.knobs, "learning_rate", None))
         times = [r["time"] for r in reports.values()] or [self.now]
         self.trace.end(
             stopped_by=stopped_by, why=why, time=max(*times, *(event.time for event in self.trace.events), 0),

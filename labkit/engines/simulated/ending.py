@@ -15,7 +15,7 @@ from ...trace.events import RoleLost, RoleRestarted, RunWaits
 from ...trace.trace import Trace
 from ...trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK, seconds
 from ..checkpoints import fingerprint
-from ..drive import deadlock_text, failure_report, loss_text, render_failure
+from ..drive import deadlock_text, divergence_text, failure_report, loss_text, render_failure
 from ..log import Diary
 from .clockwork import Clockwork
 from .roles import SimulatedRole
@@ -102,10 +102,7 @@ class Ending(Clockwork):
         self._take_a_rest()
         self.flush()
         if stopped_by == "diverged":
-            rate = getattr(self.roles[0].strategy, "learning_rate", None)
-            why = f"the loss is {self.judge.loss} at update {self.judge.update}" + (
-                f", learning_rate {rate:g}" if rate else ""
-            )
+            why = divergence_text(self.judge.update, getattr(self.roles[0].strategy, "learning_rate", None))
         if self.chief.state is not None:
             self._diary.state(self.chief.name, self.chief.state, max(self.judge.update, 0))
         self._diary.reached(seconds(self.now), stopped_by)
