@@ -25,13 +25,12 @@ from .events import Event
 from .looks import Looks
 from .recorder import Counters
 from .trace import Trace, check_trace
-from .vocabulary import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, TABLES, UNKNOWN, seconds
+from .vocabulary import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, TABLES, UNKNOWN, Column, seconds
 
 __all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
 
 KIND, FORMAT = "labkit trace", 2
 TEXTS = ("about", "header", "events", "counters", "ending")
-TIMES = ("start", "end", "time", "sent", "received")
 DAMAGED: tuple[type[BaseException], ...] = (
     *(OSError, EOFError, KeyError, IndexError, TypeError, ValueError, AttributeError, MemoryError, OverflowError),
     *(RuntimeError, SyntaxError, struct.error, zipfile.BadZipFile, zlib.error),
@@ -89,7 +88,8 @@ def _checked_about(name: str, about: Any) -> dict[str, Any]:
     """What the file says about itself, if this labkit can read it."""
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise BadInput(f"{shown(name)} is not a labkit trace.")
-    if about["format"] != FORMAT or about["columns"] != {t: ["role", *columns] for t, columns in TABLES.items()}:
+    columns = {table: [column.name for column in schema.columns] for table, schema in TABLES.items()}
+    if about["format"] != FORMAT or about["columns"] != columns:
         wrote = about["format"]
         raise BadInput(
             f"{shown(name)} is a trace of another labkit (format {shown(wrote)}; this one reads format {FORMAT}). "
@@ -238,39 +238,39 @@ def to_frames(trace: Trace) -> dict[str, Any]:
         import pandas as pd
     except ImportError:
         raise BadInput("Data frames need pandas, which is not installed: pip install pandas.") from None
-    words = _words(check_trace(trace))
+    names = _names(check_trace(trace))
     frames = {}
-    for name, columns in TABLES.items():
-        picked = trace.column(name, "role", *columns)
-        frames[name] = pd.DataFrame({c: _readable(c, v, words) for c, v in zip(("role", *columns), picked)})
+    for name, table in TABLES.items():
+        picked = trace.column(name, *(column.name for column in table.columns))
+        frames[name] = pd.DataFrame({c.name: _readable(c, v, names) for c, v in zip(table.columns, picked)})
     stale = frames["applies"]["staleness"].astype("Int64")
     frames["applies"]["staleness"] = stale.mask(stale == UNKNOWN)
-    events = [(seconds(e.time), words["role"].get(e.recorder), e.kind, str(e)) for e in list(trace.events)]
+    events = [(seconds(e.time), names["role"].get(e.recorder), e.kind, str(e)) for e in list(trace.events)]
     frames["events"] = pd.DataFrame(events, columns=["time", "recorder", "kind", "text"])
     return frames
 
 
-def _words(trace: Trace) -> dict[str, dict[int, str]]:
-    """What the numbers of a column stand for."""
+def _names(trace: Trace) -> dict[str, dict[int, str]]:
+    """{unit of a column: {number: the name that it stands for}}"""
 
     def numbered(names: Iterable[str]) -> dict[int, str]:
         return dict(enumerate(names))
 
     roles = numbered(trace.roles)
     return {
-        "role": roles, "sender": {**roles, EVERYONE: "everyone"}, "phase": numbered(PHASES), "why": numbered(REASONS),
-        "category": numbered(CATEGORIES), "kind": numbered(trace.header["messages"]),
+        "role": roles, "sender": {**roles, EVERYONE: "everyone"}, "phase": numbered(PHASES), "reason": numbered(REASONS),
+        "category": numbered(CATEGORIES), "message": numbered(trace.header["messages"]),
         "layer": numbered(trace.header["layers"]),
     }  # fmt: skip
 
 
-def _readable(column: str, values: np.ndarray, words: dict[str, dict[int, str]]) -> Any:
+def _readable(column: Column, values: np.ndarray, names: dict[str, dict[int, str]]) -> Any:
     """Names for numbers, seconds for nanoseconds, whole numbers as such."""
-    if column in words:
-        return [words[column].get(int(v), str(int(v))) for v in values]
-    if column in TIMES:
+    if column.unit in names:
+        return [names[column.unit].get(int(v), str(int(v))) for v in values]
+    if column.unit == "ns":
         return values / NANO
-    return values.astype(np.int64) if column in ("step", "update") else values
+    return values.astype(np.int64) if column.name in ("step", "update") else values
 
 
 # files --------------------------------------------------------------------------------------------------------------

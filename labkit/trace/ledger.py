@@ -47,7 +47,7 @@ from .events import RoleLost
 from .recorder import Counters
 from .role_states import absent
 from .trace import Trace, check_trace
-from .vocabulary import COMPUTE, EVERYONE, INTEGER_TABLES, REASONS, ROLLED_BACK
+from .vocabulary import COMPUTE, EVERYONE, REASONS, ROLLED_BACK, TABLES
 
 __all__ = ["ledger"]
 
@@ -333,7 +333,7 @@ def _drops(trace: Trace, t: int | None = None, until: dict[int, int] | None = No
     {shard: ns}, of what was said of each by then.
     """
     found: Drops = {}
-    rows = np.stack(trace.column("drops", *INTEGER_TABLES["drops"]), axis=1)
+    rows = np.stack(trace.column("drops", *TABLES["drops"].names), axis=1)
     if t is not None:
         rows = rows[rows[:, 1] <= t]
     for number, time in (until or {}).items():

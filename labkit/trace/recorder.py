@@ -14,18 +14,18 @@ from struct import Struct
 from typing import Any, Self
 
 from .events import Event
-from .vocabulary import CATEGORIES, EVERYONE, FLOAT_TABLES, INTEGER_TABLES, PHASES, REASONS
+from .vocabulary import CATEGORIES, EVERYONE, INTEGER_TABLES, PHASES, REASONS, TABLES
 
 __all__ = ["MESSAGE", "SPAN", "Counters", "Recorder", "together"]
 
 # A row of whole numbers as bytes: `recorder.spans += SPAN(phase, start, end, step)`. Packing a row of 6 takes 0.12 us;
 # `array("q").extend` of a tuple took 0.27 us (`timeit`).
-_PACKERS = {name: Struct(f"={len(columns)}q").pack for name, columns in INTEGER_TABLES.items()}
+_PACKERS = {name: Struct(f"={len(TABLES[name].names)}q").pack for name in INTEGER_TABLES}
 SPAN, APPLY, MESSAGE, PROGRESS, DROP = (
     _PACKERS[name] for name in ("spans", "applies", "messages", "progress", "drops")
 )
-_DROP_ROW = Struct(f"={len(INTEGER_TABLES['drops'])}q")
-_BY_WIDTH = {len(columns): _PACKERS[name] for name, columns in INTEGER_TABLES.items()}
+_DROP_ROW = Struct(f"={len(TABLES['drops'].names)}q")
+_BY_WIDTH = {len(TABLES[name].names): _PACKERS[name] for name in INTEGER_TABLES}
 
 
 class Counters:
@@ -213,17 +213,18 @@ class Recorder:
         self.number = 0  # of the batches taken
         # Rows of drops in batches whose arrival is not confirmed: (number of the batch, rows). None: batches cannot get lost.
         self.unacknowledged: deque[tuple[int, bytes]] | None = None
-        for name in (*INTEGER_TABLES, *FLOAT_TABLES):
+        for name in TABLES:
             self._empty(name)
 
     def _empty(self, name: str) -> None:
         kept = self.record or name in ("drops", "progress")
-        setattr(self, name, array("d") if name in FLOAT_TABLES else _Rows() if kept else _Blind())
+        setattr(self, name, array("d") if name not in INTEGER_TABLES else _Rows() if kept else _Blind())
 
     def rows_waiting(self) -> int:
         """Numbers in the buffers, all tables together."""
         integers = sum(len(getattr(self, name)) for name in INTEGER_TABLES) // 8
-        return integers + sum(len(getattr(self, name)) for name in FLOAT_TABLES) + len(self.events) + len(self.looks)
+        floats = sum(len(getattr(self, name)) for name in TABLES if name not in INTEGER_TABLES)
+        return integers + floats + len(self.events) + len(self.looks)
 
     def span(self, phase: int, start: int, end: int, step: int = -1) -> None:
         """The role was in `phase` from `start` to `end` (ns). Empty spans are not rows."""
@@ -303,13 +304,13 @@ class Recorder:
             self.counters.hot = self.hottest()
         tables: dict[str, bytes | bytearray] = {}
         skipped: dict[str, int] = {}
-        for name, columns in (INTEGER_TABLES | FLOAT_TABLES).items():
+        for name, table in TABLES.items():
             rows = getattr(self, name)
             if not len(rows):
                 continue
             raw = rows if not plain and name in INTEGER_TABLES else bytes(rows)
             if limit is not None and name in ("spans", "applies", "messages"):
-                width = 8 * len(columns)
+                width = 8 * len(table.names)
                 keep = limit // 3 // width * width
                 if keep < len(raw):
                     skipped[name] = (len(raw) - keep) // width

@@ -17,7 +17,7 @@ from ..errors import BadInput, nearest, shown
 from .events import Event
 from .looks import Look, Looks
 from .recorder import Counters, together
-from .vocabulary import FLOAT_TABLES, INTEGER_TABLES
+from .vocabulary import TABLES, TableSchema
 
 __all__ = ["Table", "Trace", "check_trace"]
 
@@ -29,8 +29,9 @@ class Table:
     reported. Arrays that were handed out stay as they are: rows are added behind them, or copied to new memory.
     """
 
-    def __init__(self, name: str, columns: tuple[str, ...], dtype: type, keep: int):
-        self.name, self.columns, self.dtype, self.keep = name, ("role", *columns), np.dtype(dtype), keep
+    def __init__(self, name: str, schema: TableSchema, keep: int):
+        self.name, self.columns = name, tuple(column.name for column in schema.columns)
+        self.dtype, self.keep = np.dtype(schema.dtype), keep
         self.spilled = 0
         self.skipped = 0
         self._data = np.empty((0, len(self.columns)), self.dtype)
@@ -87,10 +88,8 @@ class Trace:
         self.nodes: tuple[str, ...] = tuple(r["node"] for r in header["layout"]["roles"])
         self.lock = threading.RLock()
         self.tables = {
-            name: Table(name, columns, np.int64, keep if name != "drops" else 1 << 62)
-            for name, columns in INTEGER_TABLES.items()
+            name: Table(name, schema, keep if name != "drops" else 1 << 62) for name, schema in TABLES.items()
         }
-        self.tables |= {name: Table(name, columns, np.float64, keep) for name, columns in FLOAT_TABLES.items()}
         self.events: list[Event] = []
         self.looks = Looks()
         self.counters: dict[int, Counters] = {}

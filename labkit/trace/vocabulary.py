@@ -8,6 +8,9 @@ bytes.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
+
+import numpy as np
 
 # What a role does between two instants (column `phase` of `spans`).
 PHASES = ("compute", "wait", "apply", "send", "evaluate", "sleep")
@@ -24,19 +27,97 @@ LATE, CANCELLED, AFTER_END, UNUSED, IGNORED, REFUSED, ROLLED_BACK = range(len(RE
 EVERYONE = -1  # as a sender: one gradient of every worker of the run; as a shard: every shard
 UNKNOWN = -1  # as a staleness: the weights were of another generation
 
-# The tables and their columns. `role` is who recorded the row.
-INTEGER_TABLES: dict[str, tuple[str, ...]] = {
-    "spans": ("phase", "start", "end", "step"),
-    "applies": ("shard", "time", "sender", "step", "count", "samples", "staleness", "version"),
-    "messages": ("sender", "kind", "category", "bytes", "sent", "received"),
-    "progress": ("time", "sender", "gradients"),  # gradients of a sender (EVERYONE: of all) applied so far
-    "drops": ("shard", "time", "sender", "incarnation", "step", "count", "why"),
+
+class Column(NamedTuple):
+    """One column of a table. `unit`: "ns" of engine time, "bytes", "1" for a count or a ratio, or what the number stands for:
+    "role", "phase", "category", "reason", "message", "layer" (a place in a list of names), "sender" (a role, or `EVERYONE`).
+    """
+
+    name: str
+    unit: str
+    help: str
+
+
+class TableSchema(NamedTuple):
+    """A table of packed rows. All its columns have one `dtype`; the first one, `role`, is the role that recorded the row and
+    is not written by the recorder.
+    """
+
+    dtype: type[np.generic]
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that a recorder writes, in order: all but `role`."""
+        return tuple(column.name for column in self.columns[1:])
+
+
+def _table(dtype: type[np.generic], *columns: tuple[str, str, str]) -> TableSchema:
+    return TableSchema(dtype, (Column("role", "role", "the role that recorded the row"), *(Column(*c) for c in columns)))
+
+
+# Every table of a trace, its columns and their units.
+TABLES: dict[str, TableSchema] = {
+    "spans": _table(
+        np.int64,
+        ("phase", "phase", "what the role did"),
+        ("start", "ns", "when it began"),
+        ("end", "ns", "when it was over"),
+        ("step", "1", "gradients that the role had computed before; -1 where that says nothing"),
+    ),
+    "applies": _table(
+        np.int64,
+        ("shard", "1", "the shard that applied a gradient"),
+        ("time", "ns", "when"),
+        ("sender", "sender", "the role that computed it"),
+        ("step", "1", "its number among the sender's"),
+        ("count", "1", "gradients in it"),
+        ("samples", "1", "training samples in it"),
+        ("staleness", "1", "updates applied since its weights were read; UNKNOWN if they were of another generation"),
+        ("version", "1", "updates applied to the shard, this one included"),
+    ),
+    "messages": _table(
+        np.int64,
+        ("sender", "sender", "the role that sent it"),
+        ("kind", "message", "its class"),
+        ("category", "category", "what it was sent for"),
+        ("bytes", "bytes", "its payload"),
+        ("sent", "ns", "when it was sent"),
+        ("received", "ns", "when it was taken"),
+    ),
+    "progress": _table(
+        np.int64,
+        ("time", "ns", "when the role reported"),
+        ("sender", "sender", "of whose gradients"),
+        ("gradients", "1", "gradients applied so far by this incarnation"),
+    ),
+    "drops": _table(
+        np.int64,
+        ("shard", "1", "the shard that does not apply it, or EVERYONE"),
+        ("time", "ns", "when that was decided"),
+        ("sender", "sender", "the role that computed it"),
+        ("incarnation", "1", "of the sender"),
+        ("step", "1", "the last one's number among the sender's"),
+        ("count", "1", "gradients"),
+        ("why", "reason", "why it will not be applied"),
+    ),
+    "norms": _table(
+        np.float64,
+        ("time", "ns", "when"),
+        ("step", "1", "gradients that the role had computed before"),
+        ("layer", "layer", "the group of parameters"),
+        ("gradient", "1", "Euclidean norm of its gradient"),
+        ("weight", "1", "Euclidean norm of its weights"),
+    ),
+    "evaluations": _table(
+        np.float64,
+        ("time", "ns", "when"),
+        ("update", "1", "the update that was evaluated"),
+        ("loss", "1", "mean loss over the held-out samples"),
+        ("accuracy", "1", "share of right answers, 0 to 1; NaN for a regression"),
+    ),
 }
-FLOAT_TABLES: dict[str, tuple[str, ...]] = {
-    "norms": ("time", "step", "layer", "gradient", "weight"),
-    "evaluations": ("time", "update", "loss", "accuracy"),
-}
-TABLES = INTEGER_TABLES | FLOAT_TABLES
+INTEGER_TABLES = tuple(name for name, table in TABLES.items() if table.dtype is np.int64)
 
 NANO = 1_000_000_000
 

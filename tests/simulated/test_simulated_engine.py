@@ -13,7 +13,7 @@ import labkit as lk
 from labkit.engines.laws import Sampler
 from labkit.roles.messages import own_copy, weightless
 from labkit.trace import Recorder
-from labkit.trace.vocabulary import INTEGER_TABLES
+from labkit.trace.vocabulary import TABLES
 
 TIMING = lk.Problem("digits", timing_only=True)
 
@@ -88,7 +88,7 @@ def test_rows_are_the_same_bytes_however_they_are_added():
     packed, given = Recorder(0), Recorder(0)
     packed.span(1, 10, 20, -1)
     given.spans.extend((1, 10, 20, -1))
-    assert packed.rows_waiting() == given.rows_waiting() == len(INTEGER_TABLES["spans"])
+    assert packed.rows_waiting() == given.rows_waiting() == len(TABLES["spans"].names)
     assert packed.take(20)["tables"] == given.take(20)["tables"]
     assert packed.take(30)["tables"] == {}
     blind = Recorder(0, record=False)
