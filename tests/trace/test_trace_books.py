@@ -9,7 +9,7 @@ import labkit as lk
 from labkit.strategies import STRATEGIES
 from labkit.trace import Counters, Recorder, Trace, ledger, measures
 from labkit.trace.events import Note
-from labkit.trace.vocabulary import INTEGER_TABLES
+from labkit.trace.vocabulary import TABLES
 
 MOONS = lk.Problem("moons", hidden=(4,), batch_size=8, options={"samples": 100})
 
