@@ -77,11 +77,12 @@ def knob(
     return dataclasses.field(default=default, default_factory=factory, metadata={"knob": about})
 
 
-def same_knob(owner: type, name: str, **default: Any) -> Any:
-    """A field that is the knob `name` of the dataclass `owner`, declared there. `default=...`: another default."""
+def same_knob(owner: type, name: str, *, help: str = "", **default: Any) -> Any:
+    """A field that is the knob `name` of the dataclass `owner`, declared there. `default=...`, `help`: others than there."""
     declared = next(field for field in dataclasses.fields(owner) if field.name == name)
     usual = {"default": declared.default, "default_factory": declared.default_factory}
-    return dataclasses.field(**(default or usual), metadata=declared.metadata)
+    about = declared.metadata["knob"] | ({"help": help} if help else {})
+    return dataclasses.field(**(default or usual), metadata={"knob": about})
 
 
 def knobs_of(cls: Any) -> dict[str, Knob]:
@@ -185,6 +186,10 @@ def check_knob(owner: str, k: Knob, value: Any) -> Any:
     """`value` converted to the knob's type; `BadInput` names owner, knob, value and what is allowed."""
     if value is None and k.optional:
         return None
+    if isinstance(value, str) and k.read is not None and k.names is not None:
+        value = k.read(value)  # an object that is called by its name
+        if value is None:
+            return None
     bad = BadInput(f"{owner}: {k.name}={shown(value)} is not allowed; {k.name} is {describe(k)}.")
     if k.choices is not None:
         if not is_one_of(value, k.choices):

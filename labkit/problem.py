@@ -7,20 +7,32 @@ wherever it is made.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from . import data, nn
-from .data import Partition, partition_by_name
+from .data import Even, Partition, partition_as_text, partition_by_name
+from .data.partition import PARTITIONS
 from .errors import BadInput, lacks, nearest, shown
 from .knobs import check_knob, check_knobs, knob
 
 __all__ = ["Problem"]
 
 DTYPES = ("float32", "float64")
+
+
+def widths_from_text(text: str) -> tuple[Any, ...]:
+    """`"64, 32"` -> `(64, 32)`; `"none"` -> `()`. What is no whole number stays text, which a problem refuses."""
+    words = [word.strip() for word in text.replace("none", "").split(",")]
+    return tuple(int(word) if word.isdecimal() and word.isascii() else word for word in words if word)
+
+
+def widths_as_text(widths: tuple[int, ...]) -> str:
+    """The inverse of `widths_from_text`."""
+    return ",".join(map(str, widths)) or "none"
 
 
 @dataclass(frozen=True)
@@ -33,17 +45,22 @@ class Problem:
     size but no memory. `options` go to the data set (`{"noise": 0.1}`).
     """
 
-    data: Any = "digits"
-    hidden: tuple[int, ...] = (128,)
+    data: Any = knob("digits", help=f"the data set: {', '.join(data.NAMES)}")
+    hidden: tuple[int, ...] = knob(
+        (128,), read=widths_from_text, write=widths_as_text, help="widths of the hidden layers, as 64,32; none: a linear model"
+    )
     batch_size: int = knob(32, low=1, high=1_000_000, help="samples in a mini-batch")
     seed: int = knob(0, low=0, high=2**63 - 1, help="decides every random draw")
-    activation: str = knob("relu", choices=("relu", "tanh"))
-    dtype: str = knob("", choices=("", *DTYPES), help="float32, or float64 for checks to the last digit")
-    partition: Any = "even"
+    activation: str = knob("relu", choices=("relu", "tanh"), help="of the hidden layers")
+    dtype: str = knob("", choices=("", *DTYPES), help="float32, or float64 for checks to the last digit; the data set's own")
+    partition: Any = knob(
+        Even(), names=PARTITIONS, read=partition_by_name, write=partition_as_text,
+        help="who has which samples: even, by-label:0.5, by-size, by-weight:1,2,4, shared",
+    )  # fmt: skip
     standardize: bool = knob(True, help="shift and scale every feature to mean 0, deviation 1")
-    test_fraction: float = knob(0.2, low=0.01, high=0.9)
-    timing_only: bool = knob(False)
-    options: dict[str, Any] = field(default_factory=dict)
+    test_fraction: float = knob(0.2, low=0.01, high=0.9, help="share of the samples that is held out for evaluation")
+    timing_only: bool = knob(False, help="compute nothing: only when and where things happen")
+    options: dict[str, Any] = knob(factory=dict, help="options of the data set, as rows of clicks")
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -53,8 +70,6 @@ class Problem:
                 f"hidden={shown(self.hidden)}: the widths of the hidden layers are whole numbers from 1 to 100000."
             )
         object.__setattr__(self, "hidden", hidden)
-        if isinstance(self.partition, str):
-            object.__setattr__(self, "partition", partition_by_name(self.partition))
         if not isinstance(self.partition, Partition):
             raise BadInput(
                 f"partition={shown(self.partition)}: give a name, as 'by-label:0.5', or a partition, as lk.Even()."
@@ -77,13 +92,14 @@ class Problem:
     def _check_options(self) -> None:
         if not isinstance(self.options, Mapping):
             raise BadInput(f"options={shown(self.options)}: give the data set's options by name, as {{'noise': 0.1}}.")
-        known = data.options_of(self.data) if isinstance(self.data, str) else {}
+        known, checked = data.options_of(self.data) if isinstance(self.data, str) else {}, {}
         for name, value in self.options.items():
             if not known:
                 raise BadInput(f"options: {self.name} has none, and was given {shown(name)}.")
             if name not in known:
                 raise lacks(self.name, "option", name, known)
-            check_knob(self.name, known[name], value)
+            checked[name] = check_knob(self.name, known[name], value)
+        object.__setattr__(self, "options", checked)
 
     @cached_property
     def dataset(self) -> Any:

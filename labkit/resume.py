@@ -14,10 +14,11 @@ from .engines.checkpoints import Store
 from .engines.log import REACHED, read_commands, read_reached
 from .engines.parts import Plan, make_plan
 from .errors import BadInput, ClusterError, shown
+from .manifest import Manifest, load_manifest, save_manifest, shards_of
 from .problem import Problem
 from .roles.judge import Budget
 from .run import Run
-from .settings import Settings, load_settings, save_settings, shards_of
+from .spec import make_cluster, spec_of
 from .strategies import Strategy
 from .trace.vocabulary import nanoseconds
 
@@ -42,26 +43,28 @@ def resume(
     Raises `BadInput` if there is no run, if it is damaged or another one, or is over; `ClusterError` as `train`.
     """
     store = Store(path)
-    settings = load_settings(store)
-    problem = settings.part("problem", problem, store.place)
-    strategy = settings.part("strategy", strategy, store.place)
-    engine = settings.prints["cluster"]["engine"]
+    manifest = load_manifest(store)
+    problem, strategy = manifest.part("problem", problem), manifest.part("strategy", strategy)
+    engine = manifest.engine
     if cluster is not None and getattr(cluster, "engine", None) != engine:
         raise BadInput(
             f"cluster={shown(cluster)}: the run in {shown(store.place)} is of the engine {shown(engine)}; give such a one."
         )
-    cluster = settings.part("cluster", cluster, store.place)
-    plan = make_plan(problem, strategy, cluster, settings.budget if budget is None else budget, None, cluster.record)
-    _check_fits(settings, plan, store.place)
+    if cluster is None:
+        cluster = make_cluster(manifest.part("cluster", None))
+    else:
+        manifest.part("cluster", spec_of(cluster))
+    plan = make_plan(problem, strategy, cluster, manifest.budget if budget is None else budget, None, cluster.record)
+    _check_fits(manifest, plan, store.place)
     if cluster.engine == "simulated":
-        return _repeated(store, settings, plan, cluster, budget, timeout)
-    return _restored(store, settings, plan, cluster, budget)
+        return _repeated(store, manifest, plan, cluster, budget, timeout)
+    return _restored(store, manifest, plan, cluster, budget)
 
 
-def _check_fits(settings: Settings, plan: Plan, place: str) -> None:
+def _check_fits(manifest: Manifest, plan: Plan, place: str) -> None:
     """`BadInput` if states that were saved would not fit."""
-    if shards_of(plan) != settings.prints["shards"]:
-        owners = ", ".join(name for name, _ in settings.prints["shards"][:4])
+    if shards_of(plan) != manifest.shards:
+        owners = ", ".join(name for name, _ in manifest.shards[:4])
         raise BadInput(
             f"cluster: the run in {shown(place)} has its parameters on {owners}; on this cluster they would be cut in "
             "another way."
@@ -69,13 +72,13 @@ def _check_fits(settings: Settings, plan: Plan, place: str) -> None:
 
 
 def _repeated(
-    store: Store, settings: Settings, plan: Plan, cluster: Any, budget: Budget | None, timeout: float | None
+    store: Store, manifest: Manifest, plan: Plan, cluster: Any, budget: Budget | None, timeout: float | None
 ) -> Run:
     log, reached = read_commands(store)
     if budget is not None:  # what ended the run is what is not wanted again
         log = [command for command in log if command[1] != "stop"]
-        save_settings(store, plan, cluster, budget, settings.commands, settings.age)
-    ahead = _not_yet(settings.commands, log)
+        save_manifest(store, plan, cluster, budget, manifest.commands, manifest.age)
+    ahead = _not_yet(manifest.commands, log)
     run = Run(plan, cluster.start(plan, commands=[*log, *ahead], checkpoint=store.place))
     run.engine.advance(reached, timeout)
     return run
@@ -98,7 +101,7 @@ def _what(command: tuple[Any, ...]) -> tuple[int, str, Any]:
     return nanoseconds(at), name, arguments
 
 
-def _restored(store: Store, settings: Settings, plan: Plan, cluster: Any, budget: Budget | None) -> Run:
+def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Any, budget: Budget | None) -> Run:
     stopped_by = read_reached(store)[1]
     if stopped_by is not None and budget is None:
         raise BadInput(
@@ -107,8 +110,8 @@ def _restored(store: Store, settings: Settings, plan: Plan, cluster: Any, budget
         )
     if "resume" not in inspect.signature(cluster.start).parameters:
         raise ClusterError(f"{shown(cluster)} cannot go on with a run: it starts runs from the beginning only.")
-    again = Store(store.place, age=settings.age + 1).check()
+    again = Store(store.place, age=manifest.age + 1).check()
     # first of all: should this fail half way, what is saved from now on is still newer than what was
-    save_settings(again, plan, cluster, settings.budget if budget is None else budget, (), again.age)
+    save_manifest(again, plan, cluster, manifest.budget if budget is None else budget, (), again.age)
     again.files.remove(REACHED)
     return Run(plan, cluster.start(plan, checkpoint=store.place, resume=again))

@@ -18,11 +18,11 @@ from .engines.light import LIGHT, lightened
 from .engines.parts import Plan, make_plan
 from .errors import BadInput, shown
 from .knobs import as_number, check_number
+from .manifest import kept_manifest
 from .nn import SparseParameters
 from .predictor import Predictor
 from .problem import Problem
 from .roles.judge import Budget
-from .settings import kept_settings
 from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
@@ -65,7 +65,7 @@ def train(
     plan = make_plan(problem, strategy, cluster, budget, seed, cluster.record)
     commands = schedule_faults(faults, plan)
     check_allowed(commands, cluster)
-    with kept_settings(checkpoint, plan, cluster, budget, commands):
+    with kept_manifest(checkpoint, plan, cluster, budget, commands):
         run = Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
     if cluster is not meant:
         run.engine.trace.event(EngineWarning(0, f"{LIGHT} is set: no processes, this run is in virtual time"))

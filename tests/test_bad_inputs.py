@@ -16,7 +16,7 @@ TIMING = lk.Problem("moons", hidden=(), timing_only=True)
     ("given", "says"),
     [
         ({"partition": 3}, r"^partition=3: give a name, as 'by-label:0\.5', or a partition"),
-        ({"partition": lk.Even}, r"^partition=<class .*: give a name"),
+        ({"partition": lk.Even}, r"^Problem: partition=lk\.Even is a class; write lk\.Even\(\)\."),
         ({"hidden": 1.5}, r"^hidden=1\.5: the widths of the hidden layers are whole numbers from 1 to 100000"),
         ({"hidden": (True,)}, r"^hidden=\(True,\): the widths"),
         ({"hidden": True}, r"^hidden=True: the widths"),

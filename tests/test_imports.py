@@ -27,10 +27,11 @@ BELOW = {
     "views": {"trace"},
     "words": {"trace", "summary"},
 }  # fmt: skip
-BELOW["described"] = BELOW["engines"] | {"engines", "strategies"}
-BELOW["settings"] = BELOW["described"] | {"described"}
+BELOW["codec"] = BELOW["engines"] | {"engines", "strategies"}
+BELOW["spec"] = BELOW["codec"] | {"codec"}
+BELOW["manifest"] = BELOW["spec"] | {"spec"}
 BELOW["verbs"] = BELOW["engines"] | {"engines"}
-BELOW["run"] = BELOW["settings"] | {"settings", "verbs", "predictor", "summary", "words"}
+BELOW["run"] = BELOW["manifest"] | {"manifest", "verbs", "predictor", "summary", "words"}
 BELOW["resume"] = BELOW["run"] | {"run"}
 BELOW["advice"] = BELOW["run"] | {"views"}
 UP = BELOW["run"] | {"run", "advice", "views"}

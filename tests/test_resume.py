@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.described import NoDescription, described, made
+from labkit.codec import NotEncodable, from_dict, to_dict
 from labkit.engines.checkpoints import Store
-from labkit.engines.log import read_commands, read_reached
+from labkit.engines.log import read_commands, read_note, read_reached, write_note
+from labkit.spec import make_cluster, spec_of
 from labkit.strategies import STRATEGIES
 
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 200}, seed=3)
@@ -270,38 +271,53 @@ VALUES = [
     lk.Problem("spirals", options={"arms": 3}, partition=lk.BySize(skew=2.5)),
     lk.AsyncPS(optimizer="adam", codec="top-k:0.1", schedule="warmup:50+cosine:1000", compensation="adaptive"),
     lk.SparsePS(placement=lk.ConsistentHash(7, 3)), *(kind() for kind in STRATEGIES.values()),
-    cluster(server_time=lk.Uniform(0.1, 0.2), cores=3, record=False), lk.SimulatedCluster(compute=lk.Measured((0.1, 1 / 3))),
+    cluster(server_time=lk.Uniform(0.1, 0.2), cores=3, record=False).spec,
+    lk.SimulatedCluster(compute=lk.Measured((0.1, 1 / 3))).spec,
     lk.Budget(updates=3, accuracy=0.1 + 0.2), lk.Slow("worker-1", 3.3, at=1e-9), None,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
 def test_a_description_makes_the_same_again(value):
-    again = made(json.loads(json.dumps(described(value), allow_nan=False)))
+    again = from_dict(json.loads(json.dumps(to_dict(value), allow_nan=False)))
     assert again == value
     assert type(again) is type(value)
 
 
-def test_a_cluster_of_processes_is_described():
-    its = lk.DaskCluster(workers=3, servers=2, pace=lk.Exponential(0.1), slow={"worker-1": 2.0}, record=False)
-    again = made(json.loads(json.dumps(described(its))))
+def test_the_values_of_a_cluster_of_processes():
+    its = lk.DaskCluster(workers=3, servers=2, pace=lk.Exponential(0.1), slow={"worker-1": 2.0}, record=False, place="pack")
+    again = make_cluster(from_dict(json.loads(json.dumps(to_dict(spec_of(its))))))
+    assert again.spec == its.spec
     assert again.describe() == its.describe()
-    assert (again.ours, again.record) == (True, False)
-    assert described(lk.DaskCluster("tcp://host:8786"))["target"] == "tcp://host:8786"
+    assert (again.ours, again.record, again.place) == (True, False, "pack")
+    given = spec_of(lk.DaskCluster("tcp://host:8786", replicas=1))
+    assert given.scheduler == "tcp://host:8786"
+    assert make_cluster(given).spec == given
+
+
+def test_a_run_of_another_format_is_refused(tmp_path):
+    store = Store(tmp_path)
+    begun(tmp_path).advance(0.1)
+    write_note(store, "run.json", {**read_note(store, "run.json"), "format": 1})
+    for call in (lk.resume, begun):
+        with pytest.raises(lk.BadInput, match=r"run\.json in .* has format 1, and this labkit reads format 2"):
+            call(tmp_path)
 
 
 @pytest.mark.parametrize("value", [object(), MyOwn(), own_data(), lk.Problem(own_data()), {1: 2}, np.zeros(3)])
 def test_what_is_somebody_s_own_has_no_description(value):
-    with pytest.raises(NoDescription):
-        described(value)
+    with pytest.raises(NotEncodable):
+        to_dict(value)
 
 
 def test_only_labkit_s_own_is_made():
     for name in ("system", "Path", "object", "NotThere"):
         with pytest.raises(lk.BadInput, match=f"There is no {name}"):
-            made({"lk": name})
+            from_dict({"lk": name})
+    with pytest.raises(lk.BadInput, match="Budget has no option 'minutes'"):
+        from_dict({"lk": "Budget", "minutes": 3})
     with pytest.raises(lk.BadInput, match="another one in this labkit"):
-        made({"lk": "Budget", "minutes": 3})
+        from_dict({"lk": "Cosine"})
 
 
 # real processes -------------------------------------------------------------------------------------------------------

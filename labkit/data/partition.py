@@ -174,13 +174,10 @@ class Shared(Partition):
         return [np.arange(n)] * workers
 
 
-KINDS: Mapping[str, tuple[type[Partition], str]] = {
-    "even": (Even, ""),
-    "by-label": (ByLabel, "alpha"),
-    "by-size": (BySize, "skew"),
-    "by-weight": (ByWeight, "weights"),
-    "shared": (Shared, ""),
-}
+PARTITIONS: Mapping[str, type[Partition]] = {
+    "even": Even, "by-label": ByLabel, "by-size": BySize, "by-weight": ByWeight, "shared": Shared
+}  # fmt: skip
+OPTION: Mapping[type, str] = {ByLabel: "alpha", BySize: "skew", ByWeight: "weights"}  # what stands behind the colon
 
 
 def partition_by_name(text: str | Partition) -> Partition:
@@ -191,9 +188,10 @@ def partition_by_name(text: str | Partition) -> Partition:
     if isinstance(text, Partition):
         return text
     name, colon, number = str(text).partition(":")
-    if name not in KINDS:
-        raise nearest("partition", text, KINDS)
-    kind, option = KINDS[name]
+    if name not in PARTITIONS:
+        raise nearest("partition", text, PARTITIONS)
+    kind = PARTITIONS[name]
+    option = OPTION.get(kind, "")
     if not option and colon:
         raise BadInput(f"The partition {shown(text)} is not allowed; {name} takes no number.")
     many = kind is ByWeight
@@ -210,8 +208,9 @@ def partition_by_name(text: str | Partition) -> Partition:
 
 def partition_as_text(partition: Partition) -> str | None:
     """What `partition_by_name` reads as this very partition; None if there is no such text."""
-    for name, (kind, option) in KINDS.items():
+    for name, kind in PARTITIONS.items():
         if type(partition) is kind:
+            option = OPTION.get(kind, "")
             value = getattr(partition, option) if option else ()
             numbers = value if isinstance(value, tuple) else (value,)
             return name + (":" if option else "") + ",".join(repr(float(n)).removesuffix(".0") for n in numbers)

@@ -110,6 +110,20 @@ class Spirals(Plane):
         return radius * np.cos(angle), radius * np.sin(angle)
 
 
+def numbers_from_text(text: str) -> Any:
+    """`"2"` -> 2.0; `"1,4"` -> (1.0, 4.0). What is no number stays text."""
+    try:
+        numbers = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        return text
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+def numbers_as_text(numbers: Any) -> str:
+    """The inverse of `numbers_from_text`."""
+    return ",".join(repr(float(number)) for number in np.atleast_1d(numbers))
+
+
 @dataclass(frozen=True)
 class Quadratic(Recipe):
     """The simplest thing to minimise: f_i(w) = 1/2 (w - x_i)' diag(curvature) (w - x_i), averaged over the rows x_i.
@@ -124,7 +138,9 @@ class Quadratic(Recipe):
     samples: int = knob(1000, low=1, high=MOST, help="rows")
     dimension: int = knob(1, low=1, high=MOST, help="weights")
     noise: float = knob(0.0, low=0.0, high=1e6, help="standard deviation of the rows")
-    curvature: tuple[float, ...] | float = knob(1.0, help="of f: a number above 0, or one for each dimension")
+    curvature: tuple[float, ...] | float = knob(
+        1.0, read=numbers_from_text, write=numbers_as_text, help="of f: a number above 0, or one for each dimension"
+    )
     start: float = knob(1.0, low=-1e6, high=1e6, help="every weight begins here")
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:

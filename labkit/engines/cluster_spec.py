@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import BadInput, shown
@@ -113,6 +113,15 @@ class ClusterSpec:
         object.__setattr__(self, "server_time", as_law("server_time", self.server_time))
         object.__setattr__(self, "slow", check_slow(self.slow))
         check_knobs(self, OWNERS[engine])
+
+    @property
+    def paced(self) -> bool:
+        """Whether gradients take the time of a law."""
+        return self.compute is not None
+
+    def widened(self) -> ClusterSpec:
+        """With all workers that there may be."""
+        return self if self.max_workers is None else replace(self, workers=self.max_workers, max_workers=None)
 
     def describe(self) -> dict[str, Any]:
         """The options that this engine has in plain values, for the header of a trace: laws as text, infinity as None."""

@@ -1,11 +1,11 @@
 """What a run has told its place about itself, beside the states of its roles: small files of plain JSON, each with the
 checksum of what it says.
 
-    run.json        what the run is (settings.py writes it)
+    run.json        what the run is (labkit/manifest.py writes it)
     commands.json   what was done to a run in virtual time, and when; durable, written at every command
     reached.json    how far it has come, and whether it is over
 
-Law: a run in virtual time is its settings and its commands, so these files are all of it.
+Law: a run in virtual time is its manifest and its commands, so these files are all of it.
 """
 
 from __future__ import annotations

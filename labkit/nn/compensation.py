@@ -77,5 +77,7 @@ COMPENSATIONS: dict[str, type] = {"constant": DelayCompensation, "adaptive": Ada
 
 
 def compensation_by_name(name: str) -> Any:
-    """`"constant"`, `"adaptive:2.0"`: with knobs in their order. `BadInput` names the nearest allowed name."""
+    """`"constant"`, `"adaptive:2.0"`: with knobs in their order; `"none"` is None. `BadInput` names the nearest allowed name."""
+    if name.strip().lower() in ("", "none"):
+        return None
     return make_by_name("delay compensation", name, COMPENSATIONS)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import BadInput, nearest, shown
-from ..knobs import knobs_of, parse_knob
+from ..knobs import knobs_of, parse_knob, write_knob
 
-__all__ = ["make_by_name"]
+__all__ = ["make_by_name", "name_as_text"]
 
 
 def make_by_name(what: str, text: str, allowed: Mapping[str, type]) -> Any:
@@ -26,3 +26,16 @@ def make_by_name(what: str, text: str, allowed: Mapping[str, type]) -> Any:
         )
         raise BadInput(f"{shown(text)} is not a {what}; write {form}.")
     return made(**dict(parse_knob(made.__name__, knobs, f"{k}={value}") for k, value in zip(knobs, values)))
+
+
+def name_as_text(value: Any, allowed: Mapping[str, type]) -> str | None:
+    """What `make_by_name` reads as this very value: its name and its knobs in order, without those at the end that are as by
+    default. None if its class is none of those allowed.
+    """
+    for name, kind in allowed.items():
+        if type(value) is kind:
+            knobs = list(knobs_of(kind).values())
+            while knobs and getattr(value, knobs[-1].name) == knobs[-1].default:
+                knobs.pop()
+            return ":".join([name, *(write_knob(k, getattr(value, k.name)) for k in knobs)])
+    return None

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from ..errors import BadInput, nearest, shown
 from ..knobs import check_knobs, knob
-from .names import make_by_name
+from .names import make_by_name, name_as_text
 
-__all__ = ["Constant", "Cosine", "Schedule", "Step", "Warmup", "schedule_by_name"]
+__all__ = ["Constant", "Cosine", "Schedule", "Step", "Warmup", "schedule_as_text", "schedule_by_name"]
 
 
 class Schedule(Protocol):
@@ -98,3 +98,12 @@ def schedule_by_name(text: str) -> Schedule:
     if not rest.strip():
         raise nearest("schedule", rest, SCHEDULES)
     return Warmup(schedule.updates, schedule_by_name(rest))
+
+
+def schedule_as_text(schedule: Schedule) -> str | None:
+    """What `schedule_by_name` reads as this very schedule; None of one's own."""
+    text = name_as_text(schedule, SCHEDULES)
+    if text is None or not isinstance(schedule, Warmup) or schedule.after == Constant():
+        return text
+    after = schedule_as_text(schedule.after)
+    return None if after is None else f"{text}+{after}"

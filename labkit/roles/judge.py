@@ -34,11 +34,11 @@ class Budget:
     there is no accuracy).
     """
 
-    updates: int | None = knob(None, low=1, high=10**12)
-    samples: int | None = knob(None, low=1, high=10**15)
-    epochs: float | None = knob(None, low=1e-6, high=1e9)
-    seconds: float | None = knob(None, low=1e-6, high=1e9)
-    accuracy: float | None = knob(None, low=0.0, high=1.0)
+    updates: int | None = knob(None, low=1, high=10**12, help="end after this many updates")
+    samples: int | None = knob(None, low=1, high=10**15, help="end after this many samples")
+    epochs: float | None = knob(None, low=1e-6, high=1e9, help="end after this many passes over the training data")
+    seconds: float | None = knob(None, low=1e-6, high=1e9, unit="s", help="end after this time of the engine's clock")
+    accuracy: float | None = knob(None, low=0.0, high=1.0, help="end at this held-out accuracy")
 
     def __post_init__(self) -> None:
         check_knobs(self)

@@ -24,6 +24,7 @@ import numpy as np
 from ..errors import BadInput, nearest, shown
 from ..knobs import check_knobs, knob
 from ..nn.embedding import scramble
+from ..nn.names import make_by_name
 
 __all__ = ["ConsistentHash", "HashPlacement", "Placement", "RangePlacement", "placement_of"]
 
@@ -121,11 +122,11 @@ PLACEMENTS: Mapping[str, type[Placement]] = {
 
 
 def placement_of(given: Any) -> Placement:
-    """`"range"`, `"hash"`, `"consistent-hash"`, or a placement as it is. `BadInput` with the nearest name."""
+    """`"range"`, `"hash:3"` (seed), `"consistent-hash:100"`, or a placement as it is. `BadInput` with the nearest name."""
     if isinstance(given, Placement):
         return given
     if isinstance(given, type) and issubclass(given, Placement):
         raise BadInput(f"placement=lk.{given.__name__} is a class; write lk.{given.__name__}().")
-    if not isinstance(given, str) or given not in PLACEMENTS:
+    if not isinstance(given, str):
         raise nearest("placement", given, PLACEMENTS)
-    return PLACEMENTS[given]()
+    return make_by_name("placement", given, PLACEMENTS)

@@ -29,11 +29,10 @@ from .base import MixedReplicas
 __all__ = ["ADPSGD"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ADPSGD(MixedReplicas):
     """After every gradient a replica averages with one neighbour; nobody waits for a gradient of anybody else."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     graph: str = knob("ring", choices=GRAPHS, help="who is whose neighbour")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Mix)

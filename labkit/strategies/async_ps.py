@@ -27,11 +27,10 @@ from .base import AsynchronousServer
 __all__ = ["AsyncPS"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AsyncPS(AsynchronousServer):
     """Apply each gradient the moment it arrives. Nobody waits; the price is staleness."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     fused: bool = knob(True, help="the reply to a push is the newest weights; False: an acknowledgement, then a pull")
     n_push: int = knob(1, low=1, high=10_000, help="steps that a worker makes by itself between two pushes (Downpour)")
     n_fetch: int = knob(1, low=1, high=10_000, help="steps that a worker makes by itself between two pulls (Downpour)")

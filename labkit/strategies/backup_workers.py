@@ -31,11 +31,10 @@ from .base import ServerStrategy, server_layout
 __all__ = ["BackupWorkers", "FirstOnes"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FirstOnes(ServerStrategy):
     """What backup workers and K-sync have in common: a step is made of the first gradients, whoever they come from."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     give_up: bool = knob(True, help="a worker that is late begins again at once; False: it ends what it has begun")
 
     each_once: ClassVar[bool] = True  # a step has at most one gradient of a worker
@@ -80,7 +79,7 @@ class FirstOnes(ServerStrategy):
         return Weights if self.give_up else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BackupWorkers(FirstOnes):
     """The last b workers of every step are not waited for. No staleness; their work is lost."""
 

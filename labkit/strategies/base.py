@@ -7,13 +7,17 @@ it: a `model` if it computes, a `shard` if it owns parameters. Knobs that all st
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from ..errors import BadInput, lacks, shown
-from ..knobs import check_knob, check_knobs, knob, knobs_of
+from ..knobs import check_knob, check_knobs, knob, knobs_of, same_knob
 from ..nn import SGD, Constant, optimizer_by_name, schedule_by_name
-from ..nn.codecs import as_codec
-from ..nn.compensation import compensation_by_name
+from ..nn.codecs import CODECS, as_codec
+from ..nn.compensation import COMPENSATIONS, compensation_by_name
+from ..nn.names import name_as_text
+from ..nn.optimizers import OPTIMIZERS
+from ..nn.schedules import SCHEDULES, schedule_as_text
 from ..roles.chief import all_full, next_snapshot, rest
 from ..roles.coder import check_codec
 from ..roles.context import Context
@@ -33,8 +37,15 @@ __all__ = [
 class Strategy:
     """The base of all strategies. A subclass lists its `messages` and writes its roles."""
 
-    optimizer: Any = knob(SGD(), help="how a shard turns a gradient into a step")
-    schedule: Any = knob(Constant(), help="the learning rate's course, counted in updates")
+    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
+    optimizer: Any = knob(
+        SGD(), names=OPTIMIZERS, read=optimizer_by_name, write=partial(name_as_text, allowed=OPTIMIZERS),
+        help="how a shard turns a gradient into a step",
+    )  # fmt: skip
+    schedule: Any = knob(
+        Constant(), names=SCHEDULES, read=schedule_by_name, write=schedule_as_text,
+        help="the learning rate's course, counted in updates",
+    )  # fmt: skip
     weight_decay: float = knob(0.0, low=0.0, high=1.0, help="every step first shrinks the weights by rate x this")
     clip_norm: float | None = knob(
         None, low=1e-9, high=1e9, help="longest gradient a worker sends; longer ones are scaled down"
@@ -53,19 +64,11 @@ class Strategy:
     in_words: ClassVar[str] = ""  # what to see in it, as a sentence: "asynchronous: nobody waits."
 
     def __post_init__(self) -> None:
-        self._named("optimizer", optimizer_by_name)
-        self._named("schedule", schedule_by_name)
+        check_knobs(self)
         if not hasattr(self.optimizer, "apply"):
             raise BadInput(f"optimizer={shown(self.optimizer)}: give one of labkit's optimizers, as lk.Momentum(0.9).")
         if not callable(self.schedule):
             raise BadInput(f"schedule={shown(self.schedule)}: give one of labkit's schedules, as lk.Cosine(1000).")
-        check_knobs(self)
-
-    def _named(self, knob: str, by_name: Any) -> None:
-        """A knob whose value was given by its name becomes the object of that name."""
-        value = getattr(self, knob)
-        if isinstance(value, str):
-            object.__setattr__(self, knob, None if value.lower() == "none" else by_name(value))
 
     @property
     def name(self) -> str:
@@ -87,12 +90,14 @@ class Strategy:
         return replace(self, **knobs)
 
     def describe(self) -> dict[str, Any]:
-        """Name and knobs in plain values, for the header of a trace."""
+        """Name, knobs and their defaults ("usual") in plain values, for the header of a trace."""
         plain = (int, float, str, bool, type(None))
         values = {name: getattr(self, name) for name in knobs_of(self)}
+        usual = {name: k.default for name, k in knobs_of(self).items()}
         return {
             "name": self.name, "in_words": self.in_words,
             "knobs": {k: v if isinstance(v, plain) else repr(v) for k, v in values.items()},
+            "usual": {k: d if isinstance(d, plain) else repr(d) for k, d in usual.items()},
         }  # fmt: skip
 
     def one_update(self) -> str:
@@ -129,20 +134,25 @@ class StaleGradients(Strategy):
     """Servers that apply stale gradients, and may make them less harmful."""
 
     staleness_aware: bool = knob(False, help="a gradient that is k updates old makes a step of rate / k")
-    compensation: Any = knob(None, help="delay compensation (DC-ASGD): constant:0.04, adaptive:2.0")
+    compensation: Any = knob(
+        None, names=COMPENSATIONS, read=compensation_by_name, write=partial(name_as_text, allowed=COMPENSATIONS),
+        help="delay compensation (DC-ASGD): constant:0.04, adaptive:2.0",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        self._named("compensation", compensation_by_name)
+        super().__post_init__()
         if self.compensation is not None and not hasattr(self.compensation, "compensate"):
             raise BadInput(f"compensation={shown(self.compensation)}: give lk.DelayCompensation(0.04), 'adaptive' or None.")
-        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerStrategy(Strategy):
     """Workers push gradients to servers, which own the parameters."""
 
-    codec: Any = knob(None, help="talk in fewer bytes: top-k:0.01, sign-sgd, qsgd:4, float16, power-sgd:2")
+    codec: Any = knob(
+        None, names=CODECS, read=as_codec, write=partial(name_as_text, allowed=CODECS),
+        help="talk in fewer bytes: top-k:0.01, sign-sgd, qsgd:4, float16, power-sgd:2",
+    )  # fmt: skip
 
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Left, Joined)
 
@@ -155,9 +165,7 @@ class ServerStrategy(Strategy):
 class AsynchronousServer(ServerStrategy, StaleGradients):
     """Servers that apply gradients as they come, and the worker that most of them have."""
 
-    on_loss: str = knob(
-        "continue", choices=("wait", "continue"), help="a worker is lost: go on without it, or wait until it is back"
-    )
+    on_loss: str = same_knob(Strategy, "on_loss", default="continue")
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the weights that came, send the gradient, get newer weights."""

@@ -25,11 +25,10 @@ from .base import MixedReplicas
 __all__ = ["DPSGD"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DPSGD(MixedReplicas):
     """Every step a worker averages its parameters with its neighbours'."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     graph: str = knob("ring", choices=GRAPHS, help="who is whose neighbour")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Mix,)

@@ -37,11 +37,10 @@ from .base import Strategy, server_layout
 __all__ = ["EASGD"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EASGD(Strategy):
     """Workers train alone for tau steps, then a spring pulls them and the centre together."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     beta: float = knob(0.9, low=1e-6, high=1e3, log=True, help="the spring's pull on the centre: N x the moving rate")
     rho: float | None = knob(
         None, low=1e-6, high=1e3, log=True, help="if given, the moving rate is rate x rho, not beta / N"

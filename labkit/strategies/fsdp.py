@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob
 from ..nn.boxes import Boxes
 from ..roles.collectives import all_gather, reduce_scatter
 from ..roles.context import Context
@@ -35,11 +34,10 @@ from .base import Strategy, refuse_servers
 __all__ = ["FSDP"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FSDP(Strategy):
     """Each worker keeps 1/N of every layer and of its optimizer state; layers are made whole when they are needed."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False

@@ -24,7 +24,7 @@ from .ring_all_reduce import RingAllReduce
 __all__ = ["HalvingDoubling"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HalvingDoubling(RingAllReduce):
     """No server: workers swap halves, then quarters ... of their gradients, and all make the same step."""
 

@@ -36,11 +36,10 @@ from .base import Strategy, refuse_servers
 __all__ = ["Hybrid"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hybrid(Strategy):
     """Replicas of a split model: each has its own data, and equal parts agree by all-reduce or through a server."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     shape: str = knob("2x2", help="replicas x parts of each, as 2x2")
     split: str = knob("pipeline", choices=("pipeline", "tensor"), help="how a replica is split into its parts")
     between: str = knob("all-reduce", choices=("all-reduce", "server"), help="how equal parts of replicas agree")

@@ -27,11 +27,10 @@ from .base import AsynchronousServer, server_layout
 __all__ = ["KAsync", "KBatchAsync"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KAsync(AsynchronousServer):
     """A step is the mean of K workers' gradients, stale or not; those K get the new weights, the others go on."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     K: int = knob(2, low=1, high=100_000, help="gradients that make a step")
 
     summary: ClassVar[str] = "a step is the next K workers' gradients; the others go on, and are stale"
@@ -71,7 +70,7 @@ class KAsync(AsynchronousServer):
                     ctx.send(push, shard.weights())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KBatchAsync(KAsync):
     """A step is the mean of the next K mini-batches' gradients; nobody ever waits."""
 

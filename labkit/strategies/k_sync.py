@@ -24,7 +24,7 @@ from .backup_workers import FirstOnes
 __all__ = ["KBatchSync", "KSync"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KSync(FirstOnes):
     """A step is the mean of the first K workers' gradients; the others begin again."""
 
@@ -47,7 +47,7 @@ class KSync(FirstOnes):
         return f"the mean of the first {self.K} gradients"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KBatchSync(KSync):
     """A step is the mean of the first K mini-batches' gradients, several of one worker included."""
 

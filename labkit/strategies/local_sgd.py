@@ -26,11 +26,10 @@ from .base import MixedReplicas
 __all__ = ["LocalSGD"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LocalSGD(MixedReplicas):
     """H steps alone, then the mean of all replicas."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     H: int = knob(4, low=1, high=100_000, help="steps that a worker makes alone between two averages")
     post_local: int = knob(
         0, low=0, high=10**9, help="steps at the start that are averaged one by one (post-local SGD)"

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob
 from ..roles.context import Context
 from ..roles.cuts import stage_pieces
 from ..roles.layout import Layout
@@ -33,11 +32,10 @@ from .base import Strategy, refuse_servers
 __all__ = ["PipeDream"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PipeDream(Strategy):
     """A pipeline that is never emptied: no bubble, but the first stages' gradients are stale."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Activation, Delta)
     uses_servers: ClassVar[bool] = False

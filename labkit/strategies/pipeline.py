@@ -38,11 +38,10 @@ from .base import Strategy, refuse_servers
 __all__ = ["Pipeline"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pipeline(Strategy):
     """Each worker holds some layers; micro-batches flow through, forward and back. The price is the bubble."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     micro_batches: int = knob(4, low=1, high=100_000, help="pieces that flow through the stages one behind the other")
     order: str = knob("1f1b", choices=tuple(SCHEDULES), help="the stages' schedule: in which order each does its work")
     chunks: int = knob(2, low=1, high=1000, help="pieces of the network a stage has, if interleaved")

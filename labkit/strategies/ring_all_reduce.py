@@ -19,24 +19,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..knobs import knob
+from ..knobs import knob, same_knob
 from ..nn.codecs import linear_codec
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
-from .base import Strategy, replica_layout
+from .base import ServerStrategy, Strategy, replica_layout
 
 __all__ = ["RingAllReduce"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RingAllReduce(Strategy):
     """No server: workers add up their gradients around a ring, and all make the same step."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
-    codec: Any = knob(None, help="talk in fewer bytes, linear codecs only: float16, power-sgd:2")
+    codec: Any = same_knob(ServerStrategy, "codec", help="talk in fewer bytes, linear codecs only: float16, power-sgd:2")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False

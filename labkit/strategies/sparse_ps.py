@@ -19,11 +19,13 @@ sparsity-aware data parallel training of deep neural networks", EuroSys 2019 (se
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
-from ..knobs import knob
+from ..knobs import knob, same_knob
 from ..nn import Adagrad
+from ..nn.names import name_as_text
 from ..roles.chief import final_snapshot
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
@@ -31,25 +33,28 @@ from ..roles.gates import Round
 from ..roles.judge import Judge
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Joined, Left, Message
-from ..roles.placement import placement_of
+from ..roles.placement import PLACEMENTS, HashPlacement, placement_of
 from ..roles.rows import RowPull, RowPush, Rows, pull_rows, push_rows
-from .base import StaleGradients
+from .base import ServerStrategy, StaleGradients
 from .row_layout import row_layout
 
 __all__ = ["SparsePS"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SparsePS(StaleGradients):
     """Move rows, not tables: pull what a batch needs, push its gradients back to the rows' owners."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
-    placement: Any = knob("hash", help="who owns which row: range, hash or consistent-hash, or lk.HashPlacement(3)")
+    placement: Any = knob(
+        HashPlacement(), names=PLACEMENTS, read=placement_of, write=partial(name_as_text, allowed=PLACEMENTS),
+        help="who owns which row: range, hash or consistent-hash, or lk.HashPlacement(3)",
+    )  # fmt: skip
     dense: str = knob("all-reduce", choices=("all-reduce", "server"), help="who adds up the layers behind the table")
     synchronous: bool = knob(True, help="wait for all workers; False: apply each push at once (needs dense=server)")
     reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
-    _: KW_ONLY
-    optimizer: Any = knob(Adagrad(), help="how a shard turns a gradient into a step: SGD or Adagrad, lazily")
+    optimizer: Any = same_knob(
+        ServerStrategy, "optimizer", default=Adagrad(), help="how a shard turns a gradient into a step: SGD or Adagrad, lazily"
+    )
 
     messages: ClassVar[tuple[type[Message], ...]] = (RowPull, Rows, RowPush, Chunk, Left, Joined)
     summary: ClassVar[str] = "parameter server for embedding tables: only the rows of a batch travel"

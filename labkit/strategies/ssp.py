@@ -27,11 +27,10 @@ from .base import AsynchronousServer
 __all__ = ["SSP"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SSP(AsynchronousServer):
     """Nobody may be more than s iterations ahead of the slowest; within that, nobody waits."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     s: int = knob(3, low=0, high=1_000_000, live=True, help="iterations that a worker may be ahead of the slowest")
 
     summary: ClassVar[str] = "parameter server, nobody more than s iterations ahead of the slowest"

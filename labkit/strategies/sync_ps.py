@@ -27,11 +27,10 @@ from .base import ServerStrategy
 __all__ = ["SyncPS"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SyncPS(ServerStrategy):
     """Wait for a gradient of every worker, then take one step. No staleness; the slowest sets the pace."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
     reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
 
     summary: ClassVar[str] = "parameter server, everybody waits for the slowest; no staleness"

@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..knobs import knob
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
@@ -31,11 +30,10 @@ from .base import Strategy, refuse_servers
 __all__ = ["TensorParallel"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TensorParallel(Strategy):
     """Every layer is split over the workers; they add up their products, twice for each pair of layers."""
 
-    learning_rate: float = knob(0.1, low=1e-6, high=10.0, log=True, live=True, help="length of a step")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False

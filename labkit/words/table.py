@@ -46,11 +46,7 @@ DONE: dict[type[Event], str] = {  # what was done, not what followed from it
     RoleKilled: "kill", RoleFrozen: "freeze", RoleThawed: "thaw", LinkCut: "cut", LinkReconnected: "reconnect",
     LinkDelayed: "delay", LinkLossy: "drop",
 }  # fmt: skip
-USUAL = {
-    "optimizer": "SGD()", "schedule": "Constant()", "weight_decay": 0.0, "clip_norm": None, "codec": None,
-    "compensation": None, "staleness_aware": False, "fused": True, "n_push": 1, "n_fetch": 1, "reduce": "mean",
-    "algorithm": "ring", "synchronous": True, "give_up": True,
-}  # fmt: skip
+ELSEWHERE = ("learning_rate", "eval_every")  # a column of its own; and what does not change the training
 
 
 def run_row(trace: Trace) -> dict[str, Any]:
@@ -63,7 +59,7 @@ def run_row(trace: Trace) -> dict[str, Any]:
     return {
         "strategy": seen["strategy"], "engine": seen["engine"], "workers": seen["workers"], "servers": seen["servers"],
         "rate": knobs.get("learning_rate"), "batch": problem["batch_size"], "data": _data(problem),
-        "settings": _settings(knobs, problem, cluster), "pace": _law(law), "disturbed": _disturbed(trace),
+        "settings": _settings(header["strategy"], problem, cluster), "pace": _law(law), "disturbed": _disturbed(trace),
         "seed": seen["seed"], "loss": seen["loss"], "accuracy": seen["accuracy"], "goal": goal_of(trace),
         "time_to_accuracy": seen["time_to_accuracy"], "gradients": seen["gradients"],
         "gradients_per_second": seen["gradients_per_second"], "staleness_mean": seen["staleness"]["mean"],
@@ -93,10 +89,12 @@ def _data(problem: dict[str, Any]) -> str:
     return ", ".join([problem["data"], *options, *([share] if share != "Even()" else [])])
 
 
-def _settings(knobs: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
-    """`K=2, Momentum(momentum=0.9), latency 0.01 s`: which variant it is, and what is not as usual."""
+def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
+    """`K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`: which variant it is, and what is not by default."""
+    knobs, usual = strategy["knobs"], strategy.get("usual", {})
     said = [f"{name}={knobs[name]}" for name in ALWAYS if name in knobs]
-    said += [f"{name}={knobs[name]}" for name, usual in USUAL.items() if name in knobs and knobs[name] != usual]
+    others = [name for name in usual if name not in (*ALWAYS, *ELSEWHERE) and knobs.get(name) != usual[name]]
+    said += [f"{name}={knobs[name]}" for name in others]
     said.append(f"hidden={'x'.join(map(str, problem['hidden']))}")
     for name, unit in (("latency", "s"), ("bandwidth", "bytes/s")):
         value = cluster.get(name)

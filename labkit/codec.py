@@ -1,0 +1,137 @@
+"""labkit's values as plain JSON, and back: problems, strategies, clusters, laws, budgets, whatever is made of options.
+
+    lk.Momentum(0.9)  <->  {"lk": "Momentum", "momentum": 0.9}
+
+`from_dict(to_dict(value)) == value`. Only the classes in `CLASSES` are ever made, from fields that they have, so reading a file
+runs no code of anybody else. What was made by hand (arrays, a user's class) cannot be encoded; it is known by its name and a
+fingerprint (`fingerprint`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .data.partition import PARTITIONS
+from .engines.cluster_spec import ClusterSpec
+from .engines.faults import FAULTS
+from .engines.laws import LAWS, Measured
+from .errors import BadInput, lacks, shown
+from .nn.codecs import CODECS
+from .nn.compensation import COMPENSATIONS
+from .nn.optimizers import OPTIMIZERS
+from .nn.schedules import SCHEDULES
+from .problem import Problem
+from .roles.judge import Budget
+from .roles.placement import PLACEMENTS
+from .strategies import STRATEGIES
+
+__all__ = ["CLASSES", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]
+
+KIND = "lk"
+DEEPEST = 20  # values inside of values
+REGISTRIES: tuple[Mapping[str, type], ...] = (
+    STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, LAWS, FAULTS,
+)  # fmt: skip
+CLASSES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (Problem, ClusterSpec, Budget, Measured, *(kind for known in REGISTRIES for kind in known.values()))
+}
+
+
+class NotEncodable(BadInput):
+    """A value that was made by hand. `name`: of its class."""
+
+    def __init__(self, value: Any):
+        self.name = type(value).__name__
+        super().__init__(f"{shown(value)} was made by hand: it cannot be written down so that it could be made again.")
+
+
+def to_dict(value: Any) -> Any:
+    """`value` as plain JSON. `NotEncodable` if it, or what it is made of, is not labkit's."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {KIND: "float", "is": repr(value)}
+    if isinstance(value, (tuple, list)):
+        return [to_dict(v) for v in value]
+    if isinstance(value, dict) and all(isinstance(k, str) and k != KIND for k in value):
+        return {k: to_dict(v) for k, v in value.items()}
+    if CLASSES.get(type(value).__name__) is not type(value):
+        raise NotEncodable(value)
+    return {KIND: type(value).__name__} | {name: to_dict(getattr(value, name)) for name in _fields(type(value))}
+
+
+def from_dict(plain: Any, depth: int = 0) -> Any:
+    """The inverse of `to_dict`. A list becomes a tuple. `BadInput` if this labkit has no such class, option or value."""
+    if depth > DEEPEST:
+        raise BadInput(f"Values are nested more than {DEEPEST} deep; labkit writes no such thing.")
+    if isinstance(plain, list):
+        return tuple(from_dict(v, depth + 1) for v in plain)
+    if not isinstance(plain, dict):
+        return plain
+    kind = plain.get(KIND)
+    values = {name: from_dict(value, depth + 1) for name, value in plain.items() if name != KIND}
+    if kind is None:
+        return values
+    if kind == "float":
+        if list(values) != ["is"] or values["is"] not in ("inf", "-inf", "nan"):
+            raise BadInput(f"{shown(values)} is no float; one that is not finite is inf, -inf or nan.")
+        return float(values["is"])
+    if not isinstance(kind, str) or kind not in CLASSES:
+        raise BadInput(f"There is no {kind} in this labkit: it was written by another version.")
+    fields = _fields(CLASSES[kind])
+    for name in values:
+        if name not in fields:
+            raise lacks(kind, "option", name, fields)
+    try:
+        return CLASSES[kind](**values)
+    except TypeError as error:
+        raise BadInput(f"{kind} is another one in this labkit: {error}.") from None
+
+
+def _fields(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind) if field.init]
+
+
+# what cannot be encoded -----------------------------------------------------------------------------------------------
+
+
+def fingerprint(part: Any) -> Any:
+    """By what a problem, strategy or cluster is known again, in plain values: what it says of itself, and of a user's data,
+    if they are in memory, their SHA-256.
+    """
+    known_by = part.describe()
+    if isinstance(part, Problem):
+        known_by["sha256"] = _data_digest(part.data)
+    return _as_json(known_by)
+
+
+def _data_digest(data: Any) -> str | None:
+    if not isinstance(getattr(data, "x_train", None), np.ndarray):
+        return None
+    found = hashlib.sha256()
+    for values in (data.x_train, data.y_train, data.x_test, data.y_test):
+        found.update(np.ascontiguousarray(values).data)
+    return found.hexdigest()
+
+
+def _as_json(value: Any) -> Any:
+    """As JSON gives it back; where an object lives in memory is not what it is."""
+    return json.loads(re.sub(r" at 0x[0-9a-fA-F]+", "", json.dumps(value, default=str)))
+
+
+def difference(one: Any, other: Any, path: str = "") -> str:
+    """Where two plain values differ first, in words."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in [*one, *(k for k in other if k not in one)]:
+            if one.get(key) != other.get(key):
+                return difference(one.get(key), other.get(key), f"{path}.{key}" if path else str(key))
+    return f"{path} {shown(one)} instead of {shown(other)}"

@@ -1,0 +1,157 @@
+"""The run manifest, `run.json`: what a run is, kept beside what its roles keep, so that another program can go on with it.
+
+    {"format": 2, "age": 0, "run": {"problem": ..., "strategy": ..., "cluster": ..., "budget": ..., "faults": ...}, "shards": ...}
+
+`run` is `RunSpec.to_dict`: what labkit can make again, and of what was made by hand a name and a fingerprint, by which it is
+known when it is given again. `age`: how often the run was resumed. `shards`: who keeps which part of the parameters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .codec import difference, fingerprint, from_dict
+from .engines.checkpoints import Store, open_store
+from .engines.log import COMMANDS, REACHED, read_note, read_reached, write_note
+from .engines.parts import Plan
+from .errors import BadInput, shown
+from .spec import RunSpec, spec_of
+
+__all__ = ["Manifest", "kept_manifest", "load_manifest", "save_manifest", "shards_of"]
+
+RUN = "run.json"
+FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `run.json` in `place` says. `run`: as `RunSpec.to_dict` wrote it; `shards`: as `shards_of`."""
+
+    place: str
+    run: dict[str, Any]
+    shards: Any
+    age: int
+
+    @property
+    def engine(self) -> str:
+        """Of the cluster."""
+        said = self.run["cluster"]
+        return str((said["fingerprint"] if "own" in said else said)["engine"])
+
+    @property
+    def budget(self) -> Any:
+        """As it was given, None included."""
+        return from_dict(self.run["budget"])
+
+    @property
+    def commands(self) -> tuple[tuple[Any, ...], ...]:
+        """What was to be done to the run: (seconds, name, arguments), ..."""
+        return tuple(from_dict(command) for command in self.run["faults"])
+
+    def part(self, name: str, given: Any) -> Any:
+        """The problem, strategy or `ClusterSpec`: made again, or the one that is `given`, if it is the same."""
+        said = self.run[name]
+        own = "own" in said
+        if given is None:
+            if own:
+                raise BadInput(
+                    f"The {name} of the run in {shown(self.place)} is not labkit's own ({said['own']}): "
+                    f"give it, as lk.resume({shown(self.place)}, {name}=...)."
+                )
+            return from_dict(said)
+        if name == "cluster" and given.engine != "simulated":  # real processes are never the same again
+            return given
+        before, now = said["fingerprint"] if own else fingerprint(from_dict(said)), fingerprint(given)
+        if before != now:
+            raise BadInput(
+                f"{name}={shown(given)}: the run in {shown(self.place)} has another one, {difference(before, now)}. "
+                "Only the same run can go on."
+            )
+        return given
+
+
+@contextmanager
+def kept_manifest(checkpoint: Any, plan: Plan, cluster: Any, budget: Any, commands: Any) -> Iterator[None]:
+    """Around the start of a run: `run.json` is there before any role keeps anything, and is not there if nothing starts.
+
+    `checkpoint`: as `train` takes it; does nothing if it names no place. `BadInput` if the place holds a run that has not
+    ended: none is lost because another one starts.
+    """
+    store = open_store(checkpoint)
+    if store is None:
+        yield
+        return
+    _make_room(store)
+    save_manifest(store, plan, cluster, budget, commands)
+    try:
+        yield
+    except BaseException:
+        store.files.remove(RUN)
+        raise
+
+
+def save_manifest(store: Store, plan: Plan, cluster: Any, budget: Any, commands: Any, age: int = 0) -> None:
+    """Write `run.json`. `budget`: as it was given, None included; `commands`: [(seconds, name, arguments), ...]."""
+    run = RunSpec(plan.problem, plan.strategy, spec_of(cluster), budget, tuple(commands))
+    try:
+        write_note(store, RUN, {"format": FORMAT, "age": age, "run": run.to_dict(), "shards": shards_of(plan)})
+    except OSError as error:
+        raise BadInput(f"checkpoint={shown(store.place)}: {RUN} cannot be written ({error.strerror or error}).") from None
+
+
+def load_manifest(store: Store) -> Manifest:
+    """What `save_manifest` wrote. `BadInput` if there is none, if it is damaged, or if it has another format."""
+    said = read_note(store, RUN)
+    if said is None:
+        raise BadInput(
+            f"There is no run in {shown(store.place)}: {RUN} is missing. "
+            f"lk.train(..., checkpoint={shown(store.place)}) leaves one."
+        )
+    _check_format(said, store.place)
+    return Manifest(store.place, said["run"], said["shards"], said["age"])
+
+
+def _check_format(said: Any, place: str) -> None:
+    known = said.get("format") if isinstance(said, dict) else None
+    if known != FORMAT:
+        raise BadInput(
+            f"{RUN} in {shown(place)} has format {shown(known)}, and this labkit reads format {FORMAT}: the run was begun by "
+            "another version, which can go on with it. For a new run give another place, or remove this one."
+        )
+
+
+def shards_of(plan: Plan) -> Any:
+    """Who keeps which part of the parameters: what must be the same for states to fit. Plain values."""
+    kept = [[role["name"], role["part"]] for role in plan.layout.describe()["roles"] if role["shard"] is not None]
+    return json.loads(json.dumps(kept, default=str))
+
+
+def _make_room(store: Store) -> None:
+    """Remove what an earlier run, which is over, has left."""
+    known = read_note(store, RUN)
+    if known is not None and read_reached(store)[1] is None:
+        _check_format(known, store.place)
+        strategy, problem = (_name(known["run"][part]) for part in ("strategy", "problem"))
+        raise BadInput(
+            f"checkpoint={shown(store.place)} holds a run that has not ended ({strategy} on {problem}): "
+            f"lk.resume({shown(store.place)}) goes on with it. "
+            "For a new run give another place, or remove this one."
+        )
+    if known is None and store.roles():
+        raise BadInput(
+            f"checkpoint={shown(store.place)} holds checkpoints of {', '.join(store.roles()[:3])}, "
+            f"but no {RUN}: give another place."
+        )
+    for name in (REACHED, COMMANDS):
+        store.files.remove(name)
+    store.clear()
+
+
+def _name(said: dict[str, Any]) -> str:
+    """Of a strategy, or of the data of a problem."""
+    known = said["fingerprint"] if "own" in said else said
+    return str(known.get("data") or known.get("name") or known["lk"])

@@ -1,0 +1,265 @@
+"""The specification of a run: problem, strategy, cluster, budget, and what is done to it. A value; nothing starts here.
+
+A `RunSpec` holds everything that a run is made of. JSON (`to_dict`), `run.json` (`labkit.manifest`), the command line
+(`labkit.cli.options`) and the lab's share text (`labkit.lab.share_text`) are ways to write one. Its options are those that the
+strategy, the cluster, the budget and the problem declare; names, types, ranges, units and help come from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .codec import NotEncodable, fingerprint, from_dict, to_dict
+from .data import options_of as options_of_data
+from .engines.cluster_spec import ClusterSpec, check_slow
+from .engines.faults import schedule_faults
+from .engines.laws import LAWS, Law, as_law, law_name, law_with_mean, mean_seconds
+from .engines.parts import find_role, make_plan
+from .engines.simulated import SimulatedCluster
+from .errors import BadInput, nearest, shown
+from .knobs import Knob, as_number, check_knob, knobs_of, read_knob, write_knob
+from .problem import Problem
+from .roles.judge import Budget
+from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
+
+__all__ = ["FULL_SPEED", "PARTS", "RunSpec", "make_cluster", "spec_of", "strategy_name"]
+
+PARTS = ("strategy", "cluster", "budget", "problem")  # in this order an option is looked for
+FULL_SPEED = "full speed"  # the law of no law
+PACE = 0.1  # mean seconds of a gradient where it is not known
+# two more names, for the time of a gradient: how long, and by which law
+SHORTHANDS = {
+    "pace": Knob("pace", float, PACE, 0.0, 1e6, unit="s", help="mean time of one gradient"),
+    "law": Knob("law", str, "deterministic", choices=(*LAWS, FULL_SPEED), help="by which law the time of a gradient varies"),
+}
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What a run is made of.
+
+    `faults`: what is done to the run, and when: faults, or commands. Parts that were made by hand (a user's strategy, data,
+    cluster) may stand here; in `to_dict` they are a name and a fingerprint.
+    """
+
+    problem: Problem = field(default_factory=Problem)
+    strategy: Strategy = field(default_factory=AsyncPS)
+    cluster: ClusterSpec = field(default_factory=ClusterSpec)
+    budget: Budget = field(default_factory=Budget)
+    faults: tuple[Any, ...] = ()
+
+    # reading ----------------------------------------------------------------------------------------------------------
+
+    def options(self) -> dict[str, Knob]:
+        """The declarations of everything that `changed` takes now, but "strategy", which names one."""
+        found: dict[str, Knob] = {}
+        for part in PARTS:
+            found |= {name: k for name, k in knobs_of(getattr(self, part)).items() if name not in found}
+        return found | SHORTHANDS
+
+    def value(self, name: str) -> Any:
+        """The value of an option, under the name by which `changed` takes it."""
+        law = self.cluster.compute
+        if name == "strategy":
+            return strategy_name(self.strategy)
+        if name == "data":
+            return self.problem.name
+        if name == "pace":
+            mean = mean_seconds(law)
+            return PACE if mean is None else mean
+        if name == "law":
+            return FULL_SPEED if law is None else law_name(law) or law.describe()
+        return getattr(getattr(self, self._part(name)), name)
+
+    def _part(self, name: str) -> str:
+        """Which part has the option of this name."""
+        for part in PARTS:
+            if name in knobs_of(getattr(self, part)):
+                return part
+        raise nearest("setting", name, ["strategy", *self.options()])
+
+    # changing ---------------------------------------------------------------------------------------------------------
+
+    def changed(self, **options: Any) -> RunSpec:
+        """A copy with these options, each checked: `spec.changed(strategy="ssp", s=3, workers=8, pace=0.1)`.
+
+        `strategy`: a name, or a strategy. By name it takes over the options that it shares with the present one, and the
+        problem gets what the strategy needs. `data`: other data come in their own dtype, without the options of the former.
+        `pace` keeps the kind of the law of gradients and `law` keeps its mean. Raises `BadInput`; see `check` for the whole.
+        """
+        made = self
+        if "strategy" in options:
+            made = made._with_strategy(options.pop("strategy"))
+        data = {name: options.pop(name) for name in ("data", "options") if name in options}
+        if data:
+            made = replace(made, problem=_with_data(made.problem, **data))
+        for name, value in options.items():
+            if name in ("pace", "law"):
+                made = replace(made, cluster=replace(made.cluster, compute=made._law(name, value)))
+                continue
+            part = made._part(name)
+            whole = getattr(made, part)
+            known = knobs_of(whole)[name]
+            if known.type is not object and known.names is None:
+                owner = whole.name if part in ("strategy", "problem") else part
+                value = check_knob(owner, known, value)
+            if name == "slow":
+                value = {role: factor for role, factor in check_slow(value).items() if factor != 1}
+            made = replace(made, **{part: replace(whole, **{name: value})})
+        return made
+
+    def _law(self, name: str, value: Any) -> Law | None:
+        now = self.cluster.compute
+        if name == "law":
+            if value in LAWS or value == FULL_SPEED:
+                return None if value == FULL_SPEED else law_with_mean(value, self.value("pace"))
+            return as_law("law", value)
+        mean = as_number(value)
+        if mean is None:
+            return as_law("pace", value)
+        kind = None if now is None else law_name(now)
+        return law_with_mean(kind or "deterministic", float(mean))
+
+    def _with_strategy(self, wanted: Any) -> RunSpec:
+        if isinstance(wanted, Strategy):
+            made = wanted
+        else:
+            kind = strategy_by_name(str(wanted))
+            now, its = knobs_of(self.strategy), knobs_of(kind)
+            shared = {
+                name: getattr(self.strategy, name)
+                for name in its
+                if name in now
+                and its[name].type is now[name].type
+                and getattr(self.strategy, name) != now[name].default
+            }
+            made = kind(**{name: value for name, value in shared.items() if name not in ("codec", "compensation")})
+        problem = self.problem
+        suits = {name: value for name, value in made.suits.items() if not _has(problem, name, value)}
+        if suits.get("data"):
+            problem = _with_data(problem, suits.pop("data"))
+        return replace(self, strategy=made, problem=replace(problem, **suits))
+
+    # text -------------------------------------------------------------------------------------------------------------
+
+    def read(self, name: str, text: str) -> Any:
+        """The value that `text` means for an option here: "4" workers is 4, "none" clip_norm is None. Raises `BadInput`."""
+        if name == "options":
+            return self._data_options(text)
+        known = self.options().get(name)
+        if name in ("strategy", "data", "law") or known is None:
+            return text
+        return read_knob(self.strategy.name if name in knobs_of(self.strategy) else "setup", known, text)
+
+    def write(self, name: str) -> str:
+        """The text that `read` reads as the value of this option. `BadInput` of what was made by hand."""
+        value = self.value(name)
+        if name in ("strategy", "data", "law"):
+            return str(value)
+        if name == "options":
+            known = options_of_data(self.problem.name)
+            return ",".join(f"{option}:{write_knob(known[option], v)}" for option, v in value.items())
+        return write_knob(self.options()[name], value)
+
+    def _data_options(self, text: str) -> dict[str, Any]:
+        """`noise:0.1,arms:3` -> `{"noise": 0.1, "arms": 3}`; a part without a name goes on with the value before it."""
+        known = options_of_data(self.problem.data) if isinstance(self.problem.data, str) else {}
+        words: dict[str, str] = {}
+        last = ""
+        for part in filter(None, text.split(",")):
+            name, colon, value = part.partition(":")
+            if colon:
+                last, words[name.strip()] = name.strip(), value
+            elif last:
+                words[last] += f",{part}"
+            else:
+                raise BadInput(f"options={shown(text)}: write names and values, as options=noise:0.1,samples:500.")
+        return {
+            name: read_knob(self.problem.name, known[name], value) if name in known else value
+            for name, value in words.items()
+        }
+
+    # the whole --------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise `BadInput` if the parts do not fit together, or if a role is named that the run does not have."""
+        roles = {role.name: role for role in self.strategy.layout(self.problem, self.cluster).roles}
+        for role in self.cluster.slow:
+            find_role(role, roles)
+        if self.faults:
+            plan = make_plan(self.problem, self.strategy, self.cluster, self.budget, None, self.cluster.record)
+            schedule_faults(self.faults, plan)
+
+    # plain values -----------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON has them. A part that cannot be encoded is `{"own": name, "fingerprint": ...}`."""
+        plain: dict[str, Any] = {}
+        for name in ("problem", "strategy", "cluster"):
+            part = getattr(self, name)
+            try:
+                plain[name] = to_dict(part)
+            except NotEncodable as own:
+                plain[name] = {"own": own.name, "fingerprint": fingerprint(part)}
+        return plain | {"budget": to_dict(self.budget), "faults": [to_dict(fault) for fault in self.faults]}
+
+    @classmethod
+    def from_dict(cls, plain: Any) -> RunSpec:
+        """The inverse of `to_dict`. `BadInput` of what this labkit does not know, and of parts that were not encoded."""
+        kinds = {"problem": Problem, "strategy": Strategy, "cluster": ClusterSpec, "budget": Budget, "faults": tuple}
+        if not isinstance(plain, Mapping) or set(plain) != set(kinds):
+            raise BadInput(f"{shown(plain)} is no specification of a run; one has {', '.join(kinds)}.")
+        made = {}
+        for name, kind in kinds.items():
+            said = plain[name]
+            if isinstance(said, Mapping) and "own" in said:
+                raise BadInput(f"The {name} is not labkit's own ({said['own']}): only its name and a fingerprint are known.")
+            made[name] = from_dict(said)
+            if not isinstance(made[name], kind):
+                raise BadInput(f"{name}: {shown(made[name])} is no {name} of a run.")
+        return cls(**made)
+
+
+# clusters -------------------------------------------------------------------------------------------------------------
+
+
+def make_cluster(spec: ClusterSpec) -> Any:
+    """The cluster of this specification, with no process started yet."""
+    if spec.engine == "simulated":
+        return SimulatedCluster.of(spec)
+    from .engines.dask import DaskCluster
+
+    return DaskCluster.of(spec)
+
+
+def spec_of(cluster: Any) -> Any:
+    """The `ClusterSpec` of a cluster; the cluster itself if that cannot be made from one: a user's class, or a client."""
+    kind = type(cluster)
+    if kind is SimulatedCluster:
+        return cluster.spec
+    if kind.__name__ == "DaskCluster" and kind.__module__.startswith("labkit.engines."):  # Dask is not imported for that
+        return cluster.spec if cluster.ours or cluster.spec.scheduler is not None else cluster
+    return cluster
+
+
+def strategy_name(strategy: Strategy) -> str:
+    """The strategy's name in the registry; of a user's, its class's name."""
+    return next((name for name, kind in STRATEGIES.items() if kind is type(strategy)), strategy.name)
+
+
+def _has(problem: Problem, name: str, value: Any) -> bool:
+    """Whether a problem has already what a strategy needs to be tried."""
+    if name == "hidden":
+        return len(problem.hidden) >= len(value)
+    return bool(problem.name == value if name == "data" else getattr(problem, name) == value)
+
+
+def _with_data(problem: Problem, data: Any = None, options: Mapping[str, Any] | None = None) -> Problem:
+    other = data is not None and data != problem.data
+    kept = {} if other else problem.options
+    return replace(
+        problem, data=problem.data if data is None else data, options=kept if options is None else dict(options),
+        dtype="" if other else problem.dtype,
+    )  # fmt: skip
