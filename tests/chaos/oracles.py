@@ -17,6 +17,7 @@ from labkit.roles.replica import Centre
 from labkit.roles.row_shard import RowShard
 from labkit.roles.rows import RowModel
 from labkit.roles.shard import Shard
+from labkit.trace.events import Event, RoleLost
 from labkit.trace.trace import Trace
 from labkit.trace.vocabulary import nanoseconds
 
@@ -158,12 +159,12 @@ class Oracle:
         monkeypatch.setattr(SimulatedRun, "_deliver", delivered)
 
     def _watch_rows(self, monkeypatch: Any) -> None:
-        mark, append = Trace.mark, Trace.append
+        record, append = Trace.event, Trace.append
 
-        def marked(trace: Trace, time: int, kind: str, text: str, **more: Any) -> Any:
-            if kind == "lost":
-                self.ended[trace.roles.index(more["name"]), more["incarnation"]] = time
-            return mark(trace, time, kind, text, **more)
+        def recorded(trace: Trace, event: Event) -> None:
+            if isinstance(event, RoleLost):
+                self.ended[trace.roles.index(event.name), event.incarnation] = event.time
+            record(trace, event)
 
         def appended(trace: Trace, batch: dict[str, Any]) -> Any:
             life = (batch["role"], batch["incarnation"])
@@ -171,7 +172,7 @@ class Oracle:
                 self.wrong.append(f"{trace.roles[life[0]]}#{life[1]} reports after it was lost")
             return append(trace, batch)
 
-        monkeypatch.setattr(Trace, "mark", marked)
+        monkeypatch.setattr(Trace, "event", recorded)
         monkeypatch.setattr(Trace, "append", appended)
 
     def costs_little(self, run: Any) -> None:
