@@ -271,7 +271,7 @@ def parse_knob(owner: str, knobs: dict[str, Knob], text: str) -> tuple[str, Any]
     name, equals, raw = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:
-        raise BadInput(f"{shown(text)} is not KNOB=VALUE.")
+        raise BadInput(f"{shown(text)} is not OPTION=VALUE.")
     if name not in knobs:
         raise lacks(owner, "setting", name, knobs)
     return name, read_knob(owner, knobs[name], raw)

@@ -51,8 +51,8 @@ class Problem:
     )
     batch_size: int = knob(32, low=1, high=1_000_000, help="samples in a mini-batch")
     seed: int = knob(0, low=0, high=2**63 - 1, help="decides every random draw")
-    activation: str = knob("relu", choices=("relu", "tanh"), help="of the hidden layers")
-    dtype: str = knob("", choices=("", *DTYPES), help="float32, or float64 for checks to the last digit; the data set's own")
+    activation: str = knob("relu", choices=("relu", "tanh"), help="activation function of the hidden layers")
+    dtype: str = knob("", choices=("", *DTYPES), help="type of all numbers: float32, or float64 for checks to the last digit")
     partition: Any = knob(
         Even(), names=PARTITIONS, read=partition_by_name, write=partition_as_text,
         help="who has which samples: even, by-label:0.5, by-size, by-weight:1,2,4, shared",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -11,7 +10,7 @@ __all__ = ["strategies"]
 
 
 @click.command(short_help="List the strategies and their knobs.")
-@click.option("--knobs", "name", metavar="NAME", help="Show the knobs of one strategy, for --set KNOB=VALUE.")
+@click.option("--knobs", "name", metavar="NAME", help="Show the knobs of one strategy, for --set OPTION=VALUE.")
 def strategies(name: str | None) -> None:
     """List the strategies: name, family, what it does. The first nine are to begin with, the rest go by family.
 
@@ -39,12 +38,12 @@ def knob_text(made: type, knob: Any) -> str:
 
     plain = isinstance(knob.default, (int, float, str, bool, type(None)))
     default = knob.default if plain else type(knob.default).__name__.lower()
-    limits = ", ".join(names_for(made, knob.name)) if knob.type is object else describe(knob)
+    limits = ", ".join(names_for(made, knob)) if knob.type is object else describe(knob)
     live = "; live" if knob.live else ""
     return f"{default}  ({limits or 'a name'}{live})" + (f"  {knob.help}" if knob.help else "")
 
 
-def names_for(made: type, knob: str) -> list[str]:
+def names_for(made: type, knob: Any) -> list[str]:
     """What may be written for a knob that takes an object by its name: `step:EVERY:[FACTOR]`, without those that this
     strategy refuses (an all-reduce takes linear codecs only).
     """
@@ -54,28 +53,13 @@ def names_for(made: type, knob: str) -> list[str]:
     from ..knobs import knobs_of
 
     found = []
-    for name, known in _by_name(knob).items():
-        values = () if knob == "placement" else knobs_of(known).values()  # a placement's knobs need Python
+    for name, known in (knob.names or {}).items():
+        values = knobs_of(known).values()
         needed = [k for k in values if k.default is dataclasses.MISSING]
         if not needed:
             try:
-                made(**{knob: name})
+                made(**{knob.name: name})
             except BadInput:
                 continue
         found.append(":".join([name, *(k.name.upper() if k in needed else f"[{k.name.upper()}]" for k in values)]))
     return found
-
-
-def _by_name(knob: str) -> Mapping[str, type]:
-    """The objects that a knob of this name takes, by their names."""
-    from ..nn.codecs import CODECS
-    from ..nn.compensation import COMPENSATIONS
-    from ..nn.optimizers import OPTIMIZERS
-    from ..nn.schedules import SCHEDULES
-    from ..roles.placement import PLACEMENTS
-
-    known: dict[str, Mapping[str, type]] = {
-        "optimizer": OPTIMIZERS, "schedule": SCHEDULES, "codec": CODECS, "compensation": COMPENSATIONS,
-        "placement": PLACEMENTS,
-    }  # fmt: skip
-    return known.get(knob, {})

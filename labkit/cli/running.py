@@ -20,13 +20,11 @@ from typing import Any
 
 import click
 
-from ..engines.fault import Fault
+from ..engines.parts import Plan
 from ..errors import BadInput, LabkitError, shown
 from ..paths import reason
-from ..problem import Problem
-from ..roles.judge import Budget
 from ..run import Run, train
-from ..strategies import Strategy
+from ..spec import RunSpec
 from ..summary import Summary
 from ..trace import Trace, updates
 from ..trace.exports import save_npz, to_perfetto
@@ -34,7 +32,6 @@ from ..trace.measures import samples_applied
 from ..trace.vocabulary import seconds
 from ..words.log import log_lines
 from .options import Files
-from .setup import check_shape, goals
 
 __all__ = ["Outcome", "run", "write", "write_comparison"]
 
@@ -64,16 +61,17 @@ class Outcome:
         return f"{name} diverged: {why}; a smaller --learning-rate may help."
 
 
-def run(problem: Problem, strategy: Strategy, cluster: Any, budget: Budget, faults: tuple[Fault, ...] = ()) -> Outcome:
-    """Train to the end. Errors of the run are in the outcome; what is refused before it starts is raised.
+def run(spec: RunSpec, cluster: Any) -> Outcome:
+    """Carry out a specification on `cluster`, to the end. Errors of the run are in the outcome; what is refused before it starts
+    is raised.
 
     The cluster is the caller's to close.
     """
     began = time.monotonic()
     error: LabkitError | None = None
-    check_shape(problem, strategy, cluster)
-    going = train(problem, strategy, cluster, budget, faults=faults, checkpoint=False)
-    with going, Interrupt() as interrupt, Bar(strategy.name, goals(budget, problem)) as show:
+    name = spec.strategy.name
+    going = train(spec.problem, spec.strategy, cluster, spec.budget, faults=spec.faults, checkpoint=False)
+    with going, Interrupt() as interrupt, Bar(name, goals(going.plan)) as show:
         try:
             _follow(going, interrupt, show)
         except LabkitError as failure:
@@ -81,7 +79,7 @@ def run(problem: Problem, strategy: Strategy, cluster: Any, budget: Budget, faul
     trace = going.trace
     if cluster.engine == "simulated":
         took = time.monotonic() - began
-        click.echo(f"{strategy.name}: {seconds(trace.now):.2f} s of virtual time took {took:.2f} s", err=True)
+        click.echo(f"{name}: {seconds(trace.now):.2f} s of virtual time took {took:.2f} s", err=True)
     return Outcome(trace, error, interrupt.asked)
 
 
@@ -94,6 +92,15 @@ def _follow(going: Run, interrupt: Interrupt, show: Callable[[Trace], None]) -> 
             going.engine.stop("interrupted")
         show(going.trace)
     going.wait()
+
+
+def goals(plan: Plan) -> dict[str, float]:
+    """The budget of a run as {"updates" | "samples" | "seconds" | "accuracy": limit}."""
+    found = {
+        "updates": plan.limits.updates, "samples": plan.limits.samples, "seconds": plan.budget.seconds,
+        "accuracy": plan.budget.accuracy,
+    }  # fmt: skip
+    return {name: float(limit) for name, limit in found.items() if limit is not None and math.isfinite(limit)}
 
 
 def _wait(going: Run) -> None:

@@ -80,20 +80,20 @@ class ClusterSpec:
     )
     latency: float = knob(0.0, low=0.0, high=1e3, unit="s", help="time of every message from node to node")
     bandwidth: float = knob(
-        math.inf, low=1.0, high=math.inf, unit="bytes/s", help="of every node, in each direction"
+        math.inf, low=1.0, high=math.inf, unit="bytes/s", help="what every node can send, and receive"
     )
     slow: dict[str, float] = knob(
         factory=dict, read=slow_from_text, write=slow_as_text, help="roles that are slower, each by a factor: worker-2:5"
     )
-    cores: int = knob(1, low=1, high=1024, help="of every node; roles on one node queue for them")
+    cores: int = knob(1, low=1, high=1024, help="cores of every node; roles on one node queue for them")
     record: bool = knob(True, help="record what happens; False: counters only")
     replicas: int = knob(0, low=0, high=1, help="backups of every server; with one, losing a server loses no update")
     max_workers: int | None = knob(
-        None, low=1, high=100_000, help="workers that there may be at a time, if they join and leave; none: `workers`"
+        None, low=1, high=100_000, help="workers that there may be at a time, if they join and leave; none: as many as workers"
     )
     patience: float = knob(5.0, low=1e-3, high=1e6, unit="s", help="silence after which a role counts as lost")
     restart_after: float | None = knob(
-        0.8, low=0.0, high=1e9, unit="s", help="until a lost role is back; none: it does not come back by itself"
+        0.8, low=0.0, high=1e9, unit="s", help="time until a lost role is back; none: it does not come back by itself"
     )
     checkpoint_every: float | None = knob(
         None, low=1e-6, high=1e9, unit="s",

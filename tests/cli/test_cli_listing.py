@@ -35,7 +35,7 @@ def test_a_knob_says_which_names_it_takes(labkit):
     assert "(sgd, momentum:[MOMENTUM], nesterov:[MOMENTUM], adagrad:[EPSILON]" in knob(labkit, "ssp", "optimizer")
     assert "(constant, step:EVERY:[FACTOR], cosine:TOTAL:[FLOOR], warmup:UPDATES)" in knob(labkit, "ssp", "schedule")
     assert "(top-k:[K], sign-sgd, qsgd:[BITS]" in knob(labkit, "sync-ps", "codec")
-    assert "(range, hash, consistent-hash)" in knob(labkit, "sparse-ps", "placement")
+    assert "(range:[ROWS], hash:[SEED], consistent-hash:[POINTS]:[SEED])" in knob(labkit, "sparse-ps", "placement")
 
 
 def test_an_all_reduce_takes_linear_codecs_only(labkit):

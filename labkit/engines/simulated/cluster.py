@@ -69,6 +69,10 @@ class SimulatedCluster:
             spec = replace(spec, engine="simulated")
         return cls(**{name: getattr(spec, name) for name in knobs_of(cls)})
 
+    def with_spec(self, spec: ClusterSpec) -> SimulatedCluster:
+        """A cluster with other values: the same as `of`, because there are no processes to share."""
+        return SimulatedCluster.of(spec)
+
     def describe(self) -> dict[str, Any]:
         """Plain values, for the header of a trace."""
         return self.spec.describe()
