@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 
 import labkit as lk
-from labkit.trace.measures import time_to_accuracy
+from labkit.trace.query import time_to_accuracy
 
 from .peers.job import Job
 from .rows import Benchmark, Row, Settings, Unmeasured, alternate

@@ -27,11 +27,11 @@ from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace
 from .trace.events import EngineWarning
+from .trace.stragglers import stragglers
 from .trace.vocabulary import nanoseconds, seconds
 from .verbs import Verbs, check_allowed
-from .words.log import Log, log_lines
+from .words.log import Log, log_lines, straggler_text
 from .words.sentence import sentence
-from .words.stragglers import stragglers
 
 __all__ = ["Run", "train"]
 
@@ -207,7 +207,7 @@ class Run(Verbs):
     def stragglers(self) -> Log:
         """Who became clearly slower than the others, when, and by what: computing, its messages, or waiting for others."""
         trace = self.trace
-        return Log([f"{seconds(at):.2f} s {line}" for at, line in stragglers(trace, trace.watermark())])
+        return Log([f"{seconds(f.time):.2f} s {straggler_text(trace, f)}" for f in stragglers(trace, trace.watermark())])
 
     def sentence(self, t: float | None = None, pinned: Run | Trace | None = None) -> str:
         """What the pictures show, in words. `t`: at this engine time (s; None is now). `pinned`: next to that run."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .formatting import bytes_text, count_text, number_text
 from .trace import Trace, ledger, summary
 from .trace.events import LinkCut, LinkDelayed, LinkLossy, RoleFrozen, RoleKilled, RoleSlowed
 from .trace.vocabulary import seconds
 
-__all__ = ["Summary", "bytes_text", "count_text", "number_text"]
+__all__ = ["Summary"]
 
 FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, LinkDelayed, LinkLossy, LinkCut)  # what undoes a fault is in the log
 FAULTS_NAMED = 3
@@ -83,11 +84,6 @@ def _faults(trace: Trace) -> tuple[str, ...]:
     return tuple(f"{event} at {seconds(event.time):.2f} s" for event in faults)
 
 
-def count_text(number: int, noun: str) -> str:
-    """`1 server`, `2 servers`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def ledger_text(book: dict[str, Any]) -> str:
     """`352 computed = 348 applied + 4 in flight; closes`."""
     parts = [f"{book['applied']:,} applied"]
@@ -98,19 +94,3 @@ def ledger_text(book: dict[str, Any]) -> str:
     parts += [f"{book['in_flight']:,} in flight"]
     closes = {True: "closes", None: "still open"}.get(book["closes"], f"DOES NOT CLOSE, {book['missing']:,} missing")
     return f"{book['computed']:,} computed = {' + '.join(parts)}; {closes}"
-
-
-def number_text(value: float | None) -> str:
-    """Three or four significant digits, thousands separated."""
-    if value is None:
-        return "none"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def bytes_text(count: float) -> str:
-    """Bytes in the unit that fits."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.3g} TB"

@@ -13,9 +13,9 @@ import labkit as lk
 from labkit.advice.advise import FORMULAS, considered
 from labkit.advice.estimate import time_text
 from labkit.advice.orders import Orders
+from labkit.formatting import bytes_text
 from labkit.nn.split import split_pairs
 from labkit.strategies import STRATEGIES
-from labkit.summary import bytes_text
 
 M = 4_000_000
 FLAT = lk.Problem("quadratic", dtype="float32", timing_only=True, options={"dimension": M // 4, "samples": 1})

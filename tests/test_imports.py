@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1] / "labkit"
 FILES = sorted(ROOT.rglob("*.py"))
 
 # What each part may import of the others, beside itself and `FOR_ALL`.
-FOR_ALL = {"errors", "knobs", "paths"}
+FOR_ALL = {"errors", "formatting", "knobs", "paths"}
 BELOW = {
     **{name: set() for name in FOR_ALL},
     "nn": set(),

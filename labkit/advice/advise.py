@@ -9,9 +9,9 @@ from typing import Any
 from .. import strategies as known
 from ..engines.laws import Deterministic, Law
 from ..errors import BadInput, shown
+from ..formatting import bytes_text, count_text, number_text
 from ..problem import Problem
 from ..strategies import STRATEGIES, Strategy, strategy_by_name
-from ..summary import bytes_text, count_text, number_text
 from . import peers, rows, served, split
 from .answers import three_answers
 from .estimate import Estimate, time_text

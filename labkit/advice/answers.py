@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..summary import bytes_text
+from ..formatting import bytes_text
 from .estimate import time_text as t
 from .facts import Facts
 

@@ -28,7 +28,7 @@ from ..spec import RunSpec
 from ..summary import Summary
 from ..trace import Trace, updates
 from ..trace.exports import save_npz, to_perfetto
-from ..trace.measures import samples_applied
+from ..trace.query import last_evaluation, samples_applied
 from ..trace.vocabulary import seconds
 from ..words.log import log_lines
 from .options import Files
@@ -185,8 +185,8 @@ class Bar:
 
 def progress(trace: Trace, limits: dict[str, float]) -> tuple[float, str]:
     """(how far the run is on its way to the nearest limit, 0 to 1; the same in words)."""
-    seen = trace.column("evaluations", "accuracy")
-    accuracy = float(seen[-1]) if len(seen) else float("nan")
+    seen = last_evaluation(trace, trained=False)
+    accuracy = seen[2] if seen else float("nan")
     now: dict[str, float] = {"updates": updates(trace), "samples": samples_applied(trace)}
     now["seconds"] = seconds(trace.now)
     words = [f"{now['updates']:,} updates", f"{now['seconds']:.1f} s"]

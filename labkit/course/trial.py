@@ -20,9 +20,10 @@ from ..problem import Problem
 from ..roles.judge import Budget
 from ..run import Run, train
 from ..strategies import Strategy
-from ..trace import ledger, measures
+from ..trace import ledger, updates
+from ..trace.query import computed_by_worker, iterations, staleness_in_order, training_bytes
 from ..trace.trace import Trace
-from ..trace.vocabulary import COMPUTE, UNKNOWN, seconds
+from ..trace.vocabulary import seconds
 
 __all__ = ["Failed", "Trial", "Unexpected", "Wrong", "expect", "same", "small", "trial"]
 
@@ -69,7 +70,7 @@ class Trial:
     @cached_property
     def updates(self) -> int:
         """Steps applied to the whole model."""
-        return measures.updates(self._record)
+        return updates(self._record)
 
     @cached_property
     def gradients(self) -> int:
@@ -84,9 +85,7 @@ class Trial:
     @cached_property
     def staleness(self) -> list[int]:
         """The staleness of every gradient applied at the first shard, in the order of application."""
-        role, stale, version = self._record.column("applies", "role", "staleness", "version")
-        mine = (role == role.min(initial=0)) & (stale != UNKNOWN)
-        return [int(s) for s in stale[mine][np.argsort(version[mine], kind="stable")]]
+        return staleness_in_order(self._record)
 
     @cached_property
     def mean_staleness(self) -> float:
@@ -108,29 +107,18 @@ class Trial:
     @cached_property
     def iterations(self) -> dict[str, list[tuple[int, int]]]:
         """(begin, end) of the work that made each gradient, ns, by worker. Other work of a worker's is no iteration."""
-        role, phase, start, end, step = self._record.column("spans", "role", "phase", "start", "end", "step")
-        found = {}
-        for worker in self._record.role_ids("worker"):
-            name = self._record.roles[worker]
-            made = (role == worker) & (phase == COMPUTE) & (step < self.computed[name])
-            # work before it that made none has the same number, so of each number the last counts
-            newest = {
-                s: (b, e) for s, b, e in sorted(zip(step[made].tolist(), start[made].tolist(), end[made].tolist()))
-            }
-            found[name] = [newest[s] for s in sorted(newest)]
-        return found
+        names = self._record.roles
+        return {names[worker]: made for worker, made in iterations(self._record).items()}
 
     @cached_property
     def sent(self) -> dict[str, int]:
         """Bytes of training that each role has sent."""
-        names, counters = self._record.roles, self._record.counters
-        return {names[role]: int(c.bytes[0]) for role, c in sorted(counters.items())}
+        return {self._record.roles[role]: count for role, count in training_bytes(self._record).items()}
 
     @cached_property
     def computed(self) -> dict[str, int]:
         """Gradients that each worker has computed."""
-        names, counters = self._record.roles, self._record.counters
-        return {names[role]: int(counters[role].computed) for role in self._record.role_ids("worker")}
+        return {self._record.roles[worker]: count for worker, count in computed_by_worker(self._record).items()}
 
     @property
     def _record(self) -> Trace:

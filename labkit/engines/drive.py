@@ -8,9 +8,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..errors import LabkitError, RoleError
+from ..trace.query import heard_least
 from ..trace.trace import Trace
 from ..trace.vocabulary import seconds
 
@@ -102,26 +101,10 @@ def deadlock_text(trace: Trace, now: int, waiting: dict[str, tuple[tuple[str, ..
     """
     sentences = []
     for name, (kinds, sender) in list(waiting.items())[:most]:
-        behind = [sender] if sender else _behind(trace, name, kinds)
+        behind = [sender] if sender else [trace.roles[i] for i in heard_least(trace, trace.roles.index(name), kinds)]
         source = " from " + ", ".join(behind[:4]) if behind else ""
         sentences.append(f"{name} waits for {' or '.join(kinds)}{source}")
     more = f", and {len(waiting) - most} more" if len(waiting) > most else ""
     return (
         f"deadlock after {seconds(now):.3f} s: {'; '.join(sentences)}{more}. Nothing is under way. Is a reply missing?"
     )
-
-
-def _behind(trace: Trace, name: str, kinds: Sequence[str]) -> list[str]:
-    """Of the peers that send such messages, those that have sent fewer of them to `name` than others have."""
-    receiver = trace.roles.index(name)
-    to, sender, kind = trace.column("messages", "role", "sender", "kind")
-    wanted = np.isin(kind, [i for i, k in enumerate(trace.header["messages"]) if k in kinds])
-    senders = {trace.kinds[s] for s in sender[wanted].tolist()} - {"chief"}
-    peers = [i for i, k in enumerate(trace.kinds) if k in senders and i != receiver]
-    taken = trace.counters[receiver].taken if receiver in trace.counters else {}
-    if taken:  # gradients have numbers, which are never left out of a report
-        heard = {peer: taken.get(peer, -1) for peer in peers}
-    else:
-        heard = {peer: int((sender[wanted & (to == receiver)] == peer).sum()) for peer in peers}
-    most = max(heard.values(), default=0)
-    return [trace.roles[peer] for peer, count in heard.items() if count < most]

@@ -18,6 +18,7 @@ from ..knobs import knobs_of
 from ..roles.judge import Budget
 from ..run import Run, train
 from ..trace import Trace
+from ..trace.query import next_apply
 from ..trace.vocabulary import NANO
 from ..words.table import run_row
 from .harm import Harmed
@@ -183,7 +184,7 @@ class Stage(Harmed):
         """To the next applied update, and stand there: in a look back to the next one recorded, else the run makes one."""
         if self.head is not None:
             self.playing = False
-            after = self._next_apply(self.head)
+            after = next_apply(self.trace, self.head)
             self.head = after if after is not None else self.trace.watermark()
             return
         if self.run is None:
@@ -192,11 +193,6 @@ class Stage(Harmed):
             self.playing = False
             self.run.step()  # type: ignore[union-attr]
             self.paused = not self.simulated
-
-    def _next_apply(self, t: int) -> int | None:
-        times = self.trace.column("applies", "time")
-        later = times[times > t]
-        return int(later.min()) if len(later) else None
 
     # looking ----------------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
-"""What happened in a run: vocabulary, recorder, trace, measures, ledger, exports."""
+"""What happened in a run: vocabulary, recorder, trace, query, ledger, exports."""
 
 from __future__ import annotations
 
 from .ledger import ledger
-from .measures import staleness, staleness_identity, summary, time_to_accuracy, updates
+from .query import staleness, staleness_identity, time_to_accuracy, updates
 from .recorder import Counters, Recorder
+from .summary import summary
 from .trace import Table, Trace
 
 __all__ = [

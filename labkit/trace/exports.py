@@ -25,7 +25,7 @@ from .events import Event
 from .looks import Looks
 from .recorder import Counters
 from .trace import Trace, check_trace
-from .vocabulary import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, TABLES, UNKNOWN, Column, seconds
+from .vocabulary import CATEGORIES, EVERYONE, NANO, PHASES, REASONS, RESTORED, TABLES, UNKNOWN, Column, seconds
 
 __all__ = ["FORMAT", "load_npz", "save_npz", "to_frames", "to_perfetto"]
 
@@ -231,7 +231,8 @@ def _us(nanoseconds: float) -> float:
 def to_frames(trace: Trace) -> dict[str, Any]:
     """{table: pandas.DataFrame} of every table, and of the events. Roles, phases and kinds by name; times in seconds.
 
-    A sender that stands for all workers at once is "everyone", a shard that stands for all is -1, unknown staleness is
+    A sender that stands for all workers at once is "everyone", one that stands for what a restored shard begins with
+    "restored", a shard that stands for all is -1, unknown staleness is
     missing. Raises `BadInput` where pandas is not installed.
     """
     try:
@@ -258,8 +259,8 @@ def _names(trace: Trace) -> dict[str, dict[int, str]]:
 
     roles = numbered(trace.roles)
     return {
-        "role": roles, "sender": {**roles, EVERYONE: "everyone"}, "phase": numbered(PHASES), "reason": numbered(REASONS),
-        "category": numbered(CATEGORIES), "message": numbered(trace.header["messages"]),
+        "role": roles, "sender": {**roles, EVERYONE: "everyone", RESTORED: "restored"}, "phase": numbered(PHASES),
+        "reason": numbered(REASONS), "category": numbered(CATEGORIES), "message": numbered(trace.header["messages"]),
         "layer": numbered(trace.header["layers"]),
     }  # fmt: skip
 

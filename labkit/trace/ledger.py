@@ -44,6 +44,7 @@ import numpy as np
 from ..errors import BadInput, shown
 from ..knobs import as_number
 from .events import RoleLost
+from .query import last_reported
 from .recorder import Counters
 from .role_states import absent
 from .trace import Trace, check_trace
@@ -277,7 +278,7 @@ def _earlier(trace: Trace, t: int) -> dict[str, Any]:
         return _Books(layout, trace.roles, counters, drops, None, absent(trace, t), set()).made()
     book = _empty() | {"in_flight": None, "closes": None}
     book["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None
-    book["applied"] = _reported(trace, t)
+    book["applied"] = last_reported(trace, t)
     for steps in drops.values():
         for shards in steps.values():
             why = next(iter(shards.values()))
@@ -309,17 +310,6 @@ def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
         else:
             found[owner].applied[who] = [0, final]
     return found
-
-
-def _reported(trace: Trace, t: int) -> int | None:
-    """Gradients applied to the whole model, as it was last reported before `t`; None if it was not."""
-    role, time, sender, count = trace.column("progress", "role", "time", "sender", "gradients")
-    seen = (sender == EVERYONE) & (time <= t)
-    owners = [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
-    last = [int(count[seen & (role == owner)].max(initial=-1)) for owner in owners]
-    if min(last, default=-1) < 0:
-        return None
-    return sum(last) if trace.header["layout"].get("copies") == "own" else min(last)
 
 
 def _total(book: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Self
 
 from .events import Event
-from .vocabulary import CATEGORIES, EVERYONE, INTEGER_TABLES, PHASES, REASONS, TABLES
+from .vocabulary import CATEGORIES, EVERYONE, INTEGER_TABLES, PHASES, REASONS, RESTORED, TABLES
 
 __all__ = ["MESSAGE", "SPAN", "Counters", "Recorder", "together"]
 
@@ -276,6 +276,12 @@ class Recorder:
     def look(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
         """What the model of `update` said about the held-out samples and on the grid: a byte each."""
         self.looks.append((time, update, samples, grid))
+
+    def restored(self, now: int) -> None:
+        """Report what a shard that was restored begins with, so that it is not counted as work."""
+        if self.counters.shard >= 0:
+            self.progress += PROGRESS(now, RESTORED, self.counters.gradients)
+            self._progress(now)
 
     def _progress(self, now: int) -> None:
         """What has been applied so far, by sender: exact where rows of `applies` are left out."""

@@ -25,6 +25,7 @@ REASONS = ("late", "cancelled", "after the end", "unused", "ignored", "refused",
 LATE, CANCELLED, AFTER_END, UNUSED, IGNORED, REFUSED, ROLLED_BACK = range(len(REASONS))
 
 EVERYONE = -1  # as a sender: one gradient of every worker of the run; as a shard: every shard
+RESTORED = -2  # as a sender of `progress`: the rows of this report say what a restored shard begins with
 UNKNOWN = -1  # as a staleness: the weights were of another generation
 
 
@@ -89,7 +90,7 @@ TABLES: dict[str, TableSchema] = {
         np.int64,
         ("time", "ns", "when the role reported"),
         ("sender", "sender", "of whose gradients"),
-        ("gradients", "1", "gradients applied so far by this incarnation"),
+        ("gradients", "1", "gradients applied so far that its shard holds, those included that it was restored with"),
     ),
     "drops": _table(
         np.int64,

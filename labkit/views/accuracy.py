@@ -9,12 +9,13 @@ from typing import ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 
+from ..trace.query import rows_written
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve
-from .evaluations import Evaluated, course
+from .evaluations import Evaluated
 
-__all__ = ["Accuracy", "course", "draw"]
+__all__ = ["Accuracy", "draw"]
 
 
 def draw(
@@ -55,4 +56,4 @@ class Accuracy(Evaluated):
         """Regressions and timing-only runs have no accuracy."""
         if trace.header["problem"].get("timing_only"):
             return "timing only: nothing is evaluated"
-        return "this problem has no accuracy" if len(trace.tables["evaluations"]) else "nothing evaluated yet"
+        return "this problem has no accuracy" if rows_written(trace, "evaluations") else "nothing evaluated yet"

@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BadInput
-from ..trace.measures import summary
+from ..formatting import rate
+from ..trace.query import course, rates
+from ..trace.summary import summary
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
-from .accuracy import Accuracy, course
+from .accuracy import Accuracy
 from .curves import MOST_CURVES, Curve
 from .figures import GUTTER, LabFigure, blank, head, place
-from .throughput import Throughput, rate_text, rates
+from .throughput import Throughput
 
 __all__ = ["compare"]
 
@@ -48,7 +50,7 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
             "colour": style.GREY, "line": _DASHES[k - 1], "width": 1.7}  # fmt: skip
         x, y = rates(trace, trace.watermark())
         mean = summary(trace)["gradients_per_second"] or 0.0  # the last moment's rate depends on where the budget cut
-        speed.append(Curve(x, y, f"{name} {rate_text(mean)}" if len(y) else "", **look))  # type: ignore[arg-type]
+        speed.append(Curve(x, y, f"{name} {rate(mean)}/s" if len(y) else "", **look))  # type: ignore[arg-type]
         x, y = course(trace, trace.watermark(), "accuracy")
         learned.append(Curve(x, 100 * y, f"{name} {y[-1]:.1%}" if len(y) else "", **look))  # type: ignore[arg-type]
     for k, (panel, curves, words) in enumerate(

@@ -1,7 +1,7 @@
 """What was measured on held-out samples, against time, updates or samples.
 
 Against time, a fast strategy wins; against updates or samples, the one that learns more from each. An evaluation says
-after which update it was made; how many samples that was is told by the servers' own counts.
+after which update it was made; how many samples that was is told by the mean of the run.
 """
 
 from __future__ import annotations
@@ -12,40 +12,15 @@ import numpy as np
 
 from ..errors import nearest
 from ..knobs import is_one_of
+from ..trace.query import AGAINST, course
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
 from .curves import Curve, Curves, pinned_run, this_run
 
-__all__ = ["AGAINST", "Evaluated", "course"]
+__all__ = ["Evaluated"]
 
-AGAINST = {"time": "seconds", "updates": "updates", "samples": "training samples"}
-
-
-def course(trace: Trace, t: int, what: str, against: str = "time") -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, or updates, or samples; values) of "accuracy" or "loss" at the evaluations up to `t` ns; values that are
-    not finite are left out.
-    """
-    time, update, value = trace.column("evaluations", "time", "update", what)
-    seen = (time <= t) & np.isfinite(value)
-    x = time[seen] / NANO if against == "time" else update[seen]
-    return (x * _samples_in_an_update(trace, t) if against == "samples" else x), value[seen]
-
-
-def _samples_in_an_update(trace: Trace, t: int) -> float:
-    """The mean up to `t`. Batches are of one size but for the last of an epoch, so it hardly changes."""
-    layout = trace.header["layout"]
-    owners = [trace.roles.index(name) for name in layout["observed"]]
-    role, time, samples, version = trace.column("applies", "role", "time", "samples", "version")
-    means = []
-    for owner in owners if layout.get("copies") == "own" else owners[:1]:
-        mine = (role == owner) & (time <= t)
-        applied, steps = int(samples[mine].sum()), int(version[mine].max(initial=0))
-        if trace.tables["applies"].skipped or trace.tables["applies"].spilled or not steps:
-            counters = trace.counters.get(owner)
-            applied, steps = (counters.samples, counters.updates) if counters else (0, 0)
-        means.append(applied / max(1, steps))
-    return sum(means)
+UNITS = {"time": "seconds", "updates": "updates", "samples": "training samples"}
 
 
 class Evaluated(Curves):
@@ -64,7 +39,7 @@ class Evaluated(Curves):
     def setup(self, axes: object) -> Self:
         """Say what the axis is."""
         super().setup(axes)
-        self.axes.set_xlabel(AGAINST[self.against], **style.text(labelpad=2))
+        self.axes.set_xlabel(UNITS[self.against], **style.text(labelpad=2))
         return self
 
     def across(self, trace: Trace, t: int, time: int) -> float:

@@ -15,15 +15,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 
+from ..trace.query import NO_NORM, Norms, medians, relative_steps, totals_only
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from ..trace.vocabulary import short
 from . import style
-from .norms import NONE, Norms, medians, newest_norms, relative_steps
+from .event_labels import option_steps
 from .panel import Panel, moment
 from .room import pixels_of
 
-__all__ = ["GradientFlow", "draw", "newest_norms"]
+__all__ = ["GradientFlow", "draw", "step_rate"]
 
 MOST_ROWS, MOST_SLOWED = 12, 3
 SHARES = (("95%", 95.0), ("50%", 50.0), ("5%", 5.0))
@@ -35,6 +36,16 @@ FULL = 2.0  # colours are full at 2^2 times the median, and at its 2^2th part
 def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
     """The newest gradient norms at `t` (ns) on empty axes."""
     return GradientFlow().draw(trace, t, axes)
+
+
+def step_rate(trace: Trace, t: int) -> float | None:
+    """The rate at `t` (ns) by which a gradient must be multiplied to be a step; None if that is not all. Only with plain SGD
+    at a constant rate is a step the rate times the gradient (here: the worker's own, before any mean over workers).
+    """
+    knobs = trace.header["strategy"].get("knobs", {})
+    plain = knobs.get("optimizer") == "SGD()" and knobs.get("schedule") == "Constant()"
+    rates = option_steps(trace, "learning_rate", t) if plain else []
+    return rates[-1][1] if rates else None
 
 
 class GradientFlow(Panel):
@@ -83,7 +94,7 @@ class GradientFlow(Panel):
         """Write and colour the newest norms."""
         t = moment(trace, t)
         workers, lengths = self._norms.newest(trace, t)
-        known = bool((lengths[..., 0] != NONE).any())
+        known = bool((lengths[..., 0] != NO_NORM).any())
         for part in (self.arrow, self.way, self.what, self.axes.xaxis, self.axes.yaxis):
             part.set_visible(known)
         self.note.set_text("" if known else self._nothing(trace))
@@ -93,13 +104,14 @@ class GradientFlow(Panel):
             return
         names, values = self._rows(trace, t, workers, lengths[..., 0])
         with np.errstate(all="ignore"):
-            ratio = values / medians(np.where(lengths[..., 0] == NONE, np.nan, lengths[..., 0]))
+            ratio = values / medians(np.where(lengths[..., 0] == NO_NORM, np.nan, lengths[..., 0]))
         self._grid(trace, names, values.shape)
-        self.image.set_data(_colours(np.where(values == NONE, np.nan, ratio)))
+        self.image.set_data(_colours(np.where(values == NO_NORM, np.nan, ratio)))
         for cell, value in zip(self.cells, values.ravel().tolist()):
             cell.set(text=_written(value), color=style.INK if np.isfinite(value) else style.RED)
-        what, steps = relative_steps(trace, t, lengths)
-        self.what.set_text(f"{what}/\nweight" if np.isfinite(steps).any() else "")
+        rate = step_rate(trace, t)
+        steps = relative_steps(lengths, 1.0 if rate is None else rate)
+        self.what.set_text(f"{'grad.' if rate is None else 'step'}/\nweight" if np.isfinite(steps).any() else "")
         for text, value in zip(self.steps, steps[:: self._every].tolist()):
             text.set_text(_short_power(value) if np.isfinite(value) else "")
 
@@ -111,8 +123,7 @@ class GradientFlow(Panel):
     def _nothing(trace: Trace) -> str:
         if trace.header["problem"].get("timing_only"):
             return "timing only: there are no gradients to show"
-        computed = any(c.computed for c in trace.counters.values()) and not len(trace.tables["norms"])
-        return "this run keeps no norms" if computed and trace.ending else "no gradient yet"
+        return "this run keeps no norms" if totals_only(trace, "norms") and trace.ending else "no gradient yet"
 
     @staticmethod
     def _rows(trace: Trace, t: int, workers: list[int], norms: np.ndarray) -> tuple[list[tuple[str, bool]], np.ndarray]:
@@ -120,13 +131,13 @@ class GradientFlow(Panel):
         slow = slowed(trace, t)
         if len(workers) <= MOST_ROWS:
             return [(short(trace.roles[role]), role in slow) for role in workers], norms
-        known = np.where(norms == NONE, np.nan, norms)
+        known = np.where(norms == NO_NORM, np.nan, norms)
         rows = [(name, False, medians(known, share)) for name, share in SHARES]
         rows += [
             (short(trace.roles[role]), True, norms[k]) for k, role in enumerate(workers) if role in slow
         ][:MOST_SLOWED]  # fmt: skip
         values = np.array([row for _, _, row in rows])
-        return [(name, loud) for name, loud, _ in rows], np.where(np.isnan(values), NONE, values)
+        return [(name, loud) for name, loud, _ in rows], np.where(np.isnan(values), NO_NORM, values)
 
     def _grid(self, trace: Trace, names: list[tuple[str, bool]], shape: tuple[int, ...]) -> None:
         wide, high = pixels_of(self.axes)
@@ -173,7 +184,7 @@ def _colours(ratio: np.ndarray) -> np.ndarray:
 
 
 def _written(value: float) -> str:
-    if value in (NONE, 0.0):
+    if value in (NO_NORM, 0.0):
         return "" if value else "0"
     return f"{value:.2f}" if 0.01 <= value < 100 else f"{value:.0f}" if 100 <= value < 1e4 else _short_power(value)
 

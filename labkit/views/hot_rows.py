@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 from matplotlib.axes import Axes
 
-from ..trace.measures import hot_rows, row_load
+from ..trace.query import computed_gradients, hot_rows, row_load
 from ..trace.trace import Trace
 from ..trace.vocabulary import short
 from . import style
@@ -59,7 +59,7 @@ class HotRows(Panel):
             : max(4, int(pixels_of(self.axes)[0] / widest) - len(servers) - 1)
         ]  # as many as have room for a name
         self.note.set_text("" if rows else "this model has no table of rows")
-        batches = max(1, sum(c.computed for c in trace.counters.values()))
+        batches = max(1, computed_gradients(trace))
         heights = np.zeros(len(self.bars))
         heights[: len(rows)] = [min(100.0, 100 * pulls / batches) for _, pulls, _ in rows]
         first = len(rows) + 1

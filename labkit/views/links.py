@@ -15,15 +15,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
+from ..formatting import bytes_text
+from ..trace.index import Lookup
+from ..trace.query import bandwidth, gradient_time, simulated, skipped, traffic, traffic_by_node
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import short
+from ..trace.vocabulary import NANO, short
 from . import style
 from .panel import Panel, moment
 from .room import pixels_of
-from .traffic import Traffic, bandwidth, bytes_text, traffic
 
-__all__ = ["Links", "Row", "draw", "percent", "rates_by_node", "rows", "said"]
+__all__ = ["Links", "Row", "draw", "percent", "recent_ns", "rows", "said"]
 
 MOST = {"server": 2, "worker": 3}  # rows of their own, of each kind; one more if nobody is left for "others"
 HEADROOM = 17  # pixels above the bars, for the name of the wire
@@ -49,22 +51,16 @@ class Row:
     out: float
 
 
-def rates_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, float]]:
-    """{role: (bytes a second in, out)} of every node that works, named by the first of its roles that is no chief."""
-    number = {node: i for i, node in enumerate(dict.fromkeys(trace.nodes))}
-    place = np.array([number[node] for node in trace.nodes])
-    into = np.bincount(place[moved.receiver], moved.into, len(number)) / moved.seconds
-    out = np.bincount(place[moved.sender], moved.out, len(number)) / moved.seconds
-    named: dict[int, int] = {}
-    for role, kind in enumerate(trace.kinds):
-        if kind != "chief":
-            named.setdefault(int(place[role]), role)
-    return {role: (float(into[node]), float(out[node])) for node, role in named.items()}
+def recent_ns(trace: Trace) -> int:
+    """What "lately" is, ns: sixteen gradients in round numbers, and no less than a second of real time."""
+    window = max(1000, round(style.nice_above(14.5 * gradient_time(trace) / NANO) * NANO))
+    return window if simulated(trace) else max(NANO, window)
 
 
-def rows(trace: Trace, t: int) -> list[Row]:
+def rows(trace: Trace, t: int, lookup: Lookup | None = None) -> list[Row]:
     """The lines from top to bottom: servers, workers, the mean of all others. Nodes keep the order of the layout."""
-    rates, slow = rates_by_node(trace, traffic(trace, t)), slowed(trace, t)
+    rates = traffic_by_node(trace, traffic(trace, max(0, t - recent_ns(trace)), t, lookup))
+    slow = slowed(trace, t)
     one = len(trace.role_ids("server")) == 1
     found: list[Row] = []
     for kind, most in MOST.items():
@@ -94,6 +90,9 @@ class Links(Panel):
     margins: ClassVar[tuple[int, int, int, int]] = (74, 14, 36, 8)
     tables: ClassVar[tuple[str, ...]] = ("messages",)
 
+    def __init__(self) -> None:
+        self._lookup = Lookup()
+
     def setup(self, axes: Axes) -> Self:
         """Bars, the wire, and a text for each bar."""
         super().setup(axes)
@@ -117,9 +116,8 @@ class Links(Panel):
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Which bar is which, over how much time."""
         t = moment(trace, t)
-        moved = traffic(trace, t)
-        some = " · estimated" if trace.tables["messages"].skipped else ""
-        lately = f" · last {style.plain(float(f'{moved.seconds:.3g}'))} s" if t > 0 else ""
+        some = " · estimated" if skipped(trace, "messages") else ""
+        lately = f" · last {style.plain(float(f'{min(t, recent_ns(trace)) / NANO:.3g}'))} s" if t > 0 else ""
         return f"full bar: in, pale: out{lately}{some}"
 
     def axes_key(self) -> Any:
@@ -129,7 +127,7 @@ class Links(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw the rates just before `t`."""
         t = moment(trace, t)
-        found, width = rows(trace, t), bandwidth(trace)
+        found, width = rows(trace, t, self._lookup), bandwidth(trace)
         highest = max((max(row.into, row.out) for row in found), default=0.0)
         quiet = not highest
         self.note.set_text("" if highest or width else "nothing sent yet")

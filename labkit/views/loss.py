@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from matplotlib.axes import Axes
 
+from ..trace.query import first_loss
 from ..trace.trace import Trace
 from . import style
 from .curves import Curve
@@ -37,8 +38,8 @@ class Loss(Evaluated):
 
     def ceiling(self, trace: Trace, highest: float) -> float:
         """A loss that explodes does not flatten the rest."""
-        first = trace.column("evaluations", "loss")
-        limit = 3 * float(first[0]) if len(first) and 0 < first[0] < float("inf") else highest
+        first = first_loss(trace)
+        limit = 3 * first if first is not None and 0 < first < float("inf") else highest
         return style.nice_above(1.06 * min(highest, limit))
 
     def nothing(self, trace: Trace) -> str:

@@ -14,18 +14,19 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 
+from ..formatting import duration
+from ..trace.index import Lookup
+from ..trace.query import Passes, rows_written, totals_only, under_way
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT, short
 from . import style
-from .blocks import Blocks
 from .event_labels import event_labels, slow_spans
 from .events import Events
 from .panel import Panel, moment
-from .passes import Passes
 from .room import pixels_of
 from .slow_motion import Shot, shot
-from .timeline import shown_roles, under_way
+from .timeline import shown_roles
 
 __all__ = ["Loupe", "draw"]
 
@@ -41,14 +42,6 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Loupe:
     return Loupe().draw(trace, t, axes)
 
 
-def span_text(ns: float) -> str:
-    """`1.8 ms`, `250 µs`, `4 s`."""
-    for unit, name in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if ns >= unit:
-            return f"{ns / unit:.3g} {name}"
-    return f"{ns:.0f} ns"
-
-
 class Loupe(Panel):
     """See the module."""
 
@@ -59,9 +52,8 @@ class Loupe(Panel):
     tables: ClassVar[tuple[str, ...]] = ("spans", "applies", "messages")
 
     def __init__(self) -> None:
-        self._spans, self._applies = Blocks("spans", "end", "start"), Blocks("applies", "time")
-        self._messages = Blocks("messages", "received")
-        self._passes = Passes()
+        self._lookup = Lookup()
+        self._passes = Passes(self._lookup)
         self._last: tuple[Any, Any, Shot | None] = (None, None, None)
 
     def setup(self, axes: Axes) -> Self:
@@ -112,14 +104,13 @@ class Loupe(Panel):
             return "the last updates in slow motion"
         slower = f", {found.slower:,.0f}x slower" if found.slower > 1 else ""
         which = "first" if found.first else "last"
-        return f"the {which} {span_text(found.length)}{slower}; lines are messages"
+        return f"the {which} {duration(found.length)}{slower}; lines are messages"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Put the stretch of `t` under the loupe, as far as its replay is."""
         t = moment(trace, t)
         found = self._taken(trace, t)
-        computed = any(c.computed for c in trace.counters.values())
-        empty = "this run keeps totals only" if computed and not len(trace.tables["spans"]) else "nothing computed yet"
+        empty = "this run keeps totals only" if totals_only(trace, "spans") else "nothing computed yet"
         self.note.set_text("" if found else empty)
         for axis in (self.axes.xaxis, self.axes.yaxis):
             axis.set_visible(found is not None)
@@ -136,9 +127,9 @@ class Loupe(Panel):
 
     def _taken(self, trace: Trace, t: int) -> Shot | None:
         """The shot of `t`, which picture and caption both ask for."""
-        key = t, len(trace.tables["spans"]), trace.tables["spans"].spilled, trace.ending is None
+        key = t, rows_written(trace, "spans"), trace.ending is None
         if self._last[0] is not trace or self._last[1] != key:
-            self._last = trace, key, shot(trace, t, self._spans)
+            self._last = trace, key, shot(trace, t, self._lookup)
         return self._last[2]
 
     def axes_key(self) -> Any:
@@ -151,17 +142,13 @@ class Loupe(Panel):
         rows = shown_roles(trace, t, 10**9)
         if len(rows) <= most:
             return rows
-        senders = self._column(trace, self._applies, self._shot.begin, min(self._shot.end, t), "sender")[0]
+        senders = self._lookup.applies.between(trace, self._shot.begin, min(self._shot.end, t))["sender"]
         servers = [role for role in rows if trace.kinds[role] == "server"][:2]
         others = [role for role in rows if trace.kinds[role] != "server"]
         ranked = [*sorted(slowed(trace, t))[:2], *senders[::-1].tolist(), *others]
         known = set(others)
         chosen = [role for role in dict.fromkeys(ranked) if role in known][: most - len(servers)]
         return servers + sorted(chosen)
-
-    def _column(self, trace: Trace, table: Blocks, first: int, last: int, *names: str) -> list[np.ndarray]:
-        rows, columns = table.between(trace, first, last), trace.tables[table.table].columns
-        return [rows[:, columns.index(name)] for name in names]
 
     def _x(self, ns: np.ndarray) -> np.ndarray:
         """Times as they stand on the axis: since the stretch began, in its unit."""
@@ -186,8 +173,8 @@ class Loupe(Panel):
     def _boxes(self, trace: Trace, t: int, place: np.ndarray) -> None:
         """Spans of the stretch that had ended by `t`, and what was under way."""
         begin, end = self._shot.begin, self._shot.end
-        rows, columns = self._spans.touching(trace, begin, end), trace.tables["spans"].columns
-        role, phase, start, over = (rows[:, columns.index(name)] for name in ("role", "phase", "start", "end"))
+        rows = self._lookup.spans.touching(trace, begin, end)
+        role, phase, start, over = rows.columns("role", "phase", "start", "end")
         seen = place[role] >= 0
         role, phase, start, over = role[seen], phase[seen], start[seen], over[seen]
         open_ = {r: since for r, since in under_way(trace, t).items() if since < end and place[r] >= 0}
@@ -201,7 +188,8 @@ class Loupe(Panel):
                 self._fill(kind, place[role[mine]], start[mine], over[mine])
         waiting = phase == WAIT
         self._stroke("wait", place[role[waiting]], start[waiting], place[role[waiting]], over[waiting])
-        who, time, sender = self._column(trace, self._applies, begin, min(end, t), "role", "time", "sender")
+        applied = self._lookup.applies.between(trace, begin, min(end, t))
+        who, time, sender = applied.columns("role", "time", "sender")
         kept = (place[who] >= 0) & ((sender == EVERYONE) | (place[sender] >= 0))
         half = max(1, round(TICK * self._shot.length / 2))
         busy = phase == APPLY
@@ -213,8 +201,8 @@ class Loupe(Panel):
     def _lines(self, trace: Trace, t: int, place: np.ndarray) -> None:
         """Messages that were on their way during the stretch, as far as they were there by `t`."""
         begin, end = self._shot.begin, self._shot.end
-        names = ("role", "sender", "category", "sent", "received")
-        to, sender, category, sent, there = self._column(trace, self._messages, begin, t, *names)
+        rows = self._lookup.messages.between(trace, begin, t)
+        to, sender, category, sent, there = rows.columns("role", "sender", "category", "sent", "received")
         seen = (sent < end) & (place[to] >= 0) & (place[sender] >= 0) & (category == TRAINING) & (to != sender)
         to, sender, sent, there = to[seen], sender[seen], sent[seen], there[seen]
         served = np.array([kind == "server" for kind in trace.kinds])[sender]

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from matplotlib.axes import Axes
 
+from ..trace.query import rows_written
 from ..trace.trace import Trace
 from . import style
 
@@ -57,7 +58,7 @@ class Panel:
 
     def key(self, trace: Trace, t: int) -> Any:
         """Equal keys, equal pictures (as far as a live view cares)."""
-        rows = tuple(len(trace.tables[name]) for name in self.tables)
+        rows = tuple(rows_written(trace, name) for name in self.tables)
         return rows, t // self.period, len(trace.events), trace.ending is None
 
     def axes_key(self) -> Any:

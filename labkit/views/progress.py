@@ -1,20 +1,11 @@
-"""Clocks: how many gradients each worker is ahead of the slowest one, over time.
+"""Clocks: how many gradients each worker is ahead of the slowest one (its lead, see `trace.clocks`), over time.
 
-    lead of a worker = gradients that it had finished when it began its newest one - fewest finished by any worker now
-
-That is the number which bounded staleness bounds: an iteration may begin only if the worker's own clock is at most s
-beyond the slowest clock, and while the iteration goes on its lead can only shrink. So on a run with a knob `s` no line
-crosses the red one, and a runaway comes to stand at it. (The gate of a server that was restored counts anew: whoever was
-ahead by then stays so beyond the bound.) Of more than six workers the extremes are drawn, and a band that
-holds nine in ten.
-
-Where rows of spans were left out (a run too fast to report them all) the clocks are those of the server, which counts
-what it has applied; then a lead can be s + 1: the gradient that was begun at the bound is finished, too.
+On a run with a knob `s` no line crosses the red one, and a runaway comes to stand at it. Of more than six workers the
+extremes are drawn, and a band that holds nine in ten.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,120 +13,23 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
+from ..trace.clocks import clocked, highest, leads
+from ..trace.query import computed_gradients, gradient_time, sampled
 from ..trace.role_states import conditions, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import COMPUTE, EVERYONE, NANO, short
+from ..trace.vocabulary import NANO, short
 from . import style
 from .curves import Curve, Curves, until
 from .event_labels import option_steps
-from .lives import Work, continued, without
-from .timeline import under_way
-from .traffic import simulated, typical_ns
 
-__all__ = ["Leads", "Progress", "clocked", "draw", "highest", "leads"]
+__all__ = ["Progress", "draw"]
 
-MOST_LINES, MOST_EVENTS, POINTS, MOST_BINS = 6, 4000, 400, 100
+MOST_LINES, MOST_BINS = 6, 100
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Progress:
     """Each worker's lead up to `t` (ns) on empty axes."""
     return Progress().draw(trace, t, axes)
-
-
-@dataclass(frozen=True)
-class Leads:
-    """`lead[i, k]`: gradients that `roles[i]` was ahead at `time[k]` ns. `applied`: as a server has counted them."""
-
-    roles: list[int]
-    time: np.ndarray
-    lead: np.ndarray
-    applied: bool = False
-
-
-def clocked(trace: Trace) -> list[int]:
-    """The roles that have a clock of their own: of those that draw the same batches (stages of a pipeline) the first."""
-    seen: dict[int, int] = {}
-    for role, spec in enumerate(trace.header["layout"]["roles"]):
-        if spec["data"] is not None and spec["kind"] not in ("server", "chief"):
-            seen.setdefault(spec["data"], role)
-    return sorted(seen.values())
-
-
-def leads(trace: Trace, t: int) -> Leads:
-    """Who was how far ahead, from the start to `t` ns."""
-    roles = clocked(trace)
-    if _cut(trace):
-        return _applied(trace, t, roles)
-    work, begins = continued(trace, t, roles, _work(trace, t, roles))
-    if not any(len(start) for start, _, _ in work):
-        return Leads(roles, np.empty(0, np.int64), np.empty((len(roles), 0), np.int64))
-    events = np.unique(np.concatenate([np.r_[start, end] for start, end, _ in work]))
-    events = events[events <= t]
-    time = events if len(events) <= MOST_EVENTS else np.linspace(0, t, POINTS).astype(np.int64)
-    time = np.unique(np.r_[0, time, t])
-    begun = np.array([_last(start, clock, time) for start, _, clock in work])
-    finished = np.array([_finished(*one, levels, time) for one, levels in zip(work, begins)])
-    missed = without(trace, t)
-    for i, role in enumerate(roles):  # nobody waits for who is not there
-        for gap in missed.get(role, ()):
-            away = (time >= gap.begin) & (time < (t + 1 if gap.end is None else gap.end))
-            begun[i, away], finished[i, away] = 0, np.iinfo(np.int64).max
-    return Leads(roles, time, np.maximum(begun - finished.min(axis=0), 0))
-
-
-def _last(when: np.ndarray, value: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """The value of the last event at or before each time; 0 before the first."""
-    return np.r_[0, value][np.searchsorted(when, time, side="right")]
-
-
-def _finished(
-    start: np.ndarray, end: np.ndarray, clock: np.ndarray, levels: list[tuple[int, int]], time: np.ndarray
-) -> np.ndarray:
-    """Gradients finished at each time, where new lives begin at `levels`."""
-    when, value = np.r_[end, [at for at, _ in levels]], np.r_[clock + 1, [level for _, level in levels]]
-    order = np.argsort(when, kind="stable")
-    return _last(when[order], value[order], time).astype(np.int64)
-
-
-def _work(trace: Trace, t: int, roles: list[int]) -> list[Work]:
-    """(start, end, gradients finished before) of each gradient of each role that was begun by `t`."""
-    role, phase, start, end, step = trace.column("spans", "role", "phase", "start", "end", "step")
-    seen = (phase == COMPUTE) & (start <= t)
-    role, start, end, step = role[seen], start[seen], end[seen], step[seen]
-    clock = step if simulated(trace) else step - 1  # in real time a span is written when its gradient is counted
-    order = np.lexsort((start, role))
-    role, start, end, clock = role[order], start[order], end[order], np.maximum(clock[order], 0)
-    edges = np.searchsorted(role, [*roles, len(trace.roles)])
-    last = np.searchsorted(role, roles, side="right")
-    found, open_ = [], under_way(trace, t)
-    for who, a, b in zip(roles, edges, last):
-        mine = start[a:b], end[a:b], clock[a:b]
-        now = open_.get(who)
-        if now is not None and (a == b or now > mine[0][-1]):  # under way: no row yet
-            begun = mine[2][-1] + 1 if b > a else 0
-            mine = np.r_[mine[0], now], np.r_[mine[1], t + 1], np.r_[mine[2], begun]
-        found.append(mine)
-    return found
-
-
-def _applied(trace: Trace, t: int, roles: list[int]) -> Leads:
-    """The same from what the first shard has said, now and then, that it has applied."""
-    owner = trace.roles.index(trace.header["layout"]["observed"][0])
-    role, time, sender, count = trace.column("progress", "role", "time", "sender", "gradients")
-    seen = (role == owner) & (time <= t) & (sender != EVERYONE)
-    time, sender, count = time[seen], sender[seen], count[seen]
-    when = np.unique(time)
-    clocks = np.array([_last(time[sender == who], count[sender == who], when) for who in roles])
-    return Leads(roles, when, clocks - clocks.min(axis=0) if len(when) else clocks, applied=True)
-
-
-def highest(found: Leads, first: int, last: int, bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """(edges of `bins` equal stretches of [first, last] ns, the largest lead of each role in each)."""
-    edges = np.unique(np.linspace(first, last, bins + 1).astype(np.int64))
-    time = np.union1d(found.time, edges)
-    time = time[(time >= first) & (time < last)]
-    lead = found.lead[:, np.maximum(np.searchsorted(found.time, time, side="right") - 1, 0)]
-    return edges, np.maximum.reduceat(lead, np.searchsorted(time, edges[:-1]), axis=1)
 
 
 class Progress(Curves):
@@ -156,7 +50,7 @@ class Progress(Curves):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """What the lines count."""
-        if _cut(trace):
+        if sampled(trace, "spans"):
             return "gradients applied, ahead of the slowest worker"
         many = len(clocked(trace)) > MOST_LINES
         return "gradients ahead of the slowest" + (" · band: 90%" if many else " worker")
@@ -169,7 +63,7 @@ class Progress(Curves):
         self._even = found.lead.size > 0 and not found.lead.any()
         if len(found.roles) < 2 or not found.lead.any() or t <= 0:
             return []
-        edges, most = highest(found, 0, t, int(np.clip(t / (2 * typical_ns(trace)), 1, MOST_BINS)))
+        edges, most = highest(found, 0, t, int(np.clip(t / (2 * gradient_time(trace)), 1, MOST_BINS)))
         gone, ahead = conditions(trace, t), most[:, -1]
         slow = {*slowed(trace, t), *gone}
         front = int(np.lexsort((-found.lead[:, -1], -ahead))[0])
@@ -219,11 +113,7 @@ class Progress(Curves):
             return "one clock: nobody to run ahead of"
         if self._even:
             return "nobody is ahead: all work on the same step"
-        return "this run keeps totals only" if any(c.computed for c in trace.counters.values()) else "nothing begun yet"
-
-
-def _cut(trace: Trace) -> bool:
-    return bool(trace.tables["spans"].skipped or trace.tables["spans"].spilled)
+        return "this run keeps totals only" if computed_gradients(trace) else "nothing begun yet"
 
 
 def _stairs(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

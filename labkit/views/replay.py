@@ -16,24 +16,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..formatting import duration, speed
+from ..trace.index import Lookup, Rows
+from ..trace.query import gradient_time, simulated, skipped
 from ..trace.trace import Trace
 from ..trace.vocabulary import COMPUTE, EVALUATION, EVERYONE, NANO, short
-from .traffic import simulated, typical_ns
 
-__all__ = ["Replay", "Update", "duration", "film", "last_update", "loop_ns", "phase_of", "replay", "times"]
+__all__ = ["Replay", "Update", "film", "last_update", "loop_ns", "phase_of", "replay"]
 
 LOOP, SHIFT = 4.0, 0.8  # seconds of real time; where in a loop the full seconds are: gradients are on their way then
 BUSY, SLOW = 0.3, 0.7  # slowed evenly if messages travel for this part of the time; else the part of the loop they get
 LEAST, REST = 0.03, 0.06  # of the loop: a message is seen for so long at least; and the end, when it has been applied
 MOST = 240  # dots
 CANDIDATES, FIRST = 40, 200  # applications that are looked at: from the last one back, from the first one on
+NEWEST = 4096  # applications among which they are looked for, before all are
 
 
 def loop_ns(trace: Trace) -> int:
     """How long a loop takes, in engine time: four seconds of real time, or about forty gradients of virtual time."""
     if not simulated(trace):
         return round(LOOP * NANO)
-    return round(NANO * 2.0 ** round(np.log2(40 * max(typical_ns(trace), 1.0) / NANO)))
+    return round(NANO * 2.0 ** round(np.log2(40 * max(gradient_time(trace), 1.0) / NANO)))
 
 
 def phase_of(trace: Trace, t: int) -> tuple[float, int]:
@@ -55,17 +58,27 @@ class Update:
     staleness: int
 
 
-def last_update(trace: Trace, t: int) -> Update | None:
+def last_update(trace: Trace, t: int, lookup: Lookup | None = None) -> Update | None:
     """The last update that was complete at `t` ns: from the one before by the same sender on. A step that all make
     together is complete when the last of them has made it.
     """
+    applies = (lookup or Lookup()).applies
+    some = applies.newest(trace, t, NEWEST)
+    rows = applies.between(trace, int(some["time"][0]), t) if len(some) else some
+    found, sure = _last_of(trace, rows)
+    if not sure and len(rows) < applies.until(trace, [t])[0]:
+        found, _ = _last_of(trace, applies.between(trace, 0, t))
+    return found
+
+
+def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
+    """(the last complete update of these applications; whether more, older ones could not change the answer)."""
     layout = trace.header["layout"]
     owner = trace.roles.index(layout["observed"][0])
-    columns = trace.column("applies", "role", "time", "sender", "step", "count", "staleness", "version")
-    there = columns[1] <= t
-    role, time, sender, step, count, stale, version = (column[there] for column in columns)
+    names = ("role", "time", "sender", "step", "count", "staleness", "version")
+    role, time, sender, step, count, stale, version = rows.columns(*names)
     mine = np.flatnonzero(role == owner)
-    cut = trace.tables["applies"].skipped > 0  # then one that is not the next of its sender spans what was left out
+    cut = skipped(trace, "applies")  # then one that is not the next of its sender spans what was left out
     together = layout["copies"] == "equal" and not cut
     makers = sum(spec["shard"] is not None for spec in layout["roles"])
     for i in mine[::-1][:CANDIDATES]:
@@ -75,8 +88,9 @@ def last_update(trace: Trace, t: int) -> Update | None:
             continue
         several = np.count_nonzero(version[mine] == version[i]) > 1
         first = int(time[before[-1]]) if len(before) else 0
-        return Update(first, int(same.max()), EVERYONE if several else int(sender[i]), int(stale[i]))
-    return None
+        sure = bool(len(before)) and int(time[0]) < first
+        return Update(first, int(same.max()), EVERYONE if several else int(sender[i]), int(stale[i])), sure
+    return None, False
 
 
 @dataclass(frozen=True)
@@ -98,24 +112,26 @@ class Replay:
     words: tuple[str, ...]
 
 
-def replay(trace: Trace, t: int) -> tuple[Replay | None, float]:
+def replay(trace: Trace, t: int, lookup: Lookup | None = None) -> tuple[Replay | None, float]:
     """(the film that runs at `t` ns, where in it the picture is, from 0 to 1); None before the first update."""
     phase, began = phase_of(trace, t)
-    update = last_update(trace, began)
+    lookup = lookup or Lookup()
+    update = last_update(trace, began, lookup)
     if update is None:  # in the first loop none was complete: the run's first, as soon as there is one
-        done = trace.column("applies", "time")
-        found = (last_update(trace, int(time)) for time in np.unique(done[done <= t])[:FIRST])
+        done = np.unique(lookup.applies.oldest(trace, t, FIRST * len(trace.roles))["time"])
+        found = (last_update(trace, int(time), lookup) for time in done[:FIRST])
         update = next((update for update in found if update is not None), None)
-    return (None if update is None else film(trace, update)), phase
+    return (None if update is None else film(trace, update, lookup)), phase
 
 
-def film(trace: Trace, update: Update) -> Replay:
+def film(trace: Trace, update: Update, lookup: Lookup | None = None) -> Replay:
     """The film of one update."""
+    lookup = lookup or Lookup()
     first, last = update.first, update.last
-    target, source, kind, category, size, sent, received = trace.column(
-        "messages", "role", "sender", "kind", "category", "bytes", "sent", "received"
-    )
-    there = np.flatnonzero((sent <= last) & (received >= first) & (category != EVALUATION))
+    rows = lookup.messages.touching(trace, first, last + 1)
+    names = ("role", "sender", "kind", "category", "bytes", "sent", "received")
+    target, source, kind, category, size, sent, received = rows.columns(*names)
+    there = np.flatnonzero(category != EVALUATION)
     moving = bool((received[there] > sent[there]).any())
     if moving:
         there = there[(sent[there] < last) & (received[there] > first)]
@@ -125,16 +141,16 @@ def film(trace: Trace, update: Update) -> Replay:
     target, source, kind, size, sent, received = (c[there] for c in (target, source, kind, size, sent, received))
     served = np.array([role == "server" for role in trace.kinds])
     clock: Clock = Moving(first, last, sent, received) if moving else Instant(first, last, source, target, sent, served)
-    role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
-    seen = (phase == COMPUTE) & (start < last) & (end > first)
+    rows = lookup.spans.touching(trace, first + 1, last)
+    role, phase, start, end = rows.columns("role", "phase", "start", "end")
+    seen = phase == COMPUTE
     works = np.stack([role[seen], clock.after(start[seen]), clock.before(end[seen])], axis=-1)
-    role, time = trace.column("applies", "role", "time")
-    seen = (time > first) & (time <= last)
-    applied = np.stack([role[seen], clock.applied(time[seen])], axis=-1)
+    role, time = lookup.applies.between(trace, first + 1, last).columns("role", "time")
+    applied = np.stack([role, clock.applied(time)], axis=-1)
     who = "last step" if update.sender == EVERYONE else short(trace.roles[update.sender])
     whose = f"the {who}" if update.sender == EVERYONE else f"{who}'s last gradient"
     long, brief = clock.words(loop_ns(trace))
-    spoken = tuple(f"{x}, {duration(last - first)} · {how}" for x, how in ((whose, long), (whose, brief), (who, brief)))
+    spoken = tuple(f"{x}, {duration(last - first, 2)} · {how}" for x, how in ((whose, long), (whose, brief), (who, brief)))
     k = clock.kept
     arrives = np.maximum(clock.arrives, clock.leaves + LEAST)[k]
     return Replay(update, source[k], target[k], kind[k], size[k], clock.leaves[k], arrives, works, applied, spoken)
@@ -189,8 +205,8 @@ class Moving(Clock):
     def words(self, loop: int) -> tuple[str, str]:
         shown = loop * (1 - REST)
         if self.even:
-            return (f"{times(shown / self.whole)}",) * 2
-        said = f"messages {times(shown * SLOW / self.travel)}"
+            return (speed(shown / self.whole, 2),) * 2
+        said = f"messages {speed(shown * SLOW / self.travel, 2)}"
         return f"{said}, the rest cut short", said
 
 
@@ -243,18 +259,3 @@ def _turns(source: np.ndarray, target: np.ndarray, sent: np.ndarray, served: np.
         nth = seen[key] = seen.get(key, -1) + 1
         turn[i] = 2 * nth + 1 if served[source[i]] else 2 * nth if served[target[i]] else nth
     return turn
-
-
-def times(factor: float) -> str:
-    """`700x slower`, `2.1x slower`, `3x faster`: two digits."""
-    slower = factor >= 1
-    value = float(f"{factor if slower else 1 / factor:.2g}")
-    return f"{value:,g}x {'slower' if slower else 'faster'}"
-
-
-def duration(ns: float) -> str:
-    """`410 µs`, `2.1 ms`, `1.4 s`."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.2g} {unit}" if ns < 100 * size else f"{ns / size:.0f} {unit}"
-    return f"{ns:.0f} ns"

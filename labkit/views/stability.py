@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
-from ..trace.measures import staleness_rows
+from ..trace.query import staleness_between
 from ..trace.role_states import slowdowns
 from ..trace.trace import Trace
 from . import style
@@ -70,9 +70,9 @@ def here(trace: Trace, t: int) -> Place | None:
     steps = option_steps(trace, "learning_rate", t)
     changed = [time for time, _ in steps] + [time for who in slowdowns(trace, t).values() for time, _ in who]
     since = max((time for time in changed if time <= t), default=0)
-    _, stale, count = staleness_rows(trace, (since + t) // 2, t)  # the first half may still be what was before
+    _, stale, count = staleness_between(trace, (since + t) // 2, t)  # the first half may still be what was before
     if not count.sum():
-        _, stale, count = staleness_rows(trace, 0, t)
+        _, stale, count = staleness_between(trace, 0, t)
     if not count.sum() or not steps:
         return None
     tau, rate = float(np.average(stale, weights=count)), steps[-1][1]

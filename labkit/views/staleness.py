@@ -14,16 +14,16 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
-from ..trace.measures import staleness, staleness_law, staleness_rows
+from ..trace.index import Lookup
+from ..trace.query import StalenessCounts, recent_staleness, staleness, staleness_law, totals_only
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import UNKNOWN, short
+from ..trace.vocabulary import short
 from . import style
-from .blocks import Blocks
 from .panel import Panel, moment
 from .room import HINT, LINE, Room
 
-__all__ = ["Staleness", "draw", "histogram"]
+__all__ = ["Staleness", "draw"]
 
 MOST_BARS, ENOUGH = 40, 20
 RECENT = 50_000  # gradients, of which a slowed worker's own are averaged
@@ -32,17 +32,6 @@ RECENT = 50_000  # gradients, of which a slowed worker's own are averaged
 def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -> Staleness:
     """Staleness of all gradients applied up to `t` (ns) on empty axes."""
     return Staleness(pinned).draw(trace, t, axes)
-
-
-def histogram(trace: Trace, t: int, first: int = 0) -> dict[int, int]:
-    """{staleness: gradients} applied in [first, t]: from the counters where they say the same, else counted from the
-    rows.
-    """
-    if first <= 0 and t >= trace.watermark():
-        return {int(k): n for k, n in staleness(trace)["histogram"].items()}
-    _, stale, count = staleness_rows(trace, first, t)
-    counts = np.bincount(stale, count).astype(int) if len(stale) else np.empty(0, int)
-    return {value: int(counts[value]) for value in np.flatnonzero(counts).tolist()}
 
 
 class Staleness(Panel):
@@ -54,12 +43,8 @@ class Staleness(Panel):
 
     def __init__(self, pinned: Trace | None = None):
         self.pinned = pinned
-        self._applies = Blocks("applies", "time")
-        self._then: tuple[Any, ...] = (
-            None,
-            None,
-            {},
-        )  # the histogram before something was disturbed, and what it is of
+        self._lookup = Lookup()
+        self._now, self._before = StalenessCounts(), StalenessCounts()  # before something was disturbed
 
     def setup(self, axes: Axes) -> Self:
         """Bars, a law, a comparison, pins."""
@@ -89,16 +74,15 @@ class Staleness(Panel):
         """Share of gradients; and what the dashed line is, if there is one."""
         then = self._compared(trace, moment(trace, t))
         kept = "a sample of the gradients" if trace.tables["applies"].skipped else "gradients"
-        unknown = _unknown(trace, moment(trace, t))
+        unknown = self._now.at(trace, moment(trace, t))["unknown"]
         lost = f" · of {unknown:,} unknown: the server had been restored" if unknown else ""
         return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Bars up to `t`, the law, the comparison, the pins."""
         t = moment(trace, t)
-        counts, then, law = histogram(trace, t), self._compared(trace, t), staleness_law(trace)
-        applied = any(c.gradients for c in trace.counters.values()) and t > 0 and not len(trace.tables["applies"])
-        empty = "this run keeps totals only" if applied else "no gradient applied yet"
+        counts, then, law = _histogram(self._now.at(trace, t)), self._compared(trace, t), staleness_law(trace)
+        empty = "this run keeps totals only" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"
         self.note.set_text("" if counts else empty)
         largest = max([*counts, *(then[0] if then else ()), int(2 * law[0]) if law else 0, 5])
         wide = max(1, round(style.nice_above((largest + 1) / MOST_BARS)))
@@ -127,21 +111,14 @@ class Staleness(Panel):
         disturbed = [(steps[0][0], role) for role, steps in slowdowns(trace, t).items() if steps[0][0] > 0]
         if disturbed:
             time, role = min(disturbed)
-            counts = self._until(trace, time - 1)
+            counts = _histogram(self._before.at(trace, time - 1))
             if sum(counts.values()) >= ENOUGH and len(counts) > 1:
                 return counts, f"before {short(trace.roles[role])} slowed"
         elif self.pinned is not None:
-            counts = histogram(self.pinned, self.pinned.watermark())
+            counts = _histogram(staleness(self.pinned))
             if counts:
                 return counts, f"pinned, {self.pinned.header['strategy']['name']}"
         return None
-
-    def _until(self, trace: Trace, t: int) -> dict[int, int]:
-        """`histogram` up to a time in the past: counted again only if more rows of before have come."""
-        key = t, self._applies.until(trace, [t]), trace.tables["applies"].spilled
-        if self._then[0] is not trace or self._then[1] != key:
-            self._then = trace, key, histogram(trace, t)
-        return self._then[2]  # type: ignore[no-any-return]
 
     def _law(self, law: tuple[float, str] | None, room: Room) -> None:
         self.law.set_data([], [])
@@ -162,17 +139,12 @@ class Staleness(Panel):
         room.box(x - 1, 0, x + 1, room.high, HINT)
 
     def _pins(self, trace: Trace, t: int, law: tuple[float, str] | None, room: Room) -> None:
-        slow, found = slowed(trace, t), []
+        slow, found = slowed(trace, t), list[tuple[int, float]]()
         if slow:
             since = min(slowdowns(trace, t)[role][-1][0] for role in slow)
-            rows, columns = self._applies.newest(trace, t, RECENT), trace.tables["applies"].columns
-            rows = rows[(rows[:, columns.index("time")] >= since) & (rows[:, columns.index("staleness")] != UNKNOWN)]
-            sender, stale, count = (rows[:, columns.index(name)] for name in ("sender", "staleness", "count"))
-            for role in sorted(slow)[: len(self.pins)]:
-                mine = sender == role
-                mean = float(np.average(stale[mine], weights=count[mine])) if count[mine].sum() else None
-                if mean is not None and (law is None or abs(mean - law[0]) >= 1):
-                    found.append((role, mean))
+            roles = sorted(slow)[: len(self.pins)]
+            means = recent_staleness(trace, t, roles, since, RECENT, self._lookup)
+            found = [(role, mean) for role, mean in means.items() if law is None or abs(mean - law[0]) >= 1]
         for (line, words), pin in zip(self.pins, [*found, *[None] * len(self.pins)]):
             words.set_text("")
             line.set_data([pin[1]] * 2 if pin else [], [0.14, 0.36] if pin else [])
@@ -184,12 +156,9 @@ class Staleness(Panel):
                 room.put(words, left, bottom, wide)
 
 
-def _unknown(trace: Trace, t: int) -> int:
-    """Gradients up to `t` ns whose weights were of another generation of the server: how stale they were nobody knows."""
-    if t >= trace.watermark():
-        return int(staleness(trace)["unknown"])
-    time, stale, count = trace.column("applies", "time", "staleness", "count")
-    return int(count[(time <= t) & (stale == UNKNOWN)].sum())
+def _histogram(found: dict[str, Any]) -> dict[int, int]:
+    """{staleness: gradients}."""
+    return {int(value): count for value, count in found["histogram"].items()}
 
 
 def _binned(counts: dict[int, int], wide: int) -> tuple[list[int], list[float]]:

@@ -12,12 +12,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from ..trace.measures import staleness_law
+from ..trace.query import StalenessCourse, staleness_law, totals_only
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO, UNKNOWN, short
+from ..trace.vocabulary import NANO, short
 from . import style
-from .blocks import Blocks
 from .curves import Curve, Curves, this_run
 from .panel import moment
 from .room import WISH, Room
@@ -26,7 +25,6 @@ __all__ = ["StalenessOverTime", "draw"]
 
 STRETCHES = 40  # of time, about; their length is round, so they stand still while a run goes on
 TOGETHER = 4  # so many of them are looked at together, each time one further: few gradients are no statistics
-SHARES = (0.05, 0.95)
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> StalenessOverTime:
@@ -43,9 +41,7 @@ class StalenessOverTime(Curves):
 
     def __init__(self) -> None:
         super().__init__(None)
-        self._applies = Blocks("applies", "time")
-        self._known: dict[tuple[int, int], Any] = {}  # (first row, row after the last) of a stretch: what it came to
-        self._of: tuple[Any, ...] = (None,)
+        self._course = StalenessCourse(0.05, 0.95)
 
     def setup(self, axes: Any) -> Self:
         """A band and a law."""
@@ -67,7 +63,8 @@ class StalenessOverTime(Curves):
         """Look at the stretches up to `t`, then draw."""
         t = moment(trace, t)
         self._slow = [role for role in slowdowns(trace, t) if role in slowed(trace, t)][:3]
-        self.found = self._stretches(trace, t)
+        step = max(1, round(style.nice_above(t / NANO / STRETCHES) * NANO))
+        self.found = self._course.stretches(trace, step, t, TOGETHER, self._slow)
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
@@ -107,39 +104,4 @@ class StalenessOverTime(Curves):
 
     def nothing(self, trace: Trace) -> str:
         """Runs that keep no rows have no course of time."""
-        applied: Any = any(c.gradients for c in trace.counters.values())
-        return "this run keeps totals only" if applied else "no gradient applied yet"
-
-    def _stretches(self, trace: Trace, t: int) -> list[np.ndarray]:
-        """Seconds, mean, low and high share of the whole stretches up to `t`; then the mean of each slowed worker."""
-        columns = trace.tables["applies"].columns
-        step = max(1, round(style.nice_above(t / NANO / STRETCHES) * NANO))
-        key = trace.tables["applies"].spilled, step
-        if self._of[0] is not trace or self._of[1:] != key:
-            self._of, self._known = (trace, *key), {}
-        edges = np.arange(t // step + 1) * step
-        places = self._applies.until(trace, (edges - 1).tolist())  # how many were applied before each
-        wanted = [columns.index(name) for name in ("sender", "staleness", "count")]
-        found = []
-        first = np.maximum(np.arange(1, len(edges)) - TOGETHER, 0)
-        for k, begin in enumerate(first.tolist(), 1):
-            end, key = int(edges[k]), (places[begin], places[k])
-            if key not in self._known:
-                self._known[key] = _told(self._applies.between(trace, int(edges[begin]), end - 1)[:, wanted])
-            told = self._known[key]
-            if told is not None:
-                found.append((end / NANO, *told[0], *(told[1].get(role, np.nan) for role in self._slow)))
-        return list(np.array(found).T) if found else [np.empty(0)] * (4 + len(self._slow))
-
-
-def _told(rows: np.ndarray) -> tuple[tuple[float, ...], dict[int, float]] | None:
-    """((mean, low, high), {sender: mean}) of rows of (sender, staleness, gradients); None if there are none."""
-    sender, stale, count = rows[rows[:, 1] != UNKNOWN].T
-    if not len(stale):
-        return None
-    each = np.bincount(stale, count)
-    total = np.cumsum(each)
-    low, high = (float(np.searchsorted(total, share * total[-1])) for share in SHARES)
-    who, place = np.unique(sender, return_inverse=True)
-    means = np.bincount(place, stale * count) / np.bincount(place, count)
-    return (float(stale @ count / total[-1]), low, high), dict(zip(who.tolist(), means.tolist()))
+        return "this run keeps totals only" if totals_only(trace, "applies") else "no gradient applied yet"

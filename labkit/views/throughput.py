@@ -1,6 +1,7 @@
 """Throughput: gradients (or samples, or bytes) a second, all together and of each worker.
 
-The rate at a moment is counted over the last stretch of time. Between two applications the count is taken to grow
+The rate is that of the work done (gross): what a rollback takes from the model is not taken from it. The rate at a moment
+is counted over the last stretch of time. Between two applications the count is taken to grow
 evenly, so a synchronous run, which applies N gradients at once, has a steady rate and not a comb. Pale lines are single
 workers. Of more than eight there is a band instead, which holds nine in ten of them, with the median in it; it shows
 each worker's rate times their number, so a band around the thick line is a run where all do the same.
@@ -15,7 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 from ..errors import nearest
+from ..formatting import bytes_text, rate
 from ..knobs import is_one_of
+from ..trace.query import AMOUNTS, STRETCH, Cumulative, rates, totals_only
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO, short
@@ -23,13 +26,9 @@ from . import style
 from .curves import Curve, Curves, pinned_run, this_run
 from .panel import moment
 from .room import WISH, Room
-from .tally import AMOUNTS, Tally, grown
 
-__all__ = ["STRETCH", "Throughput", "draw", "rate_text", "rates"]
+__all__ = ["Throughput", "draw"]
 
-POINTS = 100
-STRETCH = 12  # a rate is counted over this part of the time so far
-BOXES = 4  # a stretch is the mean of so many shorter ones: a step in the rate becomes a slope without corners
 MOST_LINES = 8
 BANDS = 40  # moments at which the band is drawn
 
@@ -37,59 +36,6 @@ BANDS = 40  # moments at which the band is drawn
 def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None, of: str = "gradients") -> Throughput:
     """Gradients, samples or bytes a second up to `t` (ns) on empty axes."""
     return Throughput(pinned, of).draw(trace, t, axes)
-
-
-def rates(trace: Trace, t: int, sender: int | None = None, tally: Tally | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, gradients a second) up to `t` ns, of all workers or of one. With several shards, each gradient counts
-    once. `tally`: counts something else, or has counted this trace before.
-    """
-    when, total = (tally or Tally()).course(trace, t, sender)
-    workers = max(1, len(trace.role_ids("worker")))
-    count = _whole_groups(when, workers)
-    if not count:
-        return np.empty(0), np.empty(0)
-    when, total = when[:count], total[:count]
-    gap = float(when[-1]) / count  # between two gradients
-    stretch = max(t / STRETCH, 3.0 * gap * (workers if sender is None else 1), 1.0)
-    silent = max(stretch, 10 * gap)  # after this, nothing applied is news, and the curve comes down
-    end = float(t) if t - when[-1] > silent else float(when[-1])
-    first = float(when[0]) if trace.tables["applies"].spilled else 0.0
-    x = np.linspace(first + min(stretch, end - first) / 2, max(end, 1.0), POINTS)
-    long = np.minimum(stretch, x - first)[:, None]
-    shift, box = long * np.arange(BOXES) / (2 * BOXES - 2), long / 2
-    last = x[:, None] - shift
-    counts = grown(when, total, last.ravel()) - grown(when, total, (last - box).ravel())
-    return x / NANO, (counts.reshape(last.shape) / box).mean(axis=1) * NANO
-
-
-def _whole_groups(when: np.ndarray, workers: int) -> int:
-    """How many of the times to count. Workers of one pace come in groups; a last group that the end, or the moment,
-    has cut would look like a loss of speed.
-    """
-    recent = when[-5 * workers :]
-    if len(recent) < 3:
-        return len(when)
-    gaps = np.diff(recent)
-    between = np.flatnonzero(gaps > gaps.max() / 2)
-    within = np.delete(gaps, between)
-    if len(between) < 2 or not len(within) or np.median(within) > gaps.max() / 8:
-        return len(when)
-    sizes = np.diff(between)
-    last = len(recent) - 1 - int(between[-1])
-    return len(when) - last if last < np.median(sizes) else len(when)
-
-
-def rate_text(value: float) -> str:
-    """`31/s`, `2.1/s`, `12,000/s`."""
-    return f"{value:,.0f}/s" if value >= 9.95 else f"{value:.1f}/s"
-
-
-def bytes_text(value: float) -> str:
-    """`3.1 MB/s`."""
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if value >= unit:
-            return f"{value / unit:.3g} {name}/s"
-    return f"{value:.0f} bytes/s"
 
 
 class Throughput(Curves):
@@ -103,7 +49,7 @@ class Throughput(Curves):
         super().__init__(pinned)
         if not is_one_of(of, AMOUNTS):
             raise nearest("of", of, AMOUNTS)
-        self.of, self._tally, self._pinned_tally = of, Tally(of), Tally(of)
+        self.of, self._counted, self._pinned_counted = of, Cumulative(of), Cumulative(of)
         self._seen: tuple[Any, Any, Any] = (None, None, None)
         self._highest = 0.0
 
@@ -131,14 +77,14 @@ class Throughput(Curves):
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """This run, the pinned one, the slowed workers."""
-        x, y = rates(trace, t, None, self._tally)
+        x, y = rates(trace, t, None, self._counted)
         own = "this run " if self.pinned is not None else ""
         found = [this_run(x, y, own + self._text(y[-1]) if len(y) else "")]
         if self.pinned is not None:
-            px, py = rates(self.pinned, moment(self.pinned, None), None, self._pinned_tally)
+            px, py = rates(self.pinned, moment(self.pinned, None), None, self._pinned_counted)
             found.append(pinned_run(px, py, f"pinned {self._text(py[-1])}" if len(py) else ""))
         for role in [r for r in slowdowns(trace, t) if r in slowed(trace, t)][:3]:
-            x, y = rates(trace, t, role, self._tally)
+            x, y = rates(trace, t, role, self._counted)
             words = f"{short(trace.roles[role])} {self._text(y[-1])}" if len(y) else ""
             found.append(Curve(x, y * self._times(trace), words, style.ORANGE, "-", 1.8))
         return found
@@ -154,11 +100,10 @@ class Throughput(Curves):
 
     def nothing(self, trace: Trace) -> str:
         """Runs that keep no rows have no course of time."""
-        applied: Any = any(c.gradients for c in trace.counters.values())
-        return "this run keeps totals only" if applied else "no gradient applied yet"
+        return "this run keeps totals only" if totals_only(trace, "applies") else "no gradient applied yet"
 
     def _text(self, value: float) -> str:
-        return bytes_text(value) if self.of == "bytes" else rate_text(value)
+        return f"{bytes_text(value) if self.of == 'bytes' else rate(value)}/s"
 
     @staticmethod
     def _times(trace: Trace) -> int:
@@ -177,7 +122,7 @@ class Throughput(Curves):
                 self.each.set_segments([np.stack([x, middle], axis=-1)])
             return float(high.max(initial=0.0))
         if len(workers) > 1:
-            lines = [rates(trace, t, role, self._tally) for role in workers if role not in slow]
+            lines = [rates(trace, t, role, self._counted) for role in workers if role not in slow]
             self.each.set_segments([np.stack(line, axis=-1) for line in lines if len(line[0])])
         return 0.0
 
@@ -188,12 +133,12 @@ class Throughput(Curves):
         if self._seen[0] is trace and self._seen[1] == (step, last):
             return self._seen[2]  # type: ignore[no-any-return]
         edges = np.arange(last + 1) * step
-        by = self._tally.by_worker(trace, edges) if last >= 2 else None
+        by = self._counted.by_worker(trace, edges) if last >= 2 else None
         empty = (np.empty(0),) * 4
         found = empty
         if by is not None and by.size and by.max() > 0:
             back = np.maximum(np.arange(1, last + 1) - max(1, BANDS // STRETCH), 0)
-            rate = (by[:, 1:] - by[:, back]) / ((edges[1:] - edges[back]) / NANO) * len(by)
-            found = (edges[1:] / NANO, *np.percentile(rate, (5, 50, 95), axis=0))
+            each = (by[:, 1:] - by[:, back]) / ((edges[1:] - edges[back]) / NANO) * len(by)
+            found = (edges[1:] / NANO, *np.percentile(each, (5, 50, 95), axis=0))
         self._seen = (trace, (step, last), found)
         return found

@@ -16,19 +16,18 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 
+from ..trace.index import Lookup
+from ..trace.query import GONE, Passes, mean_gradient_time, pipelined, skipped, totals_only, under_way
 from ..trace.role_states import conditions, intervals, slowed
 from ..trace.trace import Trace
 from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, short
 from . import style
-from .blocks import Blocks
 from .event_labels import event_labels, slow_spans
 from .events import Events
-from .lives import GONE
 from .panel import Panel, moment
-from .passes import Passes, pipelined
 from .room import pixels_of
 
-__all__ = ["Timeline", "draw", "shown_roles", "under_way", "window_ns"]
+__all__ = ["Timeline", "draw", "shown_roles", "window_ns"]
 
 MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
 LEAST = 5.5  # pixels of a row
@@ -52,10 +51,8 @@ def window_ns(trace: Trace) -> int:
     """How much time the timeline shows: sixteen gradients of the typical worker, in round numbers; of a pipeline, whose
     stages cut a gradient into many spans, five.
     """
-    counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
-    means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]
-    typical = float(np.median(means)) if means else 0.1 * NANO
-    return max(1000, round(style.nice_above((4.0 if pipelined(trace) else 14.5) * typical / NANO) * NANO))
+    gradients = 4.0 if pipelined(trace) else 14.5
+    return max(1000, round(style.nice_above(gradients * mean_gradient_time(trace) / NANO) * NANO))
 
 
 def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
@@ -71,19 +68,6 @@ def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
     return servers + workers
 
 
-def under_way(trace: Trace, t: int) -> dict[int, int]:
-    """{role: since when it has been computing} of those whose work at `t` is not over yet, as far as roles have reported.
-    What a role had in hand when it was lost is not under way any more.
-    """
-    found, gaps = {}, intervals(trace, t)
-    for role, counters in trace.counters.items():
-        since = counters.open[1] if counters.open and counters.open[0] == COMPUTE else t + 1
-        gone = [spell for spell in gaps.get(role, ()) if spell.condition in GONE]
-        if since <= t and not any(since < spell.begin or spell.end is None for spell in gone):
-            found[role] = since
-    return found
-
-
 class Timeline(Panel):
     """See the module."""
 
@@ -95,8 +79,8 @@ class Timeline(Panel):
     tables: ClassVar[tuple[str, ...]] = ("spans", "applies")
 
     def __init__(self) -> None:
-        self._ends, self._applied = Blocks("spans", "end", "start"), Blocks("applies", "time")
-        self._passes = Passes()
+        self._lookup = Lookup()
+        self._passes = Passes(self._lookup)
         self._most = MOST_ROWS
 
     def setup(self, axes: Axes) -> Self:
@@ -132,7 +116,7 @@ class Timeline(Panel):
         workers, servers = len(trace.role_ids("worker")), sum(len(trace.role_ids(k)[:MOST_SERVERS]) for k in SERVES)
         rows = len(shown_roles(trace, moment(trace, t), self._most)) - servers
         some = f" · {rows} of {workers:,} workers" if rows < workers else ""
-        cut = trace.tables["spans"].skipped or trace.tables["applies"].skipped
+        cut = skipped(trace, "spans") or skipped(trace, "applies")
         gap = "too fast to report it all: a gap can be what was left out" if cut else "a gap is waiting"
         work = "forward, and darker backward" if pipelined(trace) else "compute"
         shown = style.plain(float(f"{self._window(trace, moment(trace, t))[1] / NANO:.3g}"))
@@ -150,8 +134,7 @@ class Timeline(Panel):
         self._applies(trace, t, place, first, window)
         self._gaps(trace, t, place, first, window)
         self.events.show([(time / NANO, label) for time, label in event_labels(trace, t)])
-        kept = len(trace.tables["spans"]) or not any(sum(c.phases) for c in trace.counters.values())
-        self.note.set_text("" if kept else "this run keeps totals only")
+        self.note.set_text("this run keeps totals only" if totals_only(trace, "spans") else "")
 
     @staticmethod
     def _window(trace: Trace, t: int) -> tuple[int, int]:
@@ -190,9 +173,7 @@ class Timeline(Panel):
             self.boxes[kind].set_linewidth(1.0 if high >= 9 or edge == "none" else 0.5)
 
     def _spans(self, trace: Trace, t: int, place: np.ndarray, first: int) -> None:
-        rows = self._ends.touching(trace, first, t)
-        columns = trace.tables["spans"].columns
-        role, phase, start, end = (rows[:, columns.index(name)] for name in ("role", "phase", "start", "end"))
+        role, phase, start, end = self._lookup.spans.touching(trace, first, t).columns("role", "phase", "start", "end")
         seen = place[role] >= 0
         role, phase, start, end = role[seen], phase[seen], start[seen], end[seen]
         cut = (end > t) & (phase == COMPUTE)
@@ -237,8 +218,7 @@ class Timeline(Panel):
             words.set_text("")
 
     def _applies(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
-        rows, columns = self._applied.between(trace, first, t), trace.tables["applies"].columns
-        role, time, sender = (rows[:, columns.index(name)] for name in ("role", "time", "sender"))
+        role, time, sender = self._lookup.applies.between(trace, first, t).columns("role", "time", "sender")
         seen = place[role] >= 0
         role, time, sender = role[seen], time[seen], sender[seen]
         linked = (sender != EVERYONE) & (place[sender] >= 0)

@@ -16,14 +16,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 
+from ..trace.index import Lookup
+from ..trace.query import in_flight, traffic
 from ..trace.trace import Trace
 from . import style
+from .links import recent_ns
 from .looks import without_axes
 from .panel import Panel, moment
 from .places import Node, nodes_of, placed
 from .replay import REST, Replay, replay
 from .room import pixels_of
-from .traffic import traffic
 
 __all__ = ["Topology", "draw", "way"]
 
@@ -91,6 +93,9 @@ class Topology(Panel):
     period: ClassVar[int] = 1
     tables: ClassVar[tuple[str, ...]] = ("messages", "applies")
 
+    def __init__(self) -> None:
+        self._lookup = Lookup()
+
     def setup(self, axes: Axes) -> Self:
         """Lines, nodes, dots, names; no axes: pixels are the coordinates."""
         super().setup(axes)
@@ -111,8 +116,7 @@ class Topology(Panel):
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """What the colours mean, and what is really on its way now."""
         t = moment(trace, t)
-        sent, received, category = trace.column("messages", "sent", "received", "category")
-        flying = int(np.count_nonzero((sent <= t) & (received > t) & (category == 0)))
+        flying = in_flight(trace, t, self._lookup)
         what = "blue: gradients, green: weights" if trace.role_ids("server") else "messages between workers"
         return what + (f" · {flying:,} in flight" if flying else "")
 
@@ -124,7 +128,7 @@ class Topology(Panel):
         self.axes.set_ylim(0, high)
         scene = self._scene(trace, t, wide, high - FOOT)
         self._lines(trace, t, scene)
-        film, phase = replay(trace, t)
+        film, phase = replay(trace, t, self._lookup)
         self._nodes(scene, film, phase, wide)
         self._dots(trace, scene, film, phase)
         self._loupe(film, phase, wide)
@@ -137,7 +141,7 @@ class Topology(Panel):
 
     def _lines(self, trace: Trace, t: int, scene: _Scene) -> None:
         """A line for each pair of nodes that spoke lately."""
-        moved = traffic(trace, t)
+        moved = traffic(trace, max(0, t - recent_ns(trace)), t, self._lookup)
         size = len(scene.nodes)
         at = np.array([scene.at.get(role, -1) for role in range(len(trace.roles))])
         a, b = at[moved.sender], at[moved.receiver]

@@ -6,12 +6,11 @@ reader reads, and what a person quotes.
 
 from __future__ import annotations
 
-from .log import Log, events, log_lines
+from .log import Log, events, log_lines, straggler_text
 from .numbers import numbers, state
 from .sentence import sentence
-from .stragglers import Stragglers, stragglers
 from .table import run_row, runs_csv
 
 __all__ = [
-    "Log", "Stragglers", "events", "log_lines", "numbers", "run_row", "runs_csv", "sentence", "state", "stragglers",
+    "Log", "events", "log_lines", "numbers", "run_row", "runs_csv", "sentence", "state", "straggler_text",
 ]  # fmt: skip

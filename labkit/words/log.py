@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from .. import formatting
 from ..trace.events import (
     Event,
     LinkCut,
@@ -37,14 +38,14 @@ from ..trace.events import (
     RunPaused,
     RunWaits,
 )
+from ..trace.query import evaluations
 from ..trace.role_states import events_until
+from ..trace.stragglers import Finding, Stragglers, stragglers
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO, seconds, short, shortened
-from . import text
 from .sentence import goal_of
-from .stragglers import Stragglers, stragglers
 
-__all__ = ["MILESTONES", "Log", "events", "log_lines"]
+__all__ = ["MILESTONES", "Log", "events", "log_lines", "straggler_text"]
 
 MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies worth a line, beside the budget's
 PAUSES = 3  # lines about pauses with nothing in between; who steps makes many
@@ -80,7 +81,9 @@ def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None)
     """
     known = trace.watermark()
     t = known if t is None else min(t, known)
-    found = [*_event_lines(trace, t), *_learned(trace, t), *(memory.until(trace, t) if memory else stragglers(trace, t))]
+    found = [*_event_lines(trace, t), *_learned(trace, t)]
+    slow = memory.until(trace, t) if memory else stragglers(trace, t)
+    found += [(finding.time, straggler_text(trace, finding)) for finding in slow]
     found.sort(key=lambda event: event[0])
     ending = trace.ending
     if ending is not None and t >= ending["time"]:
@@ -179,11 +182,11 @@ def links_text(events: Sequence[LinkEvent]) -> str:
         case LinkDelayed(seconds=0):
             return f"messages {between} come in time again"
         case LinkDelayed(seconds=seconds_):
-            return f"messages {between} come {text.duration(seconds_ * NANO)[0]} later"
+            return f"messages {between} come {formatting.durations(seconds_ * NANO)[0]} later"
         case LinkLossy(chance=0):
             return f"nothing that is sent {between} is lost any more"
         case LinkLossy(chance=chance):
-            return f"{text.percent(chance)} of what is sent {between} is lost, and sent again"
+            return f"{formatting.percent(chance)} of what is sent {between} is lost, and sent again"
     return shortened(str(first))
 
 
@@ -201,7 +204,19 @@ def _by_peer(events: Sequence[LinkEvent]) -> list[tuple[list[str], str | None]]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return text.listed(names) if len(names) <= MOST_NAMED else f"{len(names)} roles"
+    return formatting.listed(names) if len(names) <= MOST_NAMED else f"{len(names)} roles"
+
+
+def straggler_text(trace: Trace, finding: Finding) -> str:
+    """`straggler: w3, computing 0.50 s against a median of 0.10 s`; `w3 keeps up again`."""
+    name, what = short(trace.roles[finding.role]), finding.what
+    if what is None:
+        return f"{name} keeps up again"
+    took, usual = formatting.durations(finding.own, finding.usual)
+    if finding.against_start:
+        return f"straggler: {name}, {what} {took} for an update against {usual} at the start"
+    start = {"waiting": "waiting for others, a gradient every", "messages": "its messages take"}.get(what, what)
+    return f"straggler: {name}, {start} {took} against a median of {usual}"
 
 
 # what was reached -----------------------------------------------------------------------------------------------------
@@ -212,11 +227,8 @@ def _learned(trace: Trace, t: int) -> list[tuple[int, str]]:
     untrained model can do is no news.
     """
     goals = sorted({*MILESTONES, goal_of(trace)})
-    columns = trace.column("evaluations", "time", "update", "loss", "accuracy")
     found: list[tuple[int, str]] = []
-    for time, update, loss, accuracy in zip(*(column.tolist() for column in columns)):
-        if time > t:
-            break
+    for time, update, loss, accuracy in evaluations(trace, t):
         passed = [goal for goal in goals if accuracy >= goal]
         goals = goals[len(passed) :]
         if not math.isfinite(loss):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..summary import bytes_text
+from ..formatting import bytes_text
 from ..trace.ledger import ledger
+from ..trace.query import bytes_sent_until, sampled, staleness_until
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
-from .then import sampled, sent_then, staleness_then
 
 __all__ = ["numbers", "state"]
 
@@ -20,7 +20,7 @@ def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
     known = trace.watermark()
     now = t is None or t >= known
     t = known if t is None or now else t
-    book, stale, sent = ledger(trace, None if now else t), staleness_then(trace, t), sent_then(trace, t)
+    book, stale, sent = ledger(trace, None if now else t), staleness_until(trace, t), bytes_sent_until(trace, t)
     found = [(name.replace("_", " "), book[name]) for name in ("applied", "in_flight")]
     found.append(("dropped", sum(book["dropped"].values())))
     found += [(name.replace("_", " "), book[name]) for name in ("partly_applied", "lost", "rolled_back") if book[name]]

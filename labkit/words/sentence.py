@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import math
 
-from ..summary import number_text
-from ..trace.measures import staleness_law
+from .. import formatting
+from ..trace.query import last_evaluation, mean_rate, staleness_law, staleness_until, time_to_accuracy
 from ..trace.role_states import Period, periods
 from ..trace.trace import Trace
-from . import text
-from .effects import Effect, effect, rate_in
-from .then import last_evaluation, staleness_then, time_to
+from .effects import Effect, effect
 from .who import how, label, names, who
 
 __all__ = ["goal_of", "sentence"]
@@ -64,11 +62,11 @@ def _trouble(trace: Trace, t: int) -> str:
 def _calm(trace: Trace, t: int) -> list[str]:
     """A run in which nobody is disturbed."""
     workers, found = trace.kinds.count("worker"), periods(trace, t)
-    rate = rate_in(trace, t) if len(found) == 1 else effect(trace, found[-1], t).rate
+    rate = mean_rate(trace, t) if len(found) == 1 else effect(trace, found[-1], t).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")
-    parts = [f"{count}, {text.rate(rate)} gradients a second." if rate is not None else f"{count}.", how(trace)]
-    stale, law = staleness_then(trace, t)["mean"], staleness_law(trace)
-    if stale is None and rate_in(trace, t) is None:
+    parts = [f"{count}, {formatting.rate(rate)} gradients a second." if rate is not None else f"{count}.", how(trace)]
+    stale, law = staleness_until(trace, t)["mean"], staleness_law(trace)
+    if stale is None and mean_rate(trace, t) is None:
         parts.append("No gradient has been applied yet.")
     elif stale == 0:
         replicas = trace.header["layout"].get("copies") == "own"  # then that is all that is counted
@@ -86,7 +84,7 @@ def _healed(trace: Trace, t: int) -> str:
     was, back = found[-2], effect(trace, found[-1], t).left
     one = len(was.roles) == 1
     said = f"{'is' if one else 'are'} back" if was.away else f"{'has its' if one else 'have their'} own speed back"
-    more = f"; throughput is back to {text.percent(back)}" if back is not None else ""
+    more = f"; throughput is back to {formatting.percent(back)}" if back is not None else ""
     return f"{names(trace, was.roles)} {said}{more}."
 
 
@@ -121,17 +119,17 @@ def _waiting(trace: Trace, seen: Effect) -> str:
 def _left(seen: Effect, subject: str) -> str:
     """What is left of the throughput; of a run that was never calm, what it is."""
     if seen.left is None:
-        return f"{text.rate(seen.rate)} gradients a second" if seen.rate is not None else ""
+        return f"{formatting.rate(seen.rate)} gradients a second" if seen.rate is not None else ""
     if seen.left == 0:
         return "nothing is applied any more"
     if abs(seen.left - 1) < SAME:
         return f"{subject} stayed as it was"
-    return f"{subject} {'fell' if seen.left < 1 else 'rose'} to {text.percent(seen.left)}"
+    return f"{subject} {'fell' if seen.left < 1 else 'rose'} to {formatting.percent(seen.left)}"
 
 
 def _whose(trace: Trace, seen: Effect, t: int) -> str:
     """How old the gradients of the slow ones are, and those of the others."""
-    mean, law = staleness_then(trace, t)["mean"], staleness_law(trace)
+    mean, law = staleness_until(trace, t)["mean"], staleness_law(trace)
     if seen.stale is None or not mean:
         return ""
     workers = [role for role in seen.period.roles if trace.kinds[role] == "worker"]
@@ -151,9 +149,9 @@ def _pinned(trace: Trace, now: Period, t: int, pinned: Trace, subject: str) -> s
     name, end = _pinned_label(trace, pinned), pinned.watermark()
     last = next((p for p in reversed(periods(pinned, end)) if not p.calm), None)
     if last is None or (now.calm and t < last.since):
-        rate = rate_in(pinned, end if last is None else t)
+        rate = mean_rate(pinned, end if last is None else t)
         undisturbed = "" if now.calm else ", undisturbed"
-        return f"{name}: {text.rate(rate)} gradients a second{undisturbed}." if rate is not None else ""
+        return f"{name}: {formatting.rate(rate)} gradients a second{undisturbed}." if rate is not None else ""
     same = _by_name(pinned, last) == _by_name(trace, now)
     told = _fared(pinned, effect(pinned, last, end), name, subject if same else "throughput")
     if same or not told:
@@ -188,16 +186,16 @@ def _compared(trace: Trace, t: int, pinned: Trace) -> str:
     """`95% accuracy took 5.92 s, pinned 11.20 s; mean staleness 3.00, pinned 0.`"""
     end = pinned.watermark()
     said = [_reached(trace, t, pinned, end)]
-    mine, other = (staleness_then(run, when)["mean"] for run, when in ((trace, t), (pinned, end)))
+    mine, other = (staleness_until(run, when)["mean"] for run, when in ((trace, t), (pinned, end)))
     if mine is not None and other is not None and (mine or other):
-        said.append(f"mean staleness {text.decimals(mine)}, pinned {text.decimals(other)}")
+        said.append(f"mean staleness {formatting.decimals(mine)}, pinned {formatting.decimals(other)}")
     told = "; ".join(part for part in said if part)
     return f"{told[:1].upper()}{told[1:]}." if told else ""
 
 
 def _reached(trace: Trace, t: int, pinned: Trace, end: int) -> str:
     goal = goal_of(trace)
-    here, there = time_to(trace, goal, t), time_to(pinned, goal, end)
+    here, there = time_to_accuracy(trace, goal, t), time_to_accuracy(pinned, goal, end)
     if here is not None and there is not None:
         return f"{100 * goal:g}% accuracy took {here:.2f} s, pinned {there:.2f} s"
     same = min(t, end) if here is None else end
@@ -205,7 +203,7 @@ def _reached(trace: Trace, t: int, pinned: Trace, end: int) -> str:
     if seen is None or known is None:
         return ""
     if math.isnan(seen[2]) or math.isnan(known[2]):
-        losses = [number_text(loss) if math.isfinite(loss) else "not finite" for loss in (seen[1], known[1])]
+        losses = [formatting.number_text(loss) if math.isfinite(loss) else "not finite" for loss in (seen[1], known[1])]
         return f"the loss is {losses[0]}; that of the pinned run was {losses[1]} by then"
     if here is not None:
         return f"{100 * goal:g}% accuracy took {here:.2f} s; the pinned run came to {known[2]:.0%}"
@@ -220,9 +218,9 @@ def goal_of(trace: Trace) -> float:
 
 def _learned(trace: Trace, t: int) -> str:
     """How good the model is."""
-    seen, reached = last_evaluation(trace, t), time_to(trace, goal_of(trace), t)
+    seen, reached = last_evaluation(trace, t), time_to_accuracy(trace, goal_of(trace), t)
     if seen is None or not math.isfinite(seen[1]):
         return ""
     if reached is not None:
         return f"{100 * goal_of(trace):g}% accuracy took {reached:.2f} s."
-    return f"Accuracy {seen[2]:.0%}." if math.isfinite(seen[2]) else f"Loss {number_text(seen[1])}."
+    return f"Accuracy {seen[2]:.0%}." if math.isfinite(seen[2]) else f"Loss {formatting.number_text(seen[1])}."

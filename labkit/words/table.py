@@ -22,8 +22,8 @@ from ..trace.events import (
     RoleSlowed,
     RoleThawed,
 )
-from ..trace.measures import summary
 from ..trace.role_states import events_until
+from ..trace.summary import summary
 from ..trace.trace import Trace
 from ..trace.vocabulary import seconds, short
 from .sentence import goal_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .. import formatting
 from ..trace.role_states import Period
 from ..trace.trace import Trace
 from ..trace.vocabulary import short
-from . import text
 
 __all__ = ["how", "label", "names", "who"]
 
@@ -21,7 +21,7 @@ AWAY = {
 def names(trace: Trace, roles: Sequence[int]) -> str:
     """`w1 and w2`; of more than three `5 workers`, or `all 4 workers`."""
     if len(roles) <= FEW:
-        return text.listed([_name(trace, role) for role in roles])
+        return formatting.listed([_name(trace, role) for role in roles])
     kinds = {trace.kinds[role] for role in roles}
     kind = kinds.pop() if len(kinds) == 1 else "role"
     return f"{'all ' if len(roles) == trace.kinds.count(kind) else ''}{len(roles):,} {kind}s"
@@ -44,7 +44,7 @@ def who(trace: Trace, period: Period) -> str:
         if roles:
             plural = words.replace("is ", "are ").replace("stands", "stand").replace("has ", "have ")
             said.append(f"{names(trace, roles)} {words if len(roles) == 1 else plural}")
-    return _capital(text.listed(said, "and"))
+    return _capital(formatting.listed(said, "and"))
 
 
 def _slow(trace: Trace, slow: dict[int, float], since: int) -> str:
@@ -53,18 +53,18 @@ def _slow(trace: Trace, slow: dict[int, float], since: int) -> str:
     one = f"{verb}s"
     factors, than = list(slow.values()), _than(trace, slow, since)
     if len(set(factors)) == 1:
-        return f"{names(trace, list(slow))} {one if len(slow) == 1 else verb} {text.times(factors[0])} {than}"
+        return f"{names(trace, list(slow))} {one if len(slow) == 1 else verb} {formatting.speed(factors[0])} {than}"
     if len(slow) > FEW:
         return f"{names(trace, list(slow))} {verb} {_range(min(factors), max(factors))} {than}"
-    first, *others = [(_name(trace, role), text.times(factor)) for role, factor in slow.items()]
-    return text.listed([f"{first[0]} {one} {first[1]}", *(f"{name} {times}" for name, times in others)]) + f" {than}"
+    first, *others = [(_name(trace, role), formatting.speed(factor)) for role, factor in slow.items()]
+    return formatting.listed([f"{first[0]} {one} {first[1]}", *(f"{name} {times}" for name, times in others)]) + f" {than}"
 
 
 def _range(least: float, most: float) -> str:
     """`2x to 5x slower`."""
     if least >= 1:
-        return f"{least:g}x to {text.times(most)}"
-    return f"{text.times(most)} to {text.times(least)}"
+        return f"{least:g}x to {formatting.speed(most)}"
+    return f"{formatting.speed(most)} to {formatting.speed(least)}"
 
 
 def _than(trace: Trace, slow: dict[int, float], since: int) -> str:

@@ -11,7 +11,7 @@ from test_contract_runs import MOONS, closed
 import labkit as lk
 from labkit.data import Batches
 from labkit.roles.context import stream
-from labkit.trace import measures
+from labkit.trace import query
 
 pytestmark = pytest.mark.sample(2)
 
@@ -58,7 +58,7 @@ def test_gradients_that_came_after_the_end_are_in_no_replica(engine):
 def test_samples(engine, strategy):
     run = engine.wait(MOONS, strategy, lk.Budget(samples=160), workers=2)
     assert run.stopped_by == "samples"
-    assert measures.samples_applied(run.trace) == 160
+    assert query.samples_applied(run.trace) == 160
     assert run.summary()["updates"] == 10  # of 2 x 8 samples each: a step of both, or 2 of one
     closed(run)
 
@@ -228,7 +228,7 @@ def test_adpsgd_never_locks_and_keeps_the_books(engine, graph, workers):
     book = closed(run)
     assert run.summary()["updates"] == 15
     assert (book["applied"], book["partly_applied"]) == (15 * workers, 0)
-    sent = measures.bytes_sent(run.trace)["replica"]
+    sent = query.bytes_sent(run.trace)["replica"]
     assert sent["training"] > 10 * sent["startup"]
 
 

@@ -6,8 +6,8 @@ import pytest
 import labkit as lk
 from labkit.data import Batches
 from labkit.roles.context import stream
-from labkit.trace import measures, updates
-from labkit.trace.measures import bytes_sent
+from labkit.trace import query, updates
+from labkit.trace.query import bytes_sent
 
 pytestmark = pytest.mark.sample(2)
 
@@ -88,7 +88,7 @@ def test_a3_conservation_of_staleness(engine, servers, fused):
     )
     assert run.trace.tables["applies"].skipped == 0  # at this pace every row is kept
     for shard in range(servers):
-        left, right = measures.staleness_identity(run.trace, shard)
+        left, right = query.staleness_identity(run.trace, shard)
         assert left == right
         role, stale, sender, version = run.trace.column("applies", "role", "staleness", "sender", "version")
         mine = role == shard

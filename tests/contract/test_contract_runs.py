@@ -7,7 +7,7 @@ import pytest
 from contract_scripts import QUADRATIC
 
 import labkit as lk
-from labkit.trace import ledger, measures
+from labkit.trace import ledger, query
 
 pytestmark = pytest.mark.sample(2)
 
@@ -71,7 +71,7 @@ def test_samples_and_epochs(engine, strategy, budget, samples):
     run = engine.wait(MOONS, strategy, budget, workers=2)
     a_step = 8 if isinstance(strategy, lk.AsyncPS) else 16
     assert run.stopped_by == ("samples" if budget.samples else "epochs")
-    assert measures.samples_applied(run.trace) == -(-samples // a_step) * a_step
+    assert query.samples_applied(run.trace) == -(-samples // a_step) * a_step
     assert run.summary()["updates"] == -(-samples // a_step)
     closed(run)
 
@@ -254,7 +254,7 @@ def test_once_only(engine):
     book = closed(run)
     assert book["applied"] == 10
     assert run.trace.counters[0].duplicates >= 9  # and, on a cluster, those that came after the end
-    assert measures.staleness(run.trace)["histogram"] == {"0": 10}
+    assert query.staleness(run.trace)["histogram"] == {"0": 10}
 
 
 def test_knobs_and_speed_change_while_it_runs_and_leave_a_mark(engine):

@@ -7,7 +7,7 @@ import labkit as lk
 from labkit.data import Batches
 from labkit.roles.context import stream
 from labkit.strategies.sparse_ps import SparsePS
-from labkit.trace import ledger, measures
+from labkit.trace import ledger, query
 
 pytestmark = pytest.mark.sample(2)
 
@@ -58,9 +58,9 @@ def test_t5_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(engine):
             asked = size[(kind == number["RowPull"]) & (sender == worker) & (role == server)]
             assert np.array_equal(answers, asked[: len(answers)] // 8 * row)
     assert 0 in [
-        hot for hot, *_ in measures.hot_rows(trace)[:3]
+        hot for hot, *_ in query.hot_rows(trace)[:3]
     ]  # in almost every batch, as its neighbours are: a near tie
-    assert sum(share for *_, share in measures.row_load(trace)) == pytest.approx(1)
+    assert sum(share for *_, share in query.row_load(trace)) == pytest.approx(1)
 
 
 @pytest.mark.sample(1)
@@ -84,7 +84,7 @@ def test_asynchronous_staleness_is_conserved(engine):
     strategy = SparsePS(dense="server", synchronous=False)
     run = engine.wait(CLICKS, strategy, lk.Budget(updates=120), 4, 2, slow={"worker-1": 4.0}, time=0.003)
     for shard in range(2):
-        left, right = measures.staleness_identity(run.trace, shard)
+        left, right = query.staleness_identity(run.trace, shard)
         assert left == right
     assert run.summary()["staleness"]["mean"] > 1
 
@@ -101,7 +101,7 @@ def test_ten_million_rows(engine, tmp_path):
     problem = lk.Problem("clicks", hidden=(8,), options={"rows": 10_000_000, "samples": 2000})
     run = engine.wait(problem, SparsePS(), lk.Budget(updates=20), 4, 2)
     result, data = run.result(), problem.dataset
-    touched = sum(rows for _, rows, _, _ in measures.row_load(run.trace))
+    touched = sum(rows for _, rows, _, _ in query.row_load(run.trace))
     assert len(result.parameters.ids) == touched < 4 * 21 * 32 * 8
     assert (result.predict(data.x_test) == data.y_test).mean() == run.summary()["accuracy"]
     again = lk.load(result.save(tmp_path / "big.npz"))
@@ -114,7 +114,7 @@ def test_timing_only_moves_real_numbers_of_rows(engine):
     problem = lk.Problem("clicks", timing_only=True, batch_size=64, options={"rows": 100_000})
     run = engine.wait(problem, SparsePS(), lk.Budget(updates=15), 3, 2)
     assert ledger(run.trace)["closes"]
-    hot = measures.hot_rows(run.trace, 12)
+    hot = query.hot_rows(run.trace, 12)
     assert 0 in [row for row, _, _ in hot]  # nearly every batch needs the first few rows
     assert hot[0][1] >= 45
 

@@ -12,7 +12,7 @@ from test_contract_runs import MOONS, closed
 import labkit as lk
 from labkit.data import Batches
 from labkit.roles.context import stream
-from labkit.trace import measures
+from labkit.trace import query
 
 pytestmark = pytest.mark.sample(3)
 
@@ -63,7 +63,7 @@ def test_some_of_three(engine, strategy, servers):
         for v in range(1, 22):
             assert len(set(sender[(role == shard) & (version == v)].tolist())) == 2
     if not isinstance(strategy, lk.KAsync):
-        assert measures.staleness(run.trace)["max"] == 0
+        assert query.staleness(run.trace)["max"] == 0
         assert {"late", "cancelled"} & set(book["dropped"])
         assert book["applied"] + book["partly_applied"] >= 42
 
@@ -73,7 +73,7 @@ def test_samples(engine, strategy):
     run = engine.wait(MOONS, strategy, lk.Budget(samples=160), workers=2)
     a_step = 8 * gradients_an_update(strategy, 2)
     assert run.stopped_by == "samples"
-    assert measures.samples_applied(run.trace) == -(-160 // a_step) * a_step
+    assert query.samples_applied(run.trace) == -(-160 // a_step) * a_step
     assert run.summary()["updates"] == -(-160 // a_step)
     closed(run)
 
@@ -199,7 +199,7 @@ def test_e6_with_the_true_hessian_stale_is_sequential(engine, strategy, servers)
         BOWL, strategy(learning_rate=0.1, compensation=TrueHessian()), lk.Budget(updates=80), 4, servers,
         time=lk.LogNormal(0.01, 0.8),  # on a cluster so slow that every row is reported
     )  # fmt: skip
-    assert measures.staleness(run.trace)["max"] > 1
+    assert query.staleness(run.trace)["max"] > 1
     edges, found = [5 * i // servers for i in range(servers + 1)], np.empty(5)
     objective, out, first = BOWL.objective(), np.empty(5), run.trace.role_ids("worker")[0]
     for shard in range(servers):

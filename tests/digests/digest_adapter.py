@@ -26,7 +26,7 @@ from digest_runs import Description, New
 import labkit as lk
 from labkit.errors import LabkitError
 from labkit.trace.ledger import ledger
-from labkit.trace.measures import summary
+from labkit.trace.summary import summary
 
 __all__ = ["FLOATS", "SECTIONS", "digests"]
 

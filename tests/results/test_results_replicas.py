@@ -10,7 +10,7 @@ import labkit as lk
 from labkit.data import Batches
 from labkit.engines.laws import Sampler
 from labkit.roles.context import stream
-from labkit.trace import ledger, measures
+from labkit.trace import ledger, query
 
 pytestmark = pytest.mark.sample(3)
 
@@ -102,9 +102,9 @@ def test_e5_where_all_have_the_same_hessian_the_mean_does_not_notice(H, workers,
 @pytest.mark.parametrize("H", [1, 2, 5, 10])
 def test_e5_local_sgd_sends_h_times_less_than_the_ring(H):
     workers, steps = 4, 100
-    ring = measures.bytes_sent(trained(lk.RingAllReduce(), steps + 1, TIMING, workers).trace)["worker"]
+    ring = query.bytes_sent(trained(lk.RingAllReduce(), steps + 1, TIMING, workers).trace)["worker"]
     local = trained(lk.LocalSGD(H=H), steps + (H > 1), TIMING, workers).trace  # the last average is not waited for
-    sent = measures.bytes_sent(local)["worker"]
+    sent = query.bytes_sent(local)["worker"]
     assert ring["training"] == (steps + 1) * 2 * (workers - 1) * M
     if H > 1:
         assert sent["training"] == steps // H * 2 * (workers - 1) * M
@@ -216,13 +216,13 @@ def test_easgd_keeps_the_books():
     assert book["closes"]
     assert run.summary()["updates"] == 50
     assert set(run.trace.column("applies", "count").tolist()) == {3}
-    assert measures.samples_applied(run.trace) == 50 * 3 * BOWL.batch_size
+    assert query.samples_applied(run.trace) == 50 * 3 * BOWL.batch_size
     assert book["applied"] + book["partly_applied"] >= 150
 
 
 def test_easgd_talks_tau_times_less():
     """A pull of the spring is M there and M back, every tau steps."""
-    sent = measures.bytes_sent(trained(lk.EASGD(tau=5), 40, TIMING, 1, compute=0.01).trace)
+    sent = query.bytes_sent(trained(lk.EASGD(tau=5), 40, TIMING, 1, compute=0.01).trace)
     assert sent["worker"]["training"] == 40 * M
     assert (sent["server"]["training"], sent["server"]["startup"]) == (40 * M, M)
 
@@ -439,7 +439,7 @@ def test_adpsgd_sends_training_and_not_start_up():
     assert mixes.sum() == 2 * 2 * 50
     assert (count[mixes] == M).all()
     assert (category[mixes] == 0).mean() > 0.98  # all but the very first one of a replica that has done nothing yet
-    assert measures.bytes_sent(trace)["worker"]["training"] == 4 * 50 * M
+    assert query.bytes_sent(trace)["worker"]["training"] == 4 * 50 * M
 
 
 # refused before anything starts ---------------------------------------------------------------------------------------

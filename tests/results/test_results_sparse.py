@@ -8,7 +8,7 @@ import pytest
 import labkit as lk
 from labkit.roles.placement import ConsistentHash, HashPlacement
 from labkit.strategies.sparse_ps import SparsePS
-from labkit.trace import ledger, measures
+from labkit.trace import ledger, query
 
 pytestmark = pytest.mark.sample(4)
 
@@ -184,16 +184,16 @@ def test_t4_a_colocated_sparse_server_beats_sparse_all_gather_iff_there_are_more
 def test_the_trace_says_which_rows_are_hot_and_who_has_them():
     problem = lk.Problem("clicks", batch_size=64, timing_only=True, options={"rows": 5000})
     trace = train(problem, SparsePS(placement="range"), 40, 4, 4, compute=1.0).trace
-    hot = measures.hot_rows(trace, 5)
+    hot = query.hot_rows(trace, 5)
     assert [row for row, _, _ in hot] == [0, 1, 2, 3, 4]
     assert 4 * 40 <= hot[0][1] <= 4 * 41  # in every batch, and perhaps in those of the step after the last
     total = bytes_of(trace, "RowPull").sum() // 8  # the last pulls were asked for, but not answered any more
     assert hot[0][2] == pytest.approx(hot[0][1] / total, rel=0.03)
-    load = measures.row_load(trace)
+    load = query.row_load(trace)
     assert [name for name, *_ in load] == [f"server-{i}" for i in range(4)]
     assert sum(share for *_, share in load) == pytest.approx(1)
     assert load[0][3] > 0.6  # ranges of ids sorted by frequency: the whole head is on the first
-    assert measures.hot_rows(train(problem, lk.SyncPS(), 1, compute=1.0).trace) == []
+    assert query.hot_rows(train(problem, lk.SyncPS(), 1, compute=1.0).trace) == []
 
 
 def test_ten_million_rows_take_the_memory_of_those_touched():
@@ -203,7 +203,7 @@ def test_ten_million_rows_take_the_memory_of_those_touched():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 30_000_000  # the table alone would be 320,000,000
-    touched = sum(rows for _, rows, _, _ in measures.row_load(run.trace))
+    touched = sum(rows for _, rows, _, _ in query.row_load(run.trace))
     assert len(run.result().parameters.ids) == touched < 4 * 21 * 32 * 8
     data = problem.dataset
     assert (run.result().predict(data.x_test) == data.y_test).mean() == run.summary()["accuracy"]
@@ -253,7 +253,7 @@ def test_the_ledger_closes_however_the_run_ends(strategy, budget):
     run = lk.train(CLICKS, strategy, cluster, budget).wait()
     assert ledger(run.trace)["closes"]
     for shard in range(3):
-        left, right = measures.staleness_identity(run.trace, shard)
+        left, right = query.staleness_identity(run.trace, shard)
         assert left == right
 
 
@@ -266,9 +266,9 @@ def test_hot_rows_are_drawn_as_they_were_counted():
     (axes,) = run.plot.hot_rows().axes
     heights = [bar.get_height() for bar in axes.patches if bar.get_height()]
     batches = sum(c.computed for c in trace.counters.values())
-    rows = [100 * pulls / batches for _, pulls, _ in measures.hot_rows(trace, 12)]
+    rows = [100 * pulls / batches for _, pulls, _ in query.hot_rows(trace, 12)]
     assert heights[:12] == pytest.approx(np.minimum(rows, 100))
-    assert heights[12:] == pytest.approx([100 * share for *_, share in measures.row_load(trace)])
+    assert heights[12:] == pytest.approx([100 * share for *_, share in query.row_load(trace)])
     assert sum(heights[12:]) == pytest.approx(100)
     dense = lk.train("moons", lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=3)).wait()
     assert any("no table of rows" in text.get_text() for text in dense.plot.hot_rows().axes[0].texts)

@@ -13,7 +13,7 @@ import pytest
 import labkit as lk
 from labkit.data import Batches
 from labkit.roles.context import stream
-from labkit.trace import ledger, measures
+from labkit.trace import ledger, query
 
 pytestmark = pytest.mark.sample(4)
 
@@ -120,7 +120,7 @@ def test_the_replay_is_the_run_when_nothing_is_corrected(strategy, servers):
     np.testing.assert_allclose(
         run.result().parameters, replayed(run, BOWL, 4, 0.1, as_it_is, servers), rtol=0, atol=1e-12
     )
-    assert measures.staleness(run.trace)["mean"] > 0.7
+    assert query.staleness(run.trace)["mean"] > 0.7
 
 
 # E6 -------------------------------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_downpour_keeps_the_books(n_push, n_fetch):
     assert summary["updates"] == 60
     assert book["applied"] + book["partly_applied"] >= n_push * 60
     assert book["applied"] <= n_push * 60
-    assert measures.samples_applied(run.trace) == 60 * n_push * BOWL.batch_size
+    assert query.samples_applied(run.trace) == 60 * n_push * BOWL.batch_size
     count = run.trace.column("applies", "count")
     assert set(count.tolist()) == {n_push}
     assert sum(run.trace.counters[s].gradients for s in run.trace.role_ids("server")) == 2 * 60 * n_push
@@ -358,7 +358,7 @@ def test_downpour_sends_as_many_times_less(n_push, n_fetch):
     cluster = lk.SimulatedCluster(workers=1, servers=2)
     strategy = lk.AsyncPS(n_push=n_push, n_fetch=n_fetch, fused=False)
     trace = lk.train(problem, strategy, cluster, lk.Budget(updates=steps // n_push)).wait().trace
-    sent = measures.bytes_sent(trace)
+    sent = query.bytes_sent(trace)
     assert sent["worker"]["training"] == steps // n_push * size * 8
     # the last fetch comes after the last push, when the run is over, or is on its way
     assert sent["server"]["startup"] == size * 8

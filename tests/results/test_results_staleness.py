@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.trace import ledger, measures
+from labkit.trace import ledger, query
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 
@@ -41,7 +41,7 @@ def test_a2_equal_workers_push_then_pull(workers):
     trace = run(workers, workers * 10, strategy=lk.AsyncPS(fused=False))
     stale = applies(trace)[0]
     assert stale.reshape(10, workers).tolist() == [list(range(workers))] * 10
-    assert measures.staleness(trace)["mean"] == (workers - 1) / 2
+    assert query.staleness(trace)["mean"] == (workers - 1) / 2
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
             last[who] = v
         residual = sum(updates - v for v in last.values())
         assert int(stale.sum()) == (workers - 1) * updates - residual
-        left, right = measures.staleness_identity(trace, shard)
+        left, right = query.staleness_identity(trace, shard)
         assert left == right == int(stale.sum())
         assert stale.mean() == pytest.approx(workers - 1, abs=0.01 if updates == 100_000 else 0.1)
         slowest, fastest = (
@@ -74,7 +74,7 @@ def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
             Counter(sender.tolist()).most_common(1)[0][1],
         )
         assert fastest > 2 * slowest  # the law was applied at all
-    assert measures.staleness(trace)["mean"] == pytest.approx(workers - 1, abs=0.1)
+    assert query.staleness(trace)["mean"] == pytest.approx(workers - 1, abs=0.1)
     assert ledger(trace)["closes"]
 
 
@@ -84,7 +84,7 @@ def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
 def test_a3_identity_for_any_reads(strategy, compute, network):
     trace = run(5, 300, 2, strategy, compute=compute, **network)
     for shard in (0, 1):
-        left, right = measures.staleness_identity(trace, shard)
+        left, right = query.staleness_identity(trace, shard)
         assert left == right == int(applies(trace, shard)[0].sum())
 
 
@@ -103,7 +103,7 @@ def test_a3_identity_notices_a_wrong_staleness():
                     gradient.read = ((generation, version + 1),)
                 weights = await lk.push_pull(ctx, gradient)
 
-    left, right = measures.staleness_identity(run(4, 200, strategy=Liar(), compute=lk.Exponential(0.01)), 0)
+    left, right = query.staleness_identity(run(4, 200, strategy=Liar(), compute=lk.Exponential(0.01)), 0)
     assert left == right - 1
 
 

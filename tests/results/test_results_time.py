@@ -5,7 +5,7 @@ import pytest
 
 import labkit as lk
 from labkit.roles.context import stream
-from labkit.trace import measures
+from labkit.trace import query
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 
@@ -47,7 +47,7 @@ def test_a7_response_time_law(strategy):
     role, phase, start = trace.column("spans", "role", "phase", "start")
     cycles = [np.diff(np.sort(start[(role == w) & (phase == 0)])) for w in trace.role_ids("worker")]
     began, ended = times(trace)[100], times(trace)[-100]
-    gradients = (measures.updates(trace) - 200 + 1) * (workers if isinstance(strategy, lk.SyncPS) else 1)
+    gradients = (query.updates(trace) - 200 + 1) * (workers if isinstance(strategy, lk.SyncPS) else 1)
     throughput = gradients / (ended - began)
     assert workers / throughput == pytest.approx(np.mean(np.concatenate(cycles)), rel=0.01)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.trace.measures import bytes_sent
+from labkit.trace.query import bytes_sent
 
 M = 4_000_000
 MODEL = lk.Problem("quadratic", dtype="float32", timing_only=True, options={"dimension": M // 4, "samples": 1})

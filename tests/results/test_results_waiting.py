@@ -12,7 +12,7 @@ import pytest
 import labkit as lk
 from labkit.engines.laws import Sampler
 from labkit.roles.context import stream
-from labkit.trace import ledger, measures
+from labkit.trace import ledger, query
 
 pytestmark = pytest.mark.sample(6)
 
@@ -29,7 +29,7 @@ def harmonic(n):
 
 def a_step(trace):
     """Mean seconds of a step: the last update's time over their number."""
-    return trace.column("applies", "time").max() / 1e9 / measures.updates(trace)
+    return trace.column("applies", "time").max() / 1e9 / query.updates(trace)
 
 
 # W2 and W3 ------------------------------------------------------------------------------------------------------------
@@ -45,10 +45,10 @@ def test_w2_k_sync_and_k_batch_sync(servers):
     assert a_step(one) == pytest.approx(harmonic(8) - harmonic(4), rel=0.02)
     assert a_step(many) == pytest.approx(0.5, rel=0.02)
     for trace in (one, many):
-        assert measures.staleness(trace)["max"] == 0
+        assert query.staleness(trace)["max"] == 0
         book = ledger(trace)
         assert book["closes"]
-        assert book["applied"] == 4 * measures.updates(trace)
+        assert book["applied"] == 4 * query.updates(trace)
 
 
 def test_k_sync_learners_of_a_step_are_distinct_and_those_of_k_batch_sync_need_not_be():
@@ -178,9 +178,9 @@ def test_w4_nobody_is_more_than_s_ahead_and_reads_see_all_up_to_i_minus_s_minus_
         for who, i, seen in seen_at_reads(trace, shard):
             assert all(updates >= i - s for updates in seen.values())  # iterations 0 .. i - s - 1 of everybody
             assert seen[who] == i  # and all its own
-    left, right = measures.staleness_identity(trace, 0)
+    left, right = query.staleness_identity(trace, 0)
     assert left == right
-    assert measures.staleness(trace)["max"] <= 4 * (2 * s + 1)  # (N-1)(2s+1) updates
+    assert query.staleness(trace)["max"] <= 4 * (2 * s + 1)  # (N-1)(2s+1) updates
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -274,14 +274,14 @@ def test_w5_throughput_grows_with_s_from_synchronous_to_asynchronous():
     for s in (0, 1, 2, 3, 5, 8, 15, 30, 100, 1_000_000):
         cluster = lk.SimulatedCluster(workers=workers, compute=lk.Exponential(1.0))
         trace = lk.train(TIMING, lk.SSP(s=s), cluster, lk.Budget(seconds=seconds)).wait().trace
-        rates.append(measures.updates(trace) / seconds)
+        rates.append(query.updates(trace) / seconds)
     assert rates == sorted(rates)
     assert len(set(rates)) >= 8  # and they do grow
     assert rates[0] == pytest.approx(workers / harmonic(workers), rel=0.05)
     assert rates[-1] == pytest.approx(workers, rel=0.05)
     free = lk.SimulatedCluster(workers=workers, compute=lk.Exponential(1.0))
     bare = lk.train(TIMING, lk.AsyncPS(), free, lk.Budget(seconds=seconds)).wait().trace
-    assert rates[-1] == measures.updates(bare) / seconds
+    assert rates[-1] == query.updates(bare) / seconds
 
 
 @pytest.mark.parametrize("s", [0, 1, 4])
@@ -326,7 +326,7 @@ def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k
             assert under_way * updates - most <= total <= under_way * updates
         assert total / (strategy.K * updates) == pytest.approx(under_way / strategy.K, rel=0.03, abs=0.01)
     if k <= workers:
-        left, right = measures.staleness_identity(trace, 0)  # of KAsync: each read is followed by one gradient
+        left, right = query.staleness_identity(trace, 0)  # of KAsync: each read is followed by one gradient
         assert left == right == total
 
 
@@ -361,7 +361,7 @@ def test_what_looks_too_much_and_is_not():
         (lk.KBatchSync(K=9), {}), (lk.KBatchAsync(K=9), {}), (lk.KAsync(K=3), {"servers": 3}), (lk.KAsync(K=1), {"servers": 3}),
     ):  # fmt: skip
         law = {"workers": 3, "compute": lk.Exponential(1.0), "server_time": lk.Exponential(0.3), **shape}
-        assert measures.updates(run(strategy, 60, **law)) == 60
+        assert query.updates(run(strategy, 60, **law)) == 60
 
 
 def can_lock(workers, k, shards):

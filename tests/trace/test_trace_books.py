@@ -7,7 +7,7 @@ import pytest
 
 import labkit as lk
 from labkit.strategies import STRATEGIES
-from labkit.trace import Counters, Recorder, Trace, ledger, measures
+from labkit.trace import Counters, Recorder, Trace, ledger, query
 from labkit.trace.events import Note
 from labkit.trace.vocabulary import TABLES
 
@@ -103,7 +103,7 @@ def test_staleness_against_numpy(values):
     for i, value in enumerate(values):
         recorder.apply(0, i, 1, i, 1, 8, value, i + 1)
     trace.append(recorder.take(len(values)))
-    got = measures.staleness(trace)
+    got = query.staleness(trace)
     assert got["mean"] == pytest.approx(np.mean(values))
     assert got["max"] == max(values)
     assert got["p50"] == np.quantile(values, 0.5, method="inverted_cdf")

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.trace import staleness
+from labkit.trace.query import StalenessCounts, rates, staleness, staleness_between
 from labkit.trace.role_states import slowdowns, slowed
 from labkit.trace.vocabulary import short
 from labkit.views import style
 from labkit.views.event_labels import event_labels
-from labkit.views.staleness import histogram
-from labkit.views.throughput import rates
 from labkit.views.timeline import shown_roles, window_ns
 
 
@@ -37,9 +35,18 @@ def test_rate_counts_each_gradient_once_however_many_shards_there_are(strategy, 
 def test_histogram_from_rows_is_the_histogram_of_the_counters(slowed_trace, sync_trace):
     for trace in (slowed_trace, sync_trace):
         counted = {int(k): n for k, n in staleness(trace)["histogram"].items()}
-        assert histogram(trace, trace.now) == counted == histogram(trace, trace.now, first=1)
-        parts = [histogram(trace, trace.now // 2), histogram(trace, trace.now, trace.now // 2 + 1)]
+        assert _histogram(trace, 0, trace.now) == counted == _histogram(trace, 1, trace.now)
+        parts = [_histogram(trace, 0, trace.now // 2), _histogram(trace, trace.now // 2 + 1, trace.now)]
         assert sum(sum(p.values()) for p in parts) == sum(counted.values())
+        found = StalenessCounts().at(trace, trace.now // 2)["histogram"]
+        assert {int(k): n for k, n in found.items()} == parts[0]
+
+
+def _histogram(trace, first, last):
+    """{staleness: gradients} applied in [first, last] ns."""
+    _, stale, count = staleness_between(trace, first, last)
+    counts = np.bincount(stale, count)
+    return {k: int(counts[k]) for k in np.flatnonzero(counts).tolist()}
 
 
 def test_marks_say_who_is_slow_when(slowed_trace):

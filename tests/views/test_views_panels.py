@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.trace.measures import summary
+from labkit.formatting import rate
+from labkit.trace.summary import summary
 from labkit.views import PANELS, Plots, bare, compare, make_panel, overview, panel_figure
-from labkit.views.throughput import rate_text
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6)]
 OWN = [
@@ -152,7 +152,7 @@ def test_names_at_the_ends_of_curves_do_not_overlap(slowed_trace, sync_trace):
 def test_a_comparison_says_the_same_throughput_as_the_table(slowed_trace, sync_trace):
     said = [t.get_text() for t in texts(compare([slowed_trace, sync_trace], ["one", "two"]))]
     for name, trace in (("one", slowed_trace), ("two", sync_trace)):
-        assert f"{name} {rate_text(summary(trace)['gradients_per_second'])}" in said
+        assert f"{name} {rate(summary(trace)['gradients_per_second'])}/s" in said
 
 
 def test_only_the_colours_of_the_grammar_are_used_for_the_slowed_worker(slowed_trace):

@@ -7,10 +7,10 @@ import pytest
 
 import labkit as lk
 from labkit.trace import Trace
+from labkit.trace.clocks import clocked, highest, leads
 from labkit.trace.recorder import Recorder
 from labkit.trace.vocabulary import COMPUTE, EVERYONE, NANO
 from labkit.views import bare, make_panel
-from labkit.views.progress import clocked, highest, leads
 from labkit.views.style import BLUE, ORANGE, RED
 
 pytestmark = pytest.mark.filterwarnings("error")

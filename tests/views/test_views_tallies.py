@@ -12,18 +12,28 @@ from hypothesis import strategies as st
 import labkit as lk
 from labkit.roles.schedules import BACKWARD, SCHEDULES
 from labkit.trace import Trace
-from labkit.trace.measures import staleness, staleness_law
+from labkit.trace.index import BlockIndex, Lookup, SortedRows
+from labkit.trace.query import (
+    NO_NORM,
+    Cumulative,
+    Norms,
+    Passes,
+    Series,
+    StalenessCourse,
+    course,
+    interpolate,
+    medians,
+    newest_norms,
+    rates,
+    relative_steps,
+    staleness,
+    staleness_law,
+)  # fmt: skip
 from labkit.trace.recorder import Recorder
 from labkit.trace.vocabulary import COMPUTE, NANO
-from labkit.views.blocks import Blocks
-from labkit.views.evaluations import course
-from labkit.views.norms import NONE, Norms, medians, newest_norms, relative_steps
-from labkit.views.ordered import Ordered
-from labkit.views.passes import Passes
+from labkit.views.gradient_flow import step_rate
 from labkit.views.slow_motion import PERIOD, shot, turn
-from labkit.views.staleness_over_time import StalenessOverTime
-from labkit.views.tally import Tally, grown
-from labkit.views.throughput import Throughput, rates
+from labkit.views.throughput import Throughput
 
 
 def simulate(strategy, seconds=2.0, problem=None, updates=None, faults=(), **cluster):
@@ -45,7 +55,7 @@ def header():
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=12), max_size=8))
 def test_rows_that_come_in_any_order_are_kept_in_order_of_time(header, batches):
-    trace, ordered, times = Trace(header), Ordered("spans", "end"), []
+    trace, ordered, times = Trace(header), SortedRows("spans", "end"), []
     for k, batch in enumerate(batches):
         recorder = Recorder(k % 3)
         for end in batch:
@@ -62,9 +72,9 @@ def test_rows_that_come_in_any_order_are_kept_in_order_of_time(header, batches):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=9), max_size=7), st.integers(0, 40))
 def test_the_rows_of_a_stretch_are_found_without_looking_at_all(header, batches, first):
-    trace, spans, last = Trace(header), Blocks("spans", "end", "start"), first + 6
+    trace, spans, last = Trace(header), BlockIndex("spans", "end", "start"), first + 6
     known: list[tuple[int, int, int]] = []  # (end, place, start)
-    with mock.patch("labkit.views.blocks.SIZE", 4):
+    with mock.patch("labkit.trace.index.SIZE", 4):
         for batch in batches:
             recorder = Recorder(1)
             for start, long in batch:
@@ -72,15 +82,15 @@ def test_the_rows_of_a_stretch_are_found_without_looking_at_all(header, batches,
                 known.append((start + long, len(known), start))
             trace.append(recorder.take(1))
             places = [place for _, place, _ in sorted(k for k in known if first <= k[0] <= last)]
-            assert spans.between(trace, first, last)[:, 4].tolist() == places
+            assert spans.between(trace, first, last)["step"].tolist() == places
             places = [place for _, place, _ in sorted(k for k in known if first <= k[0] and k[2] < last)]
-            assert spans.touching(trace, first, last)[:, 4].tolist() == places
+            assert spans.touching(trace, first, last)["step"].tolist() == places
             assert spans.until(trace, [first, last]) == [sum(k[0] <= t for k in known) for t in (first, last)]
             for asked in (spans.newest, spans.oldest):
                 rows = asked(trace, last, 6)
                 assert len(rows) <= 12
                 assert bool(len(rows)) == any(k[0] <= last for k in known)
-                assert np.all(rows[:, 3] <= last)
+                assert np.all(rows["end"] <= last)
         assert len(spans.between(Trace(header), 0, 99)) == 0  # another trace
 
 
@@ -91,7 +101,7 @@ def test_between_two_moments_the_amount_grows_evenly(when, asked):
     total = np.cumsum(np.ones(len(when)))
     once, last = np.unique(when[::-1], return_index=True)
     expected = np.interp(asked, np.r_[0, once], np.r_[0, total[::-1][last]])
-    assert grown(when, total, np.array(asked)) == pytest.approx(expected)
+    assert interpolate(Series(when, total), np.array(asked)) == pytest.approx(expected)
 
 
 # throughput ---------------------------------------------------------------------------------------------------------
@@ -107,11 +117,11 @@ def test_a_budget_that_cuts_a_group_of_gradients_is_no_loss_of_speed(updates):
 def test_of_many_workers_each_has_its_own_rate():
     trace = simulate(lk.AsyncPS(), seconds=4.0, workers=16, slow={"worker-3": 4})
     edges = np.arange(0, 41) * NANO // 10
-    by = Tally().by_worker(trace, edges)
+    by = Cumulative().by_worker(trace, edges)
     expected = np.tile(np.arange(41.0), (16, 1))
     expected[3] /= 4  # what is under way counts as far as it is done
     assert by == pytest.approx(expected, abs=1e-6)
-    assert Tally().by_worker(trace, edges[:11]) == pytest.approx(by[:, :11])
+    assert Cumulative().by_worker(trace, edges[:11]) == pytest.approx(by[:, :11])
     assert by.sum(0)[-1] == sum(c.gradients for c in trace.counters.values())
 
 
@@ -126,9 +136,9 @@ def test_the_band_holds_nine_in_ten_and_is_scaled_to_the_total():
 def test_samples_and_bytes_are_counted_too():
     trace = simulate(lk.AsyncPS(), servers=2)
     per_gradient = trace.header["problem"]["batch_size"]
-    _, samples = rates(trace, trace.now, tally=Tally("samples"))
+    _, samples = rates(trace, trace.now, counted=Cumulative("samples"))
     assert samples == pytest.approx(np.full(len(samples), 40.0 * per_gradient), rel=1e-6)
-    _, total = Tally("bytes").course(trace, trace.now)
+    _, total, _ = Cumulative("bytes").gross(trace, trace.now)
     assert total[-1] == sum(c.bytes[0] for c in trace.counters.values())
     with pytest.raises(lk.BadInput, match="of"):
         Throughput(of="gradient")
@@ -137,16 +147,14 @@ def test_samples_and_bytes_are_counted_too():
 def test_everyones_gradient_is_shared_out():
     trace = simulate(lk.RingAllReduce())
     edges = np.arange(0, 11) * NANO // 10
-    assert Tally().by_worker(trace, edges) == pytest.approx(np.tile(np.arange(11.0), (4, 1)), abs=1e-6)
+    assert Cumulative().by_worker(trace, edges) == pytest.approx(np.tile(np.arange(11.0), (4, 1)), abs=1e-6)
 
 
 # staleness ----------------------------------------------------------------------------------------------------------
 
 
 def test_staleness_over_time_adds_up_to_the_staleness_of_the_run(slowed_trace):
-    panel = StalenessOverTime()
-    panel._slow = []
-    x, mean, low, high = panel._stretches(slowed_trace, slowed_trace.now)
+    x, mean, low, high = StalenessCourse().stretches(slowed_trace, NANO // 10, slowed_trace.now, 4)
     assert np.all((low <= mean) & (mean <= high))
     time, stale = slowed_trace.column("applies", "time", "staleness")
     step = round((x[1] - x[0]) * NANO)
@@ -180,7 +188,7 @@ def test_norms_are_those_of_then(slowed_trace):
     for t in (0, NANO, 2 * NANO, slowed_trace.now, NANO):
         workers, values = newest_norms(slowed_trace, t)
         assert np.array_equal(
-            followed.newest(slowed_trace, t)[1][..., 0], np.where(np.isnan(values), NONE, values), equal_nan=True
+            followed.newest(slowed_trace, t)[1][..., 0], np.where(np.isnan(values), NO_NORM, values), equal_nan=True
         )
         for i, worker in enumerate(workers):
             for k in range(values.shape[1]):
@@ -190,12 +198,12 @@ def test_norms_are_those_of_then(slowed_trace):
 
 
 def test_a_step_is_the_rate_times_the_gradient_only_with_plain_descent(slowed_trace):
-    lengths = np.array([[[2.0, 4.0], [1.0, 1.0]], [[6.0, 4.0], [np.inf, 1.0]], [[NONE, NONE], [NONE, NONE]]])
-    what, ratio = relative_steps(slowed_trace, NANO, lengths)
-    assert (what, ratio.tolist()) == ("step", pytest.approx([0.1, 0.1]))  # medians of 0.05 and 0.15; of 0.1
+    lengths = np.array([[[2.0, 4.0], [1.0, 1.0]], [[6.0, 4.0], [np.inf, 1.0]], [[NO_NORM, NO_NORM], [NO_NORM, NO_NORM]]])
+    rate = step_rate(slowed_trace, NANO)
+    assert relative_steps(lengths, rate).tolist() == pytest.approx([0.1, 0.1])  # medians of 0.05 and 0.15; of 0.1
     other = slowed_trace.header["strategy"] | {"knobs": {"learning_rate": 0.1, "optimizer": "Adam()"}}
-    what, ratio = relative_steps(Trace(slowed_trace.header | {"strategy": other}), NANO, lengths)
-    assert (what, ratio.tolist()) == ("grad.", pytest.approx([1.0, 1.0]))
+    assert step_rate(Trace(slowed_trace.header | {"strategy": other}), NANO) is None
+    assert relative_steps(lengths).tolist() == pytest.approx([1.0, 1.0])
     assert np.isnan(medians(np.full((3, 2), np.nan))).all()
 
 
@@ -256,10 +264,10 @@ def test_a_replay_lasts_until_the_next_one_begins():
 def test_the_loupe_shows_two_gradients_of_what_was_known_and_sweeps_over_them():
     cluster = {"compute": lk.LogNormal(0.001, 0.2), "latency": 2e-4}
     trace = simulate(lk.AsyncPS(), seconds=6.0, **cluster)
-    spans, before = Blocks("spans", "end", "start"), None
+    lookup, before = Lookup(), None
     for t in range(NANO // 100, trace.now, NANO // 16):
-        seen = shot(trace, t, spans)
-        assert seen == shot(trace, t, Blocks("spans", "end", "start"))
+        seen = shot(trace, t, lookup)
+        assert seen == shot(trace, t, Lookup())
         assert 0 <= seen.begin <= seen.sweep <= seen.end <= t or seen.first
         assert seen.sweep <= t
         assert 2 <= seen.length / (1.4e-3 * NANO) <= 3
@@ -267,5 +275,5 @@ def test_the_loupe_shows_two_gradients_of_what_was_known_and_sweeps_over_them():
         if before is not None and before.end == seen.end:
             assert before.sweep < seen.sweep or seen.sweep == seen.end
         before = seen
-    last = shot(trace, trace.now, spans)
+    last = shot(trace, trace.now, lookup)
     assert (last.end, last.sweep, last.slower) == (trace.now, trace.now, 1.0)

@@ -11,10 +11,11 @@ import pytest
 from matplotlib.colors import to_hex
 
 import labkit as lk
+from labkit.formatting import duration, speed
 from labkit.trace.vocabulary import COMPUTE, NANO
 from labkit.views import bare, make_panel
 from labkit.views.places import nodes_of, placed
-from labkit.views.replay import REST, duration, film, last_update, loop_ns, phase_of, replay, times
+from labkit.views.replay import REST, film, last_update, loop_ns, phase_of, replay
 from labkit.views.style import BLUE, GREEN, ORANGE, ORANGE_FILL
 from labkit.views.topology import way
 
@@ -183,10 +184,10 @@ def test_every_film_runs_forward(strategy, latency):
 
 
 def test_factors_and_durations_in_words():
-    assert [times(x) for x in (712.0, 42.4, 1.0, 1 / 3.3, 12_345)] == [
+    assert [speed(x, 2) for x in (712.0, 42.4, 1.0, 1 / 3.3, 12_345)] == [
         "710x slower", "42x slower", "1x slower", "3.3x faster", "12,000x slower",
     ]  # fmt: skip
-    assert [duration(x) for x in (900, 41_000, 2_130_000, 104e6, 1.44e9)] == [
+    assert [duration(x, 2) for x in (900, 41_000, 2_130_000, 104e6, 1.44e9)] == [
         "900 ns",
         "41 µs",
         "2.1 ms",

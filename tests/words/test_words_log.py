@@ -33,7 +33,8 @@ from labkit.trace.events import (
     RunPaused,
     RunWaits,
 )
-from labkit.words import Log, Stragglers, events, log_lines
+from labkit.trace.stragglers import Stragglers
+from labkit.words import Log, events, log_lines
 
 NANO = 10**9
 ROLES = ("server-0", "worker-0", "worker-1", "worker-2", "chief")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.formatting import durations, listed, percent, rate, speed
 from labkit.strategies import STRATEGIES
 from labkit.trace import ledger, staleness, summary
 from labkit.words import numbers, state
-from labkit.words.text import duration, listed, percent, rate, times
 
 NANO = 10**9
 PIECES = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")
@@ -90,14 +90,14 @@ def test_where_time_comes_from_is_always_said(cluster, last):
 
 
 def test_text():
-    assert duration(5e8, 1e8) == ("0.50 s", "0.10 s")
-    assert duration(5e8, 2.5e7) == ("0.500 s", "0.025 s")
-    assert duration(12e9, 2e9) == ("12.0 s", "2.0 s")
-    assert duration(4.2e6) == ("4.2 ms",)
-    assert duration(80e3) == ("80 us",)
-    assert duration(5e8, 0.0) == ("0.50 s", "0.00 s")
+    assert durations(5e8, 1e8) == ("0.50 s", "0.10 s")
+    assert durations(5e8, 2.5e7) == ("0.500 s", "0.025 s")
+    assert durations(12e9, 2e9) == ("12.0 s", "2.0 s")
+    assert durations(4.2e6) == ("4.2 ms",)
+    assert durations(80e3) == ("80 us",)
+    assert durations(5e8, 0.0) == ("0.50 s", "0.00 s")
     assert [percent(x) for x in (0.2, 1.0, 0.001, 0.0)] == ["20%", "100%", "<1%", "0%"]
     assert [rate(x) for x in (31.4, 9.96, 2.13, 12000.0)] == ["31", "10", "2.1", "12,000"]
-    assert [times(x) for x in (5.0, 1.5, 0.25)] == ["5x slower", "1.5x slower", "4x faster"]
+    assert [speed(x) for x in (5.0, 1.5, 0.25)] == ["5x slower", "1.5x slower", "4x faster"]
     assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
-    assert np.all([duration(ns)[0].endswith(("s", "ms", "us")) for ns in np.logspace(0, 12, 50)])
+    assert np.all([durations(ns)[0].endswith(("s", "ms", "us")) for ns in np.logspace(0, 12, 50)])

@@ -14,11 +14,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ...errors import BadInput
+from ...trace.index import Lookup
+from ...trace.query import Passes
 from ...trace.trace import Trace
 from ...trace.vocabulary import COMPUTE, NANO
 from .. import style
 from ..figures import LabFigure
-from ..passes import Passes
 from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, put, sheet, traces_of
 
 __all__ = ["bubble"]
@@ -64,14 +65,14 @@ def bubble(runs: Any) -> LabFigure:
 
 def _steps(m: int, trace: Trace) -> np.ndarray:
     """When each mini-batch was over, ns: when the last stage had stepped."""
-    role, time = trace.column("applies", "role", "time")
+    role, time = Lookup().applies.between(trace, 0, trace.watermark()).columns("role", "time")
     stages = trace.role_ids("worker")
     given = trace.header["strategy"].get("knobs", {}).get("micro_batches")
     if given is None:
         raise BadInput(f"bubble: {trace.header['strategy']['name']} has no micro-batches; give runs of lk.Pipeline.")
     if given != m:
         raise BadInput(f"bubble: the run given for {m} micro-batches has {given}.")
-    times = [np.sort(time[role == stage]) for stage in stages]
+    times = [time[role == stage] for stage in stages]
     count = min((len(mine) for mine in times), default=0)
     if count < 2:
         raise BadInput(f"bubble: the run with {m} micro-batches has not finished two mini-batches; give it more time.")
@@ -80,8 +81,9 @@ def _steps(m: int, trace: Trace) -> np.ndarray:
 
 def _busy(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(stage's role, start, end) of what was computed in [first, last] ns."""
-    role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
-    seen = (phase == COMPUTE) & (start < last) & (end > first) & np.isin(role, trace.role_ids("worker"))
+    rows = Lookup().spans.touching(trace, first + 1, last)
+    role, phase, start, end = rows.columns("role", "phase", "start", "end")
+    seen = (phase == COMPUTE) & np.isin(role, trace.role_ids("worker"))
     role, start, end = role[seen], start[seen], end[seen]
     order = np.lexsort((start, role))
     return role[order], start[order], end[order]

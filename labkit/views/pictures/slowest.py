@@ -14,14 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
 from ...errors import BadInput
+from ...trace.index import Lookup
+from ...trace.query import Cumulative, gradient_time, under_way
 from ...trace.role_states import slowdowns, slowed
 from ...trace.trace import Trace
 from ...trace.vocabulary import COMPUTE, NANO, short
 from .. import style
 from ..event_labels import slow_spans
 from ..figures import LabFigure
-from ..tally import Tally
-from ..timeline import shown_roles, under_way
+from ..timeline import shown_roles
 from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, number, put, sheet, trace_of
 
 __all__ = ["slowest"]
@@ -82,7 +83,7 @@ def _stretch(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
     both = (synchronous, asynchronous)
     known = min(trace.watermark() for trace in both)
     since = max((time for trace in both for steps in slowdowns(trace, known).values() for time, _ in steps), default=0)
-    ends, _ = Tally().course(synchronous, known - 1)
+    ends = Cumulative().gross(synchronous, known - 1).time
     after = ends[ends > since]
     if not len(after) or (since and after[0] == after[-1]):
         return since, known
@@ -91,17 +92,14 @@ def _stretch(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
 
 def _window(trace: Trace) -> int:
     """How much time is shown, ns: so many of a typical worker's gradients."""
-    phase, start, end = trace.column("spans", "phase", "start", "end")
-    long = (end - start)[phase == COMPUTE]
-    typical = float(np.median(long)) if len(long) else NANO / 10
-    return max(1000, round(style.nice_above(GRADIENTS * typical / NANO * 0.9) * NANO))
+    return max(1000, round(style.nice_above(GRADIENTS * gradient_time(trace) / NANO * 0.9) * NANO))
 
 
 def _counts(trace: Trace, since: int, until: int) -> dict[int, int]:
     """{worker: its gradients that were applied after `since` and up to `until` ns}."""
-    tally, found = Tally(), {}
+    applied, found = Cumulative(), {}
     for role in trace.role_ids("worker"):
-        when, total = tally.course(trace, until, role)
+        when, total, _ = applied.gross(trace, until, role)
         before = int(np.searchsorted(when, since, side="right"))
         found[role] = round(float(total[-1] - (total[before - 1] if before else 0.0))) if len(when) else 0
     return found
@@ -125,18 +123,19 @@ def _timeline(axes: Axes, trace: Trace, rows: list[int], first: int, until: int,
         axes.tick_params(axis="x", labelbottom=False)
     place = np.full(len(trace.roles), -1)
     place[rows] = np.arange(len(rows))
-    role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
-    seen = (phase == COMPUTE) & (place[role] >= 0) & (end >= first) & (start < until)
-    role, start, end = role[seen], start[seen], np.minimum(end[seen], until)
-    late = slow_spans(trace, until, role, start)
+    lookup = Lookup()
+    who, phase, start, end = lookup.spans.touching(trace, first, until).columns("role", "phase", "start", "end")
+    seen = (phase == COMPUTE) & (place[who] >= 0)
+    who, start, end = who[seen], start[seen], np.minimum(end[seen], until)
+    late = slow_spans(trace, until, who, start)
     for which, face, edge in ((~late, style.BLUE_FILL, style.BLUE), (late, style.ORANGE_FILL, style.ORANGE)):
-        boxes(axes, place[role[which]], start[which] / NANO, end[which] / NANO, face, edge)
-    for begun, since in under_way(trace, trace.watermark()).items():  # a span is recorded when it is over
-        if place[begun] >= 0 and first <= since < until:
-            face = style.ORANGE_FILL if begun in slow else style.BLUE_FILL
-            boxes(axes, [place[begun]], [since / NANO], [until / NANO], to_rgba(face, 0.55))
-    who, time = trace.column("applies", "role", "time")
-    seen = (place[who] >= 0) & (time > first) & (time <= until)
+        boxes(axes, place[who[which]], start[which] / NANO, end[which] / NANO, face, edge)
+    for busy, since in under_way(trace, trace.watermark()).items():  # a span is recorded when it is over
+        if place[busy] >= 0 and first <= since < until:
+            face = style.ORANGE_FILL if busy in slow else style.BLUE_FILL
+            boxes(axes, [place[busy]], [since / NANO], [until / NANO], to_rgba(face, 0.55))
+    who, time = lookup.applies.between(trace, first + 1, until).columns("role", "time")
+    seen = place[who] >= 0
     at, half = time[seen] / NANO, 1.5 * (until - first) / NANO / LONG
     boxes(axes, place[who[seen]], at - half, at + half, style.GREEN, z=3)
 

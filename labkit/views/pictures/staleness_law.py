@@ -14,7 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ...errors import BadInput
-from ...trace.measures import staleness
+from ...trace.index import Lookup
+from ...trace.query import staleness
 from ...trace.role_states import slowdowns
 from ...trace.trace import Trace
 from ...trace.vocabulary import UNKNOWN, short
@@ -84,7 +85,8 @@ def _key(traces: dict[int, Trace]) -> str:
 
 def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(staleness, gradients, whether the sender was slow) of everything applied."""
-    time, sender, stale, count = trace.column("applies", "time", "sender", "staleness", "count")
+    rows = Lookup().applies.between(trace, 0, trace.watermark())
+    time, sender, stale, count = rows.columns("time", "sender", "staleness", "count")
     known = (stale != UNKNOWN) & (sender >= 0)
     time, sender, stale, count = time[known], sender[known], stale[known], count[known]
     return stale, count, slow_spans(trace, trace.watermark(), sender, time)

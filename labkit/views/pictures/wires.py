@@ -21,11 +21,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 
 from ...errors import BadInput, shown
+from ...trace.query import Cumulative
 from ...trace.trace import Trace
 from ...trace.vocabulary import NANO
 from .. import style
 from ..figures import LabFigure
-from ..tally import Tally
 from .frame import LABEL, WIDTH, WORDS, axes_at, number, sheet, traces_of
 
 __all__ = ["law", "wires"]
@@ -91,9 +91,9 @@ def _model_bytes(trace: Trace) -> int:
 def _rate(name: str, n: int, trace: Trace) -> float:
     if len(trace.role_ids("worker")) != n:
         raise BadInput(f"wires: the run given for {name}, {n} workers, has {len(trace.role_ids('worker'))}.")
-    tally, rate = Tally(), 0.0
+    applied, rate = Cumulative(), 0.0
     for role in trace.role_ids("worker"):  # from its first to its last: neither warming up nor what the end has cut
-        when, total = tally.course(trace, trace.watermark(), role)
+        when, total, _ = applied.gross(trace, trace.watermark(), role)
         whole = int(total[-1] + 1e-6) if len(when) else 0
         first, last = (int(when[np.searchsorted(total, count - 1e-6)]) for count in ((1, whole) if whole else (0, 0)))
         if whole < 2 or last <= first:

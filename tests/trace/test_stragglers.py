@@ -7,9 +7,9 @@ import pytest
 
 import labkit as lk
 from labkit.trace import Recorder, Trace
+from labkit.trace.stragglers import OutlierTest, Stragglers, stragglers
 from labkit.trace.vocabulary import APPLY, COMPUTE, TRAINING, WAIT
-from labkit.words import Stragglers, stragglers
-from labkit.words.gauge import Gauge
+from labkit.words import straggler_text
 
 pytestmark = pytest.mark.sample(12)
 
@@ -60,7 +60,7 @@ def made(slow, **more):
 
 
 def lines(trace):
-    return [f"{time / NANO:.2f} {line}" for time, line in stragglers(trace, trace.watermark())]
+    return [f"{found.time / NANO:.2f} {straggler_text(trace, found)}" for found in stragglers(trace, trace.watermark())]
 
 
 # what is said ---------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ LAWS = {
 
 def durations(law, slow=1.0, workers=4, each=80, seed=0):
     """A gauge that has seen `each` draws of every worker, the last one slow from the middle on, and what it says."""
-    rng, gauge, said = np.random.default_rng(seed), Gauge(range(workers)), set()
+    rng, gauge, said = np.random.default_rng(seed), OutlierTest(range(workers)), set()
     drawn = law.draw(rng, workers * each).reshape(workers, each) * NANO
     drawn[-1, each // 2 :] *= slow
     ends = np.cumsum(drawn, axis=1)
@@ -224,13 +224,16 @@ def test_read_in_pieces_is_read_at_once_and_the_past_does_not_change(strategy):
     whole = stragglers(run.trace, run.trace.watermark())
     assert heard == whole
     for t in (0, 4 * NANO):
-        past = [line for line in whole if line[0] <= t]
+        past = [found for found in whole if found.time <= t]
         assert stragglers(run.trace, t) == memory.until(run.trace, t) == past
     if strategy.name == "KSync":
         assert whole == []  # what it gives up took as long as what others finished
     else:
-        assert [line.partition(",")[0] for _, line in whole] == ["straggler: w2", "w2 keeps up again"]
-        assert 2 * NANO < whole[0][0] < 5 * NANO < whole[1][0]
+        worker = run.trace.roles.index("worker-2")
+        assert [(found.role, found.what is None) for found in whole] == [(worker, False), (worker, True)]
+        said = [straggler_text(run.trace, found).partition(",")[0] for found in whole]
+        assert said == ["straggler: w2", "w2 keeps up again"]
+        assert 2 * NANO < whole[0].time < 5 * NANO < whole[1].time
 
 
 def test_split_models_are_compared_with_their_own_beginnings():
@@ -240,7 +243,9 @@ def test_split_models_are_compared_with_their_own_beginnings():
         lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1)), lk.Budget(seconds=6.0),
         faults=[lk.Slow("worker-1", 5, at=3.0)],
     ).wait()  # fmt: skip
-    ((_, line),) = stragglers(run.trace, run.trace.watermark())
+    (found,) = stragglers(run.trace, run.trace.watermark())
+    assert (found.role, found.what, found.against_start) == (run.trace.roles.index("worker-1"), "computing", True)
+    line = straggler_text(run.trace, found)
     assert line.startswith("straggler: w1, computing ")
     assert line.endswith(" at the start")
 
@@ -264,6 +269,6 @@ def test_rows_that_were_spilled_or_never_there_do_no_harm():
             turns(small, f"worker-{i}", 500.0 if i == 3 else 100.0, since=since, until=since + 0.9999)
         memory.until(small, small.watermark())
     assert small.tables["spans"].spilled > 0
-    assert [line for _, line in memory.until(small, small.watermark())] == [
+    assert [straggler_text(small, found) for found in memory.until(small, small.watermark())] == [
         "straggler: w3, computing 0.50 s against a median of 0.10 s"
     ]

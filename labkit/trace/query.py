@@ -1,0 +1,1182 @@
+"""Every number that is derived from the rows and counters of a trace, defined once.
+
+Plain functions answer a question once. Query objects answer it again and again about a trace that grows: they keep cursors
+into its tables (`index`), so that a frame of a long run costs what is new and not the whole length. What they keep is a
+cache: they may be asked about any trace and any time, in any order, and the answer depends on (trace, time) only. An object
+is used by one thread at a time.
+
+*As of a moment.* Times are ns of engine time. Where the time asked for is the present (`trace.watermark()` or later), totals
+come from counters, which are exact. Earlier values come from the rows up to then. Where rows are missing - `skipped`: a run
+too fast to report all of them; `spilled`: old rows dropped to bound memory - values of the past are None, or come from the
+counts that roles reported now and then (table `progress`), or from the rows that are there; `sampled` tells.
+
+*Gross and net.* Gross counts every gradient that was ever applied, by all role instances: it is work, it never falls, and
+rates (throughput) are made of it. Net of rollback counts what the model holds: a restored shard holds what its checkpoint
+held, so net falls when updates are rolled back. Progress of the model and the ledger are net. Both count gradients applied
+in this run: a run that goes on with an earlier one begins at 0. Where S shards hold parts of one model (or equal replicas),
+each shard counts 1/S of a gradient, so each gradient counts once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .index import BlockIndex, Growing, Lookup, Rows, SortedRows
+from .recorder import Counters
+from .role_states import GONE, absent, intervals
+from .trace import Trace
+from .vocabulary import (
+    CATEGORIES,
+    COMPUTE,
+    EVERYONE,
+    NANO,
+    PHASES,
+    RESTORED,
+    TRAINING,
+    UNKNOWN,
+    WAIT,
+    seconds,
+)  # fmt: skip
+
+__all__ = [
+    "AGAINST", "AMOUNTS", "NO_NORM", "Cumulative", "Norms", "Passes", "Reports", "Series", "StalenessCounts",
+    "StalenessCourse", "Traffic", "bandwidth", "busy_share", "bytes_sent", "bytes_sent_until", "computed_by_worker",
+    "computed_gradients", "course", "evaluations", "first_loss", "gradient_period", "gradient_time", "heard_least",
+    "hot_rows", "in_flight", "interpolate", "iterations", "last_evaluation", "last_reported", "mean_gradient_time",
+    "mean_rate", "mean_staleness", "medians", "newest_norms", "next_apply", "phases", "pipelined", "rate_between",
+    "rates", "recent_staleness", "relative_steps", "reports", "row_load", "rows_written", "sampled",
+    "samples_applied", "samples_per_update", "simulated", "skipped", "staleness", "staleness_between",
+    "staleness_identity", "staleness_in_order", "staleness_law", "staleness_until", "steady_window",
+    "time_to_accuracy", "totals_only", "traffic", "traffic_by_node", "training_bytes", "under_way", "updates",
+    "well_reported",
+]  # fmt: skip
+
+
+# what is there ------------------------------------------------------------------------------------------------------
+
+
+def sampled(trace: Trace, table: str) -> bool:
+    """Whether rows of `table` are missing (skipped or spilled), so that what is counted in it is not exact."""
+    return bool(trace.tables[table].skipped or trace.tables[table].spilled)
+
+
+def skipped(trace: Trace, table: str) -> bool:
+    """Whether roles were too fast to report all rows of `table`, so that any stretch of time may lack some."""
+    return bool(trace.tables[table].skipped)
+
+
+def rows_written(trace: Trace, table: str) -> int:
+    """How many rows of `table` have come, those included that were spilled since: grows whenever something is new."""
+    return len(trace.tables[table]) + trace.tables[table].spilled
+
+
+def totals_only(trace: Trace, table: str) -> bool:
+    """Whether roles have done work of which `table` has no rows: a run that keeps counters only."""
+    if len(trace.tables[table]):
+        return False
+    if table == "applies":
+        return any(c.gradients for c in trace.counters.values())
+    if table == "spans":
+        return any(sum(c.phases) for c in trace.counters.values())
+    return any(c.computed for c in trace.counters.values())
+
+
+def simulated(trace: Trace) -> bool:
+    """Whether time is virtual."""
+    return bool(trace.header["cluster"].get("engine") == "simulated")
+
+
+def _owners(trace: Trace) -> list[int]:
+    """The roles whose counts are the model's: of several equal replicas the observed one, else all shards."""
+    return [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
+
+
+def _independent(trace: Trace) -> bool:
+    """Whether the shards are replicas that step by themselves, so that each applies gradients of its own."""
+    return bool(trace.header["layout"].get("copies") == "own")
+
+
+def _shared(trace: Trace) -> int:
+    """How many of the owners count the same gradient."""
+    return 1 if _independent(trace) else len(trace.header["layout"]["observed"])
+
+
+# gradients, samples and bytes over time -----------------------------------------------------------------------------
+
+
+AMOUNTS = ("gradients", "samples", "bytes")
+
+
+class Series(NamedTuple):
+    """A cumulative count: `total[i]` by `time[i]` (ns, in order; of equal times the last one counts), both shape (n,); rows
+    that add nothing (of roles that repeat what another applies) have an entry, too.
+    `since`: when counting began, ns: not 0 where older rows were spilled. Empty: none, or not known.
+    """
+
+    time: np.ndarray
+    total: np.ndarray
+    since: int = 0
+
+    def instants(self) -> Series:
+        """The same with one entry for each instant at which something was added."""
+        grown = np.flatnonzero(np.diff(self.total, prepend=0.0))
+        time, total = self.time[grown], self.total[grown]
+        last = np.flatnonzero(np.diff(time, append=time[-1:] + 1))
+        return Series(time[last], total[last], self.since)
+
+
+NOTHING = Series(np.empty(0), np.empty(0))
+
+
+def interpolate(series: Series, x: np.ndarray) -> np.ndarray:
+    """The amount at times `x` (ns), taken to grow evenly between two moments, from 0 at time 0 on; `series` is not empty."""
+    when, total = series.time, series.total
+    after = np.searchsorted(when, x, side="right")
+    before, following = after - 1, np.minimum(after, len(when) - 1)
+    start = np.where(after > 0, when[before], 0)
+    low = np.where(after > 0, total[before], 0.0)
+    end = when[following]
+    high = total[np.searchsorted(when, end, side="right") - 1]
+    way = np.clip((x - start) / np.maximum(end - start, 1), 0.0, 1.0)
+    return np.where(after < len(when), low + (high - low) * way, total[-1])
+
+
+class Reports(NamedTuple):
+    """What a role reported now and then: at `time` (ns) it had applied so many `gradients` (of a sender, or of all).
+    `restored`: this is what an instance of the role began with, and not what it did.
+    """
+
+    time: np.ndarray
+    gradients: np.ndarray
+    restored: np.ndarray
+
+    def gross(self) -> np.ndarray:
+        """Gradients applied by all instances of the role by then. A fall is a rollback and takes nothing away; the first
+        instance of a run that goes on with an earlier one begins at 0.
+        """
+        if not len(self.gradients):
+            return self.gradients
+        first = 0 if self.restored[0] else self.gradients[0]
+        return np.cumsum(np.r_[first, np.maximum(np.diff(self.gradients), 0)])
+
+    def net(self) -> np.ndarray:
+        """Gradients of this run that the role's shard holds."""
+        return self.gradients - self.gradients[0] if len(self.gradients) and self.restored[0] else self.gradients
+
+
+def reports(trace: Trace, role: int, sender: int = EVERYONE) -> Reports:
+    """The reports of a role, oldest first, about one sender or all. A role that applies gradients of everyone only has
+    applied 1/workers of each for a worker.
+    """
+    who, time, sent_by, count = trace.column("progress", "role", "time", "sender", "gradients")
+    mine = who == role
+    time, sent_by, count = time[mine], sent_by[mine], count[mine]
+    ends = np.flatnonzero(sent_by == EVERYONE)  # a report's last row
+    number = np.searchsorted(ends, np.arange(len(time)))
+    known = number < len(ends)
+    restored = np.zeros(len(ends), bool)
+    restored[number[known & (sent_by == RESTORED)]] = True
+    if sender == EVERYONE:
+        values = count[ends]
+    elif (sent_by < 0).all():
+        values = count[ends] / max(1, len(trace.role_ids("worker")))
+    else:
+        values = np.zeros(len(ends), np.int64)
+        about = known & (sent_by == sender)
+        values[number[about]] = count[about]
+    order = np.argsort(time[ends], kind="stable")
+    return Reports(time[ends][order], values[order], restored[order])
+
+
+def last_reported(trace: Trace, t: int) -> int | None:
+    """Gradients that the model held when roles last reported before or at `t` ns (net: the fewest of any shard; of replicas
+    that step by themselves all); None if not all have reported.
+    """
+    last = []
+    for role in _owners(trace):
+        said = reports(trace, role)
+        seen = said.net()[said.time <= t]
+        if not len(seen):
+            return None
+        last.append(int(seen[-1]))
+    return sum(last) if _independent(trace) else min(last)
+
+
+class Cumulative:
+    """How much was applied (gradients, samples), or sent for training (bytes), by when: `of` is one of `AMOUNTS`.
+
+    From the rows of the trace; where a run was too fast to report all of them, or old ones were spilled, from the reports of
+    its roles, if there are any (then a gradient is taken to have `batch_size` samples, and bytes are not known).
+    """
+
+    def __init__(self, of: str = "gradients"):
+        self.of = of
+        self._rows = SortedRows(*(("messages", "sent") if of == "bytes" else ("applies", "time")))
+        self._sender, self._amount, self._total = Growing(np.int64), Growing(float), Growing(float)
+        self._own: dict[int, tuple[Growing, Growing]] = {}  # by sender: places in the above, totals
+
+    def gross(self, trace: Trace, t: int, sender: int | None = None) -> Series:
+        """All that was applied (sent) up to `t` ns, by all role instances, of all senders or of one. A gradient of everyone
+        counts 1/workers for each.
+        """
+        if self._missing(trace):
+            return self._reported(trace, t, EVERYONE if sender is None else sender)
+        self._follow(trace)
+        count = int(self._rows.times.searchsorted(t, side="right"))
+        since = int(self._rows.times[0]) if trace.tables[self._rows.table].spilled and count else 0
+        if sender is None:
+            return Series(self._rows.times[:count], self._total.values[:count], since)
+        if sender not in self._own:
+            self._own[sender] = Growing(np.int64), Growing(float)
+            self._take(trace, sender, 0)
+        places, totals = self._own[sender]
+        mine = int(places.values.searchsorted(count))
+        return Series(self._rows.times[places.values[:mine]], totals.values[:mine], since)
+
+    def net(self, trace: Trace, t: int) -> Series:
+        """What of it the model held at times up to `t` ns: `gross` without what was rolled back. A rollback shows when the
+        shard next applies something (or reports). Of bytes: nothing is rolled back.
+        """
+        if self.of == "bytes":
+            return self.gross(trace, t)
+        if self._missing(trace):
+            return self._reported(trace, t, EVERYONE, net=True)
+        data = self._follow(trace)
+        count = int(self._rows.times.searchsorted(t, side="right"))
+        roles, time, version, amount = data.at(self._rows.rows[:count], "role", "time", "version", self._column)
+        owners, shared = _owners(trace), _shared(trace)
+        change = np.zeros(count)
+        for role in owners:
+            mine = np.flatnonzero(roles == role)
+            change[mine] = np.diff(_held(time[mine], version[mine], amount[mine]), prepend=0.0) / shared
+        kept = np.isin(roles, owners)
+        time = time[kept]
+        since = int(time[0]) if trace.tables["applies"].spilled and len(time) else 0
+        return Series(time, np.cumsum(change[kept]), since)
+
+    def by_worker(self, trace: Trace, edges: np.ndarray) -> np.ndarray | None:
+        """What of `gross` came from each worker by each of the times `edges` (ns, in order), shape (workers, edges), from
+        what was known at the last of them. Work under way counts as far as it is done, if it lasts as long as the last did.
+        None if there is no worker.
+        """
+        workers = np.array(trace.role_ids("worker"))
+        if not len(workers):
+            return None
+        if self._missing(trace):
+            told = [self._reported(trace, int(edges[-1]), worker) for worker in workers.tolist()]
+            return np.array([interpolate(one, edges) if len(one.time) else np.zeros(len(edges)) for one in told])
+        self._follow(trace)
+        count = int(self._rows.times.searchsorted(edges[-1], side="right"))
+        when, who, amount = self._rows.times[:count], self._sender.values[:count], self._amount.values[:count]
+        common = who == EVERYONE
+        if common.any():
+            series = Series(when[common], np.cumsum(amount[common]) / len(workers))
+            return np.repeat(interpolate(series, edges)[None, :], len(workers), axis=0)
+        place = np.full(len(trace.roles), -1)
+        place[workers] = np.arange(len(workers))
+        mine = np.flatnonzero((place[who] >= 0) & (amount > 0))
+        order = mine[np.argsort(place[who[mine]], kind="stable")]  # worker by worker, each in order of time
+        return _rows_by_worker(place[who[order]], when[order], amount[order], len(workers), edges)
+
+    @property
+    def _column(self) -> str:
+        return {"gradients": "count", "samples": "samples", "bytes": "bytes"}[self.of]
+
+    def _follow(self, trace: Trace) -> Rows:
+        """Take in what is new: of the rows, in order of time, the sender, what they add, and the total. All rows."""
+        data = self._rows.follow(trace)
+        first = self._rows.sorted_from
+        if first == len(self._rows.times) == len(self._amount.values):
+            return data
+        why = "category" if self.of == "bytes" else "role"
+        counts, sender, amount = data.at(self._rows.rows[first:], why, "sender", self._column)
+        if self.of == "bytes":
+            added = np.where(counts == TRAINING, amount, 0).astype(float)
+        else:
+            added = np.where(np.isin(counts, _owners(trace)), amount / _shared(trace), 0.0)
+        self._sender.put(first, sender)
+        self._amount.put(first, added)
+        self._total.put(first, (self._total.values[first - 1] if first else 0.0) + np.cumsum(added))
+        for one in self._own:
+            self._take(trace, one, first)
+        return data
+
+    def _take(self, trace: Trace, sender: int, first: int) -> None:
+        """What of the rows from place `first` on is one sender's."""
+        places, totals = self._own[sender]
+        who, amount = self._sender.values[first:], self._amount.values[first:]
+        mine = np.flatnonzero((who == sender) | (who == EVERYONE))
+        own = np.where(who[mine] == EVERYONE, amount[mine] / max(1, len(trace.role_ids("worker"))), amount[mine])
+        begin = int(places.values.searchsorted(first))
+        places.put(begin, first + mine)
+        totals.put(begin, (totals.values[begin - 1] if begin else 0.0) + np.cumsum(own))
+
+    def _missing(self, trace: Trace) -> bool:
+        """Whether to count from reports."""
+        table = trace.tables[self._rows.table]
+        absent = table.spilled or not len(table)
+        return bool(table.skipped) or (bool(absent) and len(trace.tables["progress"]) > 0)
+
+    def _reported(self, trace: Trace, t: int, sender: int, net: bool = False) -> Series:
+        curves = []
+        for role in _owners(trace):
+            said = reports(trace, role, sender)
+            seen = int(said.time.searchsorted(t, side="right"))
+            curves.append(Series(said.time[:seen], (said.net() if net else said.gross())[:seen]))
+        if self.of == "bytes" or not all(len(one.time) for one in curves):
+            return NOTHING
+        when = np.unique(np.concatenate([one.time for one in curves]))
+        if net:
+            each = [np.r_[0, one.total][one.time.searchsorted(when, side="right")] for one in curves]
+        else:
+            each = [interpolate(one, when) for one in curves]
+        size = trace.header["problem"]["batch_size"] if self.of == "samples" else 1
+        return Series(when, np.sum(each, axis=0) * size / _shared(trace))
+
+
+def _held(time: np.ndarray, version: np.ndarray, amount: np.ndarray) -> np.ndarray:
+    """What a shard holds after each of its applications, shape (n,): where its version falls it was restored, and holds what
+    it held at the version before.
+    """
+    steps = (np.diff(version) != 0) | (np.diff(time) != 0)
+    begins = [0, *(np.flatnonzero(steps & (np.diff(version) <= 0)) + 1).tolist()]
+    if len(begins) == 1:
+        return np.cumsum(amount, dtype=float)
+    held = np.empty(len(amount))
+    versions, totals = np.empty(0, np.int64), np.empty(0)  # of the applications that the model still holds
+    for begin, end in zip(begins, [*begins[1:], len(amount)]):
+        kept = int(versions.searchsorted(version[begin:begin + 1], side="left")[0]) if end > begin else 0
+        base = totals[kept - 1] if kept else 0.0
+        held[begin:end] = base + np.cumsum(amount[begin:end])
+        versions = np.concatenate([versions[:kept], version[begin:end]])
+        totals = np.concatenate([totals[:kept], held[begin:end]])
+    return held
+
+
+def _rows_by_worker(
+    place: np.ndarray, when: np.ndarray, amount: np.ndarray, workers: int, edges: np.ndarray
+) -> np.ndarray:
+    """`interpolate` for all workers at once: each worker's times are laid on a stretch of their own of one long axis."""
+    last = np.searchsorted(place, np.arange(workers), side="right") - 1  # each worker's newest, if it has any
+    has = (last >= 0) & (place[np.maximum(last, 0)] == np.arange(workers)) if len(place) else np.zeros(workers, bool)
+    who = np.flatnonzero(has)
+    newest = last[who]
+    earlier = np.where((newest > 0) & (place[newest - 1] == who), when[newest - 1], 0)
+    coming = when[newest] + np.maximum(when[newest] - earlier, 1)  # when the next one is due
+    place = np.r_[place, who, np.arange(workers)]
+    when = np.r_[when, coming, np.full(workers, -1)]
+    amount = np.r_[amount, amount[newest], np.zeros(workers)]
+    order = np.lexsort((when, place))
+    long = float(max(when.max(), edges[-1]) + 2)
+    total = np.cumsum(amount[order])
+    axis = place[order] * long + when[order]
+    starts = np.searchsorted(place[order], np.arange(workers), side="left")
+    base = total[starts]  # at 0 of each worker, before anything of its own
+    found = np.interp((np.arange(workers)[:, None] * long + edges[None, :]).ravel(), axis, total)
+    return found.reshape(workers, len(edges)) - base[:, None]
+
+
+# rates --------------------------------------------------------------------------------------------------------------
+
+STRETCH = 12  # a rate is counted over this part of the time so far
+BOXES = 4  # a stretch is the mean of so many shorter ones: a step in the rate becomes a slope without corners
+TURNS = 3  # of the slowed worker, or of each, before a rate is told
+SILENT = 20  # turns of all others without one of the slowed worker: it will hardly come any more
+
+Window = tuple[int, int]  # (begin, end), ns
+
+
+def rates(
+    trace: Trace, t: int, sender: int | None = None, counted: Cumulative | None = None, points: int = 100
+) -> tuple[np.ndarray, np.ndarray]:
+    """(seconds, gradients per second), both shape (points,), up to `t` ns, of all workers or of one. Gross: a rollback is no
+    negative work. `counted`: counts something else, or has counted this trace before.
+    """
+    when, total, since = (counted or Cumulative()).gross(trace, t, sender)
+    workers = max(1, len(trace.role_ids("worker")))
+    count = _whole_groups(when, workers)
+    if not count:
+        return np.empty(0), np.empty(0)
+    when, total = when[:count], total[:count]
+    gap = float(when[-1]) / count  # between two gradients
+    stretch = max(t / STRETCH, 3.0 * gap * (workers if sender is None else 1), 1.0)
+    silent = max(stretch, 10 * gap)  # after this, nothing applied is news, and the curve comes down
+    end = float(t) if t - when[-1] > silent else float(when[-1])
+    x = np.linspace(since + min(stretch, end - since) / 2, max(end, 1.0), points)
+    long = np.minimum(stretch, x - since)[:, None]
+    shift, box = long * np.arange(BOXES) / (2 * BOXES - 2), long / 2
+    last, series = x[:, None] - shift, Series(when, total)
+    counts = interpolate(series, last.ravel()) - interpolate(series, (last - box).ravel())
+    return x / NANO, (counts.reshape(last.shape) / np.maximum(box, 1e-9)).mean(axis=1) * NANO
+
+
+def _whole_groups(when: np.ndarray, workers: int) -> int:
+    """How many of the times to count. Workers of one pace come in groups; a last group that the end, or the moment,
+    has cut would look like a loss of speed.
+    """
+    recent = when[-5 * workers :]
+    if len(recent) < 3:
+        return len(when)
+    gaps = np.diff(recent)
+    between = np.flatnonzero(gaps > gaps.max() / 2)
+    within = np.delete(gaps, between)
+    if len(between) < 2 or not len(within) or np.median(within) > gaps.max() / 8:
+        return len(when)
+    sizes = np.diff(between)
+    last = len(recent) - 1 - int(between[-1])
+    return len(when) - last if last < np.median(sizes) else len(when)
+
+
+def mean_rate(trace: Trace, t: int) -> float | None:
+    """Gradients applied per second (gross) up to `t` ns, over the whole run; None if there was none, or it is not known."""
+    series = Cumulative().gross(trace, t)
+    applied = float(series.total[-1]) if len(series.time) else 0.0
+    return applied / seconds(t) if applied and not series.since and t > 0 else None
+
+
+def rate_between(series: Series, window: Window | None) -> float | None:
+    """Gradients per second from one instant of `series` to another; None without a window."""
+    if window is None:
+        return None
+    low, high = np.searchsorted(series.time, window, side="right") - 1
+    return float(series.total[high] - series.total[low]) / (window[1] - window[0]) * NANO
+
+
+def steady_window(
+    trace: Trace, series: Series, since: int, until: int, slow: Mapping[int, float] | None = None
+) -> Window | None:
+    """From which instant to which of [since, until) ns to count a rate; None while there are too few. `series`: instants of
+    gross applied gradients. The first third is left out: there the system goes over into its new state.
+
+    `slow`: {role: how many times slower} in that time. Then whole turns of the slowest worker are counted (of the others, if
+    one is sped up), so that N workers of which one is f times slower have exactly (N - 1 + 1/f)/N of the rate.
+    """
+    workers = trace.role_ids("worker")
+    pace = {worker: (slow or {}).get(worker, 1.0) for worker in workers}
+    slowed = any(role in pace for role in slow or ())
+    slowest = max(pace, key=lambda role: pace[role], default=None) if slowed else None
+    if slowest is not None and len(series.time) and not sampled(trace, "applies"):
+        time, count = _own(trace, slowest)
+        mine = (time > since) & (time <= series.time[-1])
+        turns = _turns(trace, time[mine], count[mine])
+        before = np.searchsorted(series.time, since, side="right")
+        others = series.total[-1] - (series.total[before - 1] if before else 0.0)
+        if turns or (len(time) and others < SILENT * len(workers)):
+            return turns
+    low, high = np.searchsorted(series.time, [since, until], side="right")
+    low += (high - low) // 3
+    enough = high - low > TURNS and series.total[high - 1] - series.total[low] >= TURNS * len(workers)
+    return (int(series.time[low]), int(series.time[high - 1])) if enough else None
+
+
+def _own(trace: Trace, worker: int) -> tuple[np.ndarray, np.ndarray]:
+    """(ns, gradients) of each time that something of this worker alone was applied, at the first shard that has any."""
+    role, time, sender, count = trace.column("applies", "role", "time", "sender", "count")
+    mine = sender == worker
+    mine &= role == role[mine][0] if mine.any() else mine
+    return time[mine], count[mine]
+
+
+def _turns(trace: Trace, own: np.ndarray, count: np.ndarray) -> Window | None:
+    """Whole turns of the slowed worker; of replicas that meet every H steps, H turns or a multiple of them."""
+    every = trace.header["strategy"].get("knobs", {}).get("H") or 1
+    first = len(own) // 3
+    last = first + (len(own) - 1 - first) // every * every
+    return (int(own[first]), int(own[last])) if count[first + 1 : last + 1].sum() >= TURNS else None
+
+
+# totals -------------------------------------------------------------------------------------------------------------
+
+
+def _shards(trace: Trace) -> list[Counters]:
+    gone = absent(trace) if trace.header["layout"]["replicated"] else ()  # a replica that left is no part of the model
+    return [c for role, c in trace.counters.items() if c.shard >= 0 and role not in gone]
+
+
+def next_apply(trace: Trace, t: int) -> int | None:
+    """When something was first applied after `t` ns; None if nothing was, as far as is known."""
+    times = trace.column("applies", "time")
+    later = times[times > t]
+    return int(later.min()) if len(later) else None
+
+
+def updates(trace: Trace) -> int:
+    """Steps applied to the whole model (net): the fewest of any shard. Of an ended run: those that the returned parameters
+    hold, where its ending says so (`returned`, see `ledger`), as the shards may have applied more, or less, since.
+    """
+    ending = trace.ending or {}
+    if (ending.get("returned") or {}).get("held"):
+        return int(ending["update"])
+    return min((c.updates for c in _shards(trace)), default=0)
+
+
+def samples_applied(trace: Trace) -> int:
+    """Training samples in the gradients applied (net): the fewest of any shard; of replicas that step by themselves, all. Of
+    an ended run: those that the returned parameters hold, as in `updates`.
+    """
+    ending = trace.ending or {}
+    if (ending.get("returned") or {}).get("held") and ending.get("samples") is not None:  # older files do not say
+        return int(ending["samples"])
+    seen = [c.samples for c in _shards(trace)]
+    return sum(seen) if _independent(trace) else min(seen, default=0)
+
+
+def samples_per_update(trace: Trace, t: int) -> float:
+    """Mean training samples in one update of the model, up to `t` ns: samples over updates, both net. Batches are of one size
+    but for the last of an epoch, so it hardly changes. 0 where there was no update.
+    """
+    owners = _owners(trace)
+    means = []
+    role, time, samples, version = trace.column("applies", "role", "time", "samples", "version")
+    for owner in owners if _independent(trace) else owners[:1]:
+        mine = np.flatnonzero((role == owner) & (time <= t))
+        mine = mine[np.argsort(time[mine], kind="stable")]
+        if sampled(trace, "applies") or not len(mine):
+            counters = trace.counters.get(owner)
+            means.append(counters.samples / max(1, counters.updates) if counters else 0.0)
+        else:
+            held = _held(time[mine], version[mine], samples[mine])
+            means.append(float(held[-1]) / max(1, int(version[mine[-1]] - version[mine[0]]) + 1))
+    return sum(means)
+
+
+def computed_gradients(trace: Trace) -> int:
+    """Gradients that all roles have computed."""
+    return sum(c.computed for c in trace.counters.values())
+
+
+def computed_by_worker(trace: Trace) -> dict[int, int]:
+    """{worker: gradients that it has computed}."""
+    return {role: int(trace.counters[role].computed) for role in trace.role_ids("worker")}
+
+
+def training_bytes(trace: Trace) -> dict[int, int]:
+    """{role: payload bytes sent for training}, now."""
+    return {role: int(counters.bytes[TRAINING]) for role, counters in sorted(trace.counters.items())}
+
+
+def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
+    """{kind of role: {category: payload bytes sent}}, now."""
+    sums: dict[str, dict[str, int]] = {}
+    for role, counters in sorted(trace.counters.items()):
+        into = sums.setdefault(trace.kinds[role], dict.fromkeys(CATEGORIES, 0))
+        for name, count in zip(CATEGORIES, counters.bytes):
+            into[name] += count
+    return sums
+
+
+def heard_least(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[int]:
+    """Of the roles that send messages of these kinds, those of which `receiver` has got fewer than of others."""
+    to, sender, kind = trace.column("messages", "role", "sender", "kind")
+    wanted = np.isin(kind, [i for i, k in enumerate(trace.header["messages"]) if k in kinds])
+    senders = {trace.kinds[s] for s in sender[wanted].tolist()} - {"chief"}
+    peers = [i for i, k in enumerate(trace.kinds) if k in senders and i != receiver]
+    taken = trace.counters[receiver].taken if receiver in trace.counters else {}
+    if taken:  # gradients have numbers, which are never left out of a report
+        heard = {peer: taken.get(peer, -1) for peer in peers}
+    else:
+        heard = {peer: int((sender[wanted & (to == receiver)] == peer).sum()) for peer in peers}
+    most = max(heard.values(), default=0)
+    return [peer for peer, count in heard.items() if count < most]
+
+
+def bytes_sent_until(trace: Trace, t: int) -> int | None:
+    """Payload bytes sent by `t` ns, of all categories; None where the rows that say so are not all there."""
+    if t >= trace.watermark():
+        return sum(count for kinds in bytes_sent(trace).values() for count in kinds.values())
+    if sampled(trace, "messages") or not len(trace.tables["messages"]):
+        return None
+    size, sent = trace.column("messages", "bytes", "sent")
+    return int(size[sent <= t].sum())
+
+
+def phases(trace: Trace) -> dict[str, dict[str, float]]:
+    """{kind of role: {phase: seconds}}, added up over the roles of the kind."""
+    sums: dict[str, dict[str, int]] = {}
+    for role, counters in sorted(trace.counters.items()):
+        into = sums.setdefault(trace.kinds[role], dict.fromkeys(PHASES, 0))
+        for name, count in zip(PHASES, counters.phases):
+            into[name] += count
+    return {kind: {name: seconds(ns) for name, ns in spent.items() if ns} for kind, spent in sums.items()}
+
+
+def hot_rows(trace: Trace, most: int = 10) -> list[tuple[int, int, float]]:
+    """(row, pulls, share of all pulls) of the rows of a table that were pulled most, the hottest first.
+
+    Every server reports a few dozen of its rows, so `most` beyond 32 may leave some out; shares are of all pulls.
+    """
+    counters = _shards(trace)
+    total = sum(c.row_pulls for c in counters)
+    hot = sorted(
+        ((pulls, row) for c in counters for row, pulls, _ in list(c.hot)), key=lambda both: (-both[0], both[1])
+    )
+    return [(row, pulls, pulls / total) for pulls, row in hot[:most] if pulls]
+
+
+def row_load(trace: Trace) -> list[tuple[str, int, int, float]]:
+    """(server, rows touched, pulls and pushes of single rows, share of them) of every server of an embedding table."""
+    servers = [(i, trace.counters[i]) for i in trace.role_ids("server") if i in trace.counters]
+    total = sum(c.row_pulls + c.row_pushes for _, c in servers)
+    if not total:
+        return []
+    loads = [(i, c, c.row_pulls + c.row_pushes) for i, c in servers]
+    return [(trace.roles[i], c.rows, load, load / total) for i, c, load in loads]
+
+
+# staleness ----------------------------------------------------------------------------------------------------------
+
+
+def staleness(trace: Trace) -> dict[str, Any]:
+    """{mean, max, p50, p95, histogram {"value": gradients}, unknown} over all gradients applied so far, shard by shard. None
+    of what there is not.
+
+    Gradients of unknown staleness (their weights were of another generation) are counted in `unknown`, not as 0.
+    """
+    histogram: dict[int, int] = {}
+    shards = _shards(trace)
+    layout = trace.header["layout"]
+    parts = [role["part"] for role in layout["roles"] if role["shard"] is not None]
+    if layout.get("copies") == "equal" and parts.count(parts[0]) == len(parts):
+        shards = shards[:1]  # replicas that apply the same gradients: one speaks for all
+    for counters in shards:
+        for value, count in list(counters.staleness.items()):  # a copy: a live run goes on counting
+            histogram[value] = histogram.get(value, 0) + count
+    unknown = histogram.pop(UNKNOWN, 0)
+    counts = np.zeros(max(histogram, default=-1) + 1, np.int64)
+    for value, count in histogram.items():
+        counts[value] = count
+    return _distribution(counts) | {"unknown": unknown}
+
+
+def _distribution(counts: np.ndarray) -> dict[str, Any]:
+    """Mean, largest, percentiles and histogram of `counts`: gradients by staleness 0, 1, ..."""
+    total = int(counts.sum())
+    if not total:
+        return {"mean": None, "max": None, "p50": None, "p95": None, "histogram": {}}
+    cumulated, values = np.cumsum(counts), np.flatnonzero(counts)
+    return {
+        "mean": float(values @ counts[values]) / total,
+        "max": int(values[-1]),
+        "p50": int(np.searchsorted(cumulated, 0.50 * total)),
+        "p95": int(np.searchsorted(cumulated, 0.95 * total)),
+        "histogram": {str(v): int(counts[v]) for v in values.tolist()},
+    }
+
+
+def staleness_between(
+    trace: Trace, first: int, last: int, lookup: Lookup | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(sender, staleness, gradients) of what was applied in [first, last] ns, in order of time; unknown staleness left out."""
+    rows = (lookup or Lookup()).applies.between(trace, first, last)
+    sender, stale, count = rows.where(rows["staleness"] != UNKNOWN).columns("sender", "staleness", "count")
+    return sender, stale, count
+
+
+def staleness_in_order(trace: Trace) -> list[int]:
+    """The staleness of every gradient applied at the first shard that applied any, in the order of its versions; unknown
+    staleness left out.
+    """
+    role, stale, version = trace.column("applies", "role", "staleness", "version")
+    mine = (role == role.min(initial=0)) & (stale != UNKNOWN)
+    return [int(s) for s in stale[mine][np.argsort(version[mine], kind="stable")]]
+
+
+class StalenessCounts:
+    """The histogram of staleness as of a time; going from one time to another costs what lies between them."""
+
+    def __init__(self) -> None:
+        self._rows = SortedRows("applies", "time")
+        self._trace: Trace | None = None
+        self._count = 0
+        self._counts = np.zeros(1, np.int64)  # by staleness + 1: unknown is first
+
+    def at(self, trace: Trace, t: int) -> dict[str, Any]:
+        """What `staleness` says, of the gradients applied by `t` ns: from the counters, which are exact, if that is now, else
+        from the rows.
+        """
+        if t >= trace.watermark():
+            return staleness(trace)
+        data = self._rows.follow(trace)
+        count = int(self._rows.times.searchsorted(t, side="right"))
+        if trace is not self._trace or self._rows.sorted_from < self._count:
+            self._trace, self._count, self._counts = trace, 0, np.zeros(1, np.int64)
+        low, high = sorted((self._count, count))
+        stale, gradients = data.at(self._rows.rows[low:high], "staleness", "count")
+        if len(stale):
+            found = np.bincount(stale - UNKNOWN, gradients, len(self._counts)).astype(np.int64)
+            self._counts = np.pad(self._counts, (0, len(found) - len(self._counts)))
+            self._counts += found if count > self._count else -found
+        self._count = count
+        return _distribution(self._counts[1:]) | {"unknown": int(self._counts[0])}
+
+
+def staleness_until(trace: Trace, t: int) -> dict[str, Any]:
+    """What `staleness` says, as of `t` ns. See `StalenessCounts`."""
+    return StalenessCounts().at(trace, t)
+
+
+def mean_staleness(trace: Trace, window: Window | None, senders: Sequence[int]) -> tuple[float, float] | None:
+    """(mean staleness of the gradients of `senders`, of those of all others) applied in (window[0], window[1]] ns; None if
+    either has none.
+    """
+    if window is None:
+        return None
+    sender, stale, count = staleness_between(trace, window[0] + 1, window[1])
+    theirs = np.isin(sender, senders) & (sender >= 0)
+    others = ~theirs & (sender >= 0)
+    if not count[theirs].sum() or not count[others].sum():
+        return None
+    mine, rest = (float(np.average(stale[which], weights=count[which])) for which in (theirs, others))
+    return mine, rest
+
+
+def recent_staleness(
+    trace: Trace, t: int, senders: Sequence[int], since: int = 0, most: int = 50_000, lookup: Lookup | None = None
+) -> dict[int, float]:
+    """{sender: mean staleness} of those of its gradients that were applied in [since, t] ns, of about the last `most`; without
+    senders that had none.
+    """
+    rows = (lookup or Lookup()).applies.newest(trace, t, most)
+    rows = rows.where((rows["time"] >= since) & (rows["staleness"] != UNKNOWN))
+    sender, stale, count = rows.columns("sender", "staleness", "count")
+    kept = {who: sender == who for who in senders}
+    return {
+        who: float(np.average(stale[m], weights=count[m])) for who, m in kept.items() if count[m].sum()
+    }  # fmt: skip
+
+
+class StalenessCourse:
+    """Staleness over time: mean, and the shares `low` and `high` of the gradients applied in short stretches of time."""
+
+    def __init__(self, low: float = 0.05, high: float = 0.95) -> None:
+        self._shares = low, high
+        self._applies = BlockIndex("applies", "time")
+        self._known: dict[tuple[int, int], Any] = {}  # (first row, row after the last) of a stretch: what it came to
+        self._of: tuple[Any, ...] = (None,)
+
+    def stretches(
+        self, trace: Trace, step: int, t: int, together: int, senders: Sequence[int] = ()
+    ) -> list[np.ndarray]:
+        """[seconds, mean, low, high, mean of each of `senders`], each shape (n,): a value every `step` ns up to `t`, over the
+        last `together` steps. Stretches without gradients are left out; NaN for a sender that had none.
+        """
+        key = trace.tables["applies"].spilled, step
+        if self._of[0] is not trace or self._of[1:] != key:
+            self._of, self._known = (trace, *key), {}
+        edges = np.arange(t // step + 1) * step
+        places = self._applies.until(trace, (edges - 1).tolist())  # how many were applied before each
+        found = []
+        for k in range(1, len(edges)):
+            begin, end = max(k - together, 0), int(edges[k])
+            which = places[begin], places[k]
+            if which not in self._known:
+                self._known[which] = self._told(self._applies.between(trace, int(edges[begin]), end - 1))
+            told = self._known[which]
+            if told is not None:
+                found.append((end / NANO, *told[0], *(told[1].get(role, np.nan) for role in senders)))
+        return list(np.array(found).T) if found else [np.empty(0)] * (4 + len(senders))
+
+    def _told(self, rows: Rows) -> tuple[tuple[float, ...], dict[int, float]] | None:
+        """((mean, low, high), {sender: mean}) of rows; None if there are none."""
+        sender, stale, count = rows.where(rows["staleness"] != UNKNOWN).columns("sender", "staleness", "count")
+        if not len(stale):
+            return None
+        total = np.cumsum(np.bincount(stale, count))
+        low, high = (float(np.searchsorted(total, share * total[-1])) for share in self._shares)
+        who, place = np.unique(sender, return_inverse=True)
+        means = np.bincount(place, stale * count) / np.bincount(place, count)
+        return (float(stale @ count / total[-1]), low, high), dict(zip(who.tolist(), means.tolist()))
+
+
+def staleness_law(trace: Trace) -> tuple[float, str] | None:
+    """(mean staleness, in words) that the strategy's own law demands, as the header says; None where no law is known.
+
+    The number is the header's. The words name its formula where that gives this number, N being the workers that draw
+    batches of their own.
+    """
+    strategy = trace.header["strategy"]
+    mean = strategy.get("mean_staleness")
+    if mean is None:
+        return None
+    if mean == 0:
+        return mean, "always 0"
+    others = len({role["data"] for role in trace.header["layout"]["roles"] if role["data"] is not None}) - 1
+    together = strategy.get("knobs", {}).get("K")
+    number = f"{mean:,.0f}" if mean == round(mean) else f"{mean:.4g}"
+    if math.isclose(mean, others):
+        return mean, f"mean = N − 1 = {number}"
+    if isinstance(together, int) and math.isclose(mean * together, others):
+        return mean, f"mean = (N − 1) / K = {number}"
+    return mean, f"mean = {number}"
+
+
+def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:
+    """Both sides of the conservation law of staleness, for the shard of one role. Where each read is followed by one
+    gradient, they are equal, whatever the times were:
+
+    sum(staleness) = sum over updates of (readers outstanding before it - 1) - counters at the end, where a reader is
+    outstanding from its read until its gradient is applied or dropped, and its counter is the updates applied in
+    between. For every update adds one to the counters of all outstanding readers but the one that it serves, and takes
+    that one's away.
+
+    The left side is what gradients said of themselves, the right side is counted from who read and who was served.
+    Neither is sampled.
+    """
+    c = trace.counters[shard_role]
+    left = sum(value * count for value, count in c.staleness.items() if value != UNKNOWN)
+    return left, c.outstanding - c.residual - sum(c.version - read for read in c.reads.values())
+
+
+# evaluations --------------------------------------------------------------------------------------------------------
+
+AGAINST = ("time", "updates", "samples")
+
+
+def course(trace: Trace, t: int, what: str, against: str = "time") -> tuple[np.ndarray, np.ndarray]:
+    """(seconds, or updates, or training samples; values) of "accuracy" or "loss" at the evaluations up to `t` ns; values that
+    are not finite are left out.
+    """
+    time, update, value = trace.column("evaluations", "time", "update", what)
+    seen = (time <= t) & np.isfinite(value)
+    x = time[seen] / NANO if against == "time" else update[seen]
+    return (x * samples_per_update(trace, t) if against == "samples" else x), value[seen]
+
+
+def last_evaluation(trace: Trace, t: int | None = None, trained: bool = True) -> tuple[float, float, float] | None:
+    """(ns, loss, accuracy) of the newest evaluation (by `t` ns); None if there was none. `trained`: not of the first weights."""
+    time, update, loss, accuracy = trace.column("evaluations", "time", "update", "loss", "accuracy")
+    seen = np.flatnonzero((time <= (math.inf if t is None else t)) & ((update > 0) | (not trained)))
+    return (float(time[seen[-1]]), float(loss[seen[-1]]), float(accuracy[seen[-1]])) if len(seen) else None
+
+
+def evaluations(trace: Trace, t: int) -> list[tuple[float, float, float, float]]:
+    """(ns, update, loss, accuracy) of every evaluation up to `t` ns, in order."""
+    columns = trace.column("evaluations", "time", "update", "loss", "accuracy")
+    seen = int(columns[0].searchsorted(t, side="right"))
+    return list(zip(*(column[:seen].tolist() for column in columns)))
+
+
+def first_loss(trace: Trace) -> float | None:
+    """The loss at the first evaluation; None before it."""
+    loss = trace.column("evaluations", "loss")
+    return float(loss[0]) if len(loss) else None
+
+
+def time_to_accuracy(trace: Trace, accuracy: float | None = None, t: int | None = None) -> float | None:
+    """Seconds until an evaluation (by `t` ns) first reached `accuracy` (the budget's, or .95); None if none did."""
+    goal = accuracy if accuracy is not None else trace.header["budget"].get("accuracy", 0.95)
+    time, reached = trace.column("evaluations", "time", "accuracy")
+    hits = np.flatnonzero((reached >= goal) & (time <= (math.inf if t is None else t)))
+    return seconds(float(time[hits[0]])) if len(hits) else None
+
+
+# norms --------------------------------------------------------------------------------------------------------------
+
+NO_NORM = -1.0  # in the place of a norm that was not recorded; NaN is one that was computed
+
+
+class Norms:
+    """Each worker's newest norms as of a time: going on from an earlier time costs what is new."""
+
+    def __init__(self) -> None:
+        self._rows = SortedRows("norms", "time")
+        self._of: Any = None
+        self._count = 0
+        self._known = np.empty((0, 0, 2))
+
+    def newest(self, trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
+        """(workers, norms of shape (workers, layers, 2)) of each worker's newest row of each layer up to `t` ns: of the
+        gradient, and of the weights that it was computed on. `NO_NORM` where there is no row.
+        """
+        data = self._rows.follow(trace)
+        workers = trace.role_ids("worker") or sorted(set(data["role"].astype(int).tolist()))
+        layers = max(len(trace.header["layers"]), int(data["layer"].max(initial=-1)) + 1)
+        count = int(self._rows.times.searchsorted(t, side="right"))
+        of = trace, tuple(workers), layers
+        again = self._of is None or self._of[0] is not trace or self._of[1:] != of[1:]
+        if again or min(count, self._rows.sorted_from) < self._count:
+            self._of, self._count = of, 0
+            self._known = np.full((len(workers), layers, 2), NO_NORM)
+        new = data.where(self._rows.rows[self._count : count])
+        place = np.full(len(trace.roles), -1)
+        place[workers] = np.arange(len(workers))
+        new = new.where(place[new["role"].astype(int)] >= 0)  # in order of time: of several for one place the last stays
+        row, layer = place[new["role"].astype(int)], new["layer"].astype(int)
+        self._known[row, layer] = np.stack(new.columns("gradient", "weight"), axis=1)
+        self._count = count
+        return workers, self._known.copy()
+
+
+def newest_norms(trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
+    """(workers, norms of shape (workers, layers)) of each worker's newest recorded gradient; NaN where none is."""
+    workers, norms = Norms().newest(trace, t)
+    return workers, np.where(norms[..., 0] == NO_NORM, np.nan, norms[..., 0])
+
+
+def relative_steps(norms: np.ndarray, rate: float = 1.0) -> np.ndarray:
+    """The median worker's `rate` x gradient norm / weight norm, shape (layers,), NaN where not known. `norms`: as from
+    `Norms.newest`.
+    """
+    with np.errstate(all="ignore"):
+        known = np.where(norms == NO_NORM, np.nan, norms)
+        return medians(rate * known[..., 0] / known[..., 1])
+
+
+def medians(values: np.ndarray, share: float = 50.0) -> np.ndarray:
+    """The share (in %) of the finite values of each column; NaN for a column that has none."""
+    found = np.full(values.shape[1], np.nan)
+    for k, column in enumerate(values.T):
+        kept = column[np.isfinite(column)]
+        if len(kept):
+            found[k] = np.percentile(kept, share)
+    return found
+
+
+# work ---------------------------------------------------------------------------------------------------------------
+
+FIRST_SPANS = 2048  # say how long a gradient takes
+
+
+
+def gradient_time(trace: Trace) -> float:
+    """How long computing a gradient takes, ns: the median of the first spans of the run, so it is the same at every later
+    time. 0.1 s before there is any.
+    """
+    phase, start, end = (column[:FIRST_SPANS] for column in trace.column("spans", "phase", "start", "end"))
+    work = phase == COMPUTE
+    return float(np.median((end - start)[work])) if work.any() else 0.1 * NANO
+
+
+def mean_gradient_time(trace: Trace) -> float:
+    """How long all of computing a gradient takes, ns, however many spans it is cut into: of each worker the mean up to now, of
+    these the median. 0.1 s before there is any.
+    """
+    counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
+    means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]
+    return float(np.median(means)) if means else 0.1 * NANO
+
+
+def gradient_period(work: Rows) -> float | None:
+    """From one gradient of a worker to its next, ns: the median over `work`, spans of computing; of single ones their length.
+    Several spans of one gradient have one step. None if there are none.
+    """
+    role, start, end, step = work.columns("role", "start", "end", "step")
+    if not len(role):
+        return None
+    longest = float(np.median(end - start))
+    order = np.lexsort((start, role))
+    role, start, step = role[order], start[order], step[order]
+    new = np.r_[True, (np.diff(role) != 0) | (np.diff(step) != 0)]
+    role, start, step = role[new], start[new], step[new]
+    next_one = (np.diff(role) == 0) & (np.diff(step) == 1)
+    return float(np.median(np.diff(start)[next_one])) if next_one.any() else longest
+
+
+CANDIDATES = 200  # ends of a stretch that are tried
+
+
+def well_reported(trace: Trace, rows: Rows, known: int, length: int) -> int:
+    """The newest end, up to `known` ns, of a stretch of this length in which most roles have reported what they did, and of
+    those one in which as many gradients were begun as there are workers. `rows`: the newest spans. Where no span was skipped
+    that is `known` itself.
+    """
+    if not skipped(trace, "spans"):
+        return known
+    workers = max(1, len(trace.role_ids("worker")))
+    role, phase, start, end = rows.columns("role", "phase", "start", "end")
+    tried = known - np.arange(CANDIDATES) * max(length // 2, NANO // CANDIDATES)
+    begun = np.sort(start[phase == COMPUTE])
+    score = np.minimum(begun.searchsorted(tried) - begun.searchsorted(tried - length), workers) / (workers + 1)
+    for who in np.unique(role):
+        mine = np.flatnonzero(role == who)
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        edges = np.stack([start[mine], end[mine]], axis=-1).ravel()
+        spent = np.repeat(np.cumsum(end[mine] - start[mine]), 2)
+        spent[0::2] -= end[mine] - start[mine]
+        told = np.interp(tried, edges, spent) - np.interp(tried - length, edges, spent) > 0.3 * length
+        score += told * (3 if trace.kinds[int(who)] == "server" else 1)  # half of all messages are a server's
+    return int(tried[int(np.argmax(score))])
+
+
+def under_way(trace: Trace, t: int) -> dict[int, int]:
+    """{role: since when it has been computing, ns} of those whose work at `t` is not over yet, as far as roles have reported.
+    What a role had in hand when it was lost is not under way any more.
+    """
+    found, gaps = {}, intervals(trace, t)
+    for role, counters in trace.counters.items():
+        since = counters.open[1] if counters.open and counters.open[0] == COMPUTE else t + 1
+        gone = [spell for spell in gaps.get(role, ()) if spell.condition in GONE]
+        if since <= t and not any(since < spell.begin or spell.end is None for spell in gone):
+            found[role] = since
+    return found
+
+
+def iterations(trace: Trace) -> dict[int, list[tuple[int, int]]]:
+    """{worker: [(begin, end), ...]} of the work that made each of its gradients, ns. Other work of a worker is none."""
+    role, phase, start, end, step = trace.column("spans", "role", "phase", "start", "end", "step")
+    found = {}
+    for worker, computed in computed_by_worker(trace).items():
+        made = (role == worker) & (phase == COMPUTE) & (step < computed)
+        # work before it that made none has the same number, so of each number the last counts
+        newest = {s: (b, e) for s, b, e in sorted(zip(step[made].tolist(), start[made].tolist(), end[made].tolist()))}
+        found[worker] = [newest[s] for s in sorted(newest)]
+    return found
+
+
+def busy_share(trace: Trace, window: Window | None, roles: Sequence[int]) -> float | None:
+    """Of what these roles reported of `window`, the share that was computing and not waiting; None if there is nothing."""
+    if window is None or not roles:
+        return None
+    role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
+    near = np.flatnonzero((end > window[0]) & (start < window[1]))
+    near = near[np.isin(role[near], roles)]
+    took = np.minimum(end[near], window[1]) - np.maximum(start[near], window[0])
+    work, wait = (int(took[phase[near] == kind].sum()) for kind in (COMPUTE, WAIT))
+    return work / (work + wait) if work + wait else None
+
+
+FORWARD, BACKWARD = "Activation", "Delta"
+SILENT_SPAN = -1
+
+
+def pipelined(trace: Trace) -> bool:
+    """Whether forwards and backwards can be told apart in this run."""
+    kinds = trace.header.get("messages", ())
+    return FORWARD in kinds and BACKWARD in kinds and not trace.tables["messages"].skipped
+
+
+class Passes:
+    """Forward or backward? What a pipeline stage computed is told by what it sent when it was done.
+
+    A span says only that a stage computed. But a forward ends with an `Activation` for the stage after, and a backward with
+    a `Delta` for the stage before. Two have nothing to send: the first stage's backward, and the last one's forward, whose
+    activations become the loss. With split backwards (zb-h1) the weights' half sends nothing, either; then the last stage's
+    forward is the one whose backward follows at once.
+    """
+
+    def __init__(self, lookup: Lookup | None = None) -> None:
+        self._messages = (lookup or Lookup()).sent
+
+    def backward(self, trace: Trace, t: int, role: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """Of each span of computing, ended by `t` ns: was it a backward? Spans of one role are in order of time."""
+        found = np.zeros(len(role), dtype=bool)
+        if not len(role) or not pipelined(trace):
+            return found
+        kinds = list(trace.header["messages"])
+        rows = self._messages.between(trace, int(end.min()), t)
+        to, sender, kind, sent = rows.columns("role", "sender", "kind", "sent")
+        zero_bubble = trace.header["strategy"].get("knobs", {}).get("order") == "zb-h1"
+        for stage in np.unique(role):
+            mine = np.flatnonzero(role == stage)
+            own = (sender == stage) & np.isin(kind, [kinds.index(FORWARD), kinds.index(BACKWARD)])
+            said = _first_sent(start[mine], end[mine], sent[own], kind[own] == kinds.index(BACKWARD))
+            onward = (to[own] > stage) & (kind[own] == kinds.index(FORWARD))
+            found[mine] = said == 1
+            if onward.any():  # not the last: what is silent has gone back to the start, or to the weights
+                found[mine] |= said == SILENT_SPAN
+            elif zero_bubble:
+                found[mine] |= (said == SILENT_SPAN) & (np.r_[said[1:], SILENT_SPAN] != 1)
+        return found
+
+
+def _first_sent(start: np.ndarray, end: np.ndarray, sent: np.ndarray, back: np.ndarray) -> np.ndarray:
+    """For each span the first message between its end and the next one's start: 0 forward, 1 backward, `SILENT_SPAN`."""
+    if not len(sent):
+        return np.full(len(start), SILENT_SPAN)
+    until = np.r_[start[1:], np.iinfo(np.int64).max]
+    first = np.searchsorted(sent, end, side="left")
+    at = np.minimum(first, len(sent) - 1)
+    return np.where((first < len(sent)) & (sent[at] <= until), back[at].astype(int), SILENT_SPAN)
+
+
+# traffic ------------------------------------------------------------------------------------------------------------
+
+
+def bandwidth(trace: Trace) -> float | None:
+    """Bytes per second that a node can send, and as many that it can receive; None where there is no limit."""
+    found = trace.header["cluster"].get("bandwidth")
+    return float(found) if found else None
+
+
+def in_flight(trace: Trace, t: int, lookup: Lookup | None = None) -> int:
+    """Messages of training that were sent by `t` ns and received later."""
+    rows = (lookup or Lookup()).messages.touching(trace, t + 1, t + 1)
+    return int(np.count_nonzero(rows["category"] == TRAINING))
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Messages that moved in (`first`, `last`] ns: from `sender` to `receiver` (roles), and the bytes of each that left
+    (`out`) and that came in (`into`) in that time; all of shape (messages,).
+    """
+
+    first: int
+    last: int
+    sender: np.ndarray
+    receiver: np.ndarray
+    out: np.ndarray
+    into: np.ndarray
+
+    @property
+    def seconds(self) -> float:
+        """How long that was."""
+        return max(self.last - self.first, 1) / NANO
+
+
+def _left_out(trace: Trace, lookup: Lookup) -> np.ndarray:
+    """For each role: by how much its messages in the rows must be multiplied because some were never reported, shape
+    (roles,). 1 where none is missing. Counters are exact, so what a role has sent in all says it.
+    """
+    table, factors = trace.tables["messages"], np.ones(len(trace.roles))
+    if not table.skipped:
+        return factors
+    seen = lookup.training_bytes(trace)
+    kept = len(table) / (len(table) + table.spilled)
+    for role, counters in list(trace.counters.items()):
+        if seen[role]:
+            factors[role] = max(1.0, counters.bytes[TRAINING] * kept / seen[role])
+    return factors
+
+
+def traffic(trace: Trace, first: int, t: int, lookup: Lookup | None = None) -> Traffic:
+    """What moved between nodes for training in (`first`, `t`] ns, as it was known at `t`. Where rows were skipped the others
+    stand for them.
+
+    On a simulated network of limited bandwidth the answer is exact, because it is known when each message held it: bytes /
+    bandwidth at the sender, and as long at the receiver until the message was there. Evaluation travels for free.
+    """
+    lookup = lookup or Lookup()
+    rows = lookup.messages.touching(trace, first + 1, t + 1)
+    nodes = np.unique(trace.nodes, return_inverse=True)[1]
+    rows = rows.where((rows["category"] == TRAINING) & (nodes[rows["role"]] != nodes[rows["sender"]]))
+    receiver, sender, received = rows.columns("role", "sender", "received")
+    size = rows["bytes"] * _left_out(trace, lookup)[sender]
+    width = bandwidth(trace)
+    if width is None:
+        there = received <= t
+        return Traffic(first, t, sender, receiver, size * there, size * there)
+    held = np.maximum(size / width * NANO, 1e-9)
+    latency = round((trace.header["cluster"].get("latency") or 0.0) * NANO)
+
+    def part(end: np.ndarray) -> np.ndarray:
+        return np.clip(np.minimum(end, t) - np.maximum(end - held, first), 0, None) / held
+
+    return Traffic(first, t, sender, receiver, size * part(received - latency), size * part(received))
+
+
+def traffic_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, float]]:
+    """{role: (bytes per second in, out)} of every node that works, named by the first of its roles that is no chief."""
+    number = {node: i for i, node in enumerate(dict.fromkeys(trace.nodes))}
+    place = np.array([number[node] for node in trace.nodes])
+    into = np.bincount(place[moved.receiver], moved.into, len(number)) / moved.seconds
+    out = np.bincount(place[moved.sender], moved.out, len(number)) / moved.seconds
+    named: dict[int, int] = {}
+    for role, kind in enumerate(trace.kinds):
+        if kind != "chief":
+            named.setdefault(int(place[role]), role)
+    return {role: (float(into[node]), float(out[node])) for node, role in named.items()}

@@ -1,0 +1,391 @@
+"""Straggler detection: which role is slow, and in what, told from the rows of a trace alone.
+
+Durations. Rows are made into durations that can be compared:
+
+    computing   what a worker computes for one gradient; where that is done in many pieces, for one update
+    messages    how long a message between a worker and a server is under way
+    waiting     a worker's whole turn, from the end of one gradient to the end of the next
+    applying    one piece of work of a server
+
+Where nothing sets the pace of a real run, the median of every half second stands for all of it: the machine has other things
+to do now and then.
+
+The test. Durations are compared as logarithms, so that "five times" is one distance whatever the law of time is. A role is
+slow if each of its last three durations is more than twice what is usual, and if the mean logarithm of its last n (for some n
+from 3 on) is beyond that by more than chance explains:
+
+    mean(log own) - log(usual) - log 2  >  LUCK * sigma * sqrt(1/n + 1/m)
+
+with sigma the typical deviation, measured from one duration to the next so that a change of speed does not count as noise,
+and m the number of durations behind the usual one. It has recovered when the reverse holds. What makes no difference is not
+reported: the surplus must be at least a fifth of the time that passed.
+
+Detection. The straggler is the one that computes long, not those that wait for it: one that waits as long as the others is
+none. Where a model is split over the workers their work differs: then each is compared with its own start. What is found at a
+time follows from the rows up to then. The test is done each time that every worker has had a turn, and the longer the run, the
+more seldom: a long run costs little more than a short one. Rows that were read are not read again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .index import Rows, Unread
+from .trace import Trace
+from .vocabulary import APPLY, COMPUTE, NANO, TRAINING
+
+__all__ = ["FEWEST", "Finding", "OutlierTest", "Stragglers", "stragglers"]
+
+FEWEST = 3  # durations, before anything is said
+WINDOWS = (3, 6, 12, 24, 48)
+TYPICAL = 12  # of the first durations say what is usual for a role with work of its own
+SLOW, WELL = math.log(2.0), math.log(1.5)
+LUCK = 4.0
+MATTERS = 0.2  # share of the time
+MANY = 16  # roles, of which one more or less does not move the median
+BUCKET = NANO // 2
+SLICE = NANO // 100  # a busy machine keeps a process waiting so long: of less, the network or others are not to blame
+NOTHING = np.empty((0, 5), np.int64)
+AS_OFTEN = 128  # looks, before twice as many gradients pass between two of them
+ORDER = ("computing", "applying", "messages", "waiting")  # who waits because it computes long does not wait for others
+
+
+# the test ------------------------------------------------------------------------------------------------------------
+
+
+class OutlierTest:
+    """The last durations of `roles`, which do the same kind of work. `own`: each is compared with its own beginnings,
+    because their shares of the work differ.
+    """
+
+    def __init__(self, roles: Sequence[int], own: bool = False):
+        self.roles, self.own = sorted(roles), own
+        self._sorted = np.array(self.roles)
+        self._place = {role: i for i, role in enumerate(self.roles)}
+        self._logs = np.full((len(self.roles), WINDOWS[-1]), np.nan)  # newest at the right
+        self._ends = np.zeros((len(self.roles), WINDOWS[-1] + 1))
+        self._totals = np.zeros((len(self.roles), WINDOWS[-1]))
+        self._first = np.full((len(self.roles), TYPICAL), np.nan)
+        self._seen = np.zeros(len(self.roles), np.int64)
+
+    def take(self, roles: np.ndarray, ends: np.ndarray, durations: np.ndarray, totals: np.ndarray) -> None:
+        """Durations (ns) of `roles` that were over at `ends` (ns), all of shape (n,), in order of time. `totals`: of all
+        that each of them stands for.
+        """
+        order = np.argsort(roles, kind="stable")
+        rows = np.searchsorted(self._sorted, roles[order])
+        counts = np.bincount(rows, minlength=len(self.roles))
+        logs, number = np.log(np.maximum(durations[order], 1.0)), np.arange(len(rows))
+        if self.own:
+            place = self._seen[rows] + number - np.searchsorted(rows, rows, side="left")
+            early = place < TYPICAL
+            self._first[rows[early], place[early]] = logs[early]
+        newer = np.searchsorted(rows, rows, side="right") - 1 - number  # how many of its role come after it
+        self._seen += counts
+        self._logs = _pushed(self._logs, rows, newer, counts, logs)
+        self._ends = _pushed(self._ends, rows, newer, counts, ends[order])
+        self._totals = _pushed(self._totals, rows, newer, counts, totals[order])
+
+    def look(self, suspects: Iterable[int] = ()) -> tuple[dict[int, tuple[float, float]], set[int]]:
+        """({role: (its duration, the usual one) in ns} of those that are clearly slow, those of `suspects` that are
+        clearly not).
+        """
+        slow: dict[int, tuple[float, float]] = {}
+        fine: set[int] = set()
+        asked = {self._place[role] for role in suspects if role in self._place}
+        doubtful = (self._logs[:, -FEWEST:] > self._level() + SLOW / 2).all(axis=1)
+        if not asked and not doubtful.any():
+            return slow, fine
+        sigma, luck = self._noise()
+        for i in sorted({*np.flatnonzero(doubtful).tolist(), *asked}):
+            for n in WINDOWS[: np.searchsorted(WINDOWS, min(self._seen[i], WINDOWS[-1]), side="right")]:
+                usual, behind = self._usual(i, n)
+                ratios = self._logs[i, -n:] - usual
+                margin = luck * sigma * math.sqrt(1 / n + 1 / behind)
+                if i in asked and (ratios[-FEWEST:] < WELL).all() and SLOW - ratios.mean() > margin:
+                    fine.add(self.roles[i])
+                elif (ratios[-FEWEST:] > SLOW).all() and ratios.mean() - SLOW > margin and self._matters(i, n, usual):
+                    slow[self.roles[i]] = math.exp(np.median(self._logs[i, -n:])), math.exp(usual)
+                else:
+                    continue
+                break
+        return slow, fine
+
+    def _level(self) -> float:
+        """What is usual for most: a first look at who may be slow, or well. Of roles with work of their own, nothing."""
+        known = self._seen >= FEWEST
+        if self.own or not known.any():
+            return -math.inf
+        middle = np.sort(self._logs[known, -FEWEST:], axis=1)[:, FEWEST // 2]
+        return float(np.sort(middle)[len(middle) // 2 - (len(middle) % 2 == 0)])
+
+    def _usual(self, i: int, n: int) -> tuple[float, int]:
+        """(log of the duration that is usual, how many are behind it) while the last n of role number `i` went on."""
+        if self.own:
+            known = min(int(self._seen[i]), TYPICAL)
+            return (float(np.median(self._first[i])), known) if known == TYPICAL else (math.nan, 1)
+        if len(self.roles) > MANY:
+            return self._level(), FEWEST * len(self.roles)
+        others = (self._seen > 0) & (np.arange(len(self._seen)) != i)
+        if not others.any():
+            return math.nan, 1
+        fresh = self._ends[others, 1:] > self._ends[i, -n - 1]
+        fresh[:, -1] = True  # of who is slower still, the newest
+        fresh &= ~np.isnan(self._logs[others])
+        return float(np.median(np.nanmedian(np.where(fresh, self._logs[others], np.nan), axis=1))), int(fresh.sum())
+
+    def _noise(self) -> tuple[float, float]:
+        """(sigma, how many of them luck can make): more while sigma itself is known from few differences."""
+        steps = np.diff(self._logs, axis=1)
+        counts = (~np.isnan(steps)).sum(axis=1)
+        known = counts >= FEWEST - 1
+        if not known.any():
+            return math.inf, LUCK
+        squares = np.nansum(steps[known] ** 2, axis=1) / counts[known] / 2
+        return math.sqrt(float(np.median(squares))), LUCK * (1 + 8 / float(counts[known].sum()))
+
+    def _matters(self, i: int, n: int, usual: float) -> bool:
+        surplus = float((self._totals[i, -n:] * (1 - np.exp(usual - self._logs[i, -n:]))).sum())
+        return surplus >= MATTERS * (self._ends[i, -1] - self._ends[i, -n - 1])
+
+
+def _pushed(
+    rows: np.ndarray, which: np.ndarray, newer: np.ndarray, counts: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """`rows`, each moved to the left by `counts` to make room for its new values: `newer` follow behind each of them."""
+    width = rows.shape[1]
+    moved = np.take_along_axis(rows, np.minimum(np.arange(width) + counts[:, None], width - 1), axis=1)
+    fits = newer < width
+    moved[which[fits], width - 1 - newer[fits]] = values[fits]
+    return moved
+
+
+# durations -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is compared (see the module), and the test."""
+
+    what: str
+    test: OutlierTest
+
+
+class Durations:
+    """Reads a trace. `kinds`: the tests that its durations are for. `rows(t)` has columns time, kind, role, ns, total.
+
+    `total`: the nanoseconds of all that the duration stands for, as many as were reported.
+    """
+
+    def __init__(self, trace: Trace):
+        self.trace, header = trace, trace.header
+        cluster, layout = header["cluster"], header["layout"]
+        self.real = cluster["engine"] != "simulated"
+        self.paced = not self.real or bool(cluster.get("pace"))
+        self.workers = trace.role_ids("worker")
+        self.split = len({layout["roles"][w]["data"] for w in self.workers}) < len(self.workers)
+        observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
+        shards = layout.get("copies") == "equal" and len(observed) > 1 and set(observed) == {"worker"}
+        self.pieces = self.split or shards  # a gradient is computed in pieces, and counted by the update
+        self.clock = trace.roles.index(layout["observed"][0])  # then its updates divide the time
+        self.kinds = self._kinds(layout)
+        self._of = {(kind.what, role): i for i, kind in enumerate(self.kinds) for role in kind.test.roles}
+        self._unread = {table: Unread(table) for table in ("spans", "messages", "applies")}
+        self._before = dict.fromkeys(self.workers, NOTHING[:, :4])  # each one's newest span: end, role, ns, step
+        self._open = (np.empty((0, 3), np.int64), np.empty(0, np.int64), 0)
+        self._raw = NOTHING
+
+    def _kinds(self, layout: dict[str, Any]) -> list[Kind]:
+        groups = [[self.trace.roles.index(name) for name in group] for group in _equal_parts(layout)]
+        computing = [OutlierTest(group) for group in groups if len(group) > 1] if self.split else [OutlierTest(self.workers)]
+        if self.split and not computing:
+            computing = [OutlierTest(self.workers, own=True)]
+        made = [Kind("computing", test) for test in computing]
+        for kind in dict.fromkeys(self.trace.kinds):
+            if kind not in ("worker", "chief"):
+                made.append(Kind("applying", OutlierTest(self.trace.role_ids(kind))))
+        if not self.pieces:
+            made += [Kind("messages", OutlierTest(self.workers)), Kind("waiting", OutlierTest(self.workers))]
+        return made
+
+    def rows(self, t: int) -> np.ndarray:
+        """What is new, int64 of shape (n, 5), in no order. In a real run without a pace: of the half seconds that are
+        over at `t`.
+        """
+        found = [*self._of_spans(t)]
+        if not self.pieces and self.trace.role_ids("server"):
+            found.append(self._of_messages())
+        rows = np.concatenate(found)
+        if self.paced:
+            return rows
+        rows = np.concatenate([self._raw, rows])
+        over = rows[:, 0] // BUCKET < t // BUCKET
+        self._raw = rows[~over]
+        return _medians(rows[over])
+
+    def _new(self, table: str, *names: str) -> list[np.ndarray]:
+        """Columns of the rows that came since the last time."""
+        rows, first, _ = self._unread[table].advance(self.trace)
+        return Rows(rows[first:], self.trace.tables[table].columns).columns(*names)
+
+    def _of_spans(self, t: int) -> list[np.ndarray]:
+        role, phase, start, end, step = self._new("spans", "role", "phase", "start", "end", "step")
+        work, served = (phase == COMPUTE) & np.isin(role, self.workers), phase == APPLY
+        found = [self._named("applying", end[served], role[served], (end - start)[served])]
+        spans = np.stack([end[work], role[work], (end - start)[work], step[work]], axis=1)
+        if self.pieces:
+            return [*found, self._of_pieces(spans[:, :3], t)]
+        return [*found, self._named("computing", *spans[:, :3].T), self._turns(spans)]
+
+    def _of_pieces(self, spans: np.ndarray, t: int) -> np.ndarray:
+        """What each role computed from one update of the model to the next: it has many spans in that time."""
+        role, time = self._new("applies", "role", "time")
+        spans_before, updates_before, last = self._open
+        spans = np.concatenate([spans_before, spans])
+        updates = np.unique(np.concatenate([updates_before, time[role == self.clock]]))
+        updates, later = updates[(updates > last) & (updates <= t)], updates[updates > t]
+        place = np.searchsorted(updates, spans[:, 0], side="left")
+        self._open = spans[place == len(updates)], later, int(updates[-1]) if len(updates) else last
+        spans, place = spans[place < len(updates)], place[place < len(updates)]
+        cells = place * len(self.trace.roles) + spans[:, 1]
+        which, where = np.unique(cells, return_inverse=True)
+        sums = np.bincount(where.reshape(-1), spans[:, 2], len(which)).astype(np.int64)
+        update, role = np.divmod(which, len(self.trace.roles))
+        return self._named("computing", updates[update], role, sums)
+
+    def _turns(self, spans: np.ndarray) -> np.ndarray:
+        """From the end of one gradient to the end of the next, where none is missing in between."""
+        rows = np.concatenate([*self._before.values(), spans])
+        rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
+        for last in np.flatnonzero(np.diff(rows[:, 1], append=-1)).tolist():
+            self._before[int(rows[last, 1])] = rows[last : last + 1]
+        same = (rows[1:, 1] == rows[:-1, 1]) & (rows[1:, 3] == rows[:-1, 3] + 1)
+        return self._named("waiting", rows[1:, 0][same], rows[1:, 1][same], (rows[1:, 0] - rows[:-1, 0])[same])
+
+    def _of_messages(self) -> np.ndarray:
+        to, sender, category, sent, received = self._new("messages", "role", "sender", "category", "sent", "received")
+        kinds = np.array([{"worker": 1, "server": 2}.get(kind, 0) for kind in self.trace.kinds])
+        seen = (category == TRAINING) & (kinds[to] + kinds[sender] == 3)
+        to, sender, sent, received = to[seen], sender[seen], sent[seen], received[seen]
+        return self._named("messages", received, np.where(kinds[to] == 1, to, sender), received - sent)
+
+    def _named(self, what: str, time: np.ndarray, role: np.ndarray, ns: np.ndarray) -> np.ndarray:
+        """Rows of one kind of duration; of roles that are compared with no other, none."""
+        kind = np.array([self._of.get((what, r), -1) for r in range(len(self.trace.roles))])[role]
+        if self.real and what in ("messages", "waiting"):
+            ns = np.maximum(ns, SLICE)
+        rows = np.stack([time, kind, role, ns, ns], axis=1)
+        return rows[kind >= 0]
+
+
+def _equal_parts(layout: dict[str, Any]) -> list[list[str]]:
+    """The groups of workers that have equal parts of the model, in replicas of their own."""
+    return [members for name, members in layout.get("groups", {}).items() if name.startswith("part-")]
+
+
+def _medians(rows: np.ndarray) -> np.ndarray:
+    """Of every half second, kind and role the median, with the time at which the half second was over."""
+    bucket = rows[:, 0] // BUCKET
+    order = np.lexsort((rows[:, 3], bucket, rows[:, 2], rows[:, 1]))
+    rows, bucket = rows[order], bucket[order]
+    fresh = np.any(np.diff(np.stack([rows[:, 1], rows[:, 2], bucket], axis=1), axis=0, prepend=-1) != 0, axis=1)
+    first = np.flatnonzero(fresh)
+    middle = (first + np.append(first[1:], len(rows)) - 1) // 2 if len(first) else first
+    total = np.add.reduceat(rows[:, 3], first) if len(first) else first
+    return np.stack([(bucket[first] + 1) * BUCKET, rows[first, 1], rows[first, 2], rows[middle, 3], total], axis=1)
+
+
+# detection -----------------------------------------------------------------------------------------------------------
+
+
+class Finding(NamedTuple):
+    """At `time` (ns) `role` was found to be slow in `what` ("computing", "applying", "messages" or "waiting"): it takes `own`
+    ns where `usual` ns are usual (`against_start`: for itself, at its start). `what` None: it is no longer slow.
+    """
+
+    time: int
+    role: int
+    what: str | None
+    own: float = 0.0
+    usual: float = 0.0
+    against_start: bool = False
+
+
+def stragglers(trace: Trace, t: int) -> list[Finding]:
+    """Every role that became slow, and every one that no longer was, up to `t` ns, in order."""
+    return Stragglers().until(trace, t)
+
+
+class Stragglers:
+    """Remembers how far one trace has been read. A cache: `until` returns what `stragglers` does."""
+
+    def __init__(self) -> None:
+        self._trace: Trace | None = None
+        self._read = -1
+
+    def until(self, trace: Trace, t: int) -> list[Finding]:
+        """See `stragglers`. What has been read once is not read again."""
+        if trace is not self._trace:
+            self._begin(trace)
+        if t > self._read:
+            self._read = t
+            self._go_on(trace, t)
+        return [found for found in self._found if found.time <= t]
+
+    def _begin(self, trace: Trace) -> None:
+        self._trace, self._read = trace, -1
+        self._durations = Durations(trace)
+        self._kinds = self._durations.kinds
+        self._timing = [i for i, kind in enumerate(self._kinds) if kind.what == "computing"]
+        self._later = NOTHING
+        self._looks = self._since = 0  # looks taken, gradients since the last one
+        self._slow: dict[int, str] = {}
+        self._found: list[Finding] = []
+
+    def _go_on(self, trace: Trace, t: int) -> None:
+        rows = np.concatenate([self._later, self._durations.rows(t)])
+        rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
+        side = "left" if trace.ending is None else "right"  # of this very moment more may come
+        ready = np.searchsorted(rows[:, 0], t, side=side)  # type: ignore[call-overload]
+        rows, self._later = rows[:ready], rows[ready:]
+        gradients = np.flatnonzero(np.isin(rows[:, 1], self._timing))
+        done = taken = 0
+        while True:
+            wanted = max(1, len(self._durations.workers)) << self._looks // AS_OFTEN
+            if done + wanted - self._since > len(gradients):
+                break
+            done += wanted - self._since
+            last = int(gradients[done - 1]) + 1
+            self._take(rows[taken:last])
+            self._since, taken = 0, last
+            self._looks += 1
+            self._look(int(rows[last - 1, 0]))
+        self._take(rows[taken:])
+        self._since += len(gradients) - done
+
+    def _take(self, rows: np.ndarray) -> None:
+        for number, kind in enumerate(self._kinds):
+            mine = rows[rows[:, 1] == number]
+            if len(mine):
+                kind.test.take(*mine[:, [2, 0, 3, 4]].T)
+
+    def _look(self, time: int) -> None:
+        kinds = sorted(self._kinds, key=lambda kind: ORDER.index(kind.what))
+        seen = [(kind, *kind.test.look(self._slow)) for kind in kinds]
+        slow: dict[int, Finding] = {}
+        for kind, found, _ in seen:
+            for role, (own, usual) in found.items():
+                slow.setdefault(role, Finding(time, role, kind.what, own, usual, kind.test.own))
+        for role, what in list(self._slow.items()):
+            if role not in slow and any(kind.what == what and role in well for kind, _, well in seen):
+                del self._slow[role]
+                self._found.append(Finding(time, role, None))
+        for role, finding in slow.items():
+            if role not in self._slow:
+                self._found.append(finding)
+                self._slow[role] = str(finding.what)

@@ -1,0 +1,59 @@
+"""The run in numbers, as plain values: what `--json` prints and a line of a table is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .ledger import ledger
+from .query import bytes_sent, last_evaluation, phases, samples_applied, staleness, time_to_accuracy, updates
+from .trace import Trace
+from .vocabulary import seconds
+
+__all__ = ["summary"]
+
+
+def summary(trace: Trace) -> dict[str, Any]:
+    """The run in numbers: the object that `--json` prints. Times in seconds, sizes in bytes."""
+    ending = trace.ending or {}
+    header, cluster = trace.header, trace.header["cluster"]
+    took = seconds(ending.get("time", trace.now))
+    steps, book = updates(trace), ledger(trace)
+    gradients, samples = book["applied"], samples_applied(trace)
+    loss, accuracy = ending.get("loss"), ending.get("accuracy")
+    if not ending:
+        seen = last_evaluation(trace, trained=False)
+        _, loss, accuracy = seen or (None, None, None)
+
+    def rate(n: float) -> float | None:
+        return n / took if took > 0 else None
+
+    return {
+        "strategy": header["strategy"]["name"],
+        "engine": cluster["engine"],
+        "workers": trace.kinds.count("worker"),
+        "servers": trace.kinds.count("server"),
+        "seed": header["seed"],
+        "updates": steps,
+        "gradients": gradients,
+        "seconds": took,
+        "wall_seconds": ending.get("wall_seconds"),
+        "updates_per_second": rate(steps),
+        "gradients_per_second": rate(gradients),
+        "samples_per_second": rate(samples),
+        "staleness": {k: v for k, v in staleness(trace).items() if k != "unknown"},
+        "loss": _number(loss),
+        "accuracy": _number(accuracy),
+        "time_to_accuracy": time_to_accuracy(trace),
+        "bytes_sent": bytes_sent(trace),
+        "ledger": book,
+        "phases": phases(trace),
+        "parameters_sha256": ending.get("parameters_sha256"),
+        "stopped_by": ending.get("stopped_by"),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """A finite number, or None: JSON knows no NaN."""
+    return float(value) if value is not None and np.isfinite(value) else None
