@@ -56,9 +56,9 @@ def test_the_lab_without_a_browser(tmp_path):
     assert (tmp_path / "runs.csv").read_text().count("\n") == 2
     code = text.splitlines()[-1]
     assert code.startswith("strategy=ssp&")
-    from labkit.lab.codes import decode
+    from labkit.lab.share_text import read_share_text
 
-    assert decode(code, ("done",))[0].shape.workers == 8
+    assert read_share_text(code, ("done",))[0].cluster.workers == 8
 
 
 def test_machines_are_lost_and_nothing_else(tmp_path):

@@ -60,8 +60,8 @@ def slow_as_text(slow: Mapping[str, float]) -> str:
 class ClusterSpec:
     """The values of a cluster: which engine, how many nodes, how fast, and how it recovers from faults.
 
-    `compute` is called `pace` on Dask, where None is full speed; in virtual time, where a gradient needs a time, None becomes
-    10 ms. Options that the engine does not have keep their values, so that `replace(spec, engine=...)` goes back and forth.
+    `compute` is called `pace` on Dask, where None is full speed; in virtual time, where a gradient needs a time, None is 10 ms.
+    Options that the engine does not have keep their values, so that `replace(spec, engine=...)` goes back and forth.
 
     Raises `BadInput`, in the name of the engine's cluster.
     """
@@ -109,7 +109,7 @@ class ClusterSpec:
     def __post_init__(self) -> None:
         engine = check_knob("ClusterSpec", knobs_of(ClusterSpec)["engine"], self.engine)
         law = as_law(PACE[engine], self.compute)
-        object.__setattr__(self, "compute", GRADIENT if law is None and engine == "simulated" else law)
+        object.__setattr__(self, "compute", law)
         object.__setattr__(self, "server_time", as_law("server_time", self.server_time))
         object.__setattr__(self, "slow", check_slow(self.slow))
         check_knobs(self, OWNERS[engine])
@@ -117,7 +117,7 @@ class ClusterSpec:
     @property
     def paced(self) -> bool:
         """Whether gradients take the time of a law."""
-        return self.compute is not None
+        return self.engine == "simulated" or self.compute is not None
 
     def widened(self) -> ClusterSpec:
         """With all workers that there may be."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ..errors import BadInput
 from ..run import Run
-from .setup import Setup
+from .settings import Settings
 
 __all__ = ["DOING", "Harm", "Harmed"]
 
@@ -62,8 +62,8 @@ class Harmed:
     """The part of a `Stage` to which it is done."""
 
     run: Run | None
-    setup: Setup
-    bridging: Setup | None
+    setup: Settings
+    bridging: Settings | None
 
     @property
     def going(self) -> bool:
@@ -75,9 +75,9 @@ class Harmed:
         if self.going:
             self.run.slow(role, factor)  # type: ignore[union-attr]
             if self.bridging is not None:  # the run on real processes is to begin so
-                self.bridging = self.bridging.changed(slow={**self.bridging.shape.slow, role: factor})
+                self.bridging = self.bridging.changed(slow={**self.bridging.cluster.slow, role: factor})
         elif self.run is None:
-            self.setup = self.setup.changed(slow={**self.setup.shape.slow, role: factor})
+            self.setup = self.setup.changed(slow={**self.setup.cluster.slow, role: factor})
         else:
             raise BadInput(f"slow {role}: the run is over. Press Run first, or Reset to prepare the next one.")
 

@@ -21,13 +21,14 @@ from ..roles.judge import Budget
 from ..run import Run
 from ..strategies import Strategy
 from ..trace.vocabulary import NANO
-from . import codes, deeds, harm
+from . import deeds, harm
 from .cells import forget, remember, this_cell
 from .desk import Desk
 from .opening import first_setup, in_kernel, inherited
 from .page import Page
 from .processes import Processes
 from .reading import Reading
+from .share_text import read_share_text, share_text
 from .stories import story_by_name
 from .teller import Teller
 from .view import View, make_view
@@ -192,18 +193,18 @@ class Lab(harm.Harm, Reading):
         panels = self._page.chosen if self._page is not None else None
         more = {"story": story.name if story else "", "panels": ",".join(panels or ()), "done": done}
         given = {name: text for name, text in more.items() if text}
-        return codes.encode(stage.begun if done else stage.setup, **given)
+        return share_text(stage.begun if done else stage.setup, **given)
 
     @classmethod
     def from_code(cls, code: str, **options: Any) -> Lab:
         """The lab that `code()` of another one described, ready to run."""
-        setup, more = codes.decode(code, ("story", "panels", "done"))
+        setup, more = read_share_text(code, ("story", "panels", "done"))
         if "panels" in more:
             options.setdefault("panels", tuple(more["panels"].split(",")))
         faults = deeds.undone(more.get("done", ""))
         lab = cls(story=more.get("story"), **options)
         lab.stage.setup = setup
-        lab._faults = faults if setup.shape.engine == "simulated" else tuple(replace(f, turn=None) for f in faults)
+        lab._faults = faults if setup.cluster.engine == "simulated" else tuple(replace(f, turn=None) for f in faults)
         lab._fresh()
         return lab
 
@@ -319,7 +320,7 @@ class Lab(harm.Harm, Reading):
     def _meant(self, settings: dict[str, Any]) -> dict[str, Any]:
         """What was typed or chosen, as values: `"8"` is a seed; a field that was emptied is left as it was."""
         given = {name: value for name, value in settings.items() if value != ""}
-        return {n: codes.read(self.stage.setup, n, v) if isinstance(v, str) else v for n, v in given.items()}
+        return {n: self.stage.setup.read(n, v) if isinstance(v, str) else v for n, v in given.items()}
 
     def _change(self, settings: dict[str, Any]) -> None:
         with self._lock:

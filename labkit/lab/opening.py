@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
-from ..engines.limits import usual_workers
+from ..engines.cluster_spec import ClusterSpec, default_workers
 from ..errors import BadInput
 from ..problem import Problem
 from ..roles.judge import Budget
 from ..run import Run
+from ..spec import RunSpec
 from .cells import stale
 from .processes import Processes
-from .setup import Setup, Shape
+from .settings import Settings
 
 __all__ = ["first_setup", "in_kernel", "inherited"]
 
@@ -24,7 +26,7 @@ def in_kernel() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def first_setup(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, run: Run | None) -> Setup:
+def first_setup(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, run: Run | None) -> Settings:
     """What the lab begins with: what was given, else what a run was made of, else the defaults."""
     if run is not None and not isinstance(run, Run):
         raise BadInput(f"run={run!r}: give what lk.train returned.")
@@ -32,17 +34,20 @@ def first_setup(problem: Any, strategy: Any, cluster: Any, budget: Budget | None
         raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(seconds=20).")
     if run is not None:
         plan = run.plan
-        return Setup(plan.problem, plan.strategy, Shape.of(run.engine.cluster), plan.budget)
-    plain = Setup(shape=Shape(engine="dask", workers=usual_workers()))
+        return Settings(RunSpec(plan.problem, plan.strategy, _recorded(run.engine.cluster), plan.budget))
+    plain = Settings().changed(engine="dask", workers=default_workers("dask"))
     if cluster is not None and (isinstance(cluster, type) or not hasattr(cluster, "start")):
         raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
     if problem is not None and not isinstance(problem, Problem):
         problem = Problem(problem)
-    made = Setup(
-        problem or plain.problem, plain.strategy, Shape.of(cluster) if cluster is not None else plain.shape,
-        budget or plain.budget,
-    )  # fmt: skip
+    parts = plain.cluster if cluster is None else _recorded(cluster)
+    made = Settings(RunSpec(problem or plain.problem, plain.strategy, parts, budget or plain.budget))
     return made.changed(strategy=strategy) if strategy is not None else made
+
+
+def _recorded(cluster: Any) -> ClusterSpec:
+    """The values of a cluster that was given; a lab shows what is recorded, so everything is."""
+    return replace(cluster.spec, record=True)
 
 
 def inherited(where: tuple[str, str] | None) -> Processes:

@@ -10,7 +10,7 @@ from ..trace import Trace
 from ..views import LabFigure, overview
 from ..words import log_lines, sentence
 from ..words.log import Log
-from .setup import Setup
+from .settings import Settings
 from .stories import STORIES
 from .story import Story
 from .tables import Runs
@@ -36,7 +36,7 @@ class Reading:
         return self.stage.run
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> Settings:
         """What the next run will be."""
         return self.stage.setup
 

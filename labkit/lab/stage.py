@@ -23,7 +23,7 @@ from ..trace.vocabulary import NANO
 from ..words.table import run_row
 from .harm import Harmed
 from .processes import Processes
-from .setup import Setup
+from .settings import Settings
 
 __all__ = ["Entry", "Stage"]
 
@@ -39,7 +39,7 @@ class Entry:
     """One line of the table of runs. `run` is None once it has been given up to save memory."""
 
     number: int
-    setup: Setup
+    setup: Settings
     run: Run | None
     row: dict[str, Any] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class Entry:
 class Stage(Harmed):
     """See the module. `clock` returns seconds of wall time."""
 
-    def __init__(self, setup: Setup, processes: Processes, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, setup: Settings, processes: Processes, clock: Callable[[], float] = time.monotonic):
         self.setup, self.processes, self._clock = setup, processes, clock
         self.run: Run | None = None
         self.shown = self.begun = setup  # the setup of the run that is on: as it is now, and as it began
@@ -61,10 +61,10 @@ class Stage(Harmed):
         self.head: int | None = None  # the moment looked at, ns; None: now
         self.playing = False  # whether a simulated run, or a look back, moves by itself
         self.paused = False  # a run on a cluster was told to hold
-        self.bridging: Setup | None = None  # what will run for real once the cluster is there
+        self.bridging: Settings | None = None  # what will run for real once the cluster is there
         self._booked = True
         self.watched = False  # somebody else may move this simulated run
-        self._blank: tuple[Setup, Trace] | None = None
+        self._blank: tuple[Settings, Trace] | None = None
         self._last: float | None = None
 
     # what there is to see ---------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Stage(Harmed):
         setup = self.setup
         if self._blank is None or self._blank[0] is not setup:
             paper = setup.changed(engine="simulated")
-            blank = train(paper.problem, paper.strategy, paper.cluster(None), paper.budget).advance(0.0)
+            blank = train(paper.problem, paper.strategy, paper.cluster_on(None), paper.budget).advance(0.0)
             self._blank = (setup, blank.trace)
         return self._blank[1]
 
@@ -98,37 +98,37 @@ class Stage(Harmed):
 
     # running ----------------------------------------------------------------------------------------------------------
 
-    def begin(self, setup: Setup | None = None, faults: tuple[Any, ...] = ()) -> None:
+    def begin(self, setup: Settings | None = None, faults: tuple[Any, ...] = ()) -> None:
         """Start a run. One that goes on is ended first. For real processes that are not there yet, a simulated run of the
         same is played until they are.
         """
         setup = self.setup if setup is None else setup
-        if setup.shape.engine == "dask" and is_light() and self.processes.cluster.ours:
+        if setup.cluster.engine == "dask" and is_light() and self.processes.cluster.ours:
             setup = setup.changed(engine="simulated")
-        if setup.shape.engine == "dask":
+        if setup.cluster.engine == "dask":
             self.processes.check()
         self.end()
         self.bridging = None
-        if setup.shape.engine == "dask" and not self.processes.ready:
+        if setup.cluster.engine == "dask" and not self.processes.ready:
             self._bridge(setup, faults)
             return
-        cluster = setup.cluster(self.processes.cluster if setup.shape.engine == "dask" else None)
+        cluster = setup.cluster_on(self.processes.cluster if setup.cluster.engine == "dask" else None)
         self._on(train(setup.problem, setup.strategy, cluster, setup.budget, faults=faults), setup)
 
-    def _on(self, run: Run, setup: Setup) -> None:
+    def _on(self, run: Run, setup: Settings) -> None:
         self.run, self.shown, self.begun, self._booked = run, setup, setup, False
         self.head, self.paused, self.playing, self._last, self.watched = None, False, True, None, False
 
-    def receive(self, run: Run, setup: Setup, play: bool) -> None:
+    def receive(self, run: Run, setup: Settings, play: bool) -> None:
         """A run that somebody else has started is on; a simulated one is moved from here only if it is to be played."""
         self._on(run, setup)
         self.watched = not play
         self.playing = play or not self.simulated
 
-    def _bridge(self, setup: Setup, faults: tuple[Any, ...]) -> None:
-        paper = replace(setup, shape=replace(setup.shape, engine="simulated")).changed()
-        paper = replace(paper, budget=Budget(seconds=3600))
-        self._on(train(paper.problem, paper.strategy, paper.cluster(None), paper.budget), paper)
+    def _bridge(self, setup: Settings, faults: tuple[Any, ...]) -> None:
+        paper = setup.changed(engine="simulated")
+        paper = replace(paper, spec=replace(paper.spec, budget=Budget(seconds=3600)))
+        self._on(train(paper.problem, paper.strategy, paper.cluster_on(None), paper.budget), paper)
         self.bridging, self._after, self._booked = setup, faults, True
         nodes = len(self.run.plan.layout.nodes)  # type: ignore[union-attr]
         self.processes.start(nodes, lambda: self.on_ready())

@@ -29,7 +29,7 @@ class Question:
 class Act:
     """One run of a story.
 
-    `settings`: what differs from the story's own (names as `Setup.changed` takes them). `faults`: what happens in it
+    `settings`: what differs from the story's own (names as `Settings.changed` takes them). `faults`: what happens in it
     (`lk.Slow("worker-2", 5, at=4)`). `pin`: when it is over it is pinned, and the next act is drawn over it. `says`: the
     sentence on top while it is played, before the computed one.
     """

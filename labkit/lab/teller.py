@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..errors import BadInput
-from .setup import Setup
+from .settings import Settings
 from .stage import Stage
 from .story import Story
 
@@ -52,9 +51,9 @@ class Teller(Stage):
         self.act = 0
         self._next_act()
 
-    def settings_of(self, story: Story, act: int) -> Setup:
+    def settings_of(self, story: Story, act: int) -> Settings:
         """The setup of one act: the person's engine, the story's settings, the act's."""
-        plain = Setup(shape=replace(Setup().shape, engine=self.setup.shape.engine), speed=self.setup.speed)
+        plain = Settings().changed(engine=self.setup.cluster.engine, speed=self.setup.speed)
         return plain.changed(**{**story.settings, **story.acts[act].settings})
 
     def stop(self) -> None:

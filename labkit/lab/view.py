@@ -11,7 +11,7 @@ from ..errors import LabkitError
 from ..trace import Trace
 from ..trace.role_states import conditions, slowed, undoable
 from ..trace.vocabulary import NANO
-from .setup import Setup
+from .settings import Settings
 from .stage import Entry, Stage
 from .story import Story
 from .teller import Teller
@@ -41,8 +41,8 @@ class View:
     replaying: bool
     simulated: bool
     pinned: Trace | None
-    setup: Setup
-    shown: Setup
+    setup: Settings
+    shown: Settings
     changed: tuple[str, ...]
     entries: tuple[Entry, ...]
     cluster: tuple[int, int] | None
@@ -121,7 +121,7 @@ def _can(stage: Stage) -> list[str]:
     if (
         stage.head is not None
         or (going and stage.bridging is None)
-        or (run is None and stage.setup.shape.engine == "simulated")
+        or (run is None and stage.setup.cluster.engine == "simulated")
     ):
         found.append("step")
     if stage.pinned is not None:
@@ -129,7 +129,7 @@ def _can(stage: Stage) -> list[str]:
     return found
 
 
-def _changed(setup: Setup, shown: Setup) -> tuple[str, ...]:
+def _changed(setup: Settings, shown: Settings) -> tuple[str, ...]:
     if setup is shown:
         return ()
     names, now = setup.names, shown.names
@@ -138,12 +138,12 @@ def _changed(setup: Setup, shown: Setup) -> tuple[str, ...]:
 
 def _slow(stage: Stage, trace: Trace, t: int) -> dict[str, float]:
     if stage.run is None:
-        return dict(stage.setup.shape.slow)
+        return dict(stage.setup.cluster.slow)
     return {trace.roles[role]: factor for role, factor in slowed(trace, t).items()}
 
 
 def _dashboard(stage: Stage) -> str | None:
-    if stage.setup.shape.engine != "dask" or not stage.processes.ready:
+    if stage.setup.cluster.engine != "dask" or not stage.processes.ready:
         return None
     try:
         link: Any = stage.processes.cluster.dashboard_link

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import ipywidgets
 
 import labkit as lk
-from labkit.lab.setup import Setup, Shape
+from labkit.lab.settings import Settings
 from labkit.lab.stage import Entry
 from labkit.lab.story import Act, Question, Story
 from labkit.lab.view import View
@@ -40,7 +40,7 @@ def trace(workers=3, seconds=0.5, slow=False):
 def view(of=None, **more):
     """What a lab would say that is looking at this record."""
     of = trace() if of is None else of
-    setup = Setup(shape=Shape(workers=3))
+    setup = Settings().changed(workers=3)
     plain = {
         "trace": of, "t": of.watermark(), "recorded": of.watermark(), "ends": 10 * NANO, "live": True, "state": "paused",
         "replaying": False, "simulated": True, "pinned": None, "setup": setup, "shown": setup, "changed": (),
@@ -117,7 +117,7 @@ def run_of(record):
 
 
 def entries():
-    setup = Setup()
+    setup = Settings()
     return (
         Entry(1, setup.changed(strategy="sync-ps"), run_of(trace(2)), run_row(trace(2))),
         Entry(2, setup, run_of(trace(3)), run_row(trace(3))),

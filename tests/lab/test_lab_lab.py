@@ -283,7 +283,7 @@ def test_after_the_end_a_worker_cannot_be_slowed_and_its_kill_is_in_the_code(lab
     one = lab().run().wait()
     with pytest.raises(lk.BadInput, match="run is over"):
         one.slow("worker-1", 5)
-    assert one.setup.shape.slow == {}
+    assert one.setup.cluster.slow == {}
     one.run().pause()
     one.kill("worker-1")
     assert "kill:worker-1@" in one.code()

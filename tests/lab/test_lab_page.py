@@ -5,8 +5,6 @@ The lab is a stub that is shown and that writes down what it is asked; what a pe
 
 from __future__ import annotations
 
-import dataclasses
-
 import ipywidgets
 import pytest
 from page_stub import STORY, Stub, button, entries, text, trace, until, view
@@ -14,7 +12,7 @@ from page_stub import STORY, Stub, button, entries, text, trace, until, view
 from labkit.errors import BadInput
 from labkit.lab.page import Page
 from labkit.lab.page.kit import Dial, Kit
-from labkit.lab.setup import Setup, Shape
+from labkit.lab.settings import Settings
 from labkit.trace.vocabulary import NANO
 from labkit.views import PANELS
 
@@ -89,7 +87,7 @@ def test_a_lab_that_cannot_say_what_is_shows_why_and_the_thread_ends(open_page, 
 
 
 def test_unpaced_processes_get_more_of_the_machine(open_page):
-    setup = dataclasses.replace(Setup(), shape=Shape(engine="dask", compute=None))
+    setup = Settings().changed(engine="dask", law="full speed")
     page = open_page(view(state="running", simulated=False, shown=setup), drawing=True)
     until(lambda: page.painter.sent >= 1)
     assert page.painter.share < 0.15

@@ -10,12 +10,12 @@ import pytest
 from page_stub import STORY, button, entries, labelled, seen, text, trace, view
 
 from labkit.lab.controls import controls
-from labkit.lab.setup import Setup
+from labkit.lab.settings import Settings
 
 
 @pytest.mark.parametrize("strategy", ["async-ps", "ssp", "sync-ps", "local-sgd", "pipeline", "dpsgd"])
 def test_every_control_is_on_the_page_and_turns_its_setting(open_page, strategy):
-    setup = Setup().changed(strategy=strategy)
+    setup = Settings().changed(strategy=strategy)
     page = open_page(view(setup=setup, shown=setup))
     page.side._sections["more"]._fold()
     knobs = {name: knob for section in page.side._sections.values() for name, knob in section._knobs.items()}
@@ -59,7 +59,7 @@ def test_another_strategy_keeps_what_it_can_and_closes_the_rest(open_page):
     page = open_page()
     algorithm = page.side._sections["algorithm"]
     before = dict(algorithm._knobs)
-    setup = Setup().changed(strategy="ssp")
+    setup = Settings().changed(strategy="ssp")
     page.lab.now = view(setup=setup)
     page.show()
     assert algorithm._knobs["strategy"] is before["strategy"]
@@ -72,7 +72,7 @@ def test_another_strategy_keeps_what_it_can_and_closes_the_rest(open_page):
 
 def test_rebuilding_leaves_no_widget_behind(open_page):
     page = open_page()
-    setups = [Setup().changed(strategy=name) for name in ("ssp", "async-ps")]
+    setups = [Settings().changed(strategy=name) for name in ("ssp", "async-ps")]
     counts = []
     for setup in setups * 3:
         page.lab.now = view(setup=setup)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from page_stub import EVERYTHING, STORY, button, seen, text, trace, view
 
-from labkit.lab.setup import Setup, Shape
+from labkit.lab.settings import Settings
 from labkit.trace.vocabulary import NANO
 
 
@@ -61,7 +61,7 @@ def test_what_makes_no_sense_now_is_pale_and_says_so_and_keeps_the_focus(open_pa
     ("now", "label"),
     [
         ({}, "Run"),
-        ({"setup": Setup(shape=Shape(engine="dask"))}, "Run for real"),
+        ({"setup": Settings().changed(engine="dask")}, "Run for real"),
         ({"changed": ("workers",), "state": "running"}, "Run again"),
         ({"changed": ("workers",), "state": "over"}, "Run"),
     ],
@@ -103,7 +103,7 @@ def test_where_we_are_is_said(open_page, now, said):
 
 
 def test_when_the_run_stops_by_itself_is_said(open_page):
-    shown = Setup().changed(accuracy=0.95)
+    shown = Settings().changed(accuracy=0.95)
     page = open_page(view(shown=shown, state="running", ends=12 * NANO))
     assert all(words in page.top._ends.value for words in ("stops at 12 s", "or at 95%", "12 s left"))
     assert "left" not in open_page(view(state="over")).top._ends.value
@@ -132,13 +132,13 @@ def test_a_choice_of_speed_and_of_a_story(open_page):
 
 
 def test_a_speed_that_is_not_in_the_menu_is_shown_too(open_page):
-    page = open_page(view(setup=Setup(speed=3.5)))
+    page = open_page(view(setup=Settings(speed=3.5)))
     assert page.top._speed.widget.value == 3.5
 
 
 def test_what_the_lab_shows_never_comes_back_as_a_command(open_page):
     page = open_page()
-    other = Setup(speed=5.0).changed(strategy="ssp", s=5, workers=8, pace=0.5, batch_size=64, seconds=60, accuracy=0.9)
+    other = Settings(speed=5.0).changed(strategy="ssp", s=5, workers=8, pace=0.5, batch_size=64, seconds=60, accuracy=0.9)
     for now in (
         view(setup=other, t=NANO // 4, live=False), view(setup=other, story=STORY, ends=None),
         view(trace(40), setup=other), view(trace(3, slow=True), slow={"worker-1": 5.0}), view(), view(trace(5)),

@@ -6,7 +6,7 @@ import pytest
 
 import labkit as lk
 from labkit.lab.processes import Processes
-from labkit.lab.setup import Setup
+from labkit.lab.settings import Settings
 from labkit.lab.stage import KEPT, Stage
 from labkit.lab.teller import Teller
 from labkit.lab.view import make_view
@@ -26,7 +26,7 @@ class Clock:
 def stage(kind=Stage, **settings):
     """A stage with three workers at 0.1 s a gradient, for 4 seconds, and its clock."""
     clock = Clock()
-    setup = Setup().changed(**{"workers": 3, "seconds": 4, **settings})
+    setup = Settings().changed(**{"workers": 3, "seconds": 4, **settings})
     return kind(setup, Processes(), clock), clock
 
 
@@ -238,9 +238,9 @@ def test_live_knobs_act_on_the_run_and_the_others_on_the_next():
 def test_slow_without_a_run_is_for_the_next_one():
     on, _ = stage()
     on.slow("worker-2", 4)
-    assert on.setup.shape.slow == {"worker-2": 4.0}
+    assert on.setup.cluster.slow == {"worker-2": 4.0}
     on.slow("worker-2", 1)
-    assert on.setup.shape.slow == {}
+    assert on.setup.cluster.slow == {}
     with pytest.raises(lk.BadInput, match="no run goes on"):
         on.harm("kill", "worker-2")
 

@@ -13,7 +13,7 @@ import pytest
 import labkit as lk
 from labkit.errors import BadInput
 from labkit.lab.processes import Processes
-from labkit.lab.setup import Setup
+from labkit.lab.settings import Settings
 from labkit.lab.stories import STORIES, story_by_name
 from labkit.lab.story import Act, Story
 from labkit.lab.teller import Teller
@@ -31,7 +31,7 @@ TICK = 0.25
 class Played:
     """What was seen of one act: `pinned` is the trace it was drawn over."""
 
-    setup: Setup
+    setup: Settings
     trace: object
     pinned: object
 
@@ -39,7 +39,7 @@ class Played:
 def play(story, answer=0):
     """[Played, ...], one for each act, and the teller when it has come to rest. The clock is made up: nobody waits."""
     now, acts = 0.0, {}
-    teller = Teller(Setup(), Processes(), lambda: now)
+    teller = Teller(Settings(), Processes(), lambda: now)
     teller.tell(story)
     while True:
         acts.setdefault(teller.act, Played(teller.setup, teller.trace, teller.pinned))
@@ -132,14 +132,14 @@ def test_a_story_names_panels_that_there_are(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_act_is_valid_on_both_engines_and_fits_a_laptop(name, engine):
     story = STORIES[name]
-    paper = Setup().changed(engine=engine)
+    paper = Settings().changed(engine=engine)
     teller = Teller(paper, Processes())
     for number, act in enumerate(story.acts):
         setup = teller.settings_of(story, number)
-        on_paper = replace(setup.shape, engine="simulated").cluster(None)
+        on_paper = lk.SimulatedCluster.of(setup.cluster)
         lk.train(setup.problem, setup.strategy, on_paper, setup.budget, faults=act.faults).advance(0.0)
-        thin = math.isfinite(setup.shape.bandwidth) or setup.shape.latency > 0
-        assert setup.shape.engine == ("simulated" if thin else engine)
+        thin = math.isfinite(setup.cluster.bandwidth) or setup.cluster.latency > 0
+        assert setup.cluster.engine == ("simulated" if thin else engine)
         assert thin or len(setup.strategy.layout(setup.problem, on_paper).nodes) <= 10
         assert setup.budget.accuracy is None  # what is compared is equally long, or as long as it says
         assert 4 <= setup.budget.seconds <= 12 or (story.question is not None and number == 0)
@@ -188,7 +188,7 @@ def test_the_question_is_asked_at_15_s_and_its_answer_is_the_measured_one():
 def test_a_question_that_nobody_answers_holds_the_story():
     now = 0.0
     short = replace(STORIES["first-minute"], acts=(Act({"seconds": 1}), *STORIES["first-minute"].acts[1:]), asks_at=9.0)
-    teller = Teller(Setup(), Processes(), lambda: now)
+    teller = Teller(Settings(), Processes(), lambda: now)
     teller.tell(short)
     while teller.tick() is not None:
         now += TICK

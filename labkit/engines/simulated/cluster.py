@@ -65,9 +65,7 @@ class SimulatedCluster:
     @classmethod
     def of(cls, spec: ClusterSpec) -> SimulatedCluster:
         """The cluster with the values of `spec`, of whichever engine it is; what virtual time has no use for is left out."""
-        if spec.engine != "simulated":
-            spec = replace(spec, engine="simulated")
-        return cls(**{name: getattr(spec, name) for name in knobs_of(cls)})
+        return cls(**{name: getattr(spec, name) for name in knobs_of(cls)} | {"compute": spec.compute or GRADIENT})
 
     def with_spec(self, spec: ClusterSpec) -> SimulatedCluster:
         """A cluster with other values: the same as `of`, because there are no processes to share."""

@@ -19,7 +19,7 @@ from .runs import Runs
 from .trouble import Trouble
 
 if TYPE_CHECKING:
-    from ..setup import Setup
+    from ..settings import Settings
     from ..view import View
 
 __all__ = ["Side"]
@@ -35,7 +35,7 @@ class Side:
         panels: tuple[str, ...], pick: Callable[[str, bool], None], code: Callable[[], str],
     ):  # fmt: skip
         self.kit, self._names, self._code = kit, names, code
-        self._shown: tuple[Setup, tuple[str, ...]] | None = None
+        self._shown: tuple[Settings, tuple[str, ...]] | None = None
         self._written: Any = None
 
         def turned(name: str, value: Any) -> None:

@@ -1,0 +1,129 @@
+"""The settings of a lab: the specification of the next run, the speed at which it is played, and objects of the user's own.
+
+A value; `settings.changed(strategy="ssp", s=3, workers=8, pace=0.1)` makes another one, by the names that controls, stories and
+share texts use. What is not allowed is refused there, and the settings stay as they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..engines.cluster_spec import ClusterSpec
+from ..engines.dask import DaskCluster
+from ..engines.laws import Deterministic
+from ..errors import BadInput
+from ..knobs import Knob, check_knob, knob, knobs_of, read_knob
+from ..problem import Problem
+from ..roles.judge import Budget
+from ..spec import PACE, RunSpec, make_cluster, strategy_name
+from ..strategies import STRATEGIES, Strategy
+
+__all__ = ["Settings", "name_of"]
+
+# what belongs to processes, to the recording, or has other names here ("pace" and "law")
+NOT_SETTINGS = ("compute", "record", "scheduler", "place", "dashboard", "may_kill")
+
+
+def _default() -> RunSpec:
+    cluster = ClusterSpec(compute=Deterministic(PACE))
+    return RunSpec(Problem("digits", hidden=(64, 32), seed=7), cluster=cluster, budget=Budget(seconds=20))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`spec`: the next run. `own`: strategies and data of the user's own, which can be chosen again by their names."""
+
+    spec: RunSpec = field(default_factory=_default)
+    speed: float = knob(1.0, low=1e-6, high=1e6, help="seconds of virtual time a second at which a simulated run is played")
+    own: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        found: list[Any] = [self.strategy] if strategy_name(self.strategy) not in STRATEGIES else []
+        found += [self.problem.data] if not isinstance(self.problem.data, str) else []
+        known = [name_of(thing) for thing in found]
+        object.__setattr__(self, "own", (*(o for o in self.own if name_of(o) not in known), *found))
+        if not self.budget.given:
+            object.__setattr__(self, "spec", replace(self.spec, budget=self.budget.settled(self.problem)))
+
+    @property
+    def problem(self) -> Problem:
+        """Of the next run."""
+        return self.spec.problem
+
+    @property
+    def strategy(self) -> Strategy:
+        """Of the next run."""
+        return self.spec.strategy
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """Of the next run, in values."""
+        return self.spec.cluster
+
+    @property
+    def budget(self) -> Budget:
+        """Of the next run."""
+        return self.spec.budget
+
+    def cluster_on(self, processes: DaskCluster | None) -> Any:
+        """The cluster to run on: of the engine "dask", `processes` seen with these values."""
+        if self.cluster.engine != "dask":
+            return make_cluster(self.cluster)
+        if processes is None:
+            raise BadInput("There is no cluster of processes: the engine dask needs one.")
+        return processes.with_spec(self.cluster)
+
+    # by name ----------------------------------------------------------------------------------------------------------
+
+    def options(self) -> dict[str, Knob]:
+        """The declaration of every setting but "strategy"."""
+        known = self.spec.options() | {"speed": knobs_of(self)["speed"]}
+        return {name: k for name, k in known.items() if name not in NOT_SETTINGS}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that `changed` takes now."""
+        return ("strategy", *self.options())
+
+    def value(self, name: str) -> Any:
+        """The value of a setting, under the name by which `changed` takes it."""
+        return self.speed if name == "speed" else self.spec.value(name)
+
+    def read(self, name: str, text: str) -> Any:
+        """The value that `text` means for a setting: "4" workers is 4, "none" clip_norm is None. Raises `BadInput`."""
+        return read_knob("lab", knobs_of(self)["speed"], text) if name == "speed" else self.spec.read(name, text)
+
+    def changed(self, **settings: Any) -> Settings:
+        """These settings with others, checked as a whole: `BadInput` if they are not allowed, or do not fit together.
+
+        Settings that the strategy, the data or the engine cannot use are dropped, and a run without an end gets one: 20 s.
+        """
+        speed = check_knob("lab", knobs_of(self)["speed"], settings.pop("speed", self.speed))
+        for own in self.own:
+            kind = "strategy" if isinstance(own, Strategy) else "data"
+            if isinstance(settings.get(kind), str) and settings[kind] == name_of(own):
+                settings[kind] = own
+        made = replace(self, spec=_usable(self.spec.changed(**settings)), speed=speed)
+        made.spec.check()
+        return made
+
+
+def _usable(spec: RunSpec) -> RunSpec:
+    """Without what the strategy or the data cannot use, and with an end that can be waited for."""
+    cluster, budget = spec.cluster, spec.budget
+    if not spec.strategy.uses_servers and (cluster.servers or cluster.replicas):
+        cluster = replace(cluster, servers=None, replicas=0)
+    if cluster.engine == "simulated" and cluster.compute is None:
+        cluster = replace(cluster, compute=Deterministic(PACE))
+    if budget.seconds is None and budget.updates is None and budget.samples is None and budget.epochs is None:
+        budget = replace(budget, seconds=20.0)
+    measured = spec.problem.timing_only or not isinstance(spec.problem.data, str)
+    if budget.accuracy is not None and not measured and spec.problem.dataset.classes is None:
+        budget = replace(budget, accuracy=None)
+    return replace(spec, cluster=cluster, budget=budget)
+
+
+def name_of(own: Any) -> str:
+    """Under which name a strategy or data of the user's own can be chosen."""
+    return strategy_name(own) if isinstance(own, Strategy) else str(own.name)

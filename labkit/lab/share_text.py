@@ -1,0 +1,54 @@
+"""A lab as a short text, and back: what was chosen, in words that a person can read and change.
+
+    strategy=ssp&s=5&workers=8&pace=0.2&seconds=30&slow=worker-2:5
+
+Each setting stands under the name, and is written as, its declaration says (`RunSpec.write`). Only what differs from the default
+lab is written. What was made by hand (arrays, a user's class) has no text and is refused by name.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, urlencode
+
+from ..errors import BadInput
+from ..knobs import write_knob
+from ..spec import strategy_name
+from ..strategies import STRATEGIES
+from .settings import Settings
+
+__all__ = ["read_share_text", "share_text"]
+
+
+def share_text(settings: Settings, **more: str) -> str:
+    """The text of a lab's settings; `more`: what else belongs to it (its story, its panels, what was done to the run)."""
+    name, data = strategy_name(settings.strategy), settings.problem.name
+    if name not in STRATEGIES:
+        raise BadInput(f"{settings.strategy.name} is a strategy of your own: a code can only name labkit's strategies.")
+    if not isinstance(settings.problem.data, str):
+        raise BadInput(f"{data} is data of your own: a code can only name labkit's data sets.")
+    plain = Settings().changed(strategy=name)
+    if data != plain.problem.name:
+        plain = plain.changed(data=data)
+    parts = {"strategy": name} | ({"data": data} if data != Settings().problem.name else {})
+    if settings.cluster.compute != plain.cluster.compute:
+        parts["compute"] = settings.spec.write("compute")
+    known = settings.options()
+    for setting in (name for name in known if name not in ("data", "pace", "law")):
+        if settings.value(setting) != plain.value(setting):
+            written = write_knob(known[setting], settings.speed) if setting == "speed" else settings.spec.write(setting)
+            parts[setting] = written
+    return urlencode(parts | more, safe=":,+-/@# ").replace(" ", "+")
+
+
+def read_share_text(text: str, also: tuple[str, ...] = ()) -> tuple[Settings, dict[str, str]]:
+    """(the settings, what else was in it: only the names in `also` are allowed). `BadInput` says what is wrong with a text."""
+    try:
+        pairs = dict(
+            parse_qsl(str(text).strip().replace("+", "%2B"), keep_blank_values=True, strict_parsing=bool(text))
+        )
+    except ValueError:
+        raise BadInput(f"{text!r} is not the code of a lab; one reads strategy=ssp&s=5&workers=8.") from None
+    more = {name: pairs.pop(name) for name in also if name in pairs}
+    first = {name: pairs.pop(name) for name in ("strategy", "data") if name in pairs}
+    settings = Settings().changed(**first)
+    return settings.changed(**{name: settings.read(name, text) for name, text in pairs.items()}), more
