@@ -19,6 +19,8 @@ from .engines.parts import Plan, make_plan
 from .errors import BadInput, shown
 from .knobs import as_number, check_number
 from .manifest import kept_manifest
+from .narrative.log import Log, log_lines, straggler_text
+from .narrative.sentence import sentence
 from .nn import SparseParameters
 from .predictor import Predictor
 from .problem import Problem
@@ -30,8 +32,6 @@ from .trace.events import EngineWarning
 from .trace.stragglers import stragglers
 from .trace.vocabulary import nanoseconds, seconds
 from .verbs import Verbs, check_allowed
-from .words.log import Log, log_lines, straggler_text
-from .words.sentence import sentence
 
 __all__ = ["Run", "train"]
 

@@ -25,13 +25,13 @@ BELOW = {
     "strategies": {"nn", "data", "trace", "problem", "roles"},
     "engines": {"nn", "data", "trace", "problem", "roles"},
     "views": {"trace"},
-    "words": {"trace", "summary"},
+    "narrative": {"trace", "summary"},
 }  # fmt: skip
 BELOW["codec"] = BELOW["engines"] | {"engines", "strategies"}
 BELOW["spec"] = BELOW["codec"] | {"codec"}
 BELOW["manifest"] = BELOW["spec"] | {"spec"}
 BELOW["verbs"] = BELOW["engines"] | {"engines"}
-BELOW["run"] = BELOW["manifest"] | {"manifest", "verbs", "predictor", "summary", "words"}
+BELOW["run"] = BELOW["manifest"] | {"manifest", "verbs", "predictor", "summary", "narrative"}
 BELOW["resume"] = BELOW["run"] | {"run"}
 BELOW["advice"] = BELOW["run"] | {"views"}
 UP = BELOW["run"] | {"run", "advice", "views"}

@@ -22,6 +22,7 @@ import click
 
 from ..engines.parts import Plan
 from ..errors import BadInput, LabkitError, shown
+from ..narrative.log import log_lines
 from ..paths import reason
 from ..run import Run, train
 from ..spec import RunSpec
@@ -30,7 +31,6 @@ from ..trace import Trace, updates
 from ..trace.exports import save_npz, to_perfetto
 from ..trace.query import last_evaluation, samples_applied
 from ..trace.vocabulary import seconds
-from ..words.log import log_lines
 from .options import Files
 
 __all__ = ["Outcome", "run", "write", "write_comparison"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..engines.dask import DaskCluster
+from ..narrative import log_lines, sentence
+from ..narrative.log import Log
 from ..run import Run
 from ..trace import Trace
 from ..views import LabFigure, overview
-from ..words import log_lines, sentence
-from ..words.log import Log
 from .settings import Settings
 from .stories import STORIES
 from .story import Story

@@ -15,12 +15,12 @@ from typing import Any
 from ..engines.light import is_light
 from ..errors import BadInput
 from ..knobs import knobs_of
+from ..narrative.table import run_row
 from ..roles.judge import Budget
 from ..run import Run, train
 from ..trace import Trace
 from ..trace.query import next_apply
 from ..trace.vocabulary import NANO
-from ..words.table import run_row
 from .harm import Harmed
 from .processes import Processes
 from .settings import Settings

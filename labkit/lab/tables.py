@@ -6,7 +6,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-from ..words.table import runs_csv
+from ..narrative.table import runs_csv
 
 __all__ = ["Runs"]
 

@@ -16,8 +16,8 @@ from labkit.lab.settings import Settings
 from labkit.lab.stage import Entry
 from labkit.lab.story import Act, Question, Story
 from labkit.lab.view import View
+from labkit.narrative import run_row
 from labkit.trace.vocabulary import NANO
-from labkit.words import run_row
 
 EVERYTHING = frozenset(
     {"run", "pause", "stop", "reset", "step", "pin", "seek", "what_if", "slow", "kill", "set", "live"}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.narrative import straggler_text
 from labkit.trace import Recorder, Trace
 from labkit.trace.stragglers import OutlierTest, Stragglers, stragglers
 from labkit.trace.vocabulary import APPLY, COMPUTE, TRAINING, WAIT
-from labkit.words import straggler_text
 
 pytestmark = pytest.mark.sample(12)
 

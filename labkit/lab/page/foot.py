@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from ...narrative import log_lines, numbers
 from ...trace.stragglers import Stragglers
-from ...words import log_lines, numbers
 from .kit import Kit
 
 if TYPE_CHECKING:

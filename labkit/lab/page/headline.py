@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...words import sentence
+from ...narrative import sentence
 from .kit import Kit
 
 if TYPE_CHECKING:

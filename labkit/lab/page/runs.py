@@ -7,7 +7,7 @@ import html
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...words import runs_csv
+from ...narrative import runs_csv
 from .kit import Kit
 
 if TYPE_CHECKING:

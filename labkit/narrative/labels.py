@@ -1,4 +1,4 @@
-"""Who is how, and how a strategy is called, in words."""
+"""Labels: how roles, their states and strategies are named in sentences."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..trace.role_states import Period
 from ..trace.trace import Trace
 from ..trace.vocabulary import short
 
-__all__ = ["how", "label", "names", "who"]
+__all__ = ["role_names", "states_text", "strategy_label", "strategy_text"]
 
-FEW = 3  # roles that are named one by one
+FEW = 3  # up to so many roles are named one by one
 AWAY = {
     "killed": "is dead", "lost": "is lost", "left": "has left", "frozen": "stands still", "cut off": "is cut off",
 }  # of each condition of a role how it is said  # fmt: skip
 
 
-def names(trace: Trace, roles: Sequence[int]) -> str:
+def role_names(trace: Trace, roles: Sequence[int]) -> str:
     """`w1 and w2`; of more than three `5 workers`, or `all 4 workers`."""
     if len(roles) <= FEW:
         return formatting.listed([_name(trace, role) for role in roles])
@@ -31,8 +31,8 @@ def _name(trace: Trace, role: int) -> str:
     return "the chief" if trace.roles[role] == "chief" else short(trace.roles[role])
 
 
-def who(trace: Trace, period: Period) -> str:
-    """`w2 computes 5x slower than the others`, `w1 is dead`: everybody who is disturbed."""
+def states_text(trace: Trace, period: Period) -> str:
+    """`w2 computes 5x slower than the others and w1 is dead`: the roles that are slowed or away in a period."""
     said = []
     slow = {role: factor for role, factor in sorted(period.slow.items()) if role not in period.away}
     for works in (True, False):  # workers first
@@ -43,7 +43,7 @@ def who(trace: Trace, period: Period) -> str:
         roles = sorted(role for role, what in period.away.items() if what == condition)
         if roles:
             plural = words.replace("is ", "are ").replace("stands", "stand").replace("has ", "have ")
-            said.append(f"{names(trace, roles)} {words if len(roles) == 1 else plural}")
+            said.append(f"{role_names(trace, roles)} {words if len(roles) == 1 else plural}")
     return _capital(formatting.listed(said, "and"))
 
 
@@ -53,9 +53,9 @@ def _slow(trace: Trace, slow: dict[int, float], since: int) -> str:
     one = f"{verb}s"
     factors, than = list(slow.values()), _than(trace, slow, since)
     if len(set(factors)) == 1:
-        return f"{names(trace, list(slow))} {one if len(slow) == 1 else verb} {formatting.speed(factors[0])} {than}"
+        return f"{role_names(trace, list(slow))} {one if len(slow) == 1 else verb} {formatting.speed(factors[0])} {than}"
     if len(slow) > FEW:
-        return f"{names(trace, list(slow))} {verb} {_range(min(factors), max(factors))} {than}"
+        return f"{role_names(trace, list(slow))} {verb} {_range(min(factors), max(factors))} {than}"
     first, *others = [(_name(trace, role), formatting.speed(factor)) for role, factor in slow.items()]
     return formatting.listed([f"{first[0]} {one} {first[1]}", *(f"{name} {times}" for name, times in others)]) + f" {than}"
 
@@ -68,7 +68,7 @@ def _range(least: float, most: float) -> str:
 
 
 def _than(trace: Trace, slow: dict[int, float], since: int) -> str:
-    """Compared with whom: with others that do the same work, else with themselves."""
+    """What a speed is compared with: others that do the same work, else the role's own speed before."""
     alike = {i for i, kind in enumerate(trace.kinds) if kind in {trace.kinds[role] for role in slow}}
     shares = [role["data"] for role in trace.header["layout"]["roles"] if role["kind"] == "worker"]
     if alike > set(slow) and len(set(shares)) == len(shares):
@@ -78,15 +78,15 @@ def _than(trace: Trace, slow: dict[int, float], since: int) -> str:
     return "than it would" if len(slow) == 1 else "than they would"
 
 
-def label(trace: Trace) -> str:
+def strategy_label(trace: Trace) -> str:
     """What stands before a colon: `Asynchronous`, `Bounded staleness`; of others the name, as `KSync`."""
     strategy = trace.header["strategy"]
     head, colon, _ = strategy.get("in_words", "").partition(":")
     return _capital(head) if colon and len(head.split()) <= 2 else str(strategy["name"])
 
 
-def how(trace: Trace) -> str:
-    """What is to be seen in the strategy, as a sentence, if it says so: `Asynchronous: nobody waits.`"""
+def strategy_text(trace: Trace) -> str:
+    """The strategy's own description (`in_words` in the header) with its options filled in; else its name."""
     strategy = trace.header["strategy"]
     words = strategy.get("in_words") or f"{strategy['name']}."
     knobs = strategy.get("knobs", {})
@@ -94,5 +94,5 @@ def how(trace: Trace) -> str:
 
 
 def _capital(words: str) -> str:
-    """A name of a role stays as it is: it is no word."""
+    """With a capital letter, unless it begins with the short name of a role."""
     return words if re.match(r"[a-z]{1,2}\d+\b", words) else words[:1].upper() + words[1:]

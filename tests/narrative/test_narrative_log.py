@@ -7,6 +7,7 @@ import math
 import pytest
 
 import labkit as lk
+from labkit.narrative import Log, events, log_lines
 from labkit.trace import Recorder, Trace
 from labkit.trace.events import (
     EVENTS,
@@ -34,7 +35,6 @@ from labkit.trace.events import (
     RunWaits,
 )
 from labkit.trace.stragglers import Stragglers
-from labkit.words import Log, events, log_lines
 
 NANO = 10**9
 ROLES = ("server-0", "worker-0", "worker-1", "worker-2", "chief")

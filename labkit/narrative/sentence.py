@@ -16,7 +16,7 @@ from ..trace.query import last_evaluation, mean_rate, staleness_law, staleness_u
 from ..trace.role_states import Period, periods
 from ..trace.trace import Trace
 from .effects import Effect, effect
-from .who import how, label, names, who
+from .labels import role_names, states_text, strategy_label, strategy_text
 
 __all__ = ["goal_of", "sentence"]
 
@@ -36,7 +36,7 @@ def sentence(trace: Trace, t: int | None = None, pinned: Trace | None = None) ->
         parts += [_healed(trace, t), *_calm(trace, t)]
     else:
         seen = effect(trace, now, t)
-        parts += [f"{who(trace, now)}.", _fared(trace, seen, label(trace), "throughput")]
+        parts += [f"{states_text(trace, now)}.", _fared(trace, seen, strategy_label(trace), "throughput")]
     if pinned is not None:
         told = not now.calm and seen.left is not None
         parts += [_pinned(trace, now, t, pinned, "it" if told else "throughput"), _compared(trace, t, pinned)]
@@ -64,7 +64,7 @@ def _calm(trace: Trace, t: int) -> list[str]:
     workers, found = trace.kinds.count("worker"), periods(trace, t)
     rate = mean_rate(trace, t) if len(found) == 1 else effect(trace, found[-1], t).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")
-    parts = [f"{count}, {formatting.rate(rate)} gradients a second." if rate is not None else f"{count}.", how(trace)]
+    parts = [f"{count}, {formatting.rate(rate)} gradients a second." if rate is not None else f"{count}.", strategy_text(trace)]
     stale, law = staleness_until(trace, t)["mean"], staleness_law(trace)
     if stale is None and mean_rate(trace, t) is None:
         parts.append("No gradient has been applied yet.")
@@ -85,14 +85,14 @@ def _healed(trace: Trace, t: int) -> str:
     one = len(was.roles) == 1
     said = f"{'is' if one else 'are'} back" if was.away else f"{'has its' if one else 'have their'} own speed back"
     more = f"; throughput is back to {formatting.percent(back)}" if back is not None else ""
-    return f"{names(trace, was.roles)} {said}{more}."
+    return f"{role_names(trace, was.roles)} {said}{more}."
 
 
 def _fared(trace: Trace, seen: Effect, name: str, subject: str) -> str:
     """`Asynchronous: the others do not wait; throughput fell to 80%.`"""
     said = [_waiting(trace, seen), _left(seen, subject)]
     told = "; ".join(part for part in said if part)
-    return f"{name}: {told}." if told else how(trace) if name == label(trace) else ""
+    return f"{name}: {told}." if told else strategy_text(trace) if name == strategy_label(trace) else ""
 
 
 def _waiting(trace: Trace, seen: Effect) -> str:
@@ -103,7 +103,7 @@ def _waiting(trace: Trace, seen: Effect) -> str:
         return ""
     if seen.period.slow and max(seen.period.slow.values()) < 1 and seen.own_busy is not None and seen.own_busy < CALM:
         one = len(seen.period.slow) == 1
-        return f"{names(trace, list(seen.period.slow))} {'waits' if one else 'wait'} for the others"
+        return f"{role_names(trace, list(seen.period.slow))} {'waits' if one else 'wait'} for the others"
     if seen.busy >= CALM:
         return "the others do not wait"
     kept = seen.busy / (seen.busy_before or 1.0)
@@ -112,7 +112,7 @@ def _waiting(trace: Trace, seen: Effect) -> str:
     slowest = max(seen.period.slow.values(), default=math.inf) if not seen.period.away else math.inf
     if slowest > 1 and kept <= (1 + 1 / slowest) / 2:
         one = len(seen.period.roles) == 1
-        return f"everyone waits for {names(trace, seen.period.roles) if one else 'the slow ones'}"
+        return f"everyone waits for {role_names(trace, seen.period.roles) if one else 'the slow ones'}"
     return "the others wait more than before" if seen.busy_before else "the others wait now and then"
 
 
@@ -133,7 +133,7 @@ def _whose(trace: Trace, seen: Effect, t: int) -> str:
     if seen.stale is None or not mean:
         return ""
     workers = [role for role in seen.period.roles if trace.kinds[role] == "worker"]
-    of_whom = names(trace, workers) if len(workers) == 1 else "the slow ones"
+    of_whom = role_names(trace, workers) if len(workers) == 1 else "the slow ones"
     theirs, others = (f"{age:,.0f}" if age >= 99.95 else f"{age:.1f}" for age in seen.stale)
     said = f"Gradients of {of_whom} are {theirs} updates old, those of the others {others}; the mean is {mean:,.2f}"
     return said + (f" (the law: {law[1]})." if law else ".")
@@ -156,7 +156,7 @@ def _pinned(trace: Trace, now: Period, t: int, pinned: Trace, subject: str) -> s
     told = _fared(pinned, effect(pinned, last, end), name, subject if same else "throughput")
     if same or not told:
         return told
-    return f"{name}: {who(pinned, last)}; {told.removeprefix(f'{name}: ')}"
+    return f"{name}: {states_text(pinned, last)}; {told.removeprefix(f'{name}: ')}"
 
 
 def _by_name(trace: Trace, period: Period) -> dict[str, object]:
@@ -166,8 +166,8 @@ def _by_name(trace: Trace, period: Period) -> dict[str, object]:
 
 def _pinned_label(trace: Trace, pinned: Trace) -> str:
     """`Synchronous (pinned)`; of a run of the same strategy what differs: `The pinned run (workers = 8)`."""
-    if label(trace) != label(pinned):
-        return f"{label(pinned)} (pinned)"
+    if strategy_label(trace) != strategy_label(pinned):
+        return f"{strategy_label(pinned)} (pinned)"
     mine, other = _settings(trace), _settings(pinned)
     differs = [f"{name} = {value}" for name, value in other.items() if mine.get(name) != value][:MOST]
     return "The pinned run" + (f" ({', '.join(differs)})" if differs else "")

@@ -8,9 +8,9 @@ import io
 import pytest
 
 import labkit as lk
+from labkit.narrative import run_row, runs_csv
+from labkit.narrative.table import COLUMNS
 from labkit.strategies import STRATEGIES
-from labkit.words import run_row, runs_csv
-from labkit.words.table import COLUMNS
 
 
 def started(strategy=None, faults=(), budget=None, **more):

@@ -7,9 +7,9 @@ import pytest
 
 import labkit as lk
 from labkit.formatting import durations, listed, percent, rate, speed
+from labkit.narrative import numbers, state
 from labkit.strategies import STRATEGIES
 from labkit.trace import ledger, staleness, summary
-from labkit.words import numbers, state
 
 NANO = 10**9
 PIECES = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")

@@ -8,6 +8,7 @@ import re
 import pytest
 
 import labkit as lk
+from labkit.narrative import sentence, state
 from labkit.strategies import STRATEGIES
 from labkit.trace.events import (
     LinkCut,
@@ -20,7 +21,6 @@ from labkit.trace.events import (
     RoleRestarted,
     RoleThawed,
 )
-from labkit.words import sentence, state
 
 NANO = 10**9
 AT, END = 5.0, 12.0
