@@ -15,7 +15,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
 from ..trace.index import Lookup
-from ..trace.query import StalenessCounts, recent_staleness, staleness, staleness_law, totals_only
+from ..trace.query import StalenessCounts, recent_staleness, skipped, staleness, staleness_law, totals_only
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
 from ..trace.vocabulary import short
@@ -73,7 +73,7 @@ class Staleness(Panel):
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Share of gradients; and what the dashed line is, if there is one."""
         then = self._compared(trace, moment(trace, t))
-        kept = "a sample of the gradients" if trace.tables["applies"].skipped else "gradients"
+        kept = "a sample of the gradients" if skipped(trace, "applies") else "gradients"
         unknown = self._now.at(trace, moment(trace, t))["unknown"]
         lost = f" · of {unknown:,} unknown: the server had been restored" if unknown else ""
         return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost

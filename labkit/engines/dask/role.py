@@ -121,7 +121,6 @@ class RealRole(Obedient):
         """Take up what the life before has left, and keep it at once under this life's name. See `Keeper.restore`."""
         said, begins = self.keeper.restore(self.shard, self.judge, self.ticket.restored)
         self.context.restored, self.kept_at = said, self.keeper.kept_at
-        self.recorder.restored(self.clock())
         self.keeper.keep(self.shard, 0)
         self.keeper.kept_at = None
         return begins

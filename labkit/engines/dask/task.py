@@ -49,6 +49,8 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
                 role.coroutine.close()  # it was never begun, and would complain
                 return {"role": ticket.spec.name, "abandoned": True}
             role.begin(begun)
+            if role.restored:
+                role.recorder.restored(role.clock())
             with own_core(ticket):
                 return role.run()
     finally:
