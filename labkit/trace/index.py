@@ -18,19 +18,21 @@ __all__ = ["BlockIndex", "Growing", "Lookup", "Rows", "SortedRows", "Unread"]
 
 
 class Rows:
-    """Some rows of a table. `rows["start"]` is a column, shape (n,); `rows.columns("start", "end")` a list of them."""
+    """Some rows of a table. `rows["start"]` is a column, shape (n,); `rows.columns("start", "end")` a list of them. Only the
+    columns that are asked for are copied. `places`: which rows of `data`, None: all.
+    """
 
-    __slots__ = ("data", "names")
+    __slots__ = ("_data", "_places", "names")
 
-    def __init__(self, data: np.ndarray, names: Sequence[str]):
-        self.data, self.names = data, names
+    def __init__(self, data: np.ndarray, names: Sequence[str], places: np.ndarray | None = None):
+        self._data, self.names, self._places = data, names, places
 
     def __len__(self) -> int:
-        return len(self.data)
+        return len(self._data if self._places is None else self._places)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        column: np.ndarray = self.data[:, self.names.index(name)]
-        return column
+        column: np.ndarray = self._data[:, self.names.index(name)]
+        return column if self._places is None else column[self._places]
 
     def columns(self, *names: str) -> list[np.ndarray]:
         """Several columns, in this order."""
@@ -42,7 +44,9 @@ class Rows:
 
     def where(self, kept: np.ndarray) -> Rows:
         """The rows for which `kept` (booleans or places) holds."""
-        return Rows(self.data[kept], self.names)
+        if self._places is not None:
+            return Rows(self._data, self.names, self._places[kept])
+        return Rows(self._data, self.names, np.flatnonzero(kept) if kept.dtype == bool else kept)
 
 
 class Unread:
@@ -126,9 +130,11 @@ class SortedRows:
             place = int(times.searchsorted(new.min(), side="right"))
             when = np.concatenate([times[place:], new])
             which = np.concatenate([self._rows.values[place:first], np.arange(first, len(data))])
-            order = np.argsort(when, kind="stable")
-            self._times.put(place, when[order])
-            self._rows.put(place, which[order])
+            if (when[1:] < when[:-1]).any():
+                order = np.argsort(when, kind="stable")
+                when, which = when[order], which[order]
+            self._times.put(place, when)
+            self._rows.put(place, which)
             self.sorted_from = place
         elif not same:
             self._times.put(0, np.empty(0, np.int64))
@@ -158,13 +164,16 @@ class BlockIndex:
         rows = self._follow(trace)
         near = self._rows((self._ends.values >= first) & (self._first.values <= last))
         time = rows[self.by][near]
-        return self._in_order(rows, near[(time >= first) & (time <= last)])
+        kept = (time >= first) & (time <= last)
+        return self._in_order(rows, near[kept], time[kept])
 
     def touching(self, trace: Trace, first: int, last: int) -> Rows:
         """Those that had begun before `last` and were not over before `first`."""
         rows = self._follow(trace)
         near = self._rows((self._ends.values >= first) & (self._begins.values < last))
-        return self._in_order(rows, near[(rows[self.by][near] >= first) & (rows[self.since][near] < last)])
+        time = rows[self.by][near]
+        kept = (time >= first) & (rows[self.since][near] < last)
+        return self._in_order(rows, near[kept], time[kept])
 
     def until(self, trace: Trace, times: Iterable[int]) -> list[int]:
         """How many have a time before or at each of `times`."""
@@ -193,15 +202,16 @@ class BlockIndex:
         chosen = np.zeros(len(self._first.values), dtype=bool)
         chosen[blocks] = True
         near = self._rows(chosen)
-        return self._in_order(rows, near[rows[self.by][near] <= t])
+        time = rows[self.by][near]
+        return self._in_order(rows, near[time <= t], time[time <= t])
 
     def _rows(self, blocks: np.ndarray) -> np.ndarray:
         rows = (np.flatnonzero(blocks)[:, None] * SIZE + np.arange(SIZE)).ravel()
         return rows[rows < self._count]
 
-    def _in_order(self, rows: Rows, kept: np.ndarray) -> Rows:
-        found = rows.where(kept)
-        return found.where(np.argsort(found[self.by], kind="stable"))
+    @staticmethod
+    def _in_order(rows: Rows, kept: np.ndarray, time: np.ndarray) -> Rows:
+        return rows.where(kept[np.argsort(time, kind="stable")] if (time[1:] < time[:-1]).any() else kept)
 
     def _follow(self, trace: Trace) -> Rows:
         """Take in what is new; all rows."""

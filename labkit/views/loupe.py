@@ -16,7 +16,8 @@ from matplotlib.colors import to_rgba
 
 from ..formatting import duration
 from ..trace.index import Lookup
-from ..trace.query import Passes, rows_written, totals_only, under_way
+from ..trace.passes import Passes
+from ..trace.query import rows_written, totals_only, under_way
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT, short

@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
+from ..trace.index import Lookup
 from ..trace.query import staleness_between
 from ..trace.role_states import slowdowns
 from ..trace.trace import Trace
@@ -64,15 +65,15 @@ class Place:
         return None if self.product is None else bool(self.product < edge(self.tau))
 
 
-def here(trace: Trace, t: int) -> Place | None:
+def here(trace: Trace, t: int, lookup: Lookup | None = None) -> Place | None:
     """Where the run is at `t` ns; None before the first gradient is applied."""
     knobs = trace.header["strategy"]["knobs"]
     steps = option_steps(trace, "learning_rate", t)
     changed = [time for time, _ in steps] + [time for who in slowdowns(trace, t).values() for time, _ in who]
     since = max((time for time in changed if time <= t), default=0)
-    _, stale, count = staleness_between(trace, (since + t) // 2, t)  # the first half may still be what was before
+    _, stale, count = staleness_between(trace, (since + t) // 2, t, lookup)  # the first half may still be what was before
     if not count.sum():
-        _, stale, count = staleness_between(trace, 0, t)
+        _, stale, count = staleness_between(trace, 0, t, lookup)
     if not count.sum() or not steps:
         return None
     tau, rate = float(np.average(stale, weights=count)), steps[-1][1]
@@ -91,6 +92,9 @@ class Stability(Panel):
     title: ClassVar[str] = "Stable or not"
     margins: ClassVar[tuple[int, int, int, int]] = (70, 20, 36, 8)
     tables: ClassVar[tuple[str, ...]] = ("applies",)
+
+    def __init__(self) -> None:
+        self._lookup = Lookup()
 
     def setup(self, axes: Axes) -> Self:
         """Two curves, the stable side, and the dot."""
@@ -121,7 +125,7 @@ class Stability(Panel):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """The verdict in words."""
-        place = here(trace, moment(trace, t))
+        place = here(trace, moment(trace, t), self._lookup)
         knobs = trace.header["strategy"]["knobs"]
         plain = knobs.get("optimizer") == "SGD()" and not knobs.get("compensation")
         aside = "" if plain else " · for plain SGD"
@@ -135,7 +139,7 @@ class Stability(Panel):
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw the edge as far as it matters, and the run at `t`."""
         t = moment(trace, t)
-        place = here(trace, t)
+        place = here(trace, t, self._lookup)
         right = style.nice_above(max(8.0, 1.25 * place.tau if place else 0.0))
         tau = np.linspace(0, right, POINTS)
         inside = [place.product] if place is not None and place.product else []
@@ -186,7 +190,7 @@ class Stability(Panel):
     def _before(self, trace: Trace, t: int, place: Place | None) -> None:
         """Where it was before the rate was last changed."""
         steps = option_steps(trace, "learning_rate", t)
-        was = here(trace, steps[-1][0] - 1) if len(steps) > 1 and place is not None else None
+        was = here(trace, steps[-1][0] - 1, self._lookup) if len(steps) > 1 and place is not None else None
         if was is None or place is None or was.product is None or place.product is None:
             self.was.set_data([], [])
             self.way.set_data([], [])

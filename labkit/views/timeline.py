@@ -17,7 +17,8 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 
 from ..trace.index import Lookup
-from ..trace.query import GONE, Passes, mean_gradient_time, pipelined, skipped, totals_only, under_way
+from ..trace.passes import Passes, pipelined
+from ..trace.query import GONE, mean_gradient_time, skipped, totals_only, under_way
 from ..trace.role_states import conditions, intervals, slowed
 from ..trace.trace import Trace
 from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, short

@@ -13,11 +13,11 @@ import labkit as lk
 from labkit.roles.schedules import BACKWARD, SCHEDULES
 from labkit.trace import Trace
 from labkit.trace.index import BlockIndex, Lookup, SortedRows
+from labkit.trace.passes import Passes
 from labkit.trace.query import (
     NO_NORM,
     Cumulative,
     Norms,
-    Passes,
     Series,
     StalenessCourse,
     course,

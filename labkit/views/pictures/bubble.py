@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 
 from ...errors import BadInput
 from ...trace.index import Lookup
-from ...trace.query import Passes
+from ...trace.passes import Passes
 from ...trace.trace import Trace
 from ...trace.vocabulary import COMPUTE, NANO
 from .. import style
