@@ -20,7 +20,7 @@ from ..cluster_spec import PACE, ClusterSpec, check_slow, default_workers, optio
 from ..parts import check_factor, find_role
 from .backend import Backend
 from .mailbox import BEAT_S
-from .placement import Wish, check_place, check_wish, host_of, place
+from .placement import Wish, check_place, host_of, place
 
 __all__ = ["DaskCluster"]
 
@@ -74,7 +74,7 @@ class DaskCluster:
         spec = ClusterSpec(
             "dask", workers=default_workers("dask", target) if workers is None else workers, servers=servers, compute=pace,
             server_time=server_time, slow=check_slow(slow), record=record, replicas=replicas,
-            max_workers=max_workers, patience=patience, checkpoint_every=checkpoint_every, place=check_wish(place),
+            max_workers=max_workers, patience=patience, checkpoint_every=checkpoint_every, place=place,
             dashboard=dashboard, may_kill=may_kill, scheduler=target if isinstance(target, str) else None,
         )  # fmt: skip
         check_patience(spec)
@@ -124,8 +124,6 @@ class DaskCluster:
             raise BadInput(f"resized: {shown(unknown[0])} cannot change; what can: {', '.join(can)}.")
         if "pace" in changes:
             changes["compute"] = changes.pop("pace")
-        if "place" in changes:
-            changes["place"] = check_wish(changes["place"])
         return self.with_spec(replace(self.spec, **changes))
 
     def with_spec(self, spec: ClusterSpec) -> DaskCluster:
