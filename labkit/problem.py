@@ -27,7 +27,7 @@ DTYPES = ("float32", "float64")
 def widths_from_text(text: str) -> tuple[Any, ...]:
     """`"64, 32"` -> `(64, 32)`; `"none"` -> `()`. What is no whole number stays text, which a problem refuses."""
     words = [word.strip() for word in text.replace("none", "").split(",")]
-    return tuple(int(word) if word.isdecimal() and word.isascii() else word for word in words if word)
+    return tuple(int(word) if word.isdecimal() and word.isascii() and len(word) < 10 else word for word in words if word)
 
 
 def widths_as_text(widths: tuple[int, ...]) -> str:
