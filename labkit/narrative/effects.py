@@ -34,9 +34,9 @@ class Effect:
     stale: tuple[float, float] | None
 
 
-def effect(trace: Trace, period: Period, t: int) -> Effect:
+def effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> Effect:
     """The effect of `period`, as far as it went by `t` ns."""
-    applied = Cumulative().gross(trace, min(t, period.until) - 1).instants()  # of this very moment more may come
+    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # of this very moment more may come
     calm = next((p for p in reversed(periods(trace, period.since)) if p.calm and p.until > p.since), None)
     usual = None if calm is None else steady_window(trace, applied, calm.since, calm.until)
     now = steady_window(trace, applied, period.since, period.until, period.slow)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from .. import formatting
-from ..trace.query import last_evaluation, mean_rate, staleness_law, staleness_until, time_to_accuracy
+from ..trace.query import Cumulative, last_evaluation, mean_rate, staleness_law, staleness_until, time_to_accuracy
 from ..trace.role_states import Period, periods
 from ..trace.trace import Trace
 from .effects import Effect, effect
@@ -26,20 +26,27 @@ MOST = 2  # settings that are named
 ABNORMAL = ("diverged", "error", "deadlock")
 
 
-def sentence(trace: Trace, t: int | None = None, pinned: Trace | None = None) -> str:
-    """What the pictures show at `t` (ns; None is now), next to the run that is `pinned`."""
+def sentence(
+    trace: Trace, t: int | None = None, pinned: Trace | None = None, counted: tuple[Cumulative, Cumulative] | None = None
+) -> str:
+    """What the pictures show at `t` (ns; None is now), next to the run that is `pinned`.
+
+    `counted`: gradients of this run and of the pinned one, kept by the caller from one call to the next, so that rows are not
+    all read again.
+    """
+    mine, other = counted or (Cumulative(), Cumulative())
     known = trace.watermark()
     t = known if t is None else min(t, known)
     now = periods(trace, t)[-1]
     parts = [_trouble(trace, t)]
     if now.calm:
-        parts += [_healed(trace, t), *_calm(trace, t)]
+        parts += [_healed(trace, t, mine), *_calm(trace, t, mine)]
     else:
-        seen = effect(trace, now, t)
+        seen = effect(trace, now, t, mine)
         parts += [f"{states_text(trace, now)}.", _fared(trace, seen, strategy_label(trace), "throughput")]
     if pinned is not None:
         told = not now.calm and seen.left is not None
-        parts += [_pinned(trace, now, t, pinned, "it" if told else "throughput"), _compared(trace, t, pinned)]
+        parts += [_pinned(trace, now, t, pinned, "it" if told else "throughput", other), _compared(trace, t, pinned)]
     elif not now.calm:
         parts.append(_whose(trace, seen, t))
     else:
@@ -59,14 +66,14 @@ def _trouble(trace: Trace, t: int) -> str:
     return f"{why[:1].upper()}{why[1:]}." if why else "The run ended with an error."
 
 
-def _calm(trace: Trace, t: int) -> list[str]:
+def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
     """A run in which nobody is disturbed."""
     workers, found = trace.kinds.count("worker"), periods(trace, t)
-    rate = mean_rate(trace, t) if len(found) == 1 else effect(trace, found[-1], t).rate
+    rate = mean_rate(trace, t, counted) if len(found) == 1 else effect(trace, found[-1], t, counted).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")
     parts = [f"{count}, {formatting.rate(rate)} gradients a second." if rate is not None else f"{count}.", strategy_text(trace)]
     stale, law = staleness_until(trace, t)["mean"], staleness_law(trace)
-    if stale is None and mean_rate(trace, t) is None:
+    if stale is None and mean_rate(trace, t, counted) is None:
         parts.append("No gradient has been applied yet.")
     elif stale == 0:
         replicas = trace.header["layout"].get("copies") == "own"  # then that is all that is counted
@@ -76,12 +83,12 @@ def _calm(trace: Trace, t: int) -> list[str]:
     return parts
 
 
-def _healed(trace: Trace, t: int) -> str:
+def _healed(trace: Trace, t: int, counted: Cumulative) -> str:
     """What is over now, and how much of the throughput came back."""
     found = periods(trace, t)
     if len(found) < 2:
         return ""
-    was, back = found[-2], effect(trace, found[-1], t).left
+    was, back = found[-2], effect(trace, found[-1], t, counted).left
     one = len(was.roles) == 1
     said = f"{'is' if one else 'are'} back" if was.away else f"{'has its' if one else 'have their'} own speed back"
     more = f"; throughput is back to {formatting.percent(back)}" if back is not None else ""
@@ -142,18 +149,18 @@ def _whose(trace: Trace, seen: Effect, t: int) -> str:
 # next to a pinned run -------------------------------------------------------------------------------------------------
 
 
-def _pinned(trace: Trace, now: Period, t: int, pinned: Trace, subject: str) -> str:
+def _pinned(trace: Trace, now: Period, t: int, pinned: Trace, subject: str, counted: Cumulative) -> str:
     """How the pinned run fared with the last thing that was done to it; if nothing was done to this one yet, how it was
     at this time. `subject`: what fell, "it" if that is clear.
     """
     name, end = _pinned_label(trace, pinned), pinned.watermark()
     last = next((p for p in reversed(periods(pinned, end)) if not p.calm), None)
     if last is None or (now.calm and t < last.since):
-        rate = mean_rate(pinned, end if last is None else t)
+        rate = mean_rate(pinned, end if last is None else t, counted)
         undisturbed = "" if now.calm else ", undisturbed"
         return f"{name}: {formatting.rate(rate)} gradients a second{undisturbed}." if rate is not None else ""
     same = _by_name(pinned, last) == _by_name(trace, now)
-    told = _fared(pinned, effect(pinned, last, end), name, subject if same else "throughput")
+    told = _fared(pinned, effect(pinned, last, end, counted), name, subject if same else "throughput")
     if same or not told:
         return told
     return f"{name}: {states_text(pinned, last)}; {told.removeprefix(f'{name}: ')}"

@@ -432,9 +432,11 @@ def _whole_groups(when: np.ndarray, workers: int) -> int:
     return len(when) - last if last < np.median(sizes) else len(when)
 
 
-def mean_rate(trace: Trace, t: int) -> float | None:
-    """Gradients applied per second (gross) up to `t` ns, over the whole run; None if there was none, or it is not known."""
-    series = Cumulative().gross(trace, t)
+def mean_rate(trace: Trace, t: int, counted: Cumulative | None = None) -> float | None:
+    """Gradients applied per second (gross) up to `t` ns, over the whole run; None if there was none, or it is not known.
+    `counted`: has counted the gradients of this trace before.
+    """
+    series = (counted or Cumulative()).gross(trace, t)
     applied = float(series.total[-1]) if len(series.time) else 0.0
     return applied / seconds(t) if applied and not series.since and t > 0 else None
 

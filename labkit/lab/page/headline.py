@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...narrative import sentence
+from ...trace.query import Cumulative
 from .kit import Kit
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ class Headline:
     def __init__(self, kit: Kit):
         self.kit = kit
         self.box = kit.html("lk-say")
+        self._counted = Cumulative(), Cumulative()
 
     def show(self, view: View) -> None:
         """What the story says and what the picture shows; or what went wrong."""
         if view.problem:
             text = problem(view.problem)
         else:
-            computed = sentence(view.trace, view.t, view.pinned)
+            computed = sentence(view.trace, view.t, view.pinned, self._counted)
             first, stop, rest = (view.says, " ", computed) if view.says else computed.partition(". ")
             text = f"<b>{html.escape(first + stop)}</b>{html.escape(rest)}"
         self.kit.say(self.box, text)
