@@ -83,7 +83,8 @@ _WHERE = {
     "roles.placement": ["ConsistentHash", "HashPlacement", "RangePlacement"],
     "engines.dask": ["DaskCluster"],
     "engines.simulated": ["SimulatedCluster"],
-    "engines.faults": ["Delay", "Drop", "Freeze", "Kill", "Partition", "Preempt", "Slow"],
+    "engines.commands": ["Delay", "Drop", "Freeze", "Kill", "Slow"],
+    "engines.faults": ["Partition", "Preempt"],
     "engines.laws": [
         "Deterministic",
         "Exponential",

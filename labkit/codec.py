@@ -21,7 +21,8 @@ import numpy as np
 
 from .data.partition import PARTITIONS
 from .engines.cluster_spec import ClusterSpec
-from .engines.faults import FAULTS
+from .engines.commands import Command, Executed, read_entry
+from .engines.faults import KINDS
 from .engines.laws import LAWS, Measured
 from .errors import BadInput, lacks, shown
 from .nn.codecs import CODECS
@@ -36,9 +37,10 @@ from .strategies import STRATEGIES
 __all__ = ["CLASSES", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]
 
 KIND = "lk"
+COMMAND = "command"  # as a kind: commands and faults have a dict form of their own
 DEEPEST = 20  # values inside of values
 REGISTRIES: tuple[Mapping[str, type], ...] = (
-    STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, LAWS, FAULTS,
+    STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, LAWS,
 )  # fmt: skip
 CLASSES: dict[str, type] = {
     kind.__name__: kind
@@ -64,6 +66,8 @@ def to_dict(value: Any) -> Any:
         return [to_dict(v) for v in value]
     if isinstance(value, dict) and all(isinstance(k, str) and k != KIND for k in value):
         return {k: to_dict(v) for k, v in value.items()}
+    if isinstance(value, Executed) or (isinstance(value, Command) and type(value) in KINDS.values()):
+        return {KIND: COMMAND} | value.to_dict()
     if CLASSES.get(type(value).__name__) is not type(value):
         raise NotEncodable(value)
     return {KIND: type(value).__name__} | {name: to_dict(getattr(value, name)) for name in _fields(type(value))}
@@ -78,6 +82,8 @@ def from_dict(plain: Any, depth: int = 0) -> Any:
     if not isinstance(plain, dict):
         return plain
     kind = plain.get(KIND)
+    if kind == COMMAND:
+        return read_entry({name: value for name, value in plain.items() if name != KIND}, KINDS)
     values = {name: from_dict(value, depth + 1) for name, value in plain.items() if name != KIND}
     if kind is None:
         return values

@@ -16,6 +16,7 @@ from typing import Any
 
 from .codec import difference, fingerprint, from_dict
 from .engines.checkpoints import Store, open_store
+from .engines.commands import Command, Executed
 from .engines.log import COMMANDS, REACHED, read_note, read_reached, write_note
 from .engines.parts import Plan
 from .errors import BadInput, shown
@@ -48,8 +49,8 @@ class Manifest:
         return from_dict(self.run["budget"])
 
     @property
-    def commands(self) -> tuple[tuple[Any, ...], ...]:
-        """What was to be done to the run: (seconds, name, arguments), ..."""
+    def commands(self) -> tuple[Command | Executed, ...]:
+        """Of the faults of the run."""
         return tuple(from_dict(command) for command in self.run["faults"])
 
     def part(self, name: str, given: Any) -> Any:
@@ -95,7 +96,7 @@ def kept_manifest(checkpoint: Any, plan: Plan, cluster: Any, budget: Any, comman
 
 
 def save_manifest(store: Store, plan: Plan, cluster: Any, budget: Any, commands: Any, age: int = 0) -> None:
-    """Write `run.json`. `budget`: as it was given, None included; `commands`: [(seconds, name, arguments), ...]."""
+    """Write `run.json`. `budget`: as it was given, None included; `commands`: of the faults of the run."""
     run = RunSpec(plan.problem, plan.strategy, spec_of(cluster), budget, tuple(commands))
     try:
         write_note(store, RUN, {"format": FORMAT, "age": age, "run": run.to_dict(), "shards": shards_of(plan)})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .engines.checkpoints import Store
+from .engines.commands import Stop, not_executed
 from .engines.log import REACHED, read_commands, read_reached
 from .engines.parts import Plan, make_plan
 from .errors import BadInput, ClusterError, shown
@@ -20,7 +21,6 @@ from .roles.judge import Budget
 from .run import Run
 from .spec import make_cluster, spec_of
 from .strategies import Strategy
-from .trace.vocabulary import nanoseconds
 
 __all__ = ["resume"]
 
@@ -76,29 +76,12 @@ def _repeated(
 ) -> Run:
     log, reached = read_commands(store)
     if budget is not None:  # what ended the run is what is not wanted again
-        log = [command for command in log if command[1] != "stop"]
+        log = [entry for entry in log if not isinstance(entry.command, Stop)]
         save_manifest(store, plan, cluster, budget, manifest.commands, manifest.age)
-    ahead = _not_yet(manifest.commands, log)
+    ahead = not_executed(manifest.commands, log)
     run = Run(plan, cluster.start(plan, commands=[*log, *ahead], checkpoint=store.place))
     run.engine.advance(reached, timeout)
     return run
-
-
-def _not_yet(planned: tuple[tuple[Any, ...], ...], log: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Of what was planned that which has not been carried out: each thing in the log was planned at most once."""
-    happened = [_what(command) for command in log]
-    left = []
-    for command in planned:
-        if _what(command) in happened:
-            happened.remove(_what(command))
-        else:
-            left.append(command)
-    return left
-
-
-def _what(command: tuple[Any, ...]) -> tuple[int, str, Any]:
-    at, name, arguments, *_ = command
-    return nanoseconds(at), name, arguments
 
 
 def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Any, budget: Budget | None) -> Run:

@@ -8,11 +8,33 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from .engines.commands import (
+    EVERY,
+    Command,
+    Cut,
+    Delay,
+    Drop,
+    Executed,
+    Freeze,
+    Inject,
+    Join,
+    Kill,
+    Leave,
+    Pause,
+    Reconnect,
+    Restart,
+    Resume,
+    SetOptions,
+    Slow,
+    Stop,
+    Thaw,
+)
 from .engines.faults import schedule_faults
 from .engines.light import LIGHT, lightened
 from .engines.parts import Plan, make_plan
@@ -31,7 +53,6 @@ from .trace import Trace
 from .trace.events import EngineWarning
 from .trace.stragglers import stragglers
 from .trace.vocabulary import nanoseconds, seconds
-from .verbs import Verbs, check_allowed
 
 __all__ = ["Run", "train"]
 
@@ -64,12 +85,23 @@ def train(
     meant, cluster = cluster, lightened(cluster)
     plan = make_plan(problem, strategy, cluster, budget, seed, cluster.record)
     commands = schedule_faults(faults, plan)
-    check_allowed(commands, cluster)
+    _check_allowed(commands, cluster)
     with kept_manifest(checkpoint, plan, cluster, budget, commands):
         run = Run(plan, cluster.start(plan, commands=commands, checkpoint=checkpoint))
     if cluster is not meant:
         run.engine.trace.event(EngineWarning(0, f"{LIGHT} is set: no processes, this run is in virtual time"))
     return run
+
+
+def _check_allowed(commands: Iterable[Command | Executed], cluster: Any) -> None:
+    """`BadInput` if a fault needs signals, and the processes are not ours to send them to."""
+    plain = (entry.command if isinstance(entry, Executed) else entry for entry in commands)
+    signal = next((command for command in plain if isinstance(command, Kill | Freeze | Thaw)), None)
+    if signal is not None and not getattr(cluster, "may_kill", True):
+        raise BadInput(
+            f"faults: labkit did not start these processes, and others may need them, so it may not {signal.word} them; "
+            "lk.DaskCluster(..., may_kill=True) allows it."
+        )
 
 
 def _limit(timeout: Any) -> float | None:
@@ -83,7 +115,7 @@ def _limit(timeout: Any) -> float | None:
 _EXAMPLES = {"problem": 'lk.Problem("digits")', "strategy": "lk.AsyncPS(learning_rate=0.1)"}
 
 
-class Run(Verbs):
+class Run:
     """One training run. A context manager: leaving the block stops it.
 
     `wait()` until the end, `stop()`, `pause()`, `resume()`, `step()` (one update), `set(learning_rate=0.05)`;
@@ -94,9 +126,20 @@ class Run(Verbs):
     def __init__(self, plan: Plan, engine: Any):
         self.plan, self.engine = plan, engine
 
+    @property
+    def done(self) -> bool:
+        """Whether the run is over."""
+        return self.engine.stopped_by is not None
+
+    @property
+    def stopped_by(self) -> str | None:
+        """Why the run ended ("accuracy", "updates", "seconds", "user", "diverged", "error", ...); None while it goes on."""
+        stopped_by: str | None = self.engine.stopped_by
+        return stopped_by
+
     # control ----------------------------------------------------------------------------------------------------------
 
-    def wait(self, timeout: float | None = None) -> Run:
+    def wait(self, timeout: float | None = None) -> Self:
         """Until the run is over. Raises what ended it if that was an error; Ctrl-C stops the run first.
 
         Where SIGINT is ignored (in a job that a shell script starts in the background) Ctrl-C does not reach the run.
@@ -107,30 +150,30 @@ class Run(Verbs):
         try:
             self.engine.wait(timeout)
         except KeyboardInterrupt:
-            self.engine.stop("interrupted")
+            self.engine.execute(Stop("interrupted"))
             raise
         if self.engine.error is not None:
             raise self.engine.error
         return self
 
-    def stop(self) -> Run:
+    def stop(self) -> Self:
         """End the run now, with a last evaluation. Nothing of it is left behind."""
-        self.engine.stop("user")
+        self.engine.execute(Stop("user"))
         return self
 
-    def pause(self) -> Run:
+    def pause(self) -> Self:
         """Hold every role between two effects. A pause is not engine time."""
         if not self.done:
-            self.engine.pause()
+            self.engine.execute(Pause())
         return self
 
-    def resume(self) -> Run:
+    def resume(self) -> Self:
         """Go on after a pause."""
         if not self.done:
-            self.engine.resume()
+            self.engine.execute(Resume())
         return self
 
-    def step(self, timeout: float | None = None) -> Run:
+    def step(self, timeout: float | None = None) -> Self:
         """Go on until one more update has been applied, then pause.
 
         `timeout` (wall seconds): after about so long it pauses without; the next step goes on from there.
@@ -140,7 +183,7 @@ class Run(Verbs):
             self.engine.step(timeout)
         return self
 
-    def advance(self, seconds: float, timeout: float | None = None) -> Run:
+    def advance(self, seconds: float, timeout: float | None = None) -> Self:
         """Let this many seconds of virtual time pass. Only simulated runs can be moved by hand.
 
         `timeout` (wall seconds): after about so long it stops on the way; what the run does is the same, whatever the
@@ -173,18 +216,96 @@ class Run(Verbs):
         forked.engine.advance(moment, timeout)
         return forked
 
-    def set(self, **knobs: Any) -> Run:
+    def set(self, **knobs: Any) -> Self:
         """Change live knobs of the strategy while it runs, as `run.set(learning_rate=0.05)`."""
-        self._check_goes_on()
-        self.engine.set(**knobs)
-        return self
+        return self.execute(SetOptions(knobs))
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if not self.done:
-            self.engine.stop("user" if kind is None else "interrupted")
+            self.engine.execute(Stop("user" if kind is None else "interrupted"))
+
+    # commands ---------------------------------------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> Self:
+        """Execute a command now, whatever its `at`, as `lk.Kill("worker-1")`. It is about one role, or one link, and has no
+        end; everything else is for `inject`.
+
+        `BadInput` if the run is over, if its engine does not support the command, or if there is no such role.
+        """
+        if self.done:
+            raise BadInput(f"The run is over (stopped by {self.stopped_by}): nothing can be changed any more.")
+        self.engine.execute(command)
+        return self
+
+    def inject(self, faults: Any) -> Self:
+        """Let these faults happen, one or several, as `lk.Freeze("worker-1", during=(1, 3))`: their times are seconds from
+        now on."""
+        commands = schedule_faults(faults, self.plan, self.engine.seconds)
+        _check_allowed(commands, self.engine.cluster)
+        return self.execute(Inject(tuple(c.command if isinstance(c, Executed) else c for c in commands)))
+
+    def scale(self, workers: int) -> Self:
+        """From now on so many workers take part: those that are missing join, the last ones leave.
+
+        Only on a cluster with `max_workers`, which is the most there can be.
+        """
+        known = [role.name for role in self.plan.layout.roles if role.kind == "worker"]
+        if self.plan.elastic is None:
+            raise BadInput("scale: the workers of this run are fixed; give the cluster max_workers=8, for example.")
+        if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= len(known):
+            raise BadInput(f"scale({shown(workers)}): from 1 to max_workers={len(known)} workers.")
+        present = self.engine.present
+        missing = [name for name in known if name not in present]
+        for name in missing[: max(0, workers - len(present))]:
+            self.execute(Join(name))
+        for name in present[workers:]:
+            self.execute(Leave(name))
+        return self
+
+    def slow(self, role: str, factor: float) -> Self:
+        """Make `role` compute `factor` times slower than it would; 1 undoes it."""
+        return self.execute(Slow(role, factor))
+
+    def kill(self, role: str, restart: bool = True) -> Self:
+        """End the process that plays `role`, at once and without notice: on a cluster with SIGKILL.
+
+        Its next incarnation begins by itself; `restart=False`: it stays away until `restart(role)`.
+        """
+        return self.execute(Kill(role, restart=restart))
+
+    def restart(self, role: str) -> Self:
+        """Let `role`, which is away, come back. `BadInput` if it is not away."""
+        return self.execute(Restart(role))
+
+    def freeze(self, role: str) -> Self:
+        """Let the process that plays `role` stand still: on a cluster with SIGSTOP. After the cluster's `patience` it counts
+        as lost."""
+        return self.execute(Freeze(role))
+
+    def thaw(self, role: str) -> Self:
+        """Let a frozen process go on. One that has been given up meanwhile is told to leave."""
+        return self.execute(Thaw(role))
+
+    def cut(self, role: str, peer: str | None = None) -> Self:
+        """Let nothing pass between `role` and `peer`; None: between it and every other role. A role that is cut off from
+        every other one counts as lost after the cluster's `patience`."""
+        return self.execute(Cut(role, peer))
+
+    def reconnect(self, role: str, peer: str | None = None) -> Self:
+        """Undo `cut`: what was held passes now. None: all links of `role`."""
+        return self.execute(Reconnect(role, peer))
+
+    def delay(self, role: str, seconds: float, peer: str | None = None) -> Self:
+        """Let messages between `role` and `peer` (None: every other role) arrive `seconds` later; 0 undoes it."""
+        return self.execute(Delay(role, EVERY if peer is None else peer, seconds))
+
+    def drop(self, role: str, chance: float, peer: str | None = None) -> Self:
+        """Lose every transmission between `role` and `peer` (None: every other role) with this chance; 0 undoes it. What is
+        lost is sent again."""
+        return self.execute(Drop(role, EVERY if peer is None else peer, chance))
 
     # what happened ----------------------------------------------------------------------------------------------------
 

@@ -199,6 +199,7 @@ METHODS = {
     "fork": {"at": 0.1, "timeout": 1.0},
     "set": {"learning_rate": 0.1},
     "scale": {"workers": 2},
+    "execute": {"command": lk.Slow("worker-0", 2.0)},
     "inject": {"faults": ()},
     "slow": {"role": "worker-0", "factor": 2.0},
     "kill": {"role": "worker-0", "restart": True},

@@ -294,7 +294,8 @@ def _data_options(spec: RunSpec, texts: tuple[str, ...]) -> dict[str, Any]:
 
 def _faults(texts: tuple[str, ...]) -> tuple[Any, ...]:
     """What is to go wrong, and when. A process that is killed before anything has happened is hardly meant."""
-    from ..engines.faults import Kill, parse_fault
+    from ..engines.commands import Kill
+    from ..engines.faults import parse_fault
     from ..errors import BadInput
 
     faults = tuple(parse_fault(text) for text in texts)

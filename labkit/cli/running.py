@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+from ..engines.commands import Stop
 from ..engines.parts import Plan
 from ..errors import BadInput, LabkitError, shown
 from ..narrative.log import log_lines
@@ -89,7 +90,7 @@ def _follow(going: Run, interrupt: Interrupt, show: Callable[[Trace], None]) -> 
     while not going.done:
         look()
         if interrupt.asked and not going.done:
-            going.engine.stop("interrupted")
+            going.engine.execute(Stop("interrupted"))
         show(going.trace)
     going.wait()
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shown
 from ..roles.layout import Layout
 from ..roles.regroup import grouped, replicas
 
-__all__ = ["Elastic", "elastic_of"]
+__all__ = ["Elastic", "check_elastic", "elastic_of"]
 
 
 @dataclass(frozen=True)
@@ -62,3 +62,12 @@ def elastic_of(strategy: Any, problem: Any, cluster: Any, layout: Layout, seed: 
     absent = tuple(f"worker-{i}" for i in range(cluster.workers, cluster.max_workers))
     labelled = not problem.timing_only and problem.dataset.classes is not None
     return Elastic(absent, problem.partition, labelled, seed)
+
+
+def check_elastic(command: Any, plan: Any) -> None:
+    """`BadInput` unless the role of a `Join` or `Leave` is a worker that may come and go."""
+    kinds = {role.name: role.kind for role in plan.layout.roles}
+    if plan.elastic is None or kinds[command.role] != "worker":
+        raise BadInput(
+            f"{command.word}({shown(command.role)}): only workers of a cluster with max_workers can come and go."
+        )

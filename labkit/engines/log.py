@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..errors import BadInput, shown
 from ..paths import reason
 from .checkpoints import Store
+from .commands import Executed, read_entry
 
 __all__ = ["Diary", "read_commands", "read_note", "read_reached", "save_commands", "save_reached", "write_note"]
 
@@ -33,9 +34,9 @@ class Diary:
     def __init__(self, store: Store | None, tell: Callable[[str], None]):
         self.store, self._tell, self._told = store, tell, ""
 
-    def commands(self, commands: Iterable[Sequence[Any]], now: float) -> None:
-        """Something was done to the run: see `save_commands`."""
-        self._try(lambda store: save_commands(store, commands, now))
+    def commands(self, log: Iterable[Executed], now: float) -> None:
+        """A command was executed: see `save_commands`."""
+        self._try(lambda store: save_commands(store, log, now))
 
     def reached(self, now: float, stopped_by: str | None = None) -> None:
         """The run has been moved, or is over: see `save_reached`."""
@@ -56,11 +57,11 @@ class Diary:
                 self._tell(text)
 
 
-def save_commands(store: Store, commands: Iterable[Sequence[Any]], now: float) -> None:
-    """Keep the log of a run: [(seconds, name, arguments, turn), ...] as `SimulatedRun.commands` has it; `now`: virtual
-    seconds. Durable when it returns. `OSError` if it cannot be written; the log before is still there.
+def save_commands(store: Store, log: Iterable[Executed], now: float) -> None:
+    """Keep the command log of a run; `now`: virtual seconds. Durable when it returns. `OSError` if it cannot be written; the
+    log before is still there.
     """
-    write_note(store, COMMANDS, {"commands": [list(command) for command in commands], "now": now})
+    write_note(store, COMMANDS, {"format": 2, "commands": [entry.to_dict() for entry in log], "now": now})
 
 
 def save_reached(store: Store, now: float, stopped_by: str | None = None) -> None:
@@ -74,10 +75,16 @@ def save_reached(store: Store, now: float, stopped_by: str | None = None) -> Non
         write_note(store, REACHED, note, durable=stopped_by is not None)
 
 
-def read_commands(store: Store) -> tuple[list[tuple[Any, ...]], float]:
-    """(the log, virtual seconds of the last thing known), `([], 0.0)` if nothing was done. `BadInput` if damaged."""
+def read_commands(store: Store) -> tuple[list[Executed], float]:
+    """(the command log, virtual seconds of the last thing known), `([], 0.0)` if there is none. `BadInput` if it is damaged,
+    or of a format that this labkit does not read (it reads 1, lists of (seconds, name, arguments, turn), and 2, dicts).
+    """
     found = read_note(store, COMMANDS) or {"commands": [], "now": 0.0}
-    return [tuple(command) for command in found["commands"]], max(found["now"], read_reached(store)[0])
+    if found.get("format", 1) not in (1, 2):
+        raise BadInput(f"{COMMANDS} in {shown(store.place)} has another format than 1 or 2: another labkit has written it.")
+    entries = [read_entry(plain) for plain in found["commands"]]
+    log = [entry if isinstance(entry, Executed) else Executed(entry) for entry in entries]
+    return log, max(found["now"], read_reached(store)[0])
 
 
 def read_reached(store: Store) -> tuple[float, str | None]:

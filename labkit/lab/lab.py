@@ -9,11 +9,23 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import count
 from typing import Any, Self
 
+from ..engines.commands import (
+    Command,
+    Cut,
+    Executed,
+    Freeze,
+    Kill,
+    Reconnect,
+    Restart,
+    Slow,
+    Thaw,
+    log_text,
+    parse_log,
+)
 from ..engines.dask import DaskCluster
 from ..errors import BadInput, LabkitError
 from ..problem import Problem
@@ -21,7 +33,6 @@ from ..roles.judge import Budget
 from ..run import Run
 from ..strategies import Strategy
 from ..trace.vocabulary import NANO
-from . import deeds, harm
 from .cells import forget, remember, this_cell
 from .desk import Desk
 from .opening import first_setup, in_kernel, inherited
@@ -37,15 +48,17 @@ __all__ = ["Lab"]
 
 _numbers = count(1)
 
-# What each button does: its words while it is being done, and what does it.
-DOING = {
+# What is shown while a button's work is being done.
+DOING: dict[str | type[Command], str] = {
     "run": "starting", "pause": "pausing", "resume": "going on", "stop": "stopping", "reset": "resetting",
     "step": "stepping", "what_if": "going back", "pin": "pinning", "unpin": "unpinning",
     "answer": "committing", "tell": "starting", "look_at": "looking", "set": "setting",
-} | harm.DOING  # fmt: skip
+    Slow: "slowing", Kill: "killing", Restart: "restarting", Freeze: "freezing", Thaw: "thawing", Cut: "cutting",
+    Reconnect: "reconnecting",
+}  # fmt: skip
 
 
-class Lab(harm.Harm, Reading):
+class Lab(Reading):
     """A live laboratory in a notebook: the last expression of a cell shows it.
 
     `lk.Lab()` has everything, ready to run. `problem`, `strategy`, `cluster`, `budget`: begin with these. `run`: look at
@@ -65,7 +78,7 @@ class Lab(harm.Harm, Reading):
     ):  # fmt: skip
         setup = first_setup(problem, strategy, cluster, budget, run).changed(speed=1.0 if speed is None else speed)
         self._story = story_by_name(story) if story is not None else None
-        self._faults: tuple[deeds.Did, ...] = ()
+        self._faults: tuple[Command | Executed, ...] = ()
         self._closed = self._shown = False
         self._lock = threading.Lock()
         names = (panels,) if isinstance(panels, str) else tuple(panels) if panels is not None else None
@@ -181,6 +194,45 @@ class Lab(harm.Harm, Reading):
         """Show run `number` of the table again."""
         return self._do("look_at", number)
 
+    # commands ---------------------------------------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> Self:
+        """Execute a command on the run that goes on, at once, as `run.execute` does: `lab.execute(lk.Kill("worker-1"))`.
+
+        Before the first run a `Slow` is a setting of the run that comes; else `BadInput` if no run goes on.
+        """
+        return self._do("execute", command)
+
+    def slow(self, role: str, factor: float) -> Self:
+        """Make a role compute `factor` times slower; 1 undoes it."""
+        return self.execute(Slow(role, factor))
+
+    def kill(self, role: str, restart: bool = True) -> Self:
+        """Kill a role: on a cluster its process, with SIGKILL. It comes back by itself; `restart=False`: it stays away
+        until `restart(role)`, as after the lab's Kill button, so that one can see what its absence does.
+        """
+        return self.execute(Kill(role, restart=restart))
+
+    def restart(self, role: str) -> Self:
+        """Let a role that is away come back: its next incarnation begins with what its last one had saved."""
+        return self.execute(Restart(role))
+
+    def freeze(self, role: str) -> Self:
+        """Let a role's process stand still (SIGSTOP); after the cluster's `patience` it counts as lost."""
+        return self.execute(Freeze(role))
+
+    def thaw(self, role: str) -> Self:
+        """Let a frozen process go on; one that has been given up meanwhile is told to leave."""
+        return self.execute(Thaw(role))
+
+    def cut(self, role: str, peer: str | None = None) -> Self:
+        """Let nothing pass between a role and `peer`; None: every other role."""
+        return self.execute(Cut(role, peer))
+
+    def reconnect(self, role: str, peer: str | None = None) -> Self:
+        """Undo `cut`: what was held passes now."""
+        return self.execute(Reconnect(role, peer))
+
     # its state as a text -------------------------------------------------------------------------------------------------
 
     def code(self) -> str:
@@ -189,7 +241,7 @@ class Lab(harm.Harm, Reading):
         """
         stage, story = self.stage, self.stage.story or self._story
         same = hasattr(stage.run, "plan") and stage.bridging is None and stage.setup == stage.shown
-        done = deeds.done(stage.run) if same and story is None else ""
+        done = log_text(list(stage.run.engine.commands)) if same and stage.run is not None and story is None else ""
         panels = self._page.chosen if self._page is not None else None
         more = {"story": story.name if story else "", "panels": ",".join(panels or ()), "done": done}
         given = {name: text for name, text in more.items() if text}
@@ -201,10 +253,10 @@ class Lab(harm.Harm, Reading):
         setup, more = read_share_text(code, ("story", "panels", "done"))
         if "panels" in more:
             options.setdefault("panels", tuple(more["panels"].split(",")))
-        faults = deeds.undone(more.get("done", ""))
+        faults = parse_log(more.get("done", ""))
         lab = cls(story=more.get("story"), **options)
         lab.stage.setup = setup
-        lab._faults = faults if setup.cluster.engine == "simulated" else tuple(replace(f, turn=None) for f in faults)
+        lab._faults = faults if setup.cluster.engine == "simulated" else _without_turns(faults)
         lab._fresh()
         return lab
 
@@ -228,7 +280,7 @@ class Lab(harm.Harm, Reading):
             self._desk.tell(str(error))
             return
         once = name in ("run", "reset", "what_if", "tell")
-        self._desk.press(DOING[name], partial(self._does[name], *arguments), once)
+        self._desk.press(_doing(name, arguments), partial(self._does[name], *arguments), once)
 
     def view(self) -> View:
         """Everything that the page shows, now."""
@@ -278,17 +330,16 @@ class Lab(harm.Harm, Reading):
     def _does(self) -> dict[str, Callable[..., Any]]:
         """What carries out each command."""
         stage = self.stage
-        harmed: dict[str, Callable[..., Any]] = {v: partial(stage.harm, v) for v in harm.DOING if v != "slow"}
-        return harmed | {
+        return {
             "run": self._start, "pause": stage.hold, "resume": stage.go_on, "stop": stage.stop, "reset": stage.reset,
-            "step": stage.step, "what_if": stage.what_if, "slow": stage.slow, "answer": stage.show_truth,
+            "step": stage.step, "what_if": stage.what_if, "execute": stage.execute, "answer": stage.show_truth,
             "tell": self._tell, "pin": stage.pin, "unpin": stage.unpin, "look_at": stage.show, "set": stage.act_on_run,
         }  # fmt: skip
 
     def _do(self, name: str, *arguments: Any) -> Self:
         if self._closed:
             raise BadInput("This lab is closed; make a new one.")
-        self._desk.call(DOING[name], partial(self._does[name], *arguments))
+        self._desk.call(_doing(name, arguments), partial(self._does[name], *arguments))
         self._fresh()
         return self
 
@@ -325,9 +376,7 @@ class Lab(harm.Harm, Reading):
     def _change(self, settings: dict[str, Any]) -> None:
         with self._lock:
             self.stage.setup = self.stage.setup.changed(**settings)
-            self._faults = tuple(
-                replace(done, turn=None) for done in self._faults
-            )  # it is another run: times still hold
+            self._faults = _without_turns(self._faults)  # it is another run: times still hold
 
     def _show(self) -> None:
         from IPython.display import display
@@ -340,3 +389,12 @@ class Lab(harm.Harm, Reading):
         self._fresh()
         if self._page is not None:
             self._page.join(10)
+
+
+def _doing(name: str, arguments: tuple[Any, ...]) -> str:
+    """What is shown while this is being done."""
+    return DOING.get(type(arguments[0]), "working") if name == "execute" else DOING[name]
+
+
+def _without_turns(faults: tuple[Command | Executed, ...]) -> tuple[Command, ...]:
+    return tuple(fault.command if isinstance(fault, Executed) else fault for fault in faults)

@@ -37,7 +37,7 @@ def share_text(settings: Settings, **more: str) -> str:
         if settings.value(setting) != plain.value(setting):
             written = write_knob(known[setting], settings.speed) if setting == "speed" else settings.spec.write(setting)
             parts[setting] = written
-    return urlencode(parts | more, safe=":,+-/@# ").replace(" ", "+")
+    return urlencode(parts | more, safe=":,+-/@#* ").replace(" ", "+")
 
 
 def read_share_text(text: str, also: tuple[str, ...] = ()) -> tuple[Settings, dict[str, str]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..engines.commands import Command, Slow
 from ..engines.light import is_light
 from ..errors import BadInput
 from ..knobs import knobs_of
@@ -21,7 +22,6 @@ from ..run import Run, train
 from ..trace import Trace
 from ..trace.query import next_apply
 from ..trace.vocabulary import NANO
-from .harm import Harmed
 from .processes import Processes
 from .settings import Settings
 
@@ -49,7 +49,7 @@ class Entry:
         return self.run.engine.trace if self.run is not None else None
 
 
-class Stage(Harmed):
+class Stage:
     """See the module. `clock` returns seconds of wall time."""
 
     def __init__(self, setup: Settings, processes: Processes, clock: Callable[[], float] = time.monotonic):
@@ -267,6 +267,21 @@ class Stage(Harmed):
                 self.shown = self.shown.changed(**live)
                 if self.bridging is not None:
                     self.bridging = self.bridging.changed(**live)
+
+    def execute(self, command: Command) -> None:
+        """Execute a command on the run that goes on. Before the first run a `Slow` is a setting of the run that comes."""
+        slow = {command.role: command.factor} if isinstance(command, Slow) else {}
+        if self.going:
+            self.run.execute(command)  # type: ignore[union-attr]
+            if slow and self.bridging is not None:  # the run on real processes is to begin so
+                self.bridging = self.bridging.changed(slow={**self.bridging.cluster.slow, **slow})
+        elif slow and self.run is None:
+            self.setup = self.setup.changed(slow={**self.setup.cluster.slow, **slow})
+        else:
+            role = getattr(command, "role", "")
+            if slow:
+                raise BadInput(f"slow {role}: the run is over. Press Run first, or Reset to prepare the next one.")
+            raise BadInput(f"{command.word} {role}: no run goes on.")
 
     # time passes ------------------------------------------------------------------------------------------------------
 

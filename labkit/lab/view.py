@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..engines.commands import Command
 from ..errors import LabkitError
 from ..trace import Trace
 from ..trace.role_states import conditions, slowed, undoable
@@ -28,8 +29,8 @@ class View:
     start; meanwhile a simulated run is seen. `busy`: the command that is being carried out, as "stopping". `problem`:
     what went wrong last. `says`: the story's sentence. `asked`: the story's question is to be shown; `said`: the answer
     that was committed to. `slow`: {role: factor} at `t`; `conditions`: {role: "killed", "frozen", ...} at
-    `t`. `verbs`: what can be done to a role; `undo`: {role: which of them would undo something now}. `can`: the names of the
-    commands that make sense now. `changed`: the settings that the next run will have and this one has not.
+    `t`. `supported`: the commands that can be executed now; `undo`: {role: the words of those that would undo something now}.
+    `can`: the names of the buttons that make sense now. `changed`: the settings that the next run will have and this one has not.
     """
 
     trace: Trace
@@ -55,7 +56,7 @@ class View:
     said: int | None
     slow: dict[str, float]
     conditions: dict[str, str]
-    verbs: tuple[str, ...]
+    supported: frozenset[type[Command]]
     undo: dict[str, frozenset[str]]
     can: frozenset[str]
     dashboard: str | None
@@ -81,7 +82,7 @@ def make_view(stage: Teller, story: Story | None, busy: str, problem: str) -> Vi
         problem=problem or (str(failed) if failed is not None else ""), story=told, act=stage.act,
         says=_says(stage, told), asked=stage.asked and told is not None and told.question is not None, said=stage.said,
         slow=_slow(stage, trace, t), conditions={trace.roles[r]: how for r, how in conditions(trace, t).items()},
-        verbs=run.engine.verbs if stage.going and run else (), undo=undoable(trace),
+        supported=run.engine.supported_commands if stage.going and run else frozenset(), undo=undoable(trace),
         can=frozenset(_can(stage)), dashboard=_dashboard(stage),
     )  # fmt: skip
 

@@ -66,7 +66,7 @@ def schedule(seed: int, real: bool = False) -> Schedule:
     span = luck.choice([0.01, 0.5, 2.0]) if not real else luck.choice([0.3, 1.0])
     faults, away = _faults(luck, roles, span, shape, real)
     back = span + luck.uniform(0.2, 3.0) if away and luck.random() < 0.7 else None
-    words = tuple(fault.spelled() for fault in faults)
+    words = tuple(fault.text() for fault in faults)
     return Schedule(seed, problem, strategy, shape, budget, faults, away, back, span, words)
 
 

@@ -59,7 +59,7 @@ def ends(run, limit):
 def call_back(run, roles):
     for role in roles:
         with contextlib.suppress(lk.BadInput):  # another fault has brought it back
-            run.engine.restart(role)
+            run.restart(role)
 
 
 def leftovers(processes):

@@ -162,7 +162,7 @@ CENTRES = [*range(8), 21, 123]  # the last two: positions that were refused afte
 @pytest.mark.parametrize("seed", [*CENTRES, *(pytest.param(n, marks=pytest.mark.slow) for n in range(150) if n not in CENTRES)])
 def test_the_ledger_of_centres_that_are_lost_again_and_again(seed, tmp_path):
     strategy, shape, updates, faults = restored_centres(seed)
-    print(strategy, shape, [fault.spelled() for fault in faults])
+    print(strategy, shape, [fault.text() for fault in faults])
     check(started(strategy, tmp_path, shape, updates, seed, faults).wait(), tmp_path)
 
 

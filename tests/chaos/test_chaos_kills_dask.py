@@ -150,7 +150,7 @@ def test_another_member_is_lost_while_a_group_begins_again(processes, tmp_path, 
 def test_a_member_that_has_not_handed_over_is_lost(processes, tmp_path, strategy):
     """A frozen member cannot hand over its shard, so the others wait for it, until it is killed."""
     with run_of(processes, strategy, tmp_path, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
-        run.engine.freeze("worker-0")
+        run.freeze("worker-0")
         killed(run, "worker-1")
         eventually(lambda: run.engine.recovery.group.phase == "collect")
         killed(run, "worker-0")
@@ -374,11 +374,11 @@ def test_a_role_is_killed_during_a_step(processes, tmp_path, strategy, role):
     with run_of(processes, strategy, tmp_path) as run:
         run.pause()
         stepping = threading.Thread(target=run.step)
-        run.engine.freeze("worker-0")
+        run.freeze("worker-0")
         stepping.start()
         killed(run, role)
         if role != "worker-0":
-            run.engine.thaw("worker-0")
+            run.thaw("worker-0")
         stepping.join(LIMIT)
         assert not stepping.is_alive()
         run.resume()

@@ -137,7 +137,7 @@ def faulty(seed, name, processes, folder):
     strategy, shape, roles = fitting(name, luck, processes)
     faults = random_faults(luck, roles, luck.choice([0.3, 1.0]), {"patience": 2.0})
     shape |= {"patience": 2.0, "checkpoint_every": luck.choice([None, 0.2])}
-    print(seed, strategy, shape, [fault.spelled() for fault in faults])  # shown where the test fails
+    print(seed, strategy, shape, [fault.text() for fault in faults])  # shown where the test fails
     run = started(processes, strategy, lk.Budget(updates=luck.choice([20, 40])), folder, faults, **shape)
     with suppress(ClusterError, TimeoutError):
         run.wait(LIMIT)

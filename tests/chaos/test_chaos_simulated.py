@@ -28,7 +28,7 @@ def call_back(run, roles):
     """Whoever stays away is restarted."""
     for role in roles:
         if not run.done and run.engine.by_name[role].down:
-            run.engine.restart(role)
+            run.restart(role)
 
 
 def played(plan):

@@ -109,7 +109,7 @@ def test_faults_of_a_worker_that_is_not_there_are_said(wide, started):
     with pytest.raises(lk.BadInput, match="it is not here"):
         run.freeze("worker-3")
     with pytest.raises(lk.BadInput, match="only workers of a cluster with max_workers"):
-        run.engine.leave("server-0")
+        run.leave("server-0")
     run.stop()
 
 

@@ -9,6 +9,7 @@ from dask_help import closes, eventually, labkit_threads, moving, pid_of, plugin
 from distributed import Client, LocalCluster
 
 import labkit as lk
+from labkit.engines.commands import COMMANDS, Executed, Restart, Stop, Thaw
 from labkit.engines.dask import processes
 
 pytestmark = pytest.mark.dask
@@ -68,7 +69,7 @@ def test_all_roles_of_the_process_are_lost_and_come_back_together(cluster, start
 def test_a_kill_at_its_engine_time(cluster, started):
     """As a fault would do it: by the thread that listens."""
     run = started(on=cluster.resized(pace=0.005))
-    run.engine._due.append((0.2, "kill", {"role": "server-0"}))
+    run.inject(lk.Kill("server-0", at=max(0.0, 0.2 - run.engine.seconds)))
     lost(run, "server-0")
     run.stop()
     assert [m.time >= 2e8 for m in run.trace.events if m.kind == "killed"] == [True]
@@ -84,15 +85,20 @@ def test_processes_of_others_are_killed_only_where_it_is_allowed():
         client.run(__import__, "labkit.engines.dask.task")  # which can take long where everybody shares one core
         asked = lk.DaskCluster(client, workers=1)
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), asked, lk.Budget(seconds=60)))
-        assert run.engine.verbs == ("slow", "cut", "reconnect", "delay", "drop")
+        signals = {lk.Kill, Restart, lk.Freeze, Thaw}
+        assert run.engine.supported_commands == set(COMMANDS.values()) - signals
         with pytest.raises(lk.BadInput, match=r"labkit did not start these processes.*may_kill=True"):
             run.kill("worker-0")
+        for command in (Restart("worker-0"), lk.Freeze("worker-0"), Thaw("worker-0")):
+            with pytest.raises(lk.BadInput, match=rf"{command.word}\('worker-0'\): labkit did not start these processes"):
+                run.execute(command)
         moving(run).stop()
+        assert run.engine.commands == [Executed(Stop("user", run.engine.commands[0].at))]
         assert not [m for m in run.trace.events if m.kind == "killed"]
 
         allowed = lk.DaskCluster(client, workers=1, may_kill=True).resized(pace=0.005)
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), allowed, lk.Budget(seconds=60)))
-        assert {"kill", "restart", "freeze", "thaw"} <= set(run.engine.verbs)
+        assert run.engine.supported_commands == set(COMMANDS.values())
         pid = pid_of(run, "server-0")
         run.kill("server-0")
         assert lost(run, "server-0").reason == "was killed"

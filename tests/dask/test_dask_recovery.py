@@ -60,7 +60,7 @@ def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small,
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
 def test_a_synchronous_run_waits_or_goes_on(small, started, on_loss):
     run = moving(started(lk.SyncPS(on_loss=on_loss), on=small), 20)
-    run.engine.kill("worker-0", restart=False)
+    run.kill("worker-0", restart=False)
     if on_loss == "wait":
         assert str(seen(run, "waits", "worker-0")) == "waits for worker-0, which was killed"
         stood = updates(run)
@@ -68,7 +68,7 @@ def test_a_synchronous_run_waits_or_goes_on(small, started, on_loss):
     else:
         assert seen(run, "left", "worker-0")
         moving(run, 20)
-    run.engine.restart("worker-0")
+    run.restart("worker-0")
     assert seen(run, "restarted", "worker-0")
     moving(run, 20).stop()
     assert run.trace.ending["lost"] == []
@@ -77,7 +77,7 @@ def test_a_synchronous_run_waits_or_goes_on(small, started, on_loss):
 
 def test_a_run_that_waits_is_stopped(small, started):
     run = moving(started(lk.SyncPS(), on=small), 20)
-    run.engine.kill("worker-0", restart=False)
+    run.kill("worker-0", restart=False)
     seen(run, "waits", "worker-0")
     run.stop()
     assert run.stopped_by == "user"
@@ -88,7 +88,7 @@ def test_a_run_that_waits_is_stopped(small, started):
 def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
     on = cluster.resized(workers=2, servers=2, pace=0.01, checkpoint_every=0.2)
     run = moving(started(on=on, budget=lk.Budget(updates=300)), 60)
-    run.engine.kill("server-1")
+    run.kill("server-1")
     back = seen(run, "restarted", "server-1")
     assert str(back).startswith(f"server-1 is back, restored from update {back.update} of ")
     assert (back.source, back.at_least) == ("checkpoint", True)
@@ -101,14 +101,14 @@ def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
 
 def test_without_checkpoints_a_server_begins_with_the_first_weights(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=150), checkpoint=False), 40)
-    run.engine.kill("server-0")
+    run.kill("server-0")
     assert "restored from the first weights" in str(seen(run, "restarted", "server-0"))
     comes_to_its_end(run, 150)
 
 
 def test_the_chief_comes_back_with_what_it_had_evaluated(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=300)), 60)
-    run.engine.kill("chief")
+    run.kill("chief")
     assert seen(run, "restarted", "chief")
     comes_to_its_end(run, 300)
     assert run.summary()["accuracy"] is not None
@@ -118,7 +118,7 @@ def test_the_chief_comes_back_with_what_it_had_evaluated(small, started):
 def test_everybody_at_once(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=200)), 40)
     for role in ("worker-0", "worker-1", "server-0", "chief"):
-        run.engine.kill(role)
+        run.kill(role)
     for role in ("worker-0", "worker-1", "server-0", "chief"):
         seen(run, "restarted", role)
     comes_to_its_end(run, 200)
@@ -128,7 +128,7 @@ def test_everybody_at_once(small, started):
 @pytest.mark.slow
 def test_a_life_is_lost_while_it_is_starting(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=300)), 40)
-    run.engine.kill("worker-1")
+    run.kill("worker-1")
     eventually(lambda: run.engine.members.state["worker-1"] == "starting")
     os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
     eventually(lambda: run.engine.members.life["worker-1"] >= 2)
@@ -138,7 +138,7 @@ def test_a_life_is_lost_while_it_is_starting(small, started):
 
 def test_a_paused_run_recovers_and_stands_still(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=200)), 40).pause()
-    run.engine.kill("worker-1")
+    run.kill("worker-1")
     seen(run, "restarted", "worker-1")
     eventually(lambda: run.engine.members.whole)
     stood = updates(run)
@@ -152,7 +152,7 @@ def test_knobs_and_slowness_hold_for_the_next_life(small, started):
     run = moving(started(on=small), 20)
     run.slow("worker-1", 20)
     run.set(learning_rate=0.03)
-    run.engine.kill("worker-1")
+    run.kill("worker-1")
     seen(run, "restarted", "worker-1")
     assert run.engine.supervisor.launcher.factors["worker-1"] == 20
     eventually(lambda: (c := run.trace.lives.get(2 + 4)) is not None and c.computed > 0)
@@ -171,7 +171,7 @@ def test_knobs_and_slowness_hold_for_the_next_life(small, started):
 def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster, started, strategy):
     on = cluster.resized(workers=3, pace=0.01)
     run = moving(started(strategy, on=on, budget=lk.Budget(updates=150)), 30)
-    run.engine.kill("worker-1")
+    run.kill("worker-1")
     assert seen(run, "restarted", "worker-1")
     assert events(run, "group restarted")
     comes_to_its_end(run, 150)
@@ -181,7 +181,7 @@ def test_replicas_begin_again_together_and_lose_nothing_that_was_applied(cluster
 @pytest.mark.slow
 def test_the_parts_of_a_split_model_go_back_to_a_version_that_all_have_kept(cluster, started):
     run = moving(started(lk.FSDP(), on=cluster.resized(workers=3, pace=0.01), budget=lk.Budget(updates=160)), 70)
-    run.engine.kill("worker-2")
+    run.kill("worker-2")
     assert seen(run, "restarted", "worker-2").update in (50, 100)
     book = comes_to_its_end(run, 160)
     assert book["rolled_back"] > 0
@@ -192,9 +192,9 @@ def test_the_parts_of_a_split_model_go_back_to_a_version_that_all_have_kept(clus
 
 def test_who_thaws_in_time_is_taken_back(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=200)), 20)
-    run.engine.freeze("worker-1")
+    run.freeze("worker-1")
     moving(run, 10)
-    run.engine.thaw("worker-1")
+    run.thaw("worker-1")
     comes_to_its_end(run, 200)
     assert not events(run, "lost", "fenced", "restarted")
 
@@ -219,9 +219,9 @@ def test_who_comes_back_too_late_is_fenced(small, started, role, how):
 
 def test_what_is_said_over_a_link_that_is_cut_for_a_while_arrives(small, started):
     run = moving(started(on=small, budget=lk.Budget(updates=150)), 20)
-    run.engine.cut("worker-1", "server-0")
+    run.cut("worker-1", "server-0")
     moving(run, 20)
-    run.engine.reconnect("worker-1", "server-0")
+    run.reconnect("worker-1", "server-0")
     book = comes_to_its_end(run, 150)
     assert (book["lost"], book["rolled_back"]) == (0, 0)
     assert not events(run, "lost")
@@ -233,17 +233,17 @@ def test_what_is_said_over_a_link_that_is_cut_for_a_while_arrives(small, started
 def test_what_cannot_be_is_refused_by_name(small, started):
     run = moving(started(lk.SyncPS(), on=small))
     for act, says in (
-        (lambda: run.engine.restart("worker-0"), "only who was to stay away"),
-        (lambda: run.engine.thaw("worker-0"), "it is not frozen"),
-        (lambda: run.engine.freeze("worker-9"), "no role 'worker-9'"),
-        (lambda: run.engine.cut("worker-0", "server-9"), "no role 'server-9'"),
+        (lambda: run.restart("worker-0"), "only who was to stay away"),
+        (lambda: run.thaw("worker-0"), "it is not frozen"),
+        (lambda: run.freeze("worker-9"), "no role 'worker-9'"),
+        (lambda: run.cut("worker-0", "server-9"), "no role 'server-9'"),
     ):
         with pytest.raises(lk.BadInput, match=says):
             act()
-    run.engine.kill("worker-0", restart=False)
+    run.kill("worker-0", restart=False)
     seen(run, "lost", "worker-0")
     with pytest.raises(lk.BadInput, match=r"freeze\('worker-0'\): it is not here \(worker-0 was killed\)"):
-        run.engine.freeze("worker-0")
+        run.freeze("worker-0")
     run.stop()
 
 

@@ -45,7 +45,8 @@ def view(of=None, **more):
         "trace": of, "t": of.watermark(), "recorded": of.watermark(), "ends": 10 * NANO, "live": True, "state": "paused",
         "replaying": False, "simulated": True, "pinned": None, "setup": setup, "shown": setup, "changed": (),
         "entries": (), "cluster": None, "busy": "", "problem": "", "story": None, "act": -1, "says": "", "asked": False,
-        "said": None, "slow": {}, "conditions": {}, "verbs": ("slow", "kill"), "undo": {}, "can": EVERYTHING, "dashboard": None,
+        "said": None, "slow": {}, "conditions": {},
+        "supported": frozenset({lk.Slow, lk.Kill}), "undo": {}, "can": EVERYTHING, "dashboard": None,
     }  # fmt: skip
     return View(**{**plain, **more})
 

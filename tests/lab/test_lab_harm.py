@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 import labkit as lk
-from labkit.lab.deeds import done, undone
+from labkit.engines.commands import Restart
 from labkit.trace.events import (
     LinkCut,
-    LinkDelayed,
     LinkReconnected,
     RoleFrozen,
     RoleJoined,
@@ -25,12 +23,6 @@ from labkit.trace.role_states import conditions, intervals, undoable
 from labkit.views.event_labels import event_labels
 
 S = 1_000_000_000
-DEEDS = [
-    "slow:worker-2:5.0@0.5#12", "kill:worker-1@1.5", "kill:server-0:for-good@1.5#3", "restart:server-0@2.0#4",
-    "freeze:worker-0@2.0", "thaw:worker-0@2.5", "cut:worker-0@3.0", "cut:worker-0:server-0@3.0#9",
-    "reconnect:worker-0:server-0@3.5", "delay:worker-0:0.5@4.0", "delay:worker-0:0.5:server-0@4.0",
-    "drop:worker-0:0.25:server-0@4.0", "join:worker-3@5.0", "leave:worker-3@6.0", "set:learning_rate:0.2@7.25#31",
-]  # fmt: skip
 
 
 @pytest.fixture
@@ -58,7 +50,7 @@ def test_everything_is_done_and_undone_and_comes_back_to_the_bit(lab):
     lab.resume().wait()
     assert lab.latest.stopped_by == "seconds"
     assert lk.ledger(lab.trace)["closes"]
-    assert lab.latest.engine.commands[0][0] == at
+    assert lab.latest.engine.commands[0].at == at
     for verb in (
         "kill:worker-1:for-good@",
         "restart:worker-1@",
@@ -110,31 +102,26 @@ def test_what_is_over_cannot_be_harmed(lab):
             getattr(lab, verb)("worker-1")
 
 
-@pytest.mark.parametrize("text", DEEDS)
-def test_a_deed_is_read_as_it_was_written(text):
-    (did,) = undone(text)
+def test_a_command_value_is_executed_like_a_button(lab):
+    lab.run().pause()
+    lab.execute(lk.Kill("worker-2", restart=False)).latest.advance(1.0)
+    assert lab.view().conditions == {"worker-2": "killed"}
+    lab.execute(Restart("worker-2"))
+    assert lab.view().conditions == {}
+    with pytest.raises(lk.BadInput, match="is two commands, one at its start and one at its end"):
+        lab.execute(lk.Freeze("worker-2", until=5.0))
 
-    command = (did.at, did.verb, dict(did.arguments), did.turn)
-    run = SimpleNamespace(engine=SimpleNamespace(commands=[command]))
-    assert done(run) == (text if did.turn is not None else f"{text}#None")
 
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "kill:@1.0",
-        "kill:w:x@1.0",
-        "slow:worker-1@1.0",
-        "cut:a:b:c@1",
-        "drop:a@1",
-        "stop:a@1",
-        "kill:worker-1",
-        "set:a@1",
-    ],
-)
-def test_what_is_no_deed_is_refused(wrong):
-    with pytest.raises(lk.BadInput, match="is not something that is done to a run"):
-        undone(wrong)
+def test_a_code_of_an_older_lab_is_read(lab):
+    """In which numbers were written in full, and an amount before the peer."""
+    done = "slow:worker-2:5.0@0.5#12,delay:worker-0:0.5:server-0@4.0,delay:worker-1:0.25@4.0#70,set:learning_rate:0.2@7.25#91"
+    with lk.Lab.from_code(f"strategy=async-ps&workers=3&done={done}") as again:
+        again.run().wait()
+        code = again.code()
+    assert "slow:worker-2:5@0.5#12" in code
+    assert "delay:worker-0:server-0:0.5@4#" in code
+    assert "delay:worker-1:*:0.25@4#70" in code
+    assert "set:learning_rate:0.2@7.25#91" in code
 
 
 def test_faults_that_a_program_injected_have_no_text(lab):
@@ -212,18 +199,3 @@ def test_the_axes_say_how_much_a_restart_has_cost():
         trace = recorded()
         trace.event(event)
         assert event_labels(trace, 2 * S) == [(S, said)]
-
-
-def test_of_a_real_run_the_deeds_are_read_from_its_events_without_what_followed():
-    events = [
-        RoleKilled(1, "worker-1", restart=False), RoleLost(2, "worker-1", 0, "was killed"), RoleLeft(3, "worker-1"),
-        RoleRestarted(4, "worker-1", 1), RoleKilled(5, "worker-2"), RoleLost(6, "worker-2", 0, "was killed"),
-        RoleRestarted(7, "worker-2", 1), RoleFrozen(8, "worker-0"), RoleThawed(9, "worker-0"), LinkCut(10, "worker-0", None),
-        LinkReconnected(11, "worker-0", "server-0"), LinkDelayed(12, "worker-0", None, 0.5),
-    ]  # fmt: skip
-    text = done(SimpleNamespace(engine=SimpleNamespace(trace=recorded(*events))))
-    assert text == (
-        "kill:worker-1:for-good@1.0,restart:worker-1@4.0,kill:worker-2@5.0,freeze:worker-0@8.0,thaw:worker-0@9.0,"
-        "cut:worker-0@10.0,reconnect:worker-0:server-0@11.0,delay:worker-0:0.5@12.0"
-    )
-    assert [did.verb for did in undone(text)][:2] == ["kill", "restart"]

@@ -181,13 +181,14 @@ def test_whatever_is_pressed_is_carried_out_and_nothing_is_raised(lab):
     assert len(one.runs) == 1
     presses = [
         ("pause",), ("step",), ("seek", 1.0), ("what_if",), ("pin",), ("set", {"workers": 2}), ("run",),
-        ("set", {"workers": -2}), ("slow", "worker-7", 3.0), ("kill", "nobody"), ("answer", 3), ("look_at", 99),
+        ("set", {"workers": -2}),
+        ("execute", lk.Slow("worker-7", 3.0)), ("execute", lk.Kill("nobody")), ("answer", 3), ("look_at", 99),
         ("live",), ("reset",), ("unpin",), ("tell", "foo"), ("stop",),
     ]  # fmt: skip
     for press in presses:
         one.press(*press)
     one.wait()
-    one.press("kill", "nobody")
+    one.press("execute", lk.Kill("nobody"))
     one._desk._conductor.call(lambda: None)
     assert "no run goes on" in one.view().problem
 
@@ -196,7 +197,7 @@ def test_pressed_by_many_hands_at_once(lab):
     one = lab().set(seconds=30)
     one.run()
     moves = [
-        ("pause",), ("resume",), ("slow", "worker-1", 2.0), ("seek", 0.5), ("live",), ("step",), ("run",), ("pin",),
+        ("pause",), ("resume",), ("execute", lk.Slow("worker-1", 2.0)), ("seek", 0.5), ("live",), ("step",), ("run",), ("pin",),
         ("what_if",),
     ]  # fmt: skip
 
@@ -271,7 +272,7 @@ def test_what_is_typed_is_read_as_a_value(lab):
 def test_quick_presses_of_one_kind_all_count(lab):
     one = lab().set(seconds=30).run()
     for worker in range(3):
-        one.press("slow", f"worker-{worker}", 5.0)
+        one.press("execute", lk.Slow(f"worker-{worker}", 5.0))
     for rate in (0.05, 0.2):
         one.press("set", {"learning_rate": rate})
     one.stop()

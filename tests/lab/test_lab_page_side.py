@@ -9,6 +9,8 @@ import ipywidgets
 import pytest
 from page_stub import STORY, button, entries, labelled, seen, text, trace, view
 
+import labkit as lk
+from labkit.engines.commands import COMMANDS, Cut, Reconnect, Restart, Thaw
 from labkit.lab.controls import controls
 from labkit.lab.settings import Settings
 
@@ -117,7 +119,7 @@ def test_choose_a_role_and_slow_it_and_kill_it(open_page):
     assert chips[1].value
     page.trouble._slower.widget.value = 5.0
     button(page, "Kill").click()
-    assert page.lab.pressed == [("slow", "worker-1", 5.0), ("kill", "worker-1")]
+    assert page.lab.pressed == [("execute", lk.Slow("worker-1", 5.0)), ("execute", lk.Kill("worker-1"))]
 
 
 def test_who_is_slow_is_orange_and_chosen_until_somebody_chooses(open_page):
@@ -138,56 +140,52 @@ def test_of_many_workers_there_is_a_menu(open_page):
     assert not any(seen(chip) for chip in page.trouble._chip_box.children)
     page.trouble._menu.widget.value = "worker-33"
     page.trouble._slower.widget.value = 2.0
-    assert page.lab.pressed == [("slow", "worker-33", 2.0)]
+    assert page.lab.pressed == [("execute", lk.Slow("worker-33", 2.0))]
 
 
-ALL = ("slow", "kill", "restart", "freeze", "thaw", "delay", "drop", "cut", "reconnect")
+ALL = frozenset(COMMANDS.values())
 UNDONE = [
-    ("Kill", "kill", "Restart", "restart"),
-    ("Freeze", "freeze", "Thaw", "thaw"),
-    ("Cut off", "cut", "Reconnect", "reconnect"),
+    ("Kill", lk.Kill("worker-0", restart=False), "Restart", Restart("worker-0")),  # it stays away until Restart
+    ("Freeze", lk.Freeze("worker-0"), "Thaw", Thaw("worker-0")),
+    ("Cut off", Cut("worker-0"), "Reconnect", Reconnect("worker-0")),
 ]
 
 
-@pytest.mark.parametrize(("label", "verb", "back", "undo"), UNDONE)
-def test_what_was_done_is_undone_by_the_same_button(open_page, label, verb, back, undo):
-    page = open_page(view(verbs=ALL))
-    assert [b.description for b in page.trouble._verb_box.children] == ["Kill", "Freeze", "Cut off"]
+@pytest.mark.parametrize(("label", "command", "back", "undo"), UNDONE)
+def test_what_was_done_is_undone_by_the_same_button(open_page, label, command, back, undo):
+    page = open_page(view(supported=ALL))
+    assert [b.description for b in page.trouble._button_box.children] == ["Kill", "Freeze", "Cut off"]
     pressed = button(page, label)
     pressed.click()
-    assert page.lab.pressed[-1] == (
-        verb,
-        "worker-0",
-        *((False,) if verb == "kill" else ()),
-    )  # it stays away until Restart
-    page.lab.now = view(verbs=ALL, undo={"worker-0": frozenset({undo})})
+    assert page.lab.pressed[-1] == ("execute", command)
+    page.lab.now = view(supported=ALL, undo={"worker-0": frozenset({undo.word})})
     page.show()
     assert pressed.description == back
     assert "w0" in pressed.tooltip
     page.trouble.kit.clock = lambda: 1e9  # no double click
     pressed.click()
-    assert page.lab.pressed[-1] == (undo, "worker-0")
+    assert page.lab.pressed[-1] == ("execute", undo)
     page.trouble._chip_box.children[1].value = True
     assert pressed.description == label  # nothing was done to the other one
 
 
 def test_what_the_engine_cannot_do_is_off(open_page):
-    page = open_page(view(verbs=("slow", "cut", "reconnect")))
-    assert [b.description for b in page.trouble._verb_box.children] == ["Cut off"]
-    page.lab.now = view(verbs=())
+    page = open_page(view(supported=frozenset({lk.Slow, Cut, Reconnect})))
+    assert [b.description for b in page.trouble._button_box.children] == ["Cut off"]
+    page.lab.now = view(supported=frozenset())
     page.show()
     assert "lk-off" in button(page, "Cut off")._dom_classes
 
 
 def test_a_chip_says_how_its_role_is(open_page):
     how = {"worker-1": "killed", "server-0": "cut off"}
-    page = open_page(view(verbs=ALL, conditions=how))
+    page = open_page(view(supported=ALL, conditions=how))
     chips = page.trouble._chip_box.children
     assert [chip.description for chip in chips] == ["w0", "w1 killed", "w2", "s0 cut off"]
     assert ["lk-away" in chip._dom_classes for chip in chips] == [False, True, False, True]
     assert page.trouble.role == "worker-1"
     assert chips[1].tooltip == "w1 killed"
-    page.lab.now = view(verbs=ALL)  # an earlier moment is looked at
+    page.lab.now = view(supported=ALL)  # an earlier moment is looked at
     page.show()
     assert [chip.description for chip in chips] == ["w0", "w1", "w2", "s0"]
     assert not any("lk-away" in chip._dom_classes for chip in chips)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.engines.commands import log_text, parse_log
 from labkit.engines.laws import LAWS, law_with_mean, mean_seconds
 from labkit.knobs import knobs_of
 from labkit.lab.controls import HIDDEN, controls
-from labkit.lab.deeds import done, undone
 from labkit.lab.opening import first_setup
 from labkit.lab.settings import Settings
 from labkit.lab.share_text import read_share_text, share_text
@@ -238,12 +238,12 @@ def test_what_was_done_to_a_run_can_be_written_and_done_again():
     one.advance(0.7)
     one.set(learning_rate=0.2)
     one.wait()
-    text = done(one)
-    assert re.fullmatch(r"slow:worker-2:5.0@0.5#\d+,set:learning_rate:0.2@1.2#\d+", text)
-    again = run(undone(text)).wait()
+    text = log_text(one.engine.commands)
+    assert re.fullmatch(r"slow:worker-2:5@0.5#\d+,set:learning_rate:0.2@1.2#\d+", text)
+    again = run(parse_log(text)).wait()
     assert again.trace.ending["parameters_sha256"] == one.trace.ending["parameters_sha256"]
     with pytest.raises(lk.BadInput, match=r"slow:worker-2:5@5\.0"):
-        undone("break:everything")
+        parse_log("break:everything")
 
 
 def test_what_somebody_made_can_be_chosen_again_by_its_name():

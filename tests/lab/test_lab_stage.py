@@ -142,7 +142,7 @@ def test_what_if_repeats_the_run_up_to_there_and_pins_what_was():
     on.begin()
     on.tick()
     pass_by(on, clock, 2.0)
-    on.slow("worker-1", 5)
+    on.execute(lk.Slow("worker-1", 5))
     to_the_end(on, clock)
     was = on.trace
     on.seek(3 * NANO)
@@ -151,7 +151,7 @@ def test_what_if_repeats_the_run_up_to_there_and_pins_what_was():
     assert on.head is None
     assert on.run.engine.seconds == 3.0
     assert [m.factor for m in on.trace.events if m.kind == "slowed"] == [5.0]
-    on.slow("worker-1", 1)
+    on.execute(lk.Slow("worker-1", 1))
     to_the_end(on, clock)
     done = [sum(c.gradients for c in trace.counters.values()) for trace in (was, on.trace)]
     assert done[1] > done[0]
@@ -237,12 +237,12 @@ def test_live_knobs_act_on_the_run_and_the_others_on_the_next():
 
 def test_slow_without_a_run_is_for_the_next_one():
     on, _ = stage()
-    on.slow("worker-2", 4)
+    on.execute(lk.Slow("worker-2", 4))
     assert on.setup.cluster.slow == {"worker-2": 4.0}
-    on.slow("worker-2", 1)
+    on.execute(lk.Slow("worker-2", 1))
     assert on.setup.cluster.slow == {}
     with pytest.raises(lk.BadInput, match="no run goes on"):
-        on.harm("kill", "worker-2")
+        on.execute(lk.Kill("worker-2"))
 
 
 def test_of_many_runs_the_numbers_are_kept_and_the_last_traces():

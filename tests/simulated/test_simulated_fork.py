@@ -390,7 +390,7 @@ def test_a_kill_is_exact_and_repeated_from_the_log():
     again = cluster.start(plan, commands=run.engine.commands)
     again.wait()
     assert contents(again.trace, in_order=False) == contents(run.trace, in_order=False)
-    scheduled = cluster.start(plan, commands=[(0.1, "kill", {"role": "worker-2"})])
+    scheduled = cluster.start(plan, commands=[lk.Kill("worker-2", at=0.1)])
     scheduled.wait()
     events = {m.kind: m.time for m in scheduled.trace.events}
     assert (events["killed"], events["lost"], events["restarted"]) == (1e8, 1e8, 9e8)

@@ -274,9 +274,9 @@ def test_a_run_that_a_cut_holds_up_says_so_and_can_be_stopped():
 @pytest.mark.parametrize(
     ("does", "says"),
     [
-        (lambda run: run.delay("worker-1", -1), "seconds=-1 is not allowed; it is a number from 0"),
+        (lambda run: run.delay("worker-1", -1), "seconds=-1 is not allowed; seconds is a number from 0"),
         (lambda run: run.delay("worker-1", "x"), "seconds='x' is not allowed"),
-        (lambda run: run.drop("worker-1", 1.0), "chance=1.0 is not allowed; it is a number from 0 to 0.95"),
+        (lambda run: run.drop("worker-1", 1.0), "chance=1.0 is not allowed; chance is a number from 0 to 0.95"),
         (lambda run: run.cut("worker-9"), "There is no role 'worker-9'"),
         (lambda run: run.cut("worker-1", "server"), "There is no role 'server'. Did you mean 'server-0'"),
         (lambda run: run.cut("worker-1", "worker-1"), "nothing lies between a role and itself"),

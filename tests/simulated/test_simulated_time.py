@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.engines.commands import Stop
 from labkit.engines.parts import make_plan
 from labkit.engines.simulated.network import Network
 from labkit.trace.ledger import ledger
@@ -353,7 +354,7 @@ def test_a_run_is_repeated_from_the_log_of_its_commands():
     first.advance(0.2)
     first.stop()
     log = first.engine.commands
-    assert [name for _, name, *_ in log] == ["slow", "slow", "set", "slow", "set", "slow", "stop"]
+    assert [entry.command.word for entry in log] == ["slow", "slow", "set", "slow", "set", "slow", "stop"]
 
     again = cluster.start(plan, commands=log)
     again.wait()
@@ -363,7 +364,7 @@ def test_a_run_is_repeated_from_the_log_of_its_commands():
 
     other = cluster.start(plan, commands=log[:3])  # what if from here
     other.advance(0.3)
-    other.stop()
+    other.execute(Stop())
     assert contents(other.trace, in_order=False) != contents(first.trace, in_order=False)
 
 

@@ -18,6 +18,7 @@ from distributed import Client
 from distributed.utils import in_async_call
 
 from ...errors import BadInput, ClusterError, shown
+from ..commands import Stop
 from ..limits import MOST_PROCESSES, check_room
 from .ask import ask, ask_scheduler, who_is, who_is_there
 from .credentials import new_token
@@ -305,7 +306,7 @@ class Backend:
             threading.Thread(target=self.close, name="labkit-close").start()  # garbage collected on Dask's own thread
             return
         for run in list(self.runs):
-            run.stop("closed")
+            run.execute(Stop("closed"))
         first, self._closed = not self._closed, True  # first: a start that is under way holds the lock, and gives up
         with self._lock:
             if first:

@@ -184,8 +184,8 @@ class DaskCluster:
     def start(self, plan: Any, commands: Any = (), checkpoint: Any = None, resume: Any = None) -> Any:
         """A run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
 
-        `commands`: [(seconds, name, arguments), ...] to carry out at their times. `resume`: the `Store`, at the place
-        `checkpoint`, of a run that is gone on with.
+        `commands`: primitive commands (see `engines/commands.py`), executed at their times. `resume`: the `Store`, at the
+        place `checkpoint`, of a run that is gone on with.
         """
         from .engine import DaskRun
         from .starting import start_over

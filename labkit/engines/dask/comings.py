@@ -10,9 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...errors import BadInput, shown
 from ...trace.events import RoleJoined, RoleLeft, RoleUnplaced
-from ..parts import find_role
 from .membership import AWAY, HERE, LOST, Membership
 
 __all__ = ["Comings"]
@@ -44,21 +42,26 @@ class Comings:
         outside = self.members.outside - self.joining.keys()
         return tuple(name for name in self.workers if name not in outside and name not in self.leaving)
 
-    def ask(self, verb: str, role: str) -> None:
-        """Have `role` "join" or "leave"."""
-        find_role(role, self.run.plan.role_ids)
-        if role not in self.workers:
-            raise BadInput(f"{verb}({shown(role)}): only workers of a cluster with max_workers can come and go.")
-        if verb == "join" and role not in self.present:
+    def join(self, role: str) -> bool:
+        """Have a worker join; whether it does not take part yet."""
+        absent = role not in self.present
+        if absent:
             self._asked.discard(role)
             self.run.held.discard(role)
             self.leaving.pop(role, None)
             self.joining[role] = time.monotonic()
-        elif verb == "leave" and role in self.present:
+        self.run.supervisor.queue.put({"what": "wake"})
+        return absent
+
+    def leave(self, role: str) -> bool:
+        """Have a worker leave; whether it takes part."""
+        present = role in self.present
+        if present:
             self._asked.add(role)
             self.joining.pop(role, None)
             self.leaving[role] = 0.0
         self.run.supervisor.queue.put({"what": "wake"})
+        return present
 
     # on the listening thread ------------------------------------------------------------------------------------------
 

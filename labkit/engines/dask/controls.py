@@ -1,8 +1,8 @@
-"""What a person at the controls, or a fault, does to a run on processes: pause, step, set, slow, kill, stop.
+"""The control of a run on processes: pause, step, set, slow, stop, and the log of the commands that were executed.
 
-Law: any thread may call any of these at any time, and none waits for another's run: commands have limits of their own,
-and what waits (a step, a stop) waits outside the lock and is let go by whatever makes it pointless. Once a run is being
-stopped, nothing holds it up any more.
+Any thread may call any of these at any time, and none waits for another's run: commands have limits of their own, and what
+waits (a step, a stop) waits outside the lock and is let go by whatever makes it pointless. Once a run is being stopped,
+nothing holds it up any more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ...trace.events import EngineWarning, Event, OptionsSet, RoleSlowed, RunPau
 from ...trace.trace import Trace
 from ...trace.vocabulary import seconds
 from ..checkpoints import Store
-from ..parts import Plan, check_factor, find_role
+from ..commands import Command, Executed, Pause, Resume, SetOptions, Slow, Stop
+from ..parts import Plan
 from .disturb import Disturbances
 from .resumed import without_books
 from .stepping import Stepping
@@ -43,6 +44,7 @@ class Controls(Disturbances):
         super().__init__()
         self.plan, self.supervisor, self.members = plan, supervisor, supervisor.members
         self.stopped_by: str | None = None
+        self.commands: list[Executed] = []  # the log of what was executed, in the order of time
         self._evaluated: np.ndarray | None = None
         self._over = threading.Event()
         self._lock, self._one_step = threading.RLock(), threading.Lock()
@@ -72,21 +74,31 @@ class Controls(Disturbances):
         """Engine time, s."""
         return seconds(self.now)
 
-    def pause(self) -> None:
-        """Hold every role between two effects. Engine time stands still."""
+    def _do_pause(self, command: Pause) -> None:
+        self._pause(command)
+
+    def _pause(self, command: Pause | None = None) -> None:
+        """Hold every role between two effects. `command`: the one that asked for it, for the log."""
         with self._lock:
             if self._paused_at is None and self._goes_on():
+                if command is not None:
+                    self._log(command)
                 self.supervisor.command({"do": "pause"})
                 self._paused_at = time.monotonic_ns()  # by now they have heard
                 self.event(RunPaused)
                 self._unbind()
 
-    def resume(self) -> None:
-        """Go on; the pause is taken out of engine time."""
+    def _do_resume(self, command: Resume) -> None:
         with self._lock:
             if self._paused_at is not None or self._bound:
-                self._let_run({})
-                self._unbind()
+                self._log(command)
+                self._resume()
+
+    def _resume(self) -> None:
+        """Go on; the pause is taken out of engine time."""
+        if self._paused_at is not None or self._bound:
+            self._let_run({})
+            self._unbind()
 
     def _let_run(self, goals: dict[str, int]) -> None:
         if self._paused_at is not None:
@@ -105,7 +117,7 @@ class Controls(Disturbances):
         Two clicks are two steps. `timeout` (seconds): after about so long it pauses wherever the shards are.
         """
         with self._one_step:
-            self.pause()
+            self._pause()
             goals = self._stepping.goals(lambda: self.supervisor.command({"do": "version"})) if self._goes_on() else {}
             with self._lock:
                 self._bound = self._paused_at is not None and self._goes_on()  # nobody has resumed or stopped meanwhile
@@ -115,7 +127,7 @@ class Controls(Disturbances):
                 self._stepping.wait(timeout)
             with self._lock:
                 if self._bound:
-                    self.pause()
+                    self._pause()
         return self.stopped_by is None
 
     def _goes_on(self) -> bool:
@@ -129,12 +141,14 @@ class Controls(Disturbances):
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
         self._thread.join(5)  # it has nothing left to do
 
-    def stop(self, reason: str = "user") -> None:
-        """End the run, with a last evaluation; returns when nothing of it is left."""
+    def _do_stop(self, command: Stop) -> None:
+        """Returns when nothing of the run is left."""
+        reason = command.reason
         with self._lock:
             if self._goes_on():
+                self._log(command)
                 self._stop_reason, self._stop_deadline = reason, time.monotonic() + STOP_S
-                self.resume()
+                self._resume()
                 self._hurry(reason)
         if threading.current_thread() is not self._thread and self._over.wait(30):
             self._thread.join(5)
@@ -155,19 +169,26 @@ class Controls(Disturbances):
 
     # what is done to roles --------------------------------------------------------------------------------------------
 
-    def set(self, **knobs: Any) -> None:
-        """Change live knobs of the strategy in every role."""
+    def _log(self, command: Command) -> None:
+        """Add a command to the log, at this instant, unless the run is over but for its books."""
+        with self.trace.lock:
+            if not self._closing:
+                self.commands.append(Executed(command.changed(at=self.seconds)))
+
+    def _do_set(self, command: SetOptions) -> None:
+        knobs = command.options
         with self._lock:
             self.knobs = changed = self.knobs.changed(**knobs)
-            self._changed |= {name: getattr(changed, name) for name in knobs}
-            self._tell({"do": "set", "knobs": {name: getattr(changed, name) for name in knobs}})
+            values = {name: getattr(changed, name) for name in knobs}
+            self._changed |= values
+            self._log(command.changed(options=values))
+            self._tell({"do": "set", "knobs": values})
             self.event(OptionsSet, dict(knobs))
 
-    def slow(self, role: str, factor: float) -> None:
-        """From now on `role` computes `factor` times slower than it would."""
-        find_role(role, self.plan.role_ids)
-        factor = check_factor(factor)
+    def _do_slow(self, command: Slow) -> None:
+        role, factor = command.role, command.factor
         with self._lock:
+            self._log(command)
             self.supervisor.launcher.factors[role] = factor  # its next lives, too
             self._tell({"do": "slow", "factor": factor}, role)
             self.event(RoleSlowed, role, factor)

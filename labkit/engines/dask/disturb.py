@@ -1,7 +1,7 @@
-"""What is done to the roles of a run for real: processes killed, frozen and thawed, links cut, delayed, made to lose frames.
+"""Fault injection on processes: they are killed, frozen and thawed; links are cut, delayed, made to lose frames.
 
-Law: a fault is done, and nothing more: what it means for the run is noticed by whoever listens, as if it had come by
-itself. Signals go to processes that are labkit's own, or, of others, where the cluster allows it.
+A command is executed, and nothing more: what it means for the run is noticed by the thread that listens, as if it had come
+by itself. Signals go to processes that are labkit's own, or, of others, where the cluster allows it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
 from ...errors import BadInput, shown
-from ...knobs import check_number
 from ...trace.events import (
     EngineWarning,
     Event,
@@ -27,20 +26,21 @@ from ...trace.events import (
     RoleKilled,
     RoleThawed,
 )
-from ..parts import Plan, find_role
+from ..commands import Command, Cut, Delay, Drop, Freeze, Kill, Reconnect, Restart, Thaw
+from ..parts import Plan
 from .membership import HERE, STARTING, Membership
 from .processes import boot_id, freeze_process, thaw_process
 from .supervisor import Supervisor
 
-__all__ = ["Disturbances"]
+__all__ = ["SIGNALS", "Disturbances"]
 
 NANNY_S = 5.0
 NOTHING = {"delay": 0.0, "drop": 0.0, "cut": False}
-MOST_LOST = 0.95  # more is as good as a cut, and would take for ever
+SIGNALS: frozenset[type[Command]] = frozenset((Kill, Restart, Freeze, Thaw))  # commands about processes
 
 
 class Disturbances:
-    """The part of a run that does harm."""
+    """The part of a run that executes commands about processes and links."""
 
     cluster: Any
     plan: Plan
@@ -50,6 +50,7 @@ class Disturbances:
     _closing: bool
     _killed: set[str]
     held: set[str]
+    _log: Callable[[Command], None]
 
     def __init__(self) -> None:
         self._stopped: dict[
@@ -62,21 +63,11 @@ class Disturbances:
         """Record an event at this instant."""
         raise NotImplementedError
 
-    @property
-    def verbs(self) -> tuple[str, ...]:
-        """What can be done to a role."""
-        signals = ("kill", "restart", "freeze", "thaw") if self.cluster.may_kill else ()
-        return ("slow", *signals, "cut", "reconnect", "delay", "drop")
-
     # processes --------------------------------------------------------------------------------------------------------
 
-    def kill(self, role: str, restart: bool = True) -> None:
-        """End the process that plays `role`, with SIGKILL. `restart=False`: nobody is to take its place until `restart`.
-
-        Processes that labkit did not start may hold other people's work: `BadInput` unless the cluster allows it.
-        """
-        find_role(role, self.plan.role_ids)
-        self._check_allowed("kill", role)
+    def _do_kill(self, command: Kill) -> None:
+        """With SIGKILL. `BadInput` if the process is this one."""
+        role, restart = command.role, command.restart
         address = self.members.where.get(role)
         there = address is not None and address in self.supervisor.processes
         if there:
@@ -86,6 +77,7 @@ class Disturbances:
                 return
             node = self._node_of(role)
             self.held = self.held - node if restart else self.held | (node - {"chief"}) | {role}
+            self._log(command)
             self.event(RoleKilled, role, restart, not there)
             if not there:  # it is lost already, or its next life has not said where it is: that one is given up
                 return self.supervisor.queue.put({"what": "killed again", "role": role, "restart": restart})
@@ -99,9 +91,9 @@ class Disturbances:
         nodes = {spec.name: spec.node for spec in self.plan.layout.roles}
         return {name for name, node in nodes.items() if node == nodes[role]}
 
-    def restart(self, role: str) -> None:
-        """Let a role come back that was killed to stay away. `BadInput` if it is here."""
-        find_role(role, self.plan.role_ids)
+    def _do_restart(self, command: Restart) -> None:
+        """A role comes back that was killed to stay away. `BadInput` if it is here."""
+        role = command.role
         with self._lock:
             node = self._node_of(role)
             held = bool(self.held & node)
@@ -110,49 +102,54 @@ class Disturbances:
                 raise BadInput(
                     f"restart({shown(role)}): it is {self.members.state[role]}; only who was to stay away is restarted."
                 )
+            self._log(command)
             self.supervisor.queue.put({"what": "want back", "roles": sorted(node)})
 
-    def freeze(self, role: str) -> None:
-        """Stop the process that plays `role` where it stands (SIGSTOP)."""
-        address = self._may_signal("freeze", role)
+    def _do_freeze(self, command: Freeze) -> None:
+        """With SIGSTOP. `BadInput` if the role is not here, or its process is this one."""
+        role, address = command.role, self._address(command)
         with self._lock:
             process = self.supervisor.processes[address]
             self._stopped.setdefault(role, []).append((address, process))
+            self._log(command)
             self.event(RoleFrozen, role)
             self._signal(address, process, freeze_process)
 
-    def thaw(self, role: str) -> None:
-        """Let a frozen process go on (SIGCONT): it is taken back, or, if it has been declared lost, told to leave."""
-        find_role(role, self.plan.role_ids)
+    def _do_thaw(self, command: Thaw) -> None:
+        """With SIGCONT: the process is taken back, or, if it has been declared lost, told to leave."""
+        role = command.role
         with self._lock:
             stopped = self._stopped.pop(role, [])
             if not stopped:
                 raise BadInput(f"thaw({shown(role)}): it is not frozen.")
+            self._log(command)
             self.event(RoleThawed, role)
             for address, process in stopped:
                 self._signal(address, process, thaw_process)
 
     def thaw_all(self) -> None:
-        """The run is over: nobody stays frozen on its account."""
+        """The run is over: no process stays frozen because of it."""
         for stopped in self._stopped.values():
             for _, process in stopped:
                 if process[0] == boot_id():
                     thaw_process(process)
 
-    def _may_signal(self, verb: str, role: str) -> str:
-        """The Dask worker that plays `role`; `BadInput` if there is none, or it is not to be touched."""
-        find_role(role, self.plan.role_ids)
-        self._check_allowed(verb, role)
+    def _address(self, command: Freeze) -> str:
+        """The Dask worker that plays the role; `BadInput` if there is none, or if its process is this one."""
+        role = command.role
         address = self.members.where.get(role)
         if address is None or address not in self.supervisor.processes:
-            raise BadInput(f"{verb}({shown(role)}): it is not here ({role} {self.members.why.get(role, 'is starting')}).")
+            why = self.members.why.get(role, "is starting")
+            raise BadInput(f"{command.word}({shown(role)}): it is not here ({role} {why}).")
         self.supervisor.check_kill(role)
         return address
 
-    def _check_allowed(self, verb: str, role: str) -> None:
-        if not self.cluster.may_kill:
+    def _check_allowed(self, command: Command) -> None:
+        """`BadInput` if it is about processes that may hold other people's work, and the cluster does not allow it."""
+        if type(command) in SIGNALS and not self.cluster.may_kill:
+            role = getattr(command, "role", "")
             raise BadInput(
-                f"{verb}({shown(role)}): labkit did not start these processes, and others may need them; "
+                f"{command.word}({shown(role)}): labkit did not start these processes, and others may need them; "
                 "lk.DaskCluster(..., may_kill=True) allows it."
             )
 
@@ -179,40 +176,33 @@ class Disturbances:
 
     # links ------------------------------------------------------------------------------------------------------------
 
-    def cut(self, role: str, peer: str | None = None) -> None:
-        """Nothing passes between `role` and `peer` any more; None: between it and everybody, the client included."""
-        self._impair("cut", LinkCut, role, peer, {"cut": True})
+    def _do_cut(self, command: Cut) -> None:
+        """Also, where it is about every other role, between it and the client."""
+        self._impair(command, LinkCut, {"cut": True})
 
-    def reconnect(self, role: str, peer: str | None = None) -> None:
-        """Undo `cut`: what waited passes now."""
-        self._impair("reconnect", LinkReconnected, role, peer, {"cut": False})
+    def _do_reconnect(self, command: Reconnect) -> None:
+        """What waited passes now."""
+        self._impair(command, LinkReconnected, {"cut": False})
 
-    def delay(self, role: str, seconds: float, peer: str | None = None) -> None:
-        """Whatever `role` and `peer` (None: everybody) say to each other comes so much later; 0 undoes it."""
-        seconds = check_number("seconds", seconds, 0, 1e6)
-        self._impair("delay", LinkDelayed, role, peer, {"delay": seconds}, seconds)
+    def _do_delay(self, command: Delay) -> None:
+        self._impair(command, LinkDelayed, {"delay": command.seconds}, command.seconds)
 
-    def drop(self, role: str, chance: float, peer: str | None = None) -> None:
-        """Every transmission between `role` and `peer` (None: everybody) is lost with this chance; 0 undoes it."""
-        chance = check_number("chance", chance, 0, MOST_LOST)
-        self._impair("drop", LinkLossy, role, peer, {"drop": chance}, chance)
+    def _do_drop(self, command: Drop) -> None:
+        self._impair(command, LinkLossy, {"drop": command.chance}, command.chance)
 
     def _impair(
-        self, kind: str, event: type[LinkEvent], role: str, peer: str | None, change: dict[str, Any], *more: float
+        self, command: Cut | Reconnect | Delay | Drop, event: type[LinkEvent], change: dict[str, Any], *more: float
     ) -> None:  # fmt: skip
-        find_role(role, self.plan.role_ids)
-        if peer is not None:
-            find_role(peer, self.plan.role_ids)
-        if peer == role:
-            raise BadInput(f"{kind}({shown(role)}, peer={shown(peer)}): nothing lies between a role and itself.")
+        role, peer = command.role, command.peer
         with self._lock:
             if self._closing:
                 return
             for name in self._node_of(role) if peer is None and "cut" in change else {role}:
                 self._links[name, peer] = {**NOTHING, **self._links.get((name, peer), {}), **change}
+            self._log(command)
             self.event(event, role, peer, *more)
             self._order([role, peer] if peer is not None else self.plan.role_ids)
-            if kind == "reconnect" and peer is None:  # lives that were cut off, and have been followed
+            if isinstance(command, Reconnect) and peer is None:  # lives that were cut off, and have been followed
                 for (name, life), address in self.members.former.items():
                     if name == role:
                         self.supervisor.post(_order(next(self._numbers), {}, False), [address], role, life)

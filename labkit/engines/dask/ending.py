@@ -73,7 +73,7 @@ class Ending(Controls):
             **_measured(evaluated), parameters_sha256=fingerprint(self._evaluated),
             returned=self._returned_gradients(evaluated, stopped_by),
             lost=sorted(set(self.plan.role_ids) - set(reports) - self.members.outside - self.supervisor.never_began),
-            lost_lives=self._lost_lives(reports),
+            lost_lives=self._lost_lives(reports), commands=[entry.to_dict() for entry in self.commands],
         )  # fmt: skip
         if self.named is not None and not isinstance(self.error, ClusterError):  # else it may be gone on with
             with contextlib.suppress(OSError):

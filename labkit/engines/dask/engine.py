@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from queue import Empty
 from typing import Any
 
@@ -17,10 +17,32 @@ from ...roles.regroup import grouped, replicas
 from ...trace.events import Note, RoleSlowed
 from ...trace.trace import Trace
 from ..checkpoints import Store
+from ..commands import (
+    Command,
+    Cut,
+    Delay,
+    Drop,
+    Executed,
+    Freeze,
+    Inject,
+    Join,
+    Kill,
+    Leave,
+    Pause,
+    Reconnect,
+    Restart,
+    Resume,
+    SetOptions,
+    Slow,
+    Stop,
+    Thaw,
+    check_supported,
+)
 from ..drive import deadlock_text, loss_text, render_failure
 from ..parts import Plan
 from .acknowledged import Acknowledgements
 from .detector import FailureDetector
+from .disturb import SIGNALS
 from .mailbox import LEAVE_S
 from .membership import HERE, STARTING
 from .recovery import Recovery
@@ -62,15 +84,18 @@ class DaskRun(Standing):
     """The engine behind `Run` on a Dask cluster. `error`: what ended the run, if that was one.
 
     `store`: where roles keep their states; None: in a folder that goes with this run; False: nowhere. `resume`: where
-    an earlier run has kept them, which this one goes on with.
+    an earlier run has kept them, which this one goes on with. `commands`: primitive commands, or entries of a log, executed
+    at their times. What was executed is in the attribute `commands`. `supported_commands`: the classes of commands that
+    `execute` takes; without signals where the processes are not labkit's own, and the cluster does not allow it.
     """
 
     def __init__(
-        self, plan: Plan, cluster: Any, supervisor: Supervisor, commands: Any, store: Any, began: float,
-        resume: Store | None = None,
+        self, plan: Plan, cluster: Any, supervisor: Supervisor, commands: Iterable[Command | Executed], store: Any,
+        began: float, resume: Store | None = None,
     ):  # fmt: skip
         super().__init__(plan, supervisor)
         self.cluster, self._began = cluster, began
+        self.supported_commands = frozenset(_HANDLERS) - (frozenset() if cluster.may_kill else SIGNALS)
         self.trace = Trace(plan.header(cluster), keep=KEEP_ROWS)
         self.error: LabkitError | None = None
         self._still = Stillness(plan.role_ids)
@@ -79,7 +104,7 @@ class DaskRun(Standing):
         self._given_up: set[str] = set()  # who is not waited for when the run ends
         self._cancelled: float | None = None
         self.in_flight: list[Any] = []  # of lives that have handed their role on
-        self._due = sorted(commands, key=at)
+        self._due = sorted((c.command if isinstance(c, Executed) else c for c in commands), key=at)
         self.named, self.age = resume or store or None, resume.age if resume else 0
         self.folder = self._folder(store)
         self._start(resume)
@@ -129,6 +154,16 @@ class DaskRun(Standing):
             return list(self.cluster._backend.known())
         except ClusterError:  # gone already, which will be noticed
             return list(self.supervisor.where.values())
+
+    def execute(self, command: Command) -> None:
+        """Execute a primitive command now, whatever its `at`; any thread may ask.
+
+        `BadInput` if the command is not supported, names roles that are not there, or makes no sense now.
+        """
+        self._check_allowed(command)
+        check_supported(command, self.supported_commands)
+        command.check(self.plan.role_ids)
+        _HANDLERS[type(command)](self, command)
 
     # the listening thread ---------------------------------------------------------------------------------------------
 
@@ -295,3 +330,23 @@ class DaskRun(Standing):
             awaited[name] = tuple(kind for kind in kinds if kind not in NEWS), only
         self.error = Deadlock(deadlock_text(self.trace, self.now, awaited))
         return "deadlock", str(self.error)
+
+
+_HANDLERS: dict[type[Command], Callable[[DaskRun, Any], None]] = {
+    Slow: DaskRun._do_slow,
+    Kill: DaskRun._do_kill,
+    Restart: DaskRun._do_restart,
+    Freeze: DaskRun._do_freeze,
+    Thaw: DaskRun._do_thaw,
+    Delay: DaskRun._do_delay,
+    Drop: DaskRun._do_drop,
+    Cut: DaskRun._do_cut,
+    Reconnect: DaskRun._do_reconnect,
+    Join: DaskRun._do_join,
+    Leave: DaskRun._do_leave,
+    SetOptions: DaskRun._do_set,
+    Pause: DaskRun._do_pause,
+    Resume: DaskRun._do_resume,
+    Stop: DaskRun._do_stop,
+    Inject: DaskRun._do_inject,
+}

@@ -5,12 +5,14 @@ middle is told.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from ...errors import BadInput
 from ...trace.events import EngineWarning
+from ..commands import Command, Inject, Join, Leave, check_supported
+from ..elastic import check_elastic
 from .detector import FailureDetector
 from .ending import Ending
 from .recovery import Recovery
@@ -19,14 +21,16 @@ from .stillness import Stillness
 __all__ = ["LISTEN_S", "Standing", "at"]
 
 LISTEN_S = 0.25
-at = itemgetter(0)  # when a command is due
+at = attrgetter("at")  # when a command is due
 
 
 class Standing(Ending):
     """The part of a run that its recovery asks, and that carries out commands at their times."""
 
+    execute: Callable[[Command], None]
+    supported_commands: frozenset[type[Command]]
     recovery: Recovery
-    _due: list[Any]  # commands that are to come: (seconds, name, arguments), the next one first
+    _due: list[Command]  # commands that are to come, the next one first
     _heard: FailureDetector
     _returned: set[str]
     _still: Stillness
@@ -66,27 +70,33 @@ class Standing(Ending):
         """The workers that take part, or are about to."""
         return self.recovery.comings.present
 
-    def join(self, role: str) -> None:
+    def _do_join(self, command: Join) -> None:
         """A worker that is not there takes part as soon as there is a Dask worker for it."""
-        self.recovery.comings.ask("join", role)
+        check_elastic(command, self.plan)
+        if self.recovery.comings.join(command.role):
+            self._log(command)
 
-    def leave(self, role: str) -> None:
+    def _do_leave(self, command: Leave) -> None:
         """A worker takes its leave: what it has in hand is dropped, what it has sent arrives."""
-        self.recovery.comings.ask("leave", role)
+        check_elastic(command, self.plan)
+        if self.recovery.comings.leave(command.role):
+            self._log(command)
 
-    def inject(self, commands: Iterable[Sequence[Any]]) -> None:
-        """Carry out [(seconds, name, arguments), ...] at their times, which are those of the run."""
-        self.supervisor.queue.put({"what": "inject", "commands": list(commands)})
+    def _do_inject(self, command: Inject) -> None:
+        """Execute commands at their times, which are those of the run."""
+        for one in command.scheduled:
+            check_supported(one, self.supported_commands)
+        self._log(command)
+        self.supervisor.queue.put({"what": "inject", "commands": command.scheduled})
 
     def _carry_out(self) -> float:
-        """Carry out the commands that are due by engine time. Returns the seconds until the next may be."""
+        """Execute the commands that are due by engine time. Returns the seconds until the next may be."""
         while self._due and self._paused_at is None:
-            left = self._due[0][0] - self.seconds
+            left = self._due[0].at - self.seconds
             if left > 0:
                 return min(LISTEN_S, left)
-            _, name, arguments = self._due.pop(0)
             try:
-                getattr(self, name)(**arguments)
+                self.execute(self._due.pop(0))
             except BadInput as error:  # nobody is there to be told, and the run is none the worse
                 self.event(EngineWarning, str(error))
         return LISTEN_S

@@ -15,6 +15,7 @@ from ...trace.events import RoleLost, RoleRestarted, RunWaits
 from ...trace.trace import Trace
 from ...trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK, seconds
 from ..checkpoints import fingerprint
+from ..commands import Executed
 from ..drive import deadlock_text, divergence_text, failure_report, loss_text, render_failure
 from ..log import Diary
 from .clockwork import Clockwork
@@ -30,7 +31,7 @@ class Ending(Clockwork):
     trace: Trace
     judge: Any
     error: LabkitError | None
-    commands: list[tuple[float, str, dict[str, Any], int]]
+    commands: list[Executed]
     _players: list[SimulatedRole]  # when these have returned the run is finished
     _away: set[str]  # roles that have left, or have not joined
     _lost_lives: list[list[int]]  # [role, incarnation] of those that have ended without a word
@@ -112,7 +113,7 @@ class Ending(Clockwork):
             parameters_sha256=fingerprint(self.judge.parameters), **self._returned_gradients(stopped_by),
             lost=sorted(r.name for r in self.roles if r.down and r.name not in self._away),
             lost_lives=self._lost_lives,
-            commands=[list(command) for command in self.commands],
+            commands=[entry.to_dict() for entry in self.commands],
         )  # fmt: skip
         for role in self.roles:
             # a role that goes on after it was told to end: nobody drives it any more

@@ -1,11 +1,12 @@
-"""One run in virtual time: moved on request, by one hand at a time, and told what to do.
+"""One run in virtual time: moved on request, by one thread at a time, and the commands that it executes.
 
 A run is (plan, cluster, commands): given the command log of an earlier run, that run is repeated exactly.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -18,8 +19,30 @@ from ...trace.events import EngineWarning, OptionsSet, RoleSlowed
 from ...trace.trace import Trace
 from ...trace.vocabulary import EVALUATION, nanoseconds, seconds
 from ..checkpoints import open_store
+from ..commands import (
+    Command,
+    Cut,
+    Delay,
+    Drop,
+    Executed,
+    Freeze,
+    Inject,
+    Join,
+    Kill,
+    Leave,
+    Pause,
+    Reconnect,
+    Restart,
+    Resume,
+    SetOptions,
+    Slow,
+    Stop,
+    Thaw,
+    check_supported,
+    not_executed,
+)
 from ..log import Diary
-from ..parts import Plan, check_factor, find_role
+from ..parts import Plan, find_role
 from .ctrl_c import CtrlC
 from .making import Kit, bare_roles, begin_role, check_time_passes, shared_cores
 from .network import Network
@@ -39,14 +62,16 @@ FLUSH = 200_000  # turns after which the roles' buffers go into the trace
 class SimulatedRun(Troubles):
     """One run in virtual time. It moves only when asked: `advance`, `wait`, `step`. Any thread may ask.
 
-    `commands`: [(seconds, name, arguments), ...] carried out at their times. The log that a run keeps of its own, in
-    `commands`, also has the turn of the loop before which each came: given the log of an earlier run, that run is
-    repeated exactly. `verbs`: what can be done to a role.
+    `commands`: primitive commands, executed at their times, and entries of an earlier run's log, executed before the same
+    turns of the loop: given the whole log, that run is repeated exactly. Its own log is in the attribute `commands`.
+    `supported_commands`: the classes of commands that `execute` takes.
     """
 
-    verbs: tuple[str, ...] = ("slow", "kill", "restart", "freeze", "thaw", "delay", "drop", "cut", "reconnect")
+    supported_commands: ClassVar[frozenset[type[Command]]]
 
-    def __init__(self, plan: Plan, cluster: Any, commands: Any = (), checkpoint: Any = None):
+    def __init__(
+        self, plan: Plan, cluster: Any, commands: Iterable[Command | Executed] = (), checkpoint: Any = None
+    ) -> None:
         super().__init__(plan, Network(len(plan.layout.nodes), cluster.latency, cluster.bandwidth))
         check_time_passes(plan, cluster)
         for name in cluster.slow:
@@ -57,18 +82,20 @@ class SimulatedRun(Troubles):
         self._diary = Diary(open_store(checkpoint), lambda what: self.trace.event(EngineWarning(self.now, what)))
         self.error: LabkitError | None = None
         self._threads, self._hand, self._stride = ThreadpoolController(), OneHand(), FIRST
-        self.commands: list[tuple[float, str, dict[str, Any], int]] = []
-        self._last_word: Any = None  # the command that ended the run
+        self.commands: list[Executed] = []
+        self._last_word: Executed | None = None  # the entry of the command that ended the run
         self._checkpoints: dict[str, dict[int, Any]] = {}
         with QUIET(self._threads):
             self._make_roles()
             self._begin_whole()
         self._flush_every = max(FLUSH, 50 * len(self.roles))  # a flush asks every role
         self._flush_at = self._flush_every
-        self._script = [command for command in reversed(list(commands)) if len(command) == 4]
-        self._schedule = [command for command in commands if len(command) == 3]
-        for at, name, arguments in self._schedule:
-            self._event(nanoseconds(at), EARLY, COMMAND, name, arguments)
+        entries = list(commands)
+        self._script = [e for e in reversed(entries) if isinstance(e, Executed) and e.turn is not None]
+        timed = [e for e in entries if not isinstance(e, Executed) or e.turn is None]
+        self._schedule = [e.command if isinstance(e, Executed) else e for e in timed]
+        for command in self._schedule:
+            self._event(nanoseconds(command.at), EARLY, COMMAND, None, command)
         for name, factor in cluster.slow.items():
             self._slow(name, factor)
         for role in self.roles:
@@ -160,11 +187,6 @@ class SimulatedRun(Troubles):
             if self.stopped_by is None:
                 self._nobody_comes()
 
-    def pause(self) -> None:
-        """Nothing to do: virtual time stands still unless it is advanced."""
-
-    resume = pause
-
     def step(self, timeout: float | None = None) -> bool:
         """Go on to the next applied update; False once the run is over. `timeout` as in `advance`."""
         self._move(FOREVER, True, timeout)
@@ -185,8 +207,8 @@ class SimulatedRun(Troubles):
         """
         with self._hand:
             instant = self.now if at is None else nanoseconds(at)
-            log = [c for c in self.commands if nanoseconds(c[0]) <= instant and c is not self._last_word]
-            ahead = [command for command in self._schedule if nanoseconds(command[0]) > instant]
+            log = [e for e in self.commands if nanoseconds(e.at) <= instant and e is not self._last_word]
+            ahead = [command for command in self._schedule if nanoseconds(command.at) > instant]
         return SimulatedRun(self.plan, self.cluster, [*log, *ahead])
 
     # what the chief sees ----------------------------------------------------------------------------------------------
@@ -211,58 +233,59 @@ class SimulatedRun(Troubles):
 
     # commands ---------------------------------------------------------------------------------------------------------
 
-    def _log(self, command: str, arguments: dict[str, Any]) -> Any:
-        self.commands.append((seconds(self.now), command, arguments, self._turn))
-        if not self._script:  # what is repeated is known there already
-            self._diary.commands(self.commands, seconds(self.now))
-        return self.commands[-1]
+    def execute(self, command: Command) -> None:
+        """Execute a primitive command now, whatever its `at`; any thread may ask. Nothing happens if the run is over.
 
-    def slow(self, role: str, factor: float) -> None:
-        """From now on `role` computes `factor` times slower than its law."""
+        `BadInput` if the command is not supported, names roles that are not there, or makes no sense now.
+        """
+        check_supported(command, self.supported_commands)
+        command.check(self.by_name)
         with self._hand:
             if self.stopped_by is None:
-                self._slow(role, factor)
-                self._log("slow", {"role": role, "factor": factor})
+                _HANDLERS[type(command)](self, command)
+        if isinstance(command, Stop):
+            self.wait()
+
+    def _log(self, command: Command) -> None:
+        self.commands.append(Executed(command.changed(at=seconds(self.now)), self._turn))
+        if not self._script:  # what is repeated is known there already
+            self._diary.commands(self.commands, seconds(self.now))
+
+    def _do_slow(self, command: Slow) -> None:
+        self._slow(command.role, command.factor)
+        self._log(command)
 
     def _slow(self, role: str, factor: float) -> None:
         target = find_role(role, self.by_name)
-        check_factor(factor)
         target.factor = float(factor)
         self.trace.event(RoleSlowed(self.now, role, float(factor)))
 
-    def inject(self, commands: Any) -> None:
-        """Carry out [(seconds, name, arguments), ...] at their times, which are those of the run.
+    def _do_inject(self, command: Inject) -> None:
+        """A run that repeats this one hears of them at the same turn; what it will repeat anyway is not done twice."""
+        for one in command.scheduled:
+            check_supported(one, self.supported_commands)
+        now = seconds(self.now)
+        due = tuple(one.changed(at=max(one.at, now)) for one in command.scheduled)
+        self._log(command.changed(scheduled=due))
+        for left in not_executed(due, self._script):
+            self._event(max(nanoseconds(left.at), self.now), EARLY, COMMAND, None, left)
 
-        A run that repeats this one hears of them at the same turn; what it is going to repeat anyway is not done twice.
-        """
-        with self._hand:
-            if self.stopped_by is None:
-                self._log("inject", {"commands": [list(command) for command in commands]})
-                repeated = [(nanoseconds(at), name, arguments) for at, name, arguments, _ in self._script]
-                for at, name, arguments in commands:
-                    command = (nanoseconds(at), name, arguments)
-                    if command in repeated:
-                        repeated.remove(command)
-                    else:
-                        self._event(max(command[0], self.now), EARLY, COMMAND, name, arguments)
-
-    def set(self, **knobs: Any) -> None:
-        """Change live knobs of the strategy, for every role at once."""
+    def _do_set(self, command: SetOptions) -> None:
+        knobs = command.options
         changed = self.plan.strategy.changed(**knobs)
-        with self._hand:
-            if self.stopped_by is None:
-                self._log("set", knobs)
-                for name in knobs:  # one object, which all roles share
-                    object.__setattr__(self.chief.strategy, name, getattr(changed, name))
-                self.trace.event(OptionsSet(self.now, dict(knobs)))
+        self._log(command.changed(options={name: getattr(changed, name) for name in knobs}))
+        for name in knobs:  # one object, which all roles share
+            object.__setattr__(self.chief.strategy, name, getattr(changed, name))
+        self.trace.event(OptionsSet(self.now, dict(knobs)))
 
-    def stop(self, reason: str = "user") -> None:
-        """End the run at this instant, with a last evaluation."""
-        with self._hand:
-            if self.stopped_by is None and self.judge.hurry is None:
-                self._last_word = self._log("stop", {"reason": reason})
-                self._hurry(reason)
-        self.wait()
+    def _do_stop(self, command: Stop) -> None:
+        if self.judge.hurry is None:
+            self._log(command)
+            self._last_word = self.commands[-1]
+            self._hurry(command.reason)
+
+    def _do_nothing(self, command: Pause | Resume) -> None:
+        """Virtual time stands still unless it is advanced."""
 
     # the record -------------------------------------------------------------------------------------------------------
 
@@ -281,3 +304,24 @@ class SimulatedRun(Troubles):
     def parameters(self) -> np.ndarray | None:
         """The evaluated parameters that met the budget, or the newest evaluated ones."""
         return self.judge.parameters
+
+
+_HANDLERS: dict[type[Command], Callable[[SimulatedRun, Any], None]] = {
+    Slow: SimulatedRun._do_slow,
+    Kill: SimulatedRun._do_kill,
+    Restart: SimulatedRun._do_restart,
+    Freeze: SimulatedRun._do_freeze,
+    Thaw: SimulatedRun._do_thaw,
+    Delay: SimulatedRun._do_delay,
+    Drop: SimulatedRun._do_drop,
+    Cut: SimulatedRun._do_cut,
+    Reconnect: SimulatedRun._do_reconnect,
+    Join: SimulatedRun._do_join,
+    Leave: SimulatedRun._do_leave,
+    SetOptions: SimulatedRun._do_set,
+    Pause: SimulatedRun._do_nothing,
+    Resume: SimulatedRun._do_nothing,
+    Stop: SimulatedRun._do_stop,
+    Inject: SimulatedRun._do_inject,
+}
+SimulatedRun.supported_commands = frozenset(_HANDLERS)

@@ -17,7 +17,7 @@ from ...roles.regroup import SAVE_EVERY, grouped, replicas
 from ...trace.vocabulary import nanoseconds
 from .clockwork import Clockwork
 from .roles import SimulatedRole
-from .turns import COMMAND, DONE, EARLY, WAKE
+from .turns import DONE, EARLY, INTERNAL, WAKE
 
 __all__ = ["Held", "Keeping"]
 
@@ -67,7 +67,7 @@ class Keeping(Clockwork):
         if not cost:
             return self._save(role, shard.to_state())
         arguments = {"name": role.name, "incarnation": role.recorder.incarnation, "state": shard.to_state()}
-        self._event(self.now, EARLY, COMMAND, "_write", arguments)
+        self._event(self.now, EARLY, INTERNAL, "_write", arguments)
 
     def _write(self, name: str, incarnation: int, state: Any) -> None:
         """A checkpoint that takes time: its role stands still meanwhile."""
@@ -76,7 +76,7 @@ class Keeping(Clockwork):
             self._hold(role)
             at = self.now + nanoseconds(self.cluster.checkpoint_time)
             arguments = {"name": name, "incarnation": incarnation, "state": state}
-            self._event(at, EARLY, COMMAND, "_written", arguments)
+            self._event(at, EARLY, INTERNAL, "_written", arguments)
 
     def _written(self, name: str, incarnation: int, state: Any) -> None:
         role = self.by_name[name]

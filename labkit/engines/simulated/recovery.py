@@ -9,6 +9,7 @@ incarnation has its place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import BadInput, shown
@@ -16,10 +17,11 @@ from ...roles.messages import Left
 from ...roles.regroup import grouped, leave_in_hand
 from ...trace.events import RoleFenced, RoleFrozen, RoleKilled, RoleLeft, RoleLost, RoleThawed
 from ...trace.vocabulary import nanoseconds
-from ..parts import find_role
+from ..commands import Command, Freeze, Join, Kill, Leave, Restart, Thaw
+from ..elastic import check_elastic
 from .one_hand import OneHand
 from .returning import Returning
-from .turns import COMMAND, EARLY
+from .turns import EARLY, INTERNAL
 
 __all__ = ["Recovery"]
 
@@ -30,9 +32,7 @@ class Recovery(Returning):
     cluster: Any
     _hand: OneHand
     peers: dict[str, tuple[str, ...]]  # who takes part, by kind: all contexts look here
-
-    def _log(self, command: str, arguments: dict[str, Any]) -> Any:
-        raise NotImplementedError("a run keeps a log of what was done to it")
+    _log: Callable[[Command], None]
 
     def _begin_whole(self) -> None:
         """Everybody is there."""
@@ -49,62 +49,50 @@ class Recovery(Returning):
                 role.down = "has not joined yet"
         self._unaware(list(absent))
 
-    # commands ---------------------------------------------------------------------------------------------------------
+    # commands: called while the run goes on, by the thread that holds it ------------------------------------------------
 
-    def kill(self, role: str, restart: bool = True) -> None:
-        """The process that plays `role` is gone at this instant, with every role that it plays. `restart=False`: it stays
-        away until `restart(role)`."""
-        with self._hand:
-            target = find_role(role, self.by_name)
-            if self.stopped_by is not None:
-                return
-            self._log("kill", {"role": role, "restart": restart})
-            node = [r.name for r in self.roles if r.node == target.node]
-            absent = all(self.by_name[name].down for name in node)
-            self.trace.event(RoleKilled(self.now, role, restart, absent))
-            self._lose([name for name in node if not self.by_name[name].down], "was killed")
-            self._come_back_later([name for name in node if self.by_name[name].down] if restart else [], node)
+    def _do_kill(self, command: Kill) -> None:
+        """The process that plays the role is gone at this instant, with every role that it plays."""
+        role, restart = command.role, command.restart
+        self._log(command)
+        node = [r.name for r in self.roles if r.node == self.by_name[role].node]
+        absent = all(self.by_name[name].down for name in node)
+        self.trace.event(RoleKilled(self.now, role, restart, absent))
+        self._lose([name for name in node if not self.by_name[name].down], "was killed")
+        self._come_back_later([name for name in node if self.by_name[name].down] if restart else [], node)
 
-    def restart(self, role: str) -> None:
-        """`role`, which is away, comes back at this instant in its next incarnation. `BadInput` if it is not away."""
-        with self._hand:
-            target = find_role(role, self.by_name)
-            if self.stopped_by is None:
-                if not target.down:
-                    raise BadInput(f"restart({shown(role)}): it is not away; kill it first.")
-                self._log("restart", {"role": role})
-                self._return([r.name for r in self.roles if r.node == target.node and r.down])
+    def _do_restart(self, command: Restart) -> None:
+        """A role that is away comes back at this instant in its next incarnation. `BadInput` if it is not away."""
+        target = self.by_name[command.role]
+        if not target.down:
+            raise BadInput(f"restart({shown(command.role)}): it is not away; kill it first.")
+        self._log(command)
+        self._return([r.name for r in self.roles if r.node == target.node and r.down])
 
-    def freeze(self, role: str) -> None:
-        """The process that plays `role` stands still at this instant; after `patience` seconds it counts as lost."""
-        with self._hand:
-            target = find_role(role, self.by_name)
-            if self.stopped_by is not None:
-                return
-            self._log("freeze", {"role": role})
-            node = [r for r in self.roles if r.node == target.node and not r.down and r.name not in self._frozen]
-            if node:
-                self.trace.event(RoleFrozen(self.now, role))
-            for one in node:
-                self._hold(one)
-            self._watch_silence([one.name for one in node], self._frozen)
+    def _do_freeze(self, command: Freeze) -> None:
+        """The process that plays the role stands still at this instant; after `patience` seconds it counts as lost."""
+        role, target = command.role, self.by_name[command.role]
+        self._log(command)
+        node = [r for r in self.roles if r.node == target.node and not r.down and r.name not in self._frozen]
+        if node:
+            self.trace.event(RoleFrozen(self.now, role))
+        for one in node:
+            self._hold(one)
+        self._watch_silence([one.name for one in node], self._frozen)
 
-    def thaw(self, role: str) -> None:
+    def _do_thaw(self, command: Thaw) -> None:
         """A frozen process goes on: where it was, or, if it has been given up meanwhile, not at all."""
-        with self._hand:
-            target = find_role(role, self.by_name)
-            if self.stopped_by is not None:
-                return
-            self._log("thaw", {"role": role})
-            node = [r for r in self.roles if r.node == target.node]
-            if any(one.name in self._frozen or one.name in self._ghosts for one in node):
-                self.trace.event(RoleThawed(self.now, role))
-            for one in node:
-                if one.name in self._ghosts:
-                    self._ghosts.discard(one.name)
-                    self.trace.event(RoleFenced(self.now, one.name, self._newest_lost(one.id), "woke up"))
-                if self._frozen.pop(one.name, None) is not None:
-                    self._release(one)
+        role, target = command.role, self.by_name[command.role]
+        self._log(command)
+        node = [r for r in self.roles if r.node == target.node]
+        if any(one.name in self._frozen or one.name in self._ghosts for one in node):
+            self.trace.event(RoleThawed(self.now, role))
+        for one in node:
+            if one.name in self._ghosts:
+                self._ghosts.discard(one.name)
+                self.trace.event(RoleFenced(self.now, one.name, self._newest_lost(one.id), "woke up"))
+            if self._frozen.pop(one.name, None) is not None:
+                self._release(one)
 
     def _newest_lost(self, role: int) -> int:
         """The incarnation of role number `role` that was lost last."""
@@ -117,27 +105,26 @@ class Recovery(Returning):
         """The workers that take part."""
         return self.peers["worker"]
 
-    def join(self, role: str) -> None:
+    def _do_join(self, command: Join) -> None:
         """A worker that is not there takes part from this instant on."""
-        with self._hand:
-            find_role(role, self.by_name)
-            if self.stopped_by is None and role in self._away:
-                self._log("join", {"role": role})
-                self._away.discard(role)
-                self._return([role])
+        check_elastic(command, self.plan)
+        if command.role in self._away:
+            self._log(command)
+            self._away.discard(command.role)
+            self._return([command.role])
 
-    def leave(self, role: str) -> None:
-        """A worker takes its leave at this instant: what it has in hand is dropped, what it has sent arrives."""
-        with self._hand:
-            target = find_role(role, self.by_name)
-            if self.stopped_by is None and not target.down:
-                self._log("leave", {"role": role})
-                leave_in_hand(target.recorder, self.now, target.id, len(self.roles), None)
-                self._bury(target)
-                target.down = "has left"
-                self._away.add(role)
-                self._unaware([role])
-                self._leave([role])
+    def _do_leave(self, command: Leave) -> None:
+        """A worker leaves at this instant: what it has in hand is dropped, what it has sent arrives."""
+        check_elastic(command, self.plan)
+        role, target = command.role, self.by_name[command.role]
+        if not target.down:
+            self._log(command)
+            leave_in_hand(target.recorder, self.now, target.id, len(self.roles), None)
+            self._bury(target)
+            target.down = "has left"
+            self._away.add(role)
+            self._unaware([role])
+            self._leave([role])
 
     # silence ----------------------------------------------------------------------------------------------------------
 
@@ -145,7 +132,7 @@ class Recovery(Returning):
         self._serial += 1
         since.update(dict.fromkeys(names, self._serial))
         at = self.now + nanoseconds(self.cluster.patience)
-        self._event(at, EARLY, COMMAND, "_silent", {"names": names, "serial": self._serial})
+        self._event(at, EARLY, INTERNAL, "_silent", {"names": names, "serial": self._serial})
 
     def _silent(self, names: list[str], serial: int) -> None:
         """Who has been silent since then is given up."""

@@ -20,7 +20,7 @@ from .ending import Ending
 from .keeping import Keeping
 from .making import begin_role
 from .roles import SimulatedRole
-from .turns import COMMAND, DELIVER, EARLY, WAKE
+from .turns import DELIVER, EARLY, INTERNAL, OF_THE_RUN, WAKE
 
 __all__ = ["Returning"]
 
@@ -75,7 +75,7 @@ class Returning(Keeping, Ending):
         self._serial += 1
         self._back.update(dict.fromkeys(names, self._serial))
         at = self.now + nanoseconds(self.cluster.restart_after)
-        self._event(at, EARLY, COMMAND, "_on_its_way", {"names": names, "serial": self._serial})
+        self._event(at, EARLY, INTERNAL, "_on_its_way", {"names": names, "serial": self._serial})
 
     def _on_its_way(self, names: list[str], serial: int) -> None:
         self._return([name for name in names if self._back.get(name) == serial])
@@ -177,13 +177,13 @@ class Returning(Keeping, Ending):
 
     def _endless(self) -> bool:
         """Whether the chief is gone for good, who alone can end the run, and nothing is planned that brings it back."""
-        return bool(self.chief.down) and self.chief.name not in self._back and all(e[3] != COMMAND for e in self._heap)
+        return bool(self.chief.down) and self.chief.name not in self._back and all(e[3] not in OF_THE_RUN for e in self._heap)
 
     def _name_awaited(self) -> None:
         """Say for whom the run waits, if nothing but the end of the budget's seconds is ahead of it."""
         if self._ready or self._frozen or not any(r.down for r in self.roles):
             return
-        ahead = (e for e in self._heap if e[3] != COMMAND and not (e[3] == WAKE and e[4] is self.chief))
+        ahead = (e for e in self._heap if e[3] not in OF_THE_RUN and not (e[3] == WAKE and e[4] is self.chief))
         if not any(e[3] == DELIVER or e[4].token == e[5] for e in ahead):
             self._says_for_whom()
 

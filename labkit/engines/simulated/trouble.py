@@ -19,14 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import BadInput, shown
-from ...knobs import check_number
 from ...roles.context import stream
 from ...roles.messages import Message
 from ...trace.events import LinkCut, LinkDelayed, LinkEvent, LinkLossy, LinkReconnected, RoleFenced
 from ...trace.recorder import MESSAGE
 from ...trace.vocabulary import EVALUATION, nanoseconds
-from ..parts import find_role
+from ..commands import Cut, Delay, Drop, Reconnect
 from .network import RESEND_S
 from .recovery import Recovery
 from .roles import SimulatedRole
@@ -35,7 +33,6 @@ from .turns import DELIVER, EARLY
 __all__ = ["Trouble", "Troubles", "transmissions"]
 
 RESEND = nanoseconds(RESEND_S)
-MOST_LOST = 0.95  # more is as good as a cut, and would take for ever
 
 Link = tuple[str, str]  # who sends, who receives
 
@@ -173,66 +170,56 @@ def _links(role: SimulatedRole, peer: SimulatedRole) -> tuple[Link, Link]:
 
 
 class Troubles(Recovery):
-    """What is done to the links of a run. `peer` None: everybody."""
+    """The commands about the links of a run. `peer` None: every other role."""
 
     _trouble: Trouble | None
     _cut_off: dict[str, int]  # who is cut off from everybody -> the serial number of its silence
     _strays: set[str]  # who is cut off and has been given up
 
-    def delay(self, role: str, seconds: float, peer: str | None = None) -> None:
-        """What `role` and `peer` say to each other comes so much later from now on; 0 undoes it."""
-        seconds = check_number("seconds", seconds, 0, 1e6)
-        with self._hand:
-            for one, other in self._begin("delay", LinkDelayed, role, peer, seconds=seconds):
-                self._links_in_trouble().delay(one, other, nanoseconds(seconds))
+    def _do_delay(self, command: Delay) -> None:
+        for one, other in self._begin(command, LinkDelayed, command.seconds):
+            self._links_in_trouble().delay(one, other, nanoseconds(command.seconds))
 
-    def drop(self, role: str, chance: float, peer: str | None = None) -> None:
-        """Every transmission between `role` and `peer` is lost with this chance from now on; 0 undoes it."""
-        chance = check_number("chance", chance, 0, MOST_LOST)
-        with self._hand:
-            for one, other in self._begin("drop", LinkLossy, role, peer, chance=chance):
-                self._links_in_trouble().drop(one, other, chance)
+    def _do_drop(self, command: Drop) -> None:
+        for one, other in self._begin(command, LinkLossy, command.chance):
+            self._links_in_trouble().drop(one, other, command.chance)
 
-    def cut(self, role: str, peer: str | None = None) -> None:
-        """Nothing passes between `role` and `peer` from now on. Who is cut off from everybody is given up after `patience`
-        seconds."""
-        with self._hand:
-            pairs = self._begin("cut", LinkCut, role, peer)
-            trouble = self._links_in_trouble()
-            if peer is None and pairs:
-                node = self.by_name[role].node
-                names = [r.name for r in self.roles if r.node == node and not r.down and r.name not in trouble.alone]
-                trouble.alone.update(dict.fromkeys(names, self.now))
-                self._watch_silence(names, self._cut_off)
-            for one, other in pairs if peer is not None else []:
-                trouble.cut(one, other)
+    def _do_cut(self, command: Cut) -> None:
+        """A role that is cut off from every other one is given up after `patience` seconds."""
+        role, peer = command.role, command.peer
+        pairs = self._begin(command, LinkCut)
+        trouble = self._links_in_trouble()
+        if peer is None and pairs:
+            node = self.by_name[role].node
+            names = [r.name for r in self.roles if r.node == node and not r.down and r.name not in trouble.alone]
+            trouble.alone.update(dict.fromkeys(names, self.now))
+            self._watch_silence(names, self._cut_off)
+        for one, other in pairs if peer is not None else []:
+            trouble.cut(one, other)
 
-    def reconnect(self, role: str, peer: str | None = None) -> None:
-        """Undo `cut`: what was held is sent now."""
-        with self._hand:
-            pairs = self._begin("reconnect", LinkReconnected, role, peer)
-            trouble = self._links_in_trouble()
-            if peer is None and pairs:
-                for one in [r for r in self.roles if r.node == self.by_name[role].node]:
-                    self._whole(one.name)
-                    if one.name in self._strays:
-                        self._strays.discard(one.name)
-                        after = "was connected again"
-                        self.trace.event(RoleFenced(self.now, one.name, self._newest_lost(one.id), after))
-            for one, other in pairs:
-                trouble.join(one, other)
-            trouble.release()
+    def _do_reconnect(self, command: Reconnect) -> None:
+        """What was held is sent now."""
+        role, peer = command.role, command.peer
+        pairs = self._begin(command, LinkReconnected)
+        trouble = self._links_in_trouble()
+        if peer is None and pairs:
+            for one in [r for r in self.roles if r.node == self.by_name[role].node]:
+                self._whole(one.name)
+                if one.name in self._strays:
+                    self._strays.discard(one.name)
+                    after = "was connected again"
+                    self.trace.event(RoleFenced(self.now, one.name, self._newest_lost(one.id), after))
+        for one, other in pairs:
+            trouble.join(one, other)
+        trouble.release()
 
-    def _begin(self, verb: str, event: type[LinkEvent], role: str, peer: str | None, **more: float) -> list[Any]:
-        """Log and record a command. Returns the pairs of roles that it is about; none if the run is over."""
-        target = find_role(role, self.by_name)
-        others = self.roles if peer is None else [find_role(peer, self.by_name)]
-        if peer == role:
-            raise BadInput(f"{verb}({shown(role)}, peer={shown(peer)}): nothing lies between a role and itself.")
-        if self.stopped_by is not None:
-            return []
-        self._log(verb, {"role": role, **more, "peer": peer})
-        self.trace.event(event(self.now, role, peer, *more.values()))
+    def _begin(self, command: Delay | Drop | Cut | Reconnect, event: type[LinkEvent], *more: float) -> list[Any]:
+        """Log and record a command. Returns the pairs of roles that it is about."""
+        role, peer = command.role, command.peer
+        target = self.by_name[role]
+        others = self.roles if peer is None else [self.by_name[peer]]
+        self._log(command)
+        self.trace.event(event(self.now, role, peer, *more))
         return [(target, other) for other in others if other is not target]
 
     def _links_in_trouble(self) -> Trouble:

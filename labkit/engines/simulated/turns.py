@@ -9,16 +9,20 @@ the same bytes.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
 from ...trace.vocabulary import nanoseconds
+from ..commands import Command, Executed
 from ..parts import Plan
 from .roles import SimulatedRole
 
-__all__ = ["COMMAND", "DELIVER", "DONE", "EARLY", "LATE", "WAKE", "Turns"]
+__all__ = ["COMMAND", "DELIVER", "DONE", "EARLY", "INTERNAL", "LATE", "OF_THE_RUN", "WAKE", "Turns"]
 
-DONE, DELIVER, WAKE, COMMAND = range(4)  # what an event is
+# What an event is: the last two are of the run and not of a role, a command or a call of a method of the engine.
+DONE, DELIVER, WAKE, COMMAND, INTERNAL = range(5)
+OF_THE_RUN = (COMMAND, INTERNAL)
 EARLY, LATE = 0, 1  # timeouts come after everything else of their instant
 
 
@@ -28,13 +32,14 @@ class Turns:
     plan: Plan
     chief: SimulatedRole
     by_name: dict[str, SimulatedRole]
+    execute: Callable[[Command], None]
 
     def __init__(self) -> None:
         self.now = 0
         self.stopped_by: str | None = None
         self._heap: list[tuple[int, int, int, int, Any, Any]] = []
         self._ready: deque[tuple[int, int, int, SimulatedRole, Any]] = deque()
-        self._script: list[tuple[float, str, dict[str, Any], int]] = []
+        self._script: list[Executed] = []  # of an earlier run's log, the next entry last
         self._sequence = self._turn = 0
         self._rest = self._pause = 0  # before this turn the loop comes back, or looks at more than the next event
 
@@ -66,8 +71,8 @@ class Turns:
         while self.stopped_by is None:
             if self._turn >= self._rest:
                 return True
-            if script and script[-1][3] == self._turn and nanoseconds(script[-1][0]) <= until:
-                self._obey()
+            if script and script[-1].turn == self._turn and nanoseconds(script[-1].at) <= until:
+                self._repeat()
             else:
                 self._pause = self._turn + 1 if script or one_update else self._rest
                 if not self._turns(until):
@@ -97,11 +102,12 @@ class Turns:
                     return False
                 self.now = time
                 if what == COMMAND:
-                    if role[0] == "_":  # the engine's own: it follows from what was done, and is no entry of the log
-                        self._turn += 1
-                    getattr(self, role)(**payload)
+                    self.execute(payload)
                     return True
                 self._turn += 1
+                if what == INTERNAL:  # it follows from what was done, and is no entry of the log
+                    getattr(self, role)(**payload)
+                    return True
                 if what == DELIVER:
                     self._deliver(role, payload)
                 elif role.token == payload:
@@ -112,11 +118,11 @@ class Turns:
         """Come back from the loop before the next turn."""
         self._rest = self._pause = 0
 
-    def _obey(self) -> None:
-        """The next command of an earlier run's log, before the same turn as then."""
-        at, name, arguments, _ = self._script.pop()
-        self.now = max(self.now, nanoseconds(at))
-        getattr(self, name)(**arguments)
+    def _repeat(self) -> None:
+        """Execute the next command of an earlier run's log, before the same turn as then."""
+        entry = self._script.pop()
+        self.now = max(self.now, nanoseconds(entry.at))
+        self.execute(entry.command)
 
     def _versions(self) -> int:
         looked_at = (self.by_name[owner] for owner in self.plan.layout.observed)
@@ -131,7 +137,7 @@ class Turns:
         limit = self.plan.budget.seconds
         if limit is None or time < nanoseconds(limit) or self.chief.waiting is None or self._ready:
             return False
-        return not any(e[3] == DELIVER or (e[3] != COMMAND and e[4].token == e[5]) for e in self._heap)
+        return not any(e[3] == DELIVER or (e[3] not in OF_THE_RUN and e[4].token == e[5]) for e in self._heap)
 
     def _go_on(self, role: SimulatedRole, value: Any) -> None:
         """`role` may go on with `value`, after all that was caused before."""

@@ -1,9 +1,9 @@
-"""Making trouble: choose a role, then make it slower, kill it, freeze it, cut it off. Servers are green, what was
-disturbed is orange; who is not itself is dashed, and its chip says how it is.
+"""The controls for faults: choose a role, then make it slower, kill it, freeze it, cut it off. Servers are green, roles with a
+fault are orange; the chip of a role that is away, frozen or cut off is dashed, and says so.
 
-What was done is undone by the same button, which then says so: Kill is Restart as long as the role is away.
-
-There is a chip for every role and none is ever taken away, only hidden: the chip that has the focus keeps it.
+The buttons follow from the commands that the engine supports. A command is undone by the same button, which then says so:
+Kill is Restart as long as the role is away. There is a chip for every role and none is ever taken away, only hidden: the
+chip that has the focus keeps it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
+from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
 from ...trace.trace import Trace
 from ...trace.vocabulary import short
 from .kit import Dial, Kit
@@ -25,22 +26,23 @@ __all__ = ["Trouble"]
 
 MOST_CHIPS = 16  # of one kind; beyond, a menu
 FACTORS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
-PAIRS = {"kill": "restart", "freeze": "thaw", "cut": "reconnect"}  # what undoes what
-VERBS = {
-    "kill": "Kill", "restart": "Restart", "freeze": "Freeze", "thaw": "Thaw", "cut": "Cut off", "reconnect": "Reconnect",
+Kind = type[Command]
+PAIRS: dict[Kind, Kind] = {Kill: Restart, Freeze: Thaw, Cut: Reconnect}  # a command, and the one that undoes it
+LABELS: dict[Kind, str] = {
+    Kill: "Kill", Restart: "Restart", Freeze: "Freeze", Thaw: "Thaw", Cut: "Cut off", Reconnect: "Reconnect",
 }  # fmt: skip
-TIPS = {
-    "kill": "end the process of {} now: it stays away until Restart, so that you see what its absence does",
-    "restart": "let {} come back, with what it had saved",
-    "freeze": "let the process of {} stand still; when its patience is over the others give it up",
-    "thaw": "let {} go on; if it was given up meanwhile, it is told to leave",
-    "cut": "let nothing pass between {} and the others; when their patience is over they give it up",
-    "reconnect": "let everything pass between {} and the others again",
+TIPS: dict[Kind, str] = {
+    Kill: "end the process of {} now: it stays away until Restart, so that you see what its absence does",
+    Restart: "let {} come back, with what it had saved",
+    Freeze: "let the process of {} stand still; when its patience is over the others give it up",
+    Thaw: "let {} go on; if it was given up meanwhile, it is told to leave",
+    Cut: "let nothing pass between {} and the others; when their patience is over they give it up",
+    Reconnect: "let everything pass between {} and the others again",
 }
 
 
 class Trouble:
-    """`box` is what is shown. `press(verb, role, ...)` is told what a person wants."""
+    """`box` is what is shown. `press("execute", command)` is called for every command that a button makes."""
 
     def __init__(self, kit: Kit, press: Callable[..., None]):
         self.kit, self._press = kit, press
@@ -49,8 +51,8 @@ class Trouble:
         self._view: View | None = None
         self._roles: tuple[str, ...] = ()
         self._chips: list[Dial] = []
-        self._verbs: dict[str, Any] = {}
-        self._chip_box, self._verb_box = kit.box([], "lk-chips"), kit.box([], "lk-verbs")
+        self._buttons: dict[Kind, Any] = {}
+        self._chip_box, self._button_box = kit.box([], "lk-chips"), kit.box([], "lk-verbs")
         menu = kit.make(widgets.Dropdown, "lk-knob lk-gone", description="who", options=[("", "")], value="")
         self._menu = Dial(kit, menu, self._choose)
         slider = kit.make(
@@ -58,7 +60,7 @@ class Trouble:
             continuous_update=False, tooltip="make the chosen one compute so many times slower; 1x undoes it",
         )  # fmt: skip
         self._slower = Dial(kit, slider, self._slow, patience=1.5)
-        self.box = kit.box([kit.html("lk-h", "make trouble"), self._chip_box, menu, slider, self._verb_box], "lk-sec")
+        self.box = kit.box([kit.html("lk-h", "make trouble"), self._chip_box, menu, slider, self._button_box], "lk-sec")
 
     # what a person does -----------------------------------------------------------------------------------------------
 
@@ -75,20 +77,20 @@ class Trouble:
 
     def _slow(self, factor: float) -> None:
         if self.role:
-            self._press("slow", self.role, factor)
+            self._press("execute", Slow(self.role, factor))
 
-    def _do(self, verb: str) -> None:
+    def _do(self, kind: Kind) -> None:
         view, role = self._view, self.role
         if not role or view is None:
             return
-        meant = self._meant(verb, view)
-        stays = meant == "kill" and "restart" in view.verbs
-        self._press(meant, role, *((False,) if stays else ()))
+        meant: Any = self._meant(kind, view)
+        stays = {"restart": False} if meant is Kill and Restart in view.supported else {}
+        self._press("execute", meant(role, **stays))
 
-    def _meant(self, verb: str, view: View) -> str:
-        """What the button of a verb does now: if it would undo something, that."""
-        undo = PAIRS[verb]
-        return undo if undo in view.verbs and undo in view.undo.get(self.role, ()) else verb
+    def _meant(self, kind: Kind, view: View) -> Kind:
+        """The class of the command that a button makes now: if it would undo something, that one."""
+        undo = PAIRS[kind]
+        return undo if undo in view.supported and undo.word in view.undo.get(self.role, ()) else kind
 
     # drawing ----------------------------------------------------------------------------------------------------------
 
@@ -108,7 +110,7 @@ class Trouble:
             self._offer(self._menu, tuple((_named(role, view), role) for role in roles), self.role)
         factor = view.slow.get(self.role, 1.0)
         self._offer(self._slower, _factors(factor), factor)
-        self._show_verbs(view)
+        self._show_buttons(view)
 
     @staticmethod
     def _loudest(view: View, roles: tuple[str, ...]) -> str:
@@ -138,17 +140,17 @@ class Trouble:
                 chip.show(role == self.role, description=f"{short(role)} {how}".strip(), tooltip=_named(role, view))
                 kit.mark(chip.widget, lk_server=server, lk_slow=view.slow.get(role, 1) != 1, lk_away=bool(how))
 
-    def _show_verbs(self, view: View) -> None:
+    def _show_buttons(self, view: View) -> None:
         kit = self.kit
-        for verb in PAIRS:
-            if verb in view.verbs and verb not in self._verbs:
-                self._verbs[verb] = kit.button(VERBS[verb], partial(self._do, verb), "lk-quiet", tip=VERBS[verb])
-                kit.put(self._verb_box, children=tuple(self._verbs[v] for v in PAIRS if v in self._verbs))
-        for verb, button in self._verbs.items():
-            now = self._meant(verb, view)
+        for kind in PAIRS:
+            if kind in view.supported and kind not in self._buttons:
+                self._buttons[kind] = kit.button(LABELS[kind], partial(self._do, kind), "lk-quiet", tip=LABELS[kind])
+                kit.put(self._button_box, children=tuple(self._buttons[k] for k in PAIRS if k in self._buttons))
+        for kind, button in self._buttons.items():
+            now = self._meant(kind, view)
             tip = TIPS[now].format(short(self.role) if self.role else "the chosen one")
-            kit.put(button, description=VERBS[now], tooltip=tip)
-            kit.mark(button, lk_off=now not in view.verbs, lk_undo=now != verb)
+            kit.put(button, description=LABELS[now], tooltip=tip)
+            kit.mark(button, lk_off=now not in view.supported, lk_undo=now is not kind)
 
 
 def _named(role: str, view: View) -> str:

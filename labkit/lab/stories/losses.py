@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...engines.faults import Kill
-from ..deeds import Did
+from ...engines.commands import Kill, Restart
 from ..story import Act, Question, Story
 
 __all__ = ["SERVER_DIES", "WORKER_DIES"]
@@ -24,7 +23,7 @@ FOUR = {"workers": 4, "servers": 1, "law": "deterministic", "pace": 0.1}
 
 def away(role: str, since: float, until: float) -> tuple[Any, ...]:
     """A role is killed, and is back when it is told to be: on processes the next one would be there too soon to be seen."""
-    return Kill(role, at=since, restart=False), Did(until, "restart", (("role", role),))
+    return Kill(role, at=since, restart=False), Restart(role, at=until)
 
 
 # N = 4: 0%, 75%, 75%.

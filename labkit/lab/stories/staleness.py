@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from ...engines.faults import Slow
+from ...engines.commands import Slow
 from ..story import Act, Story
 
 __all__ = ["RUNAWAY", "STALENESS", "STALE_AND_FAST"]

@@ -11,7 +11,7 @@ The time of a gradient is paced, not computed: the same laws hold on two cores.
 
 from __future__ import annotations
 
-from ...engines.faults import Slow
+from ...engines.commands import Slow
 from ..story import Act, Question, Story
 
 __all__ = ["BACKUP_WORKERS", "CHANCE", "FIRST_MINUTE", "SLOW_WORKER"]

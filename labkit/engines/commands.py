@@ -1,0 +1,751 @@
+"""What can be done to a run, as values: one class per command, with one text form and one dict form.
+
+    lk.Kill("worker-1", at=2.0)                             kill:worker-1@2
+    lk.Kill("worker-1", at=2.0, restart=False)              kill:worker-1:for-good@2
+    lk.Slow("worker-2", 5, during=(2, 4))                   slow:worker-2:5@2-4
+    lk.Drop("worker", "server", 0.05)                       drop:worker:server:0.05
+    Restart("worker-1", at=8.0)                             restart:worker-1@8
+    Cut("worker-0", "server-0", at=3.0)                     cut:worker-0:server-0@3
+    SetOptions({"learning_rate": 0.2}, at=7.25)             set:learning_rate:0.2@7.25
+
+Fault schedules (`faults.py`), the methods of `Run`, the buttons of the lab, the command log of a run and everything that
+is saved of it use these values. A text is `word:part:part@start-stop`; the stop, and a start at 0, are left out. An
+entry of the log of a run in virtual time also has the turn of its loop: `slow:worker-2:5@5#731`.
+
+A command is primitive if it is about one role, or one link, and has no end. Engines execute primitive commands;
+`commands(plan)` expands every other one into these. The check of a command is its class: whatever is constructed has
+allowed values, and `check(roles)` refuses roles that a run does not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self
+
+from ..errors import BadInput, nearest, shown
+from ..knobs import check_knobs, knob
+from ..trace.vocabulary import nanoseconds
+from .parts import Plan, find_role
+
+__all__ = [
+    "COMMANDS", "EVERY", "LATEST", "Command", "Cut", "Delay", "Drop", "During", "Executed", "Freeze", "Inject",
+    "Join", "Kill", "Lasting", "Leave", "OnLink", "OnLinks", "Pause", "Reconnect", "Restart", "Resume", "SetOptions",
+    "Slow", "Stop", "Thaw", "Who", "check_supported", "check_who", "from_dict", "log_text", "named", "not_executed",
+    "parse_command", "parse_log", "read_entry", "value_of_text",
+]  # fmt: skip
+
+Who = str | tuple[str, ...]
+During = tuple[float, float | None] | None
+
+EVERY = "*"
+FOR_GOOD = "for-good"
+LATEST = 1e10  # engine seconds: virtual time ends before
+NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
+TIMES = re.compile(rf"({NUMBER})(?:-({NUMBER})?)?")
+
+
+class Command:
+    """The base of all commands, and of the faults that expand into them.
+
+    `at`: when, in engine seconds. `word`: what its text begins with; `parts`: the fields between the colons; `example`:
+    such a text.
+    """
+
+    word: ClassVar[str] = ""
+    parts: ClassVar[tuple[str, ...]] = ()
+    example: ClassVar[str] = ""
+    at: float
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    def commands(self, plan: Plan) -> list[Command]:
+        """The primitive commands of which it consists, in the order of time. `BadInput` if a role is not there."""
+        self.check(plan.role_ids)
+        return [self]
+
+    def check(self, roles: Mapping[str, Any]) -> None:
+        """`BadInput` unless it is primitive, and the roles that it names are among `roles`."""
+        role, peer = getattr(self, "role", None), getattr(self, "peer", None)
+        for name in (role, peer):
+            if name is not None:
+                find_role(name, roles)
+        if role is not None and role == peer:
+            raise BadInput(f"{self.word}({shown(role)}, peer={shown(peer)}): nothing lies between a role and itself.")
+
+    def undone(self, at: float) -> Command:
+        """The primitive command that undoes this one, at `at` seconds."""
+        raise BadInput(f"{self.word}: there is no command that undoes it.")
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with other values, which are known to be allowed: they are not checked again."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **values)
+        return made
+
+    # text -------------------------------------------------------------------------------------------------------------
+
+    def text(self, timed: bool = False) -> str:
+        """Its text; the inverse is `parse_command`. `timed`: a start at 0 is written, too."""
+        until = getattr(self, "until", None)
+        when = f"@{_number(self.at)}" if timed or self.at or until is not None else ""
+        return ":".join([self.word, *self._words()]) + when + ("" if until is None else f"-{_number(until)}")
+
+    def _words(self) -> list[str]:
+        """The words of its text between the colons."""
+        return [_word(getattr(self, part)) for part in self.parts]
+
+    @classmethod
+    def _read(cls, words: list[str]) -> dict[str, Any] | None:
+        """The values of the fields that these words mean; None if they do not describe this command."""
+        if len(words) != len(cls.parts):
+            return None
+        kinds = {f.name: f.type for f in fields(cls)}  # type: ignore[arg-type]
+        values: dict[str, Any] = {}
+        for part, word in zip(cls.parts, words):
+            if kinds[part] == "float":
+                if not _is_number(word):
+                    return None
+                values[part] = float(word)
+            else:
+                values[part] = tuple(word.split(",")) if kinds[part] == "Who" else word
+        return values
+
+    # dict -------------------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: {"command": its word, its fields ...}; the inverse is `from_dict`."""
+        names = [f.name for f in fields(self) if f.name != "during"]  # type: ignore[arg-type]
+        return {"command": self.word} | {name: _plain(getattr(self, name)) for name in names}
+
+    @classmethod
+    def _made(cls, values: dict[str, Any]) -> Self:
+        return cls(**values)
+
+
+class Lasting(Command):
+    """A command with an end, at which it is undone. `during=(start, stop)` is another way to write `at=start, until=stop`."""
+
+    until: float | None
+    during: During
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if self.during is not None:
+            if self.at or self.until is not None:
+                raise BadInput(
+                    f"{name}: during={shown(self.during)} and at= or until= say one thing twice; give one of them."
+                )
+            if not isinstance(self.during, (tuple, list)) or len(self.during) != 2:
+                raise BadInput(f"{name}: during={shown(self.during)} is not allowed; give (start, stop) in seconds.")
+            for field_, value in zip(("at", "until"), self.during):
+                object.__setattr__(self, field_, value)
+            object.__setattr__(self, "during", None)  # one form for one fault: equal faults are equal
+        check_knobs(self)
+        if self.until is not None and self.until <= self.at:
+            raise BadInput(f"{name}(at={self.at:g}, until={self.until:g}): it has to end after it has begun.")
+
+    def commands(self, plan: Plan) -> list[Command]:
+        """See `Command.commands`."""
+        begin = self._begin(plan)
+        return begin if self.until is None else begin + [command.undone(self.until) for command in begin]
+
+    def _begin(self, plan: Plan) -> list[Command]:
+        """The primitive commands with which it begins."""
+        begin = self.changed(until=None)
+        begin.check(plan.role_ids)
+        return [begin]
+
+    def check(self, roles: Mapping[str, Any]) -> None:
+        """See `Command.check`."""
+        if self.until is not None:
+            raise BadInput(f"{self.text()} is two commands, one at its start and one at its end: inject it into the run.")
+        super().check(roles)
+
+
+class OnLinks(Lasting):
+    """A command about what lies between roles, in both directions.
+
+    `a`, `b`: the name of a role, a kind of role ("worker": all workers), a tuple of these, or "*", every other role.
+    """
+
+    a: Who
+    b: Who
+
+    def __post_init__(self) -> None:
+        for name in ("a", "b"):
+            object.__setattr__(self, name, check_who(type(self).__name__, name, getattr(self, name)))
+        super().__post_init__()
+
+    @property
+    def role(self) -> str:
+        """Of a primitive command: the role whose links it is about."""
+        return _word(self.a)
+
+    @property
+    def peer(self) -> str | None:
+        """Of a primitive command: the role at the other end; None: every other role."""
+        return None if self.b == EVERY else _word(self.b)
+
+    def _begin(self, plan: Plan) -> list[Command]:
+        return [self.changed(a=role, b=peer, until=None) for role, peer in self._ends(plan)]
+
+    def _ends(self, plan: Plan) -> list[tuple[str, str]]:
+        """(role, peer) of every link, each once; peer "*": every other role."""
+        if EVERY in (self.a, self.b):
+            near = self.b if self.a == EVERY else self.a
+            return [(role, EVERY) for role in named(near, plan)]
+        pairs: dict[frozenset[str], tuple[str, str]] = {}
+        far = named(self.b, plan)
+        for role in named(self.a, plan):
+            for peer in far:
+                if role != peer:
+                    pairs.setdefault(frozenset((role, peer)), (role, peer))
+        if not pairs:
+            raise BadInput(f"{self!r}: nothing lies between a role and itself; name two.")
+        return list(pairs.values())
+
+    @classmethod
+    def _read(cls, words: list[str]) -> dict[str, Any] | None:
+        if len(words) == len(cls.parts) - 1:
+            words = [words[0], EVERY, *words[1:]]
+        elif len(words) == 3 and _is_number(words[1]) and not _is_number(words[2]):
+            words = [words[0], words[2], words[1]]  # delay:worker-0:0.5:server-0, as share texts had it at first
+        return super()._read(words)
+
+
+# roles ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kill(Command):
+    """Ends the process that plays `role`, without notice. Its next incarnation begins by itself; `restart=False`: not before
+    a `Restart`."""
+
+    role: str = knob("worker-0")
+    at: float = knob(0.0, low=0.0, high=LATEST)
+    restart: bool = knob(True)
+
+    word, parts, example = "kill", ("role",), "kill:worker-1@2.0"
+
+    def undone(self, at: float) -> Command:
+        """See `Command.undone`."""
+        return Restart(self.role, at)
+
+    def _words(self) -> list[str]:
+        return [self.role] if self.restart else [self.role, FOR_GOOD]
+
+    @classmethod
+    def _read(cls, words: list[str]) -> dict[str, Any] | None:
+        stays = len(words) == 2 and words[1] == FOR_GOOD
+        values = super()._read(words[:1] if stays else words)
+        return None if values is None else values | {"restart": not stays}
+
+
+@dataclass(frozen=True)
+class Restart(Command):
+    """Lets a role that is away begin its next incarnation."""
+
+    role: str = knob("worker-0")
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, parts, example = "restart", ("role",), "restart:worker-1@8"
+
+
+@dataclass(frozen=True)
+class Freeze(Lasting):
+    """Stops the process that plays `role` where it is, from `at` on; until `until`, if given."""
+
+    role: str = knob("worker-0")
+    at: float = knob(0.0, low=0.0, high=LATEST)
+    until: float | None = knob(None, low=0.0, high=LATEST)
+    during: During = field(default=None, repr=False)
+
+    word, parts, example = "freeze", ("role",), "freeze:worker-1@1-3"
+
+    def undone(self, at: float) -> Command:
+        """See `Command.undone`."""
+        return Thaw(self.role, at)
+
+
+@dataclass(frozen=True)
+class Thaw(Command):
+    """Lets a frozen process continue."""
+
+    role: str = knob("worker-0")
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, parts, example = "thaw", ("role",), "thaw:worker-1@3"
+
+
+@dataclass(frozen=True)
+class Slow(Lasting):
+    """From `at` (engine seconds) on, `role` computes `factor` times slower; until `until`, if given."""
+
+    role: str = knob("worker-0")
+    factor: float = knob(2.0, low=0.001, high=1000.0)
+    at: float = knob(0.0, low=0.0, high=LATEST)
+    until: float | None = knob(None, low=0.0, high=LATEST)
+    during: During = field(default=None, repr=False)
+
+    word, parts, example = "slow", ("role", "factor"), "slow:worker-2:5@2.0-4.0"
+
+    def undone(self, at: float) -> Command:
+        """See `Command.undone`."""
+        return self.changed(factor=1.0, at=at)
+
+
+# links ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Delay(OnLinks):
+    """Messages between `a` and `b` arrive `seconds` later, from `at` on; until `until`, if given."""
+
+    a: Who
+    b: Who = EVERY
+    seconds: float = knob(0.1, low=0.0, high=1e6)
+    at: float = knob(0.0, low=0.0, high=LATEST)
+    until: float | None = knob(None, low=0.0, high=LATEST)
+    during: During = field(default=None, repr=False)
+
+    word, parts, example = "delay", ("a", "b", "seconds"), "delay:worker-1:server-0:0.1@2-4"
+
+    def undone(self, at: float) -> Command:
+        """See `Command.undone`."""
+        return self.changed(seconds=0.0, at=at)
+
+
+@dataclass(frozen=True)
+class Drop(OnLinks):
+    """Every transmission between `a` and `b`, and every acknowledgement, is lost with this `chance`, and is repeated until it
+    arrives; from `at` on, until `until`, if given."""
+
+    a: Who
+    b: Who = EVERY
+    chance: float = knob(0.1, low=0.0, high=0.95)  # more is as good as a cut, and would take for ever
+    at: float = knob(0.0, low=0.0, high=LATEST)
+    until: float | None = knob(None, low=0.0, high=LATEST)
+    during: During = field(default=None, repr=False)
+
+    word, parts, example = "drop", ("a", "b", "chance"), "drop:worker:server:0.05"
+
+    def undone(self, at: float) -> Command:
+        """See `Command.undone`."""
+        return self.changed(chance=0.0, at=at)
+
+
+class OnLink(Command):
+    """A command about the link of two roles, or (`peer` None) about all links of one."""
+
+    role: str
+    peer: str | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.peer, str | None):
+            raise BadInput(
+                f"{self.word}: peer={shown(self.peer)} is not allowed; give a role ('worker-1'), or None: every other role."
+            )
+
+    def _words(self) -> list[str]:
+        return [self.role] if self.peer is None else [self.role, self.peer]
+
+    @classmethod
+    def _read(cls, words: list[str]) -> dict[str, Any] | None:
+        return {"role": words[0], "peer": None} if len(words) == 1 else super()._read(words)
+
+
+@dataclass(frozen=True)
+class Cut(OnLink):
+    """Nothing passes between `role` and `peer`; None: between it and every other role, the client included."""
+
+    role: str = knob("worker-0")
+    peer: str | None = None
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, parts, example = "cut", ("role", "peer"), "cut:worker-1:server-0@3"
+
+    def undone(self, at: float) -> Command:
+        """See `Command.undone`."""
+        return Reconnect(self.role, self.peer, at)
+
+
+@dataclass(frozen=True)
+class Reconnect(OnLink):
+    """Undoes `Cut`: what was held passes now. `peer=None`: on all links of `role`."""
+
+    role: str = knob("worker-0")
+    peer: str | None = None
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, parts, example = "reconnect", ("role", "peer"), "reconnect:worker-1:server-0@4"
+
+
+# the run --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Join(Command):
+    """A worker that is not there takes part as soon as it can."""
+
+    role: str = knob("worker-0")
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, parts, example = "join", ("role",), "join:worker-3@5"
+
+
+@dataclass(frozen=True)
+class Leave(Command):
+    """A worker leaves in order: what it has in hand is dropped, what it has sent arrives."""
+
+    role: str = knob("worker-0")
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, parts, example = "leave", ("role",), "leave:worker-3@6"
+
+
+@dataclass(frozen=True)
+class SetOptions(Command):
+    """Changes live options of the strategy, in every role: {name: value}."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, parts, example = "set", ("options",), "set:learning_rate:0.05@8"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.options, Mapping) or not all(isinstance(n, str) and n for n in self.options):
+            raise BadInput(f"set: {shown(self.options)} is not allowed; give {{'learning_rate': 0.05}}, for example.")
+        object.__setattr__(self, "options", dict(self.options))
+        super().__post_init__()
+
+    def _words(self) -> list[str]:
+        return [word for name, value in self.options.items() for word in (name, str(value))]
+
+    @classmethod
+    def _read(cls, words: list[str]) -> dict[str, Any] | None:
+        values = {name: value_of_text(text) for name, text in zip(words[::2], words[1::2])}
+        return {"options": values} if 2 * len(values) == len(words) else None
+
+
+@dataclass(frozen=True)
+class Pause(Command):
+    """Holds every role between two effects. Engine time stands still."""
+
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, example = "pause", "pause@5"
+
+
+@dataclass(frozen=True)
+class Resume(Command):
+    """Lets a paused run continue."""
+
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, example = "resume", "resume@6"
+
+
+@dataclass(frozen=True)
+class Stop(Command):
+    """Ends the run, with a last evaluation. `reason`: what its `stopped_by` will be."""
+
+    reason: str = knob("user")
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word, parts, example = "stop", ("reason",), "stop:user@9"
+
+
+@dataclass(frozen=True)
+class Inject(Command):
+    """Lets the run execute these primitive commands at their times (engine seconds). It has no text."""
+
+    scheduled: tuple[Command, ...] = ()
+    at: float = knob(0.0, low=0.0, high=LATEST)
+
+    word = "inject"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scheduled", tuple(self.scheduled))
+        if not all(isinstance(command, Command) and not isinstance(command, Inject) for command in self.scheduled):
+            raise BadInput(f"inject: {shown(self.scheduled)} is not allowed; give commands, as (lk.Kill('worker-1', at=2.0),).")
+        super().__post_init__()
+
+    def check(self, roles: Mapping[str, Any]) -> None:
+        """See `Command.check`."""
+        for command in self.scheduled:
+            command.check(roles)
+
+    def text(self, timed: bool = False) -> str:
+        """`BadInput`: it has none."""
+        raise BadInput("Faults were injected into this run by a program: what was done to it has no short text.")
+
+    @classmethod
+    def _read(cls, words: list[str]) -> dict[str, Any] | None:
+        return None
+
+    @classmethod
+    def _made(cls, values: dict[str, Any]) -> Self:
+        return cls(**(values | {"scheduled": tuple(from_dict(plain) for plain in values.get("scheduled", ()))}))
+
+
+COMMANDS: dict[str, type[Command]] = {
+    kind.word: kind
+    for kind in (
+        Slow, Kill, Restart, Freeze, Thaw, Delay, Drop, Cut, Reconnect, Join, Leave, SetOptions, Pause, Resume, Stop, Inject,
+    )
+}  # fmt: skip
+
+
+def check_supported(command: Any, supported: frozenset[type[Command]]) -> None:
+    """`BadInput` unless `command` is of a class that an engine supports."""
+    if not isinstance(command, Command):
+        raise BadInput(f"{shown(command)} is not a command; give for example lk.Kill('worker-1').")
+    if type(command) not in supported:
+        words = ", ".join(word for word, kind in COMMANDS.items() if kind in supported)
+        raise BadInput(f"{command.word}: the engine of this run cannot do that; it can {words}. The run goes on.")
+
+
+# names of roles -------------------------------------------------------------------------------------------------------
+
+
+def check_who(owner: str, name: str, who: Any) -> Who:
+    """A name, or several: as text, or a tuple of at least two."""
+    several = tuple(who) if isinstance(who, (tuple, list)) else (who,)
+    if (
+        not several
+        or not all(isinstance(one, str) and one for one in several)
+        or (len(several) > 1 and EVERY in several)
+    ):
+        raise BadInput(
+            f"{owner}: {name}={shown(who)} is not allowed; give a role ('worker-1'), a kind ('worker'), a tuple of them, or '*'."
+        )
+    return several[0] if len(several) == 1 else several
+
+
+def named(who: Who, plan: Plan) -> tuple[str, ...]:
+    """The roles that are meant, each once; `BadInput` with the nearest name if there is none. "*": all roles."""
+    if who == EVERY:
+        return tuple(plan.role_ids)
+    kinds: dict[str, list[str]] = {}
+    for role in plan.layout.roles:
+        kinds.setdefault(role.kind, []).append(role.name)
+    meant: dict[str, None] = {}
+    for one in (who,) if isinstance(who, str) else who:
+        if one not in plan.role_ids and one not in kinds:
+            raise nearest("role", one, {*plan.role_ids, *kinds})
+        meant |= dict.fromkeys([one] if one in plan.role_ids else kinds[one])
+    return tuple(meant)
+
+
+# text -----------------------------------------------------------------------------------------------------------------
+
+
+def parse_command(text: str, kinds: Mapping[str, type[Command]] = COMMANDS, what: str = "command") -> Command:
+    """`slow:worker-2:5@2-4` -> `Slow("worker-2", 5, at=2, until=4)`: the inverse of `Command.text`.
+
+    "worker-0,worker-1" are two roles, "*" is every other role, and `kill:worker-1:for-good@2` does not come back. `kinds`:
+    {word: class} that are allowed; `what`: what these are. `BadInput` names what was wrong, with an example.
+    """
+    head, at, when = text.strip().partition("@")
+    word = head.split(":")[0].strip()
+    if word not in kinds:
+        examples = ", ".join(kind.example for kind in kinds.values() if kind.example)
+        raise BadInput(f"{nearest(what, word, kinds)} They are written as {examples}.")
+    if at and not when.strip():
+        raise BadInput(f"{shown(text)}: give a time after the @, as in {kinds[word].example!r}.")
+    command = _parsed(text, kinds)
+    if command is None:
+        raise BadInput(f"{shown(text)} is not a {what} as {kinds[word].example!r}.")
+    return command
+
+
+def _parsed(text: str, kinds: Mapping[str, type[Command]]) -> Command | None:
+    """The command of this text; None if it is not the text of one. `BadInput` if a value is not allowed."""
+    head, _, when = text.strip().partition("@")
+    word, *words = (part.strip() for part in head.split(":"))
+    kind = kinds.get(word)
+    times = TIMES.fullmatch(when.strip()) if when else None
+    values = kind._read(words) if kind is not None and all(words) else None
+    if kind is None or values is None or (when and times is None):
+        return None
+    if times is not None:
+        values["at"] = float(times[1])
+        if times[2] is not None:
+            if not issubclass(kind, Lasting):
+                return None
+            values["until"] = float(times[2])
+    return kind(**values)
+
+
+def value_of_text(text: str) -> Any:
+    """True, 4, 0.5, inf; or the text itself, which is then refused where a number is needed."""
+    if text in ("True", "False", "true", "false"):
+        return text.lower() == "true"
+    kinds: tuple[Callable[[str], Any], ...] = (int, float)
+    for kind in kinds:
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(value: float) -> str:
+    """A number as short as it is exact."""
+    return repr(value).removesuffix(".0")
+
+
+def _word(value: Any) -> str:
+    """One part of a text; names with commas in between."""
+    if isinstance(value, float):
+        return _number(value)
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+# dicts ----------------------------------------------------------------------------------------------------------------
+
+
+def from_dict(plain: Any, kinds: Mapping[str, type[Command]] = COMMANDS) -> Command:
+    """The command that `Command.to_dict` described. Only `kinds` ({word: class}) are made; `BadInput` for anything else."""
+    word = plain.get("command") if isinstance(plain, Mapping) else None
+    kind = kinds.get(word) if isinstance(word, str) else None
+    if kind is None:
+        raise BadInput(f"{shown(plain)} is not a command; allowed: {', '.join(kinds)}.")
+    values = {name: value for name, value in plain.items() if name != "command"}
+    unknown = values.keys() - {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    if unknown:
+        raise BadInput(f"{shown(plain)} is not a command: {word} has no {shown(min(map(str, unknown)))}.")
+    try:
+        return kind._made(values)
+    except TypeError as error:
+        raise BadInput(f"{shown(plain)} is not a command: {error}.") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value.to_dict() if isinstance(value, Command) else value
+
+
+# logs -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Executed:
+    """An entry of the log of a run: a primitive command, whose `at` is the time (engine seconds) at which it was executed.
+
+    `turn`: in virtual time, the turn of the run's loop before which it was executed. A run that is given such an entry, among
+    its faults or its commands, executes the command before the same turn.
+    """
+
+    command: Command
+    turn: int | None = None
+
+    @property
+    def at(self) -> float:
+        """When, in engine seconds."""
+        return self.command.at
+
+    def commands(self, plan: Plan) -> list[Executed]:
+        """Itself: see `Command.commands`."""
+        self.command.check(plan.role_ids)
+        return [self]
+
+    def text(self) -> str:
+        """Its text, always with its time; the inverse is `parse_log`."""
+        return self.command.text(timed=True) + ("" if self.turn is None else f"#{self.turn}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; the inverse is `read_entry`."""
+        return {**self.command.to_dict(), "turn": self.turn}
+
+
+NOT_REPEATED = (Pause, Resume, Stop)  # nothing that a run repeats has to be told
+REPEATED = {word: kind for word, kind in COMMANDS.items() if kind not in NOT_REPEATED and kind is not Inject}
+
+
+def log_text(log: Iterable[Executed]) -> str:
+    """What was done to a run, as a short text: `slow:worker-2:5@5#731,kill:worker-1:for-good@6.5#902`.
+
+    `BadInput` if a program injected faults into a run in virtual time: such a text could not repeat it. (In real time what was
+    injected and has happened is in the log itself.)
+    """
+    entries = [entry for entry in log if not isinstance(entry.command, NOT_REPEATED)]
+    return ",".join(e.text() for e in entries if e.turn is not None or not isinstance(e.command, Inject))
+
+
+def parse_log(text: str) -> tuple[Command | Executed, ...]:
+    """The inverse of `log_text`: entries where a turn is given, else commands."""
+    return tuple(_parsed_entry(part) for part in filter(None, text.split(",")))
+
+
+def _parsed_entry(text: str) -> Command | Executed:
+    head, mark, turn = text.partition("#")
+    command = _parsed(head, REPEATED) if "@" in head else None
+    if command is None or getattr(command, "until", None) is not None or (mark and not turn.isdecimal()):
+        raise BadInput(f"{text!r} is not something that is done to a run; one reads slow:worker-2:5@5.0.")
+    return Executed(command, int(turn)) if mark else command
+
+
+def read_entry(plain: Any, kinds: Mapping[str, type[Command]] = COMMANDS) -> Command | Executed:
+    """What `to_dict` of a command, or of an entry of a log, described; `BadInput` if it is neither. `kinds`: as of `from_dict`.
+
+    Also the older form, (seconds, name, arguments) or (seconds, name, arguments, turn).
+    """
+    if isinstance(plain, (list, tuple)):
+        return _converted(plain)
+    if not isinstance(plain, Mapping) or "turn" not in plain:
+        return from_dict(plain, kinds)
+    command, turn = from_dict({name: value for name, value in plain.items() if name != "turn"}, kinds), plain["turn"]
+    if isinstance(turn, bool) or not isinstance(turn, int | None):
+        raise BadInput(f"{shown(plain)} is not an entry of a log: turn is a whole number, or None.")
+    return Executed(command, turn)
+
+
+def _converted(entry: Any) -> Command | Executed:
+    """An entry of the older form as values."""
+    try:
+        at, name, arguments, *turn = entry
+        values = {**arguments, "at": at}
+        if name == "set":
+            values = {"options": arguments, "at": at}
+        elif name == "inject":
+            values = {"scheduled": [_converted(command).to_dict() for command in arguments["commands"]], "at": at}
+        elif name in ("delay", "drop"):
+            values["a"], values["b"] = values.pop("role"), values.pop("peer", None) or EVERY
+        command = from_dict({"command": name, **values})
+        return Executed(command, int(turn[0])) if turn else command
+    except (TypeError, ValueError, KeyError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{shown(entry)} is not an entry of a log of commands.") from None
+
+
+def not_executed(planned: Iterable[Command | Executed], log: Iterable[Executed]) -> list[Command | Executed]:
+    """Of what was planned that which is not in `log`, where each entry stands for one planned command at most."""
+    happened = [_identity(entry) for entry in log]
+    left = []
+    for entry in planned:
+        if _identity(entry) in happened:
+            happened.remove(_identity(entry))
+        else:
+            left.append(entry)
+    return left
+
+
+def _identity(entry: Command | Executed) -> tuple[int, Command]:
+    """A command, and when it is executed as clocks in virtual time count (ns)."""
+    command = entry.command if isinstance(entry, Executed) else entry
+    return nanoseconds(command.at), command.changed(at=0.0)

@@ -1,0 +1,130 @@
+"""Commands on both engines: every class that an engine supports is executed and is in its log, and the log does it again."""
+
+import json
+import time
+
+import pytest
+
+import labkit as lk
+from labkit.engines.commands import (
+    COMMANDS,
+    Cut,
+    Executed,
+    Inject,
+    Join,
+    Leave,
+    Pause,
+    Reconnect,
+    Restart,
+    Resume,
+    SetOptions,
+    Stop,
+    Thaw,
+    log_text,
+    parse_log,
+    read_entry,
+)  # fmt: skip
+from labkit.trace.ledger import ledger
+
+MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 400})
+ENDLESS = lk.Budget(updates=10**9)
+
+# One of each class, in the order in which they can follow one another; and the event that is waited for before the next.
+EACH = [
+    (lk.Slow("worker-0", 2.0), None),
+    (lk.Delay("worker-0", "server-0", 0.001), None),
+    (lk.Delay("worker-0", "server-0", 0.0), None),
+    (lk.Drop("worker-0", chance=0.01), None),
+    (lk.Drop("worker-0", chance=0.0), None),
+    (Cut("worker-0", "server-0"), None),
+    (Reconnect("worker-0", "server-0"), None),
+    (lk.Freeze("worker-0"), None),
+    (Thaw("worker-0"), None),
+    (Leave("worker-1"), ("left", "worker-1")),
+    (Join("worker-1"), ("joined", "worker-1")),
+    (lk.Kill("worker-0", restart=False), ("lost", "worker-0")),
+    (Restart("worker-0"), ("restarted", "worker-0")),
+    (SetOptions({"learning_rate": 0.02}), None),
+    (Inject((lk.Slow("worker-0", 3.0, at=1e6),)), None),
+    (Pause(), None),
+    (Resume(), None),
+    (Stop("user"), None),
+]
+
+
+def passed(engine, run, kind, role):
+    """Let the run go on until there is such an event."""
+    deadline = time.monotonic() + 60
+    while not any(event.kind == kind and getattr(event, "name", "") == role for event in run.trace.events):
+        assert time.monotonic() < deadline, run.trace.events
+        if engine.simulated:
+            run.advance(0.05)
+        else:
+            time.sleep(0.02)
+
+
+def test_every_class_that_is_supported_is_executed_and_is_in_the_log(engine):
+    run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005, max_workers=2)
+    run.step().resume()
+    before = len(run.engine.commands)
+    assert {type(command) for command, _ in EACH} == run.engine.supported_commands == set(COMMANDS.values())
+    for command, event in EACH:
+        at = run.engine.seconds
+        run.execute(command)
+        if not (engine.simulated and isinstance(command, Pause | Resume)):  # which are nothing in virtual time
+            entry = run.engine.commands[-1]
+            assert entry.command == command.changed(at=entry.at)
+            assert at <= entry.at <= at + 60
+            assert (entry.turn is not None) == engine.simulated
+        if event is not None:
+            passed(engine, run, *event)
+    assert run.stopped_by == "user"
+    assert ledger(run.trace)["closes"]
+    log = run.engine.commands[before:]
+    assert len(log) == len(EACH) - (2 if engine.simulated else 0)
+    assert [entry.at for entry in log] == sorted(entry.at for entry in log)
+    ending = json.loads(json.dumps(run.trace.ending["commands"]))
+    assert [read_entry(plain) for plain in ending] == run.engine.commands
+    with pytest.raises(lk.BadInput, match="The run is over"):
+        run.execute(lk.Kill("worker-0"))
+    assert run.engine.commands[before:] == log
+
+
+def test_what_cannot_be_executed_is_refused_and_is_not_in_the_log(engine):
+    run = engine.train(MOONS, lk.AsyncPS(), lk.Budget(updates=60), time=0.005)
+    for command, says in (
+        (lk.Slow("worker-7", 2.0), "no role 'worker-7'"),
+        (lk.Freeze("worker-0", until=3.0), "is two commands"),
+        (Cut("worker-0", "worker-0"), "nothing lies between"),
+        (Restart("worker-0"), r"restart\('worker-0'\): it is "),
+        (Join("worker-1"), r"join\('worker-1'\): only workers of a cluster with max_workers"),
+        (Leave("server-0"), r"leave\('server-0'\): only workers of a cluster with max_workers"),
+        (SetOptions({"learning_rat": 1.0}), "Did you mean 'learning_rate'"),
+        (Inject((lk.Partition("worker-0"),)), "partition: the engine of this run cannot do that"),
+        (lk.Preempt(0.1), "preempt: the engine of this run cannot do that"),
+        ("kill:worker-0", "is not a command"),
+    ):
+        with pytest.raises(lk.BadInput, match=says):
+            run.execute(command)
+    assert run.engine.commands == []
+    run.wait(timeout=60)
+    assert run.stopped_by == "updates"
+
+
+def test_what_was_done_to_a_run_is_done_again_from_the_text_of_its_log(engine):
+    run = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005, faults=["slow:worker-1:3@0.01"])
+    passed(engine, run, "slowed", "worker-1")
+    run.delay("worker-0", 0.001, "server-0").set(learning_rate=0.05)
+    run.inject("slow:worker-0:2@0.01") if not engine.simulated else run.slow("worker-0", 2)
+    passed(engine, run, "slowed", "worker-0")
+    run.stop()
+    text = log_text(run.engine.commands)
+    words = [part.partition("@")[0] for part in text.split(",")]
+    assert words == ["slow:worker-1:3", "delay:worker-0:server-0:0.001", "set:learning_rate:0.05", "slow:worker-0:2"]
+    again = engine.train(MOONS, lk.AsyncPS(), ENDLESS, time=0.005, faults=parse_log(text))
+    passed(engine, again, "slowed", "worker-0")
+    again.stop()
+    assert [part.partition("@")[0] for part in log_text(again.engine.commands).split(",")] == words
+    if engine.simulated:
+        assert again.engine.commands[:-1] == run.engine.commands[:-1]
+    assert all(isinstance(entry, Executed) for entry in again.engine.commands)

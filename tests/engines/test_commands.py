@@ -1,0 +1,316 @@
+"""Commands as values: their texts, their dicts, their checks, the log, and what each engine supports."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import labkit as lk
+from labkit.engines.checkpoints import Store
+from labkit.engines.commands import (
+    COMMANDS,
+    EVERY,
+    Command,
+    Cut,
+    Executed,
+    Inject,
+    Join,
+    Leave,
+    Pause,
+    Reconnect,
+    Restart,
+    Resume,
+    SetOptions,
+    Stop,
+    Thaw,
+    check_supported,
+    from_dict,
+    log_text,
+    not_executed,
+    parse_command,
+    parse_log,
+    read_entry,
+)
+from labkit.engines.faults import FAULTS
+from labkit.engines.log import read_commands, save_commands, write_note
+
+# every class -----------------------------------------------------------------------------------------------------------
+
+names = st.from_regex(r"[a-z]{1,8}(-[0-9]{1,3})?", fullmatch=True)
+who = st.one_of(names, st.lists(names, min_size=1, max_size=3).map(tuple), st.just(EVERY))
+peers = st.none() | names
+moments = st.floats(0, 1e6)
+times = st.tuples(moments, st.none() | st.floats(1e-3, 1e6)).map(
+    lambda t: {"at": t[0], "until": None if t[1] is None else t[0] + t[1]}
+)
+options = st.dictionaries(
+    st.from_regex(r"[a-z_]{1,10}", fullmatch=True), st.booleans() | st.integers() | st.floats(allow_nan=False), max_size=3
+)
+BUILT = {
+    lk.Slow: st.builds(lambda r, f, t: lk.Slow(r, f, **t), names, st.floats(0.001, 1000), times),
+    lk.Kill: st.builds(lk.Kill, names, moments, st.booleans()),
+    Restart: st.builds(Restart, names, moments),
+    lk.Freeze: st.builds(lambda r, t: lk.Freeze(r, **t), names, times),
+    Thaw: st.builds(Thaw, names, moments),
+    lk.Delay: st.builds(lambda a, b, s, t: lk.Delay(a, b, s, **t), who, who, st.floats(0, 1e6), times),
+    lk.Drop: st.builds(lambda a, b, c, t: lk.Drop(a, b, c, **t), who, who, st.floats(0, 0.95), times),
+    Cut: st.builds(Cut, names, peers, moments),
+    Reconnect: st.builds(Reconnect, names, peers, moments),
+    Join: st.builds(Join, names, moments),
+    Leave: st.builds(Leave, names, moments),
+    SetOptions: st.builds(SetOptions, options, moments),
+    Pause: st.builds(Pause, moments),
+    Resume: st.builds(Resume, moments),
+    Stop: st.builds(Stop, st.sampled_from(["user", "interrupted", "closed"]), moments),
+    lk.Partition: st.builds(lambda a, b, t: lk.Partition(a, b, **t), who, who, times),
+    lk.Preempt: st.builds(lambda r, w, t: lk.Preempt(r, w, **t), st.floats(1e-9, 1e3), who, times),
+}
+texted = st.one_of(*BUILT.values())
+injected = st.builds(Inject, st.lists(st.one_of(*(BUILT[kind] for kind in COMMANDS.values() if kind is not Inject)), max_size=3))
+ALL = COMMANDS | FAULTS
+
+
+def test_every_class_is_here():
+    assert BUILT.keys() | {Inject} == set(ALL.values())
+    for word, kind in ALL.items():
+        assert kind.word == word
+        assert kind is Inject or type(parse_command(kind.example, ALL)) is kind
+
+
+@settings(max_examples=200, deadline=None)
+@given(texted)
+def test_every_command_is_read_back_from_its_text(command):
+    assert parse_command(command.text(), ALL) == command
+    assert parse_command(command.text(timed=True), ALL) == command
+
+
+@settings(max_examples=200, deadline=None)
+@given(texted | injected)
+def test_every_command_is_made_again_from_its_dict(command):
+    plain = json.loads(json.dumps(command.to_dict()))
+    assert from_dict(plain, ALL) == command
+    if type(command) in COMMANDS.values():
+        assert read_entry(plain) == command
+        assert read_entry(json.loads(json.dumps(Executed(command, 7).to_dict()))) == Executed(command, 7)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.one_of(*(BUILT[k] for k in (lk.Kill, Restart, Thaw, Cut, Join))), st.none() | st.integers(0))))
+def test_a_log_is_read_back_from_its_text(entries):
+    log = [Executed(command, turn) for command, turn in entries]
+    back = [entry if isinstance(entry, Executed) else Executed(entry) for entry in parse_log(log_text(log))]
+    assert back == log
+
+
+def test_a_text_is_short_and_a_number_in_it_is_exact():
+    assert lk.Slow("worker-2", 5, at=5.0).text() == "slow:worker-2:5@5"
+    assert lk.Slow("worker-2", 0.1 + 0.2).text() == "slow:worker-2:0.30000000000000004"
+    assert Cut("worker-0").text(timed=True) == "cut:worker-0@0"
+    assert SetOptions({"learning_rate": 0.2, "s": 3}, at=7.25).text() == "set:learning_rate:0.2:s:3@7.25"
+    assert Executed(lk.Delay("worker-0", "server-0", 0.5, at=4.0), 31).text() == "delay:worker-0:server-0:0.5@4#31"
+
+
+# old texts and files --------------------------------------------------------------------------------------------------
+
+OLD = {
+    "slow:worker-2:5.0@0.5#12": Executed(lk.Slow("worker-2", 5, at=0.5), 12),
+    "kill:worker-1@1.5": lk.Kill("worker-1", 1.5),
+    "kill:server-0:for-good@1.5#3": Executed(lk.Kill("server-0", 1.5, restart=False), 3),
+    "restart:server-0@2.0#4": Executed(Restart("server-0", 2.0), 4),
+    "freeze:worker-0@2.0": lk.Freeze("worker-0", at=2.0),
+    "thaw:worker-0@2.5": Thaw("worker-0", 2.5),
+    "cut:worker-0@3.0": Cut("worker-0", at=3.0),
+    "cut:worker-0:server-0@3.0#9": Executed(Cut("worker-0", "server-0", 3.0), 9),
+    "reconnect:worker-0:server-0@3.5": Reconnect("worker-0", "server-0", 3.5),
+    "delay:worker-0:0.5@4.0": lk.Delay("worker-0", seconds=0.5, at=4.0),
+    "delay:worker-0:0.5:server-0@4.0": lk.Delay("worker-0", "server-0", 0.5, at=4.0),
+    "drop:worker-0:0.25:server-0@4.0": lk.Drop("worker-0", "server-0", 0.25, at=4.0),
+    "join:worker-3@5.0": Join("worker-3", 5.0),
+    "leave:worker-3@6.0": Leave("worker-3", 6.0),
+    "set:learning_rate:0.2@7.25#31": Executed(SetOptions({"learning_rate": 0.2}, 7.25), 31),
+    "slow:worker-2:5.0@1e-05#1": Executed(lk.Slow("worker-2", 5, at=1e-5), 1),
+}
+
+
+def test_an_old_share_text_is_read():
+    assert parse_log(",".join(OLD)) == tuple(OLD.values())
+    assert parse_log("") == ()
+
+
+@pytest.mark.parametrize("entry", OLD.values(), ids=OLD)
+def test_what_was_read_from_an_old_text_is_written_anew(entry):
+    text = entry.text() if isinstance(entry, Executed) else entry.text(timed=True)
+    assert parse_log(text) == (entry,)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "kill:@1.0", "kill:w:x@1.0", "slow:worker-1@1.0", "cut:a:b:c@1", "drop:a@1", "stop:a@1", "kill:worker-1", "set:a@1",
+        "break:everything", "slow:worker-1:2@1-3", "kill:worker-1@1#x", "kill:worker-1@1#", "pause@1", "inject@1",
+    ],
+)  # fmt: skip
+def test_what_is_not_in_a_log_is_refused(wrong):
+    with pytest.raises(lk.BadInput, match=r"is not something that is done to a run; one reads slow:worker-2:5@5\.0"):
+        parse_log(wrong)
+
+
+OLD_LOG = [
+    [0.1, "slow", {"role": "worker-2", "factor": 5.0}, 10],
+    [0.2, "kill", {"role": "worker-1", "restart": False}, 11],
+    [0.3, "delay", {"role": "worker-0", "seconds": 0.5, "peer": None}, 12],
+    [0.3, "drop", {"role": "worker-0", "chance": 0.5, "peer": "server-0"}, 12],
+    [0.4, "cut", {"role": "worker-0", "peer": None}, 14],
+    [0.5, "set", {"learning_rate": 0.2}, 15],
+    [0.6, "inject", {"commands": [[0.7, "freeze", {"role": "worker-0"}], [0.8, "thaw", {"role": "worker-0"}]]}, 16],
+    [0.9, "stop", {"reason": "user"}, 17],
+]
+
+
+def test_an_old_command_log_is_read(tmp_path):
+    store = Store(tmp_path)
+    write_note(store, "commands.json", {"commands": OLD_LOG, "now": 1.0})
+    log, now = read_commands(store)
+    assert now == 1.0
+    assert log == [
+        Executed(lk.Slow("worker-2", 5, at=0.1), 10),
+        Executed(lk.Kill("worker-1", 0.2, restart=False), 11),
+        Executed(lk.Delay("worker-0", seconds=0.5, at=0.3), 12),
+        Executed(lk.Drop("worker-0", "server-0", 0.5, at=0.3), 12),
+        Executed(Cut("worker-0", at=0.4), 14),
+        Executed(SetOptions({"learning_rate": 0.2}, 0.5), 15),
+        Executed(Inject((lk.Freeze("worker-0", at=0.7), Thaw("worker-0", 0.8)), 0.6), 16),
+        Executed(Stop("user", 0.9), 17),
+    ]
+    save_commands(store, log, 1.0)
+    assert read_commands(store) == (log, 1.0)
+
+
+def test_a_command_log_of_another_format_is_refused_by_name(tmp_path):
+    write_note(Store(tmp_path), "commands.json", {"format": 3, "commands": [], "now": 1.0})
+    with pytest.raises(lk.BadInput, match=r"commands\.json in .* has another format than 1 or 2"):
+        read_commands(Store(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("plain", "says"),
+    [
+        ({"command": "system", "at": 1.0}, "is not a command; allowed: slow, kill"),
+        ({"command": ["kill"]}, "is not a command; allowed"),
+        ("kill", "is not a command; allowed"),
+        ({"command": "kill", "role": "worker-1", "shell": "x"}, "kill has no 'shell'"),
+        ({"command": "delay", "seconds": 1.0}, "is not a command: .*'a'"),
+        ({"command": "kill", "role": 7}, "Kill: role=7 is not allowed"),
+        ({"command": "inject", "scheduled": [{"command": "exec"}]}, "is not a command; allowed"),
+        ({"command": "kill", "role": "worker-1", "turn": "soon"}, "turn is a whole number"),
+        ([1.0, "system", {"role": "x"}, 3], "is not a command; allowed"),
+        ([1.0, "slow"], "is not an entry of a log of commands"),
+        ([1.0, "slow", 5, 3], "is not an entry of a log of commands"),
+    ],
+)
+def test_nothing_else_is_made_of_plain_values(plain, says):
+    with pytest.raises(lk.BadInput, match=says):
+        read_entry(plain)
+
+
+# checks ---------------------------------------------------------------------------------------------------------------
+
+ROLES = {"worker-0": 0, "worker-1": 1, "server-0": 2}
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (lk.Kill("worker-9"), "There is no role 'worker-9'. Did you mean 'worker-"),
+        (lk.Delay("worker"), "There is no role 'worker'"),
+        (lk.Delay(("worker-0", "worker-1")), "There is no role 'worker-0,worker-1'"),
+        (lk.Delay("*", "worker-0"), r"There is no role '\*'"),
+        (lk.Drop("worker-0", "worker-0"), r"drop\('worker-0', peer='worker-0'\): nothing lies between a role and itself"),
+        (Cut("worker-0", "worker-0"), r"cut\('worker-0', peer='worker-0'\): nothing lies between a role and itself"),
+        (Reconnect("worker-0", "worker-7"), "There is no role 'worker-7'"),
+        (lk.Slow("worker-0", 2, until=3.0), "slow:worker-0:2@0-3 is two commands, .*: inject it into the run"),
+        (Inject((lk.Kill("worker-7", at=1.0),)), "There is no role 'worker-7'"),
+    ],
+)
+def test_what_is_not_about_one_role_or_one_link_of_the_run_is_refused(command, says):
+    with pytest.raises(lk.BadInput, match=says):
+        command.check(ROLES)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: lk.Slow("worker-0", 0), "Slow: factor=0 is not allowed; factor is a number from 0.001 to 1000"),
+        (lambda: lk.Delay("worker-0", seconds=-1), "Delay: seconds=-1 is not allowed; seconds is a number from 0 to 1e"),
+        (lambda: lk.Drop("worker-0", chance=1), "Drop: chance=1 is not allowed; chance is a number from 0 to 0.95"),
+        (lambda: lk.Kill("worker-0", restart=1), "Kill: restart=1 is not allowed; restart is True or False"),
+        (lambda: Cut("worker-0", 3), r"cut: peer=3 is not allowed; give a role \('worker-1'\), or None"),
+        (lambda: SetOptions(3), "set: 3 is not allowed; give {'learning_rate': 0.05}"),
+        (lambda: Inject((3,)), r"inject: \(3,\) is not allowed; give commands"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_by_the_class(make, says):
+    with pytest.raises(lk.BadInput, match=says):
+        make()
+
+
+def test_a_command_names_the_one_that_undoes_it():
+    pairs = [
+        (lk.Kill("worker-1"), Restart("worker-1", 3.0)),
+        (lk.Freeze("worker-1"), Thaw("worker-1", 3.0)),
+        (lk.Slow("worker-1", 5), lk.Slow("worker-1", 1, at=3.0)),
+        (lk.Delay("worker-1", "server-0", 0.1), lk.Delay("worker-1", "server-0", 0.0, at=3.0)),
+        (lk.Drop("worker-1", "server-0", 0.1), lk.Drop("worker-1", "server-0", 0.0, at=3.0)),
+        (Cut("worker-1", "server-0"), Reconnect("worker-1", "server-0", 3.0)),
+    ]
+    for command, undo in pairs:
+        assert command.undone(3.0) == undo
+    with pytest.raises(lk.BadInput, match="leave: there is no command that undoes it"):
+        Leave("worker-1").undone(3.0)
+
+
+def test_what_was_planned_and_has_not_been_executed():
+    one, two = lk.Kill("worker-1", at=0.1 + 0.2), lk.Kill("worker-1", at=0.3)  # the same nanosecond
+    assert not_executed([one, two], []) == [one, two]
+    assert not_executed([one, two], [Executed(lk.Kill("worker-1", at=0.3), 5)]) == [two]
+    assert not_executed([one], [Executed(lk.Kill("worker-1", at=0.4), 5)]) == [one]
+    assert not_executed([Executed(one, 5)], [Executed(one, 9)]) == []
+
+
+def test_what_a_program_injected_has_no_text_that_could_repeat_it():
+    inject = Inject((lk.Kill("worker-1", at=2.0),), at=1.0)
+    with pytest.raises(lk.BadInput, match="injected into this run by a program"):
+        log_text([Executed(inject, 5)])
+    log = [Executed(c) for c in (inject, lk.Kill("worker-1", 2.01), Pause(3.0), Stop("user", 4.0))]
+    assert log_text(log) == "kill:worker-1@2.01"  # in real time, what it did is in the log
+
+
+# engines --------------------------------------------------------------------------------------------------------------
+
+
+class Unknown(Command):
+    """A command of which no engine has heard."""
+
+    word, at = "unknown", 0.0
+
+
+def test_an_engine_that_does_not_support_a_command_says_what_it_can_do():
+    run = lk.train("moons", lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=20))
+    run.engine.supported_commands = frozenset({lk.Slow, Inject})
+    with pytest.raises(lk.BadInput, match=r"cut: the engine of this run cannot do that; it can slow, inject\. The run goes on"):
+        run.cut("worker-1")
+    with pytest.raises(lk.BadInput, match="kill: the engine of this run cannot"):
+        run.inject("kill:worker-1")
+    with pytest.raises(lk.BadInput, match="unknown: the engine of this run cannot"):
+        run.execute(Unknown())
+    assert run.engine.commands == []
+    assert run.slow("worker-1", 2).wait().stopped_by == "updates"
+
+
+@pytest.mark.parametrize("wrong", [7, lk.Kill, "kill:worker-1", None])
+def test_what_is_no_command_is_refused(wrong):
+    with pytest.raises(lk.BadInput, match=r"is not a command; give for example lk\.Kill"):
+        check_supported(wrong, frozenset(COMMANDS.values()))
