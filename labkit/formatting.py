@@ -1,12 +1,14 @@
-"""Numbers as text: in tables, sentences and figures. Every format is defined once, here."""
+"""Numbers and role names as text: in tables, sentences and figures. Every format is defined once, here."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 __all__ = [
-    "bytes_text", "count_text", "decimals", "duration", "durations", "listed", "number_text", "percent", "rate", "speed",
+    "bytes_text", "count_text", "decimals", "duration", "durations", "listed", "number_text", "percent", "rate", "short",
+    "shortened", "speed",
 ]  # fmt: skip
 
 TIMES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
@@ -78,3 +80,18 @@ def durations(ns: float, *more: float) -> tuple[str, ...]:
 def listed(names: Sequence[str], last: str = "and") -> str:
     """`w1`, `w1 and w2`, `w0, w1 and w2`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+_SHORT = {"worker": "w", "server": "s", "stage": "st", "replica": "r", "backup": "b"}
+_ROLE = re.compile(r"\b(worker|server|stage|replica|backup)-(\d+)\b")
+
+
+def short(name: str) -> str:
+    """`w2` for worker-2, `s0` for server-0; other names as they are."""
+    match = _ROLE.fullmatch(name)
+    return _SHORT[match[1]] + match[2] if match else name
+
+
+def shortened(text: str) -> str:
+    """`text` with every role name in its short form."""
+    return _ROLE.sub(lambda match: short(match[0]), text)

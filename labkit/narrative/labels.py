@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from .. import formatting
+from ..formatting import short
 from ..trace.role_states import Period
 from ..trace.trace import Trace
-from ..trace.vocabulary import short
 
 __all__ = ["role_names", "states_text", "strategy_label", "strategy_text"]
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import formatting
+from ..formatting import short, shortened
 from ..trace.events import (
     Event,
     LinkCut,
@@ -42,7 +43,7 @@ from ..trace.query import evaluations
 from ..trace.role_states import events_until
 from ..trace.stragglers import Finding, Stragglers, stragglers
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO, seconds, short, shortened
+from ..trace.vocabulary import NANO, seconds
 from .sentence import goal_of
 
 __all__ = ["MILESTONES", "Log", "events", "log_lines", "straggler_text"]

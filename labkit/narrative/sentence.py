@@ -12,10 +12,18 @@ from __future__ import annotations
 import math
 
 from .. import formatting
-from ..trace.query import Cumulative, last_evaluation, mean_rate, staleness_law, staleness_until, time_to_accuracy
+from ..trace.query import (
+    Cumulative,
+    Effect,
+    effect,
+    last_evaluation,
+    mean_rate,
+    staleness_law,
+    staleness_until,
+    time_to_accuracy,
+)
 from ..trace.role_states import Period, periods
 from ..trace.trace import Trace
-from .effects import Effect, effect
 from .labels import role_names, states_text, strategy_label, strategy_text
 
 __all__ = ["goal_of", "sentence"]

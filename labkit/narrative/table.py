@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..formatting import short
 from ..trace.events import (
     Event,
     LinkCut,
@@ -25,7 +26,7 @@ from ..trace.events import (
 from ..trace.role_states import events_until
 from ..trace.summary import summary
 from ..trace.trace import Trace
-from ..trace.vocabulary import seconds, short
+from ..trace.vocabulary import seconds
 from .sentence import goal_of
 
 __all__ = ["COLUMNS", "run_row", "runs_csv"]

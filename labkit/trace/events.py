@@ -21,7 +21,6 @@ __all__ = [
     "EVENTS", "ConnectionRefused", "EngineWarning", "Event", "GradientRefused", "GroupRestarted", "LinkCut", "LinkDelayed",
     "LinkEvent", "LinkLossy", "LinkReconnected", "Note", "OptionsSet", "RoleEvent", "RoleFenced", "RoleFrozen", "RoleJoined",
     "RoleKilled", "RoleLeft", "RoleLost", "RoleRestarted", "RoleSlowed", "RoleThawed", "RoleUnplaced", "RunPaused", "RunWaits",
-    "factor_text",
 ]  # fmt: skip
 
 ENGINE = -1  # as `recorder`: the engine itself, or a person at the controls
@@ -245,11 +244,6 @@ class RoleSlowed(RoleEvent):
 
     def __str__(self) -> str:
         return f"{self.name} computes {self.factor:g}x slower"
-
-
-def factor_text(factor: float) -> str:
-    """How much slower or faster: `5x slower`, `2x faster`."""
-    return f"{factor:g}x slower" if factor >= 1 else f"{1 / factor:.3g}x faster"
 
 
 # links ----------------------------------------------------------------------------------------------------------------

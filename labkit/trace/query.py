@@ -28,7 +28,7 @@ import numpy as np
 
 from .index import BlockIndex, Growing, Lookup, Rows, SortedRows
 from .recorder import Counters
-from .role_states import GONE, absent, intervals
+from .role_states import GONE, Period, absent, intervals, periods
 from .trace import Trace
 from .vocabulary import (
     CATEGORIES,
@@ -45,8 +45,8 @@ from .vocabulary import (
 
 __all__ = [
     "AGAINST", "AMOUNTS", "NO_NORM", "Cumulative", "Norms", "Reports", "Series", "StalenessCounts",
-    "StalenessCourse", "Traffic", "bandwidth", "busy_share", "bytes_sent", "bytes_sent_until", "computed_by_worker",
-    "computed_gradients", "course", "evaluations", "first_loss", "gradient_period", "gradient_time", "heard_least",
+    "StalenessCourse", "Effect", "Traffic", "bandwidth", "busy_share", "bytes_sent", "bytes_sent_until", "computed_by_worker",
+    "computed_gradients", "course", "effect", "evaluations", "first_loss", "gradient_period", "gradient_time", "heard_least",
     "hot_rows", "in_flight", "interpolate", "iterations", "last_evaluation", "last_reported", "mean_gradient_time",
     "mean_rate", "mean_staleness", "medians", "newest_norms", "next_apply", "phases", "rate_between",
     "rates", "recent_staleness", "relative_steps", "reports", "row_load", "rows_written", "sampled",
@@ -1128,3 +1128,49 @@ def traffic_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, floa
         if kind != "chief":
             named.setdefault(int(place[role]), role)
     return {role: (float(into[node]), float(out[node])) for node, role in named.items()}
+
+
+# what a disturbance did -----------------------------------------------------------------------------------------------
+#
+# Rates are counted from one application of the slowed worker to another, so that its whole turns are in them: of N workers
+# of which one is f times slower exactly (N - 1 + 1/f)/N of the throughput is left if the others do not wait, and 1/f if they
+# do. Of the time after a change the first third is left out: there the system goes over into its new state.
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What the slowed and missing roles of `period` did to the run.
+
+    `rate`: gradients per second; `left`: that over the rate of the calm period before. `busy`: the undisturbed workers' share of
+    time computing, `busy_before` the same before, `own_busy` that of the slowed ones. `stale`: mean staleness of the disturbed
+    workers' gradients, and of the others'. None where it cannot be told, or not yet.
+    """
+
+    period: Period
+    rate: float | None
+    left: float | None
+    busy: float | None
+    busy_before: float | None
+    own_busy: float | None
+    stale: tuple[float, float] | None
+
+
+def effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> Effect:
+    """The effect of `period`, as far as it went by `t` ns."""
+    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # of this very moment more may come
+    calm = next((p for p in reversed(periods(trace, period.since)) if p.calm and p.until > p.since), None)
+    usual = None if calm is None else steady_window(trace, applied, calm.since, calm.until)
+    now = steady_window(trace, applied, period.since, period.until, period.slow)
+    rate, was = rate_between(applied, now), rate_between(applied, usual)
+    if rate is None and usual is not None and was:
+        last = int(applied.time[-1]) if len(applied.time) else 0
+        if min(t, period.until) - last > SILENT * TURNS * len(trace.role_ids("worker")) / was * NANO:
+            rate = 0.0  # everything stands still
+    left = rate / was if was and rate is not None else None
+    who = set(period.roles)
+    others = [worker for worker in trace.role_ids("worker") if worker not in who]
+    return Effect(
+        period, rate, left, busy_share(trace, now, others), busy_share(trace, usual, others),
+        busy_share(trace, now, [role for role in period.slow if trace.kinds[role] == "worker"]),
+        mean_staleness(trace, now, period.roles),
+    )  # fmt: skip

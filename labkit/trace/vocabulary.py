@@ -7,7 +7,6 @@ bytes.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -131,18 +130,3 @@ def seconds(nanoseconds: float) -> float:
 def nanoseconds(seconds: float) -> int:
     """Seconds as whole nanoseconds: rounded once, before use, so that schedules are the same on every CPU."""
     return round(seconds * NANO)
-
-
-_SHORT = {"worker": "w", "server": "s", "stage": "st", "replica": "r", "backup": "b"}
-_ROLE = re.compile(r"\b(worker|server|stage|replica|backup)-(\d+)\b")
-
-
-def short(name: str) -> str:
-    """`w2` for worker-2, `s0` for server-0; other names as they are."""
-    match = _ROLE.fullmatch(name)
-    return _SHORT[match[1]] + match[2] if match else name
-
-
-def shortened(text: str) -> str:
-    """`text` with every role name in its short form."""
-    return _ROLE.sub(lambda match: short(match[0]), text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..formatting import short, shortened, speed
 from ..trace.events import (
     EngineWarning,
     Event,
@@ -25,11 +26,9 @@ from ..trace.events import (
     RoleRestarted,
     RoleSlowed,
     RoleThawed,
-    factor_text,
 )  # fmt: skip
 from ..trace.role_states import events_until, slowdowns
 from ..trace.trace import Trace
-from ..trace.vocabulary import short, shortened
 
 __all__ = ["event_labels", "option_steps", "slow_spans"]
 
@@ -76,7 +75,7 @@ def event_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
 def _label(event: Event) -> str:
     match event:
         case RoleSlowed(name=name, factor=factor):
-            return f"{short(name)} " + ("as before" if factor == 1 else factor_text(factor))
+            return f"{short(name)} " + ("as before" if factor == 1 else speed(factor))
         case LinkEvent():
             return _link_label(event)
         case RoleRestarted(name=name, rolled_back=rolled_back):

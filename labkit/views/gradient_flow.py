@@ -15,10 +15,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 
+from ..formatting import short
 from ..trace.query import NO_NORM, Norms, medians, relative_steps, totals_only
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import short
 from . import style
 from .event_labels import option_steps
 from .panel import Panel, moment

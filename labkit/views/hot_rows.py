@@ -11,9 +11,9 @@ from typing import ClassVar, Self
 import numpy as np
 from matplotlib.axes import Axes
 
+from ..formatting import short
 from ..trace.query import computed_gradients, hot_rows, row_load
 from ..trace.trace import Trace
-from ..trace.vocabulary import short
 from . import style
 from .panel import Panel
 from .room import pixels_of

@@ -15,12 +15,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from ..formatting import bytes_text
+from ..formatting import bytes_text, short
 from ..trace.index import Lookup
 from ..trace.query import bandwidth, gradient_time, simulated, skipped, traffic, traffic_by_node
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO, short
+from ..trace.vocabulary import NANO
 from . import style
 from .panel import Panel, moment
 from .room import pixels_of

@@ -14,13 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 
-from ..formatting import duration
+from ..formatting import duration, short
 from ..trace.index import Lookup
 from ..trace.passes import Passes
 from ..trace.query import rows_written, totals_only, under_way
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT, short
+from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT
 from . import style
 from .event_labels import event_labels, slow_spans
 from .events import Events

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..formatting import short
 from ..trace.role_states import conditions, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import short
 
 __all__ = ["Node", "nodes_of", "placed"]
 

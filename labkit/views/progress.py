@@ -13,11 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
+from ..formatting import short
 from ..trace.clocks import clocked, highest, leads
 from ..trace.query import computed_gradients, gradient_time, sampled
 from ..trace.role_states import conditions, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO, short
+from ..trace.vocabulary import NANO
 from . import style
 from .curves import Curve, Curves, until
 from .event_labels import option_steps

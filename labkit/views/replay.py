@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..formatting import duration, speed
+from ..formatting import duration, short, speed
 from ..trace.index import Lookup, Rows
 from ..trace.query import gradient_time, simulated, skipped
 from ..trace.trace import Trace
-from ..trace.vocabulary import COMPUTE, EVALUATION, EVERYONE, NANO, short
+from ..trace.vocabulary import COMPUTE, EVALUATION, EVERYONE, NANO
 
 __all__ = ["Replay", "Update", "film", "last_update", "loop_ns", "phase_of", "replay"]
 

@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
+from ..formatting import short
 from ..trace.index import Lookup
 from ..trace.query import StalenessCounts, recent_staleness, skipped, staleness, staleness_law, totals_only
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import short
 from . import style
 from .panel import Panel, moment
 from .room import HINT, LINE, Room

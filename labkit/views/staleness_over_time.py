@@ -12,10 +12,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
+from ..formatting import short
 from ..trace.query import StalenessCourse, staleness_law, totals_only
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO, short
+from ..trace.vocabulary import NANO
 from . import style
 from .curves import Curve, Curves, this_run
 from .panel import moment

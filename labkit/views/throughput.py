@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 from ..errors import nearest
-from ..formatting import bytes_text, rate
+from ..formatting import bytes_text, rate, short
 from ..knobs import is_one_of
 from ..trace.query import AMOUNTS, STRETCH, Cumulative, rates, totals_only
 from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import NANO, short
+from ..trace.vocabulary import NANO
 from . import style
 from .curves import Curve, Curves, pinned_run, this_run
 from .panel import moment

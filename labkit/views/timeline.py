@@ -16,12 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 
+from ..formatting import short
 from ..trace.index import Lookup
 from ..trace.passes import Passes, pipelined
 from ..trace.query import GONE, mean_gradient_time, skipped, totals_only, under_way
 from ..trace.role_states import conditions, intervals, slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, short
+from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO
 from . import style
 from .event_labels import event_labels, slow_spans
 from .events import Events

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
+from ..formatting import short
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
-from ..trace.vocabulary import short
 from . import style
 from .looks import missing, named
 from .panel import Panel, moment

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.formatting import short
 from labkit.trace.query import StalenessCounts, rates, staleness, staleness_between
 from labkit.trace.role_states import slowdowns, slowed
-from labkit.trace.vocabulary import short
 from labkit.views import style
 from labkit.views.event_labels import event_labels
 from labkit.views.timeline import shown_roles, window_ns

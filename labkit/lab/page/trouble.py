@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets as widgets
 
 from ...engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw
+from ...formatting import short
 from ...trace.trace import Trace
-from ...trace.vocabulary import short
 from .kit import Dial, Kit
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
 from ...errors import BadInput
+from ...formatting import short
 from ...trace.index import Lookup
 from ...trace.query import Cumulative, gradient_time, under_way
 from ...trace.role_states import slowdowns, slowed
 from ...trace.trace import Trace
-from ...trace.vocabulary import COMPUTE, NANO, short
+from ...trace.vocabulary import COMPUTE, NANO
 from .. import style
 from ..event_labels import slow_spans
 from ..figures import LabFigure

@@ -14,11 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ...errors import BadInput
+from ...formatting import short
 from ...trace.index import Lookup
 from ...trace.query import staleness
 from ...trace.role_states import slowdowns
 from ...trace.trace import Trace
-from ...trace.vocabulary import UNKNOWN, short
+from ...trace.vocabulary import UNKNOWN
 from .. import style
 from ..event_labels import slow_spans
 from ..figures import LabFigure
