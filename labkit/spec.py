@@ -80,6 +80,10 @@ class RunSpec:
                 return part
         raise nearest("setting", name, ["strategy", *self.options()])
 
+    def _owner(self, part: str) -> str:
+        """What a part is called in errors."""
+        return str(getattr(self, part).name) if part in ("strategy", "problem") else part
+
     # changing ---------------------------------------------------------------------------------------------------------
 
     def changed(self, **options: Any) -> RunSpec:
@@ -103,8 +107,7 @@ class RunSpec:
             whole = getattr(made, part)
             known = knobs_of(whole)[name]
             if known.type is not object and known.names is None:
-                owner = whole.name if part in ("strategy", "problem") else part
-                value = check_knob(owner, known, value)
+                value = check_knob(self._owner(part), known, value)
             if name == "slow":
                 value = {role: factor for role, factor in check_slow(value).items() if factor != 1}
             made = replace(made, **{part: replace(whole, **{name: value})})
@@ -151,7 +154,7 @@ class RunSpec:
         known = self.options().get(name)
         if name in ("strategy", "data", "law") or known is None:
             return text
-        return read_knob(self.strategy.name if name in knobs_of(self.strategy) else "setup", known, text)
+        return read_knob("cluster" if name == "pace" else self._owner(self._part(name)), known, text)
 
     def write(self, name: str) -> str:
         """The text that `read` reads as the value of this option. `BadInput` of what was made by hand."""

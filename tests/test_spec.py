@@ -290,7 +290,7 @@ def test_the_command_line(spec, faults):
                 words += [f"--{flag}={spec.write(name)}"]
     for name, value in spec.problem.options.items():
         words += ["--option", f"{name}={write_knob(options_of('spirals')[name], value)}"]
-    words += [word for fault in spec.faults for word in ("--fault", fault.spelled())]
+    words += [word for fault in spec.faults for word in ("--fault", fault.text())]
     context = train_context(words)
     (read,) = run_specs((context.params["strategy"],), context.params["engine"], asked(context.params))
     assert read == spec
