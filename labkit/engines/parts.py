@@ -80,7 +80,6 @@ class Plan:
         """What opens the trace: the run in plain values."""
         groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
         return {
-            "format": 1,
             "problem": self.problem.describe(),
             "strategy": self.strategy.describe() | {"mean_staleness": self.strategy.mean_staleness(self.layout.shares)},
             "cluster": cluster.describe(),

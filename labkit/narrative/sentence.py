@@ -194,7 +194,7 @@ def _settings(trace: Trace) -> dict[str, object]:
     shape = {f"{kind}s": trace.kinds.count(kind) for kind in ("worker", "server")}
     of_cluster = {name: header["cluster"].get(name) for name in ("latency", "bandwidth", "engine")}
     of_problem = {name: header["problem"].get(name) for name in ("data", "batch_size", "partition", "hidden")}
-    return shape | header["strategy"]["knobs"] | of_cluster | of_problem
+    return shape | header["strategy"]["options"] | of_cluster | of_problem
 
 
 def _compared(trace: Trace, t: int, pinned: Trace) -> str:

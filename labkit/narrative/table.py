@@ -55,7 +55,7 @@ def run_row(trace: Trace) -> dict[str, Any]:
     None of what there is not (an accuracy that was not reached, of a run that goes on the reason of its end).
     """
     seen, header = summary(trace), trace.header
-    knobs, problem, cluster = header["strategy"]["knobs"], header["problem"], header["cluster"]
+    knobs, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
     law = cluster.get("compute") if cluster["engine"] == "simulated" else cluster.get("pace")
     return {
         "strategy": seen["strategy"], "engine": seen["engine"], "workers": seen["workers"], "servers": seen["servers"],
@@ -92,7 +92,7 @@ def _data(problem: dict[str, Any]) -> str:
 
 def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
     """`K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`: which variant it is, and what is not by default."""
-    knobs, usual = strategy["knobs"], strategy.get("usual", {})
+    knobs, usual = strategy["options"], strategy.get("usual", {})
     said = [f"{name}={knobs[name]}" for name in ALWAYS if name in knobs]
     others = [name for name in usual if name not in (*ALWAYS, *ELSEWHERE) and knobs.get(name) != usual[name]]
     said += [f"{name}={knobs[name]}" for name in others]

@@ -96,7 +96,7 @@ class Strategy:
         usual = {name: k.default for name, k in knobs_of(self).items()}
         return {
             "name": self.name, "in_words": self.in_words,
-            "knobs": {k: v if isinstance(v, plain) else repr(v) for k, v in values.items()},
+            "options": {k: v if isinstance(v, plain) else repr(v) for k, v in values.items()},
             "usual": {k: d if isinstance(d, plain) else repr(d) for k, d in usual.items()},
         }  # fmt: skip
 

@@ -40,7 +40,7 @@ class Passes:
         kinds = list(trace.header["messages"])
         rows = self._messages.between(trace, int(end.min()), t)
         to, sender, kind, sent = rows.columns("role", "sender", "kind", "sent")
-        zero_bubble = trace.header["strategy"].get("knobs", {}).get("order") == "zb-h1"
+        zero_bubble = trace.header["strategy"].get("options", {}).get("order") == "zb-h1"
         for stage in np.unique(role):
             mine = np.flatnonzero(role == stage)
             own = (sender == stage) & np.isin(kind, [kinds.index(FORWARD), kinds.index(BACKWARD)])

@@ -486,7 +486,7 @@ def _own(trace: Trace, worker: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _turns(trace: Trace, own: np.ndarray, count: np.ndarray) -> Window | None:
     """Whole turns of the slowed worker; of replicas that meet every H steps, H turns or a multiple of them."""
-    every = trace.header["strategy"].get("knobs", {}).get("H") or 1
+    every = trace.header["strategy"].get("options", {}).get("H") or 1
     first = len(own) // 3
     last = first + (len(own) - 1 - first) // every * every
     return (int(own[first]), int(own[last])) if count[first + 1 : last + 1].sum() >= TURNS else None
@@ -808,7 +808,7 @@ def staleness_law(trace: Trace) -> tuple[float, str] | None:
     if mean == 0:
         return mean, "always 0"
     others = len({role["data"] for role in trace.header["layout"]["roles"] if role["data"] is not None}) - 1
-    together = strategy.get("knobs", {}).get("K")
+    together = strategy.get("options", {}).get("K")
     number = f"{mean:,.0f}" if mean == round(mean) else f"{mean:.4g}"
     if math.isclose(mean, others):
         return mean, f"mean = N − 1 = {number}"

@@ -42,7 +42,7 @@ def step_rate(trace: Trace, t: int) -> float | None:
     """The rate at `t` (ns) by which a gradient must be multiplied to be a step; None if that is not all. Only with plain SGD
     at a constant rate is a step the rate times the gradient (here: the worker's own, before any mean over workers).
     """
-    knobs = trace.header["strategy"].get("knobs", {})
+    knobs = trace.header["strategy"].get("options", {})
     plain = knobs.get("optimizer") == "SGD()" and knobs.get("schedule") == "Constant()"
     rates = option_steps(trace, "learning_rate", t) if plain else []
     return rates[-1][1] if rates else None

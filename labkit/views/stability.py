@@ -67,7 +67,7 @@ class Place:
 
 def here(trace: Trace, t: int, lookup: Lookup | None = None) -> Place | None:
     """Where the run is at `t` ns; None before the first gradient is applied."""
-    knobs = trace.header["strategy"]["knobs"]
+    knobs = trace.header["strategy"]["options"]
     steps = option_steps(trace, "learning_rate", t)
     changed = [time for time, _ in steps] + [time for who in slowdowns(trace, t).values() for time, _ in who]
     since = max((time for time in changed if time <= t), default=0)
@@ -126,7 +126,7 @@ class Stability(Panel):
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """The verdict in words."""
         place = here(trace, moment(trace, t), self._lookup)
-        knobs = trace.header["strategy"]["knobs"]
+        knobs = trace.header["strategy"]["options"]
         plain = knobs.get("optimizer") == "SGD()" and not knobs.get("compensation")
         aside = "" if plain else " · for plain SGD"
         if place is None:

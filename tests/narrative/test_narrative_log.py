@@ -55,7 +55,7 @@ def empty(budget=None):
         for name, kind in zip(ROLES, kinds)
     ]  # fmt: skip
     layout = {"roles": roles, "observed": ["server-0"], "copies": "", "replicated": False, "groups": {}}
-    strategy, cluster = {"name": "AsyncPS", "knobs": {}}, {"engine": "simulated"}
+    strategy, cluster = {"name": "AsyncPS", "options": {}}, {"engine": "simulated"}
     return Trace({"layout": layout, "budget": budget or {}, "strategy": strategy, "cluster": cluster, "messages": []})
 
 

@@ -45,7 +45,7 @@ def empty(servers=1, keep=4_000_000, copies=""):
     ]  # fmt: skip
     layout = {"roles": roles, "observed": names[:servers], "copies": copies, "replicated": False, "groups": {}}
     header = {
-        "layout": layout, "cluster": {"engine": "dask", "bandwidth": None}, "strategy": {"name": "AsyncPS", "knobs": {}},
+        "layout": layout, "cluster": {"engine": "dask", "bandwidth": None}, "strategy": {"name": "AsyncPS", "options": {}},
         "problem": {"batch_size": 10}, "budget": {}, "messages": ["Push", "Weights"], "layers": [],
     }  # fmt: skip
     return Trace(header, keep)

@@ -30,7 +30,7 @@ def empty(workers=4, servers=1, engine="simulated", pace=None):
     ]  # fmt: skip
     layout = {"roles": roles, "observed": names[:servers], "copies": "", "replicated": False, "groups": {}}
     cluster = {"engine": engine, "compute": "deterministic:0.1", "pace": pace}
-    strategy = {"name": "AsyncPS", "knobs": {}}
+    strategy = {"name": "AsyncPS", "options": {}}
     return Trace(
         {"layout": layout, "cluster": cluster, "strategy": strategy, "budget": {}, "messages": ["Push", "Weights"]}
     )

@@ -84,7 +84,7 @@ def handmade(engine):
     kinds = [("server-0", "server"), ("worker-0", "worker"), ("worker-1", "worker")]
     roles = [{"name": n, "kind": k, "node": n, "data": None if k == "server" else i} for i, (n, k) in enumerate(kinds)]
     layout = {"roles": roles, "observed": ["server-0"], "groups": {}}
-    trace = Trace({"layout": layout, "cluster": {"engine": engine}, "strategy": {"name": "By hand", "knobs": {}}})
+    trace = Trace({"layout": layout, "cluster": {"engine": engine}, "strategy": {"name": "By hand", "options": {}}})
     for role, long in ((1, 10), (2, 40)):
         recorder = Recorder(role)
         for k in range(120 // long):

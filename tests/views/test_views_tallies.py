@@ -174,7 +174,7 @@ def test_staleness_over_time_adds_up_to_the_staleness_of_the_run(slowed_trace):
     ],
 )  # fmt: skip
 def test_a_law_is_put_in_words_only_where_they_are_true(header, mean, knobs, words):
-    strategy = header["strategy"] | {"mean_staleness": mean, "knobs": knobs}
+    strategy = header["strategy"] | {"mean_staleness": mean, "options": knobs}
     law = staleness_law(Trace(header | {"strategy": strategy}))
     assert law == (None if words is None else (mean, words))
 
@@ -201,7 +201,7 @@ def test_a_step_is_the_rate_times_the_gradient_only_with_plain_descent(slowed_tr
     lengths = np.array([[[2.0, 4.0], [1.0, 1.0]], [[6.0, 4.0], [np.inf, 1.0]], [[NO_NORM, NO_NORM], [NO_NORM, NO_NORM]]])
     rate = step_rate(slowed_trace, NANO)
     assert relative_steps(lengths, rate).tolist() == pytest.approx([0.1, 0.1])  # medians of 0.05 and 0.15; of 0.1
-    other = slowed_trace.header["strategy"] | {"knobs": {"learning_rate": 0.1, "optimizer": "Adam()"}}
+    other = slowed_trace.header["strategy"] | {"options": {"learning_rate": 0.1, "optimizer": "Adam()"}}
     assert step_rate(Trace(slowed_trace.header | {"strategy": other}), NANO) is None
     assert relative_steps(lengths).tolist() == pytest.approx([1.0, 1.0])
     assert np.isnan(medians(np.full((3, 2), np.nan))).all()

@@ -67,7 +67,7 @@ def _steps(m: int, trace: Trace) -> np.ndarray:
     """When each mini-batch was over, ns: when the last stage had stepped."""
     role, time = Lookup().applies.between(trace, 0, trace.watermark()).columns("role", "time")
     stages = trace.role_ids("worker")
-    given = trace.header["strategy"].get("knobs", {}).get("micro_batches")
+    given = trace.header["strategy"].get("options", {}).get("micro_batches")
     if given is None:
         raise BadInput(f"bubble: {trace.header['strategy']['name']} has no micro-batches; give runs of lk.Pipeline.")
     if given != m:

@@ -64,7 +64,7 @@ def law(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
     band = cluster.get("bandwidth")
     plain = cluster.get("engine") == "simulated" and kind == served == "deterministic"
     nodes = [role["node"] for role in header["layout"]["roles"]]
-    if not plain or cluster.get("slow") or header["strategy"]["knobs"].get("codec") or len(set(nodes)) < len(nodes):
+    if not plain or cluster.get("slow") or header["strategy"]["options"].get("codec") or len(set(nodes)) < len(nodes):
         return None
     n, a, work, serving = np.asarray(workers, dtype=float), float(cluster["latency"]), float(c), float(s)
     m = _model_bytes(trace) / float(band) if band else 0.0
@@ -72,7 +72,7 @@ def law(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
     name = header["strategy"]["name"]
     if name == "SyncPS":
         return n / (work + serving + 2 * a + m * (1 + n / shards))
-    if name == "AsyncPS" and header["strategy"]["knobs"].get("fused", True):
+    if name == "AsyncPS" and header["strategy"]["options"].get("fused", True):
         cycle = n / (work + serving + 2 * a + m * (1 + 1 / shards))
         bound = max(m / shards, serving)
         return np.minimum(cycle, 1 / bound if bound else np.inf)
