@@ -34,11 +34,12 @@ from .roles.judge import Budget
 from .roles.placement import PLACEMENTS
 from .strategies import STRATEGIES
 
-__all__ = ["CLASSES", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]
+__all__ = ["CLASSES", "SAID", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]
 
 KIND = "lk"
 COMMAND = "command"  # as a kind: commands and faults have a dict form of their own
 DEEPEST = 20  # values inside of values
+SAID = ("in_words", "usual")  # of a strategy's description: text, and its defaults; neither makes it another one
 REGISTRIES: tuple[Mapping[str, type], ...] = (
     STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, LAWS,
 )  # fmt: skip
@@ -114,7 +115,7 @@ def fingerprint(part: Any) -> Any:
     """By what a problem, strategy or cluster is known again, in plain values: what it says of itself, and of a user's data,
     if they are in memory, their SHA-256.
     """
-    known_by = part.describe()
+    known_by = {name: value for name, value in part.describe().items() if name not in SAID}
     if isinstance(part, Problem):
         known_by["sha256"] = _data_digest(part.data)
     return _as_json(known_by)

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .codec import difference, fingerprint, from_dict
+from .codec import SAID, difference, fingerprint, from_dict, to_dict
 from .engines.checkpoints import Store, open_store
-from .engines.commands import Command, Executed
+from .engines.commands import Command, Executed, read_entry
 from .engines.log import COMMANDS, REACHED, read_note, read_reached, write_note
 from .engines.parts import Plan
 from .errors import BadInput, shown
@@ -112,17 +112,40 @@ def load_manifest(store: Store) -> Manifest:
             f"There is no run in {shown(store.place)}: {RUN} is missing. "
             f"lk.train(..., checkpoint={shown(store.place)}) leaves one."
         )
-    _check_format(said, store.place)
+    said = _of_this_format(said, store.place)
     return Manifest(store.place, said["run"], said["shards"], said["age"])
 
 
-def _check_format(said: Any, place: str) -> None:
+def _of_this_format(said: Any, place: str) -> dict[str, Any]:
+    """What was read, in format 2; format 1 is converted, of another one `BadInput` says so."""
     known = said.get("format") if isinstance(said, dict) else None
+    if known == 1:
+        return _from_format_1(said)
     if known != FORMAT:
         raise BadInput(
-            f"{RUN} in {shown(place)} has format {shown(known)}, and this labkit reads format {FORMAT}: the run was begun by "
-            "another version, which can go on with it. For a new run give another place, or remove this one."
+            f"{RUN} in {shown(place)} has format {shown(known)}, and this labkit reads formats 1 and {FORMAT}: the run was "
+            "begun by another version, which can go on with it. For a new run give another place, or remove this one."
         )
+    return dict(said)
+
+
+def _from_format_1(said: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 had the parts and their fingerprints side by side, clusters under the names of their classes, and commands as
+    lists of (seconds, name, arguments).
+    """
+    run: dict[str, Any] = {}
+    for name, part in said["parts"].items():
+        prints = {key: value for key, value in said["prints"][name].items() if key not in SAID}
+        run[name] = {"own": part["own"], "fingerprint": prints} if "own" in part else part
+    cluster = dict(run["cluster"])
+    kind = cluster.get("lk")
+    if kind == "DaskCluster":
+        cluster["scheduler"], cluster["compute"] = cluster.pop("target"), cluster.pop("pace")
+    if kind in ("SimulatedCluster", "DaskCluster"):
+        cluster |= {"lk": "ClusterSpec", "engine": said["prints"]["cluster"]["engine"]}
+    faults = [to_dict(read_entry(command)) for command in said["commands"]]
+    run |= {"cluster": cluster, "budget": said["budget"], "faults": faults}
+    return {"format": FORMAT, "age": said["age"], "run": run, "shards": said["prints"]["shards"]}
 
 
 def shards_of(plan: Plan) -> Any:
@@ -135,8 +158,8 @@ def _make_room(store: Store) -> None:
     """Remove what an earlier run, which is over, has left."""
     known = read_note(store, RUN)
     if known is not None and read_reached(store)[1] is None:
-        _check_format(known, store.place)
-        strategy, problem = (_name(known["run"][part]) for part in ("strategy", "problem"))
+        run = _of_this_format(known, store.place)["run"]
+        strategy, problem = (_name(run[part]) for part in ("strategy", "problem"))
         raise BadInput(
             f"checkpoint={shown(store.place)} holds a run that has not ended ({strategy} on {problem}): "
             f"lk.resume({shown(store.place)}) goes on with it. "

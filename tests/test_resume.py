@@ -12,6 +12,7 @@ import labkit as lk
 from labkit.codec import NotEncodable, from_dict, to_dict
 from labkit.engines.checkpoints import Store
 from labkit.engines.log import read_commands, read_note, read_reached, write_note
+from labkit.manifest import load_manifest
 from labkit.spec import make_cluster, spec_of
 from labkit.strategies import STRATEGIES
 
@@ -298,10 +299,61 @@ def test_the_values_of_a_cluster_of_processes():
 def test_a_run_of_another_format_is_refused(tmp_path):
     store = Store(tmp_path)
     begun(tmp_path).advance(0.1)
-    write_note(store, "run.json", {**read_note(store, "run.json"), "format": 1})
+    write_note(store, "run.json", {**read_note(store, "run.json"), "format": 3})
     for call in (lk.resume, begun):
-        with pytest.raises(lk.BadInput, match=r"run\.json in .* has format 1, and this labkit reads format 2"):
+        with pytest.raises(lk.BadInput, match=r"run\.json in .* has format 3, and this labkit reads formats 1 and 2"):
             call(tmp_path)
+
+
+def format_1(place, cluster, prints, strategy):
+    """`run.json` as it was written before there was a `RunSpec`."""
+    problem = {
+        "lk": "Problem", "data": "moons", "hidden": [8], "batch_size": 8, "seed": 3, "activation": "relu", "dtype": "float32",
+        "partition": {"lk": "Even"}, "standardize": True, "test_fraction": 0.2, "timing_only": False, "options": {"samples": 200},
+    }  # fmt: skip
+    knobs = lk.AsyncPS(learning_rate=0.05).describe()["knobs"]
+    known = {"name": "MyOwn" if "own" in strategy else "AsyncPS", "in_words": "asynchronous: nobody waits.", "knobs": knobs}
+    plain = {
+        "format": 1, "age": 0, "parts": {"problem": problem, "strategy": strategy, "cluster": cluster},
+        "prints": {
+            "problem": {"data": "moons"}, "strategy": known, "cluster": prints,
+            "shards": [["server-0", [0, 8 * 3 + 2 * 9]]],
+        },
+        "budget": {"lk": "Budget", "updates": None, "samples": None, "epochs": None, "seconds": 1.0, "accuracy": None},
+        "commands": [[0.15, "slow", {"role": "worker-1", "factor": 4.0}], [0.6, "slow", {"role": "worker-1", "factor": 1.0}]],
+    }  # fmt: skip
+    write_note(Store(place), "run.json", plain)
+
+
+@pytest.mark.parametrize("strategy", [{"lk": "AsyncPS", "learning_rate": 0.05, "fused": True}, {"own": "MyOwn"}], ids=str)
+def test_a_run_of_format_1_goes_on(tmp_path, strategy):
+    its = {
+        "lk": "SimulatedCluster", "workers": 3, "servers": None, "compute": {"lk": "LogNormal", "mean": 0.01, "sigma": 0.7},
+        "server_time": None, "latency": 0.0007, "bandwidth": 3e6, "slow": {"worker-1": 1.5}, "cores": 1, "record": True,
+        "replicas": 0, "max_workers": None, "patience": 5.0, "restart_after": 0.8, "checkpoint_every": None,
+        "checkpoint_time": 0.0, "evaluation_time": 0.0,
+    }  # fmt: skip
+    format_1(tmp_path, its, {"engine": "simulated"}, strategy)
+    log = [[0.1, "slow", {"role": "worker-2", "factor": 3}, 118]]
+    write_note(Store(tmp_path), "commands.json", {"commands": log, "now": 0.1})
+    given = {"strategy": MyOwn(learning_rate=0.05)} if "own" in strategy else {}
+    again = lk.resume(tmp_path, **given)
+    faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]
+    whole = begun(None, given.get("strategy", lk.AsyncPS(learning_rate=0.05)), faults=faults).advance(0.1).slow("worker-2", 3)
+    assert again.engine.seconds == 0.1
+    assert all_of(again.wait())[1] == all_of(whole.wait())[1]
+
+
+def test_a_cluster_of_processes_of_format_1_is_read(tmp_path):
+    its = {
+        "lk": "DaskCluster", "target": "tcp://host:8786", "workers": 3, "servers": 2,
+        "pace": {"lk": "Exponential", "mean": 0.1}, "slow": {}, "patience": 5.0, "place": "pack",
+    }  # fmt: skip
+    format_1(tmp_path, its, {"engine": "dask", "workers": 3}, {"lk": "AsyncPS"})
+    read = load_manifest(Store(tmp_path))
+    assert read.engine == "dask"
+    spec = lk.DaskCluster("tcp://host:8786", workers=3, servers=2, pace=lk.Exponential(0.1), place="pack").spec
+    assert read.part("cluster", None) == spec
 
 
 @pytest.mark.parametrize("value", [object(), MyOwn(), own_data(), lk.Problem(own_data()), {1: 2}, np.zeros(3)])
