@@ -135,7 +135,7 @@ def _from_format_1(said: dict[str, Any]) -> dict[str, Any]:
     """
     run: dict[str, Any] = {}
     for name, part in said["parts"].items():
-        prints = {key: value for key, value in said["prints"][name].items() if key not in SAID}
+        prints = {"options" if key == "knobs" else key: v for key, v in said["prints"][name].items() if key not in SAID}
         run[name] = {"own": part["own"], "fingerprint": prints} if "own" in part else part
     cluster = dict(run["cluster"])
     kind = cluster.get("lk")

@@ -161,7 +161,7 @@ def test_a_strategy_of_ones_own_is_given(tmp_path):
         lk.BadInput, match=r"strategy .* is not labkit's own \(MyOwn\): give it, as lk.resume.*strategy="
     ):
         lk.resume(tmp_path)
-    with pytest.raises(lk.BadInput, match=r"has another one, knobs\.learning_rate 0\.05 instead of 0\.06"):
+    with pytest.raises(lk.BadInput, match=r"has another one, options\.learning_rate 0\.05 instead of 0\.06"):
         lk.resume(tmp_path, strategy=MyOwn(learning_rate=0.06))
     with pytest.raises(lk.BadInput, match=r"has another one, name 'MyOwn' instead of 'AsyncPS'"):
         lk.resume(tmp_path, strategy=lk.AsyncPS(learning_rate=0.05))
@@ -311,7 +311,7 @@ def format_1(place, cluster, prints, strategy):
         "lk": "Problem", "data": "moons", "hidden": [8], "batch_size": 8, "seed": 3, "activation": "relu", "dtype": "float32",
         "partition": {"lk": "Even"}, "standardize": True, "test_fraction": 0.2, "timing_only": False, "options": {"samples": 200},
     }  # fmt: skip
-    knobs = lk.AsyncPS(learning_rate=0.05).describe()["knobs"]
+    knobs = lk.AsyncPS(learning_rate=0.05).describe()["options"]
     known = {"name": "MyOwn" if "own" in strategy else "AsyncPS", "in_words": "asynchronous: nobody waits.", "knobs": knobs}
     plain = {
         "format": 1, "age": 0, "parts": {"problem": problem, "strategy": strategy, "cluster": cluster},
