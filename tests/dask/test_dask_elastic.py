@@ -7,6 +7,7 @@ from dask_help import closes, eventually, moving
 from distributed import Client, LocalCluster
 
 import labkit as lk
+from labkit.engines.commands import Leave
 
 pytestmark = pytest.mark.dask
 
@@ -109,7 +110,7 @@ def test_faults_of_a_worker_that_is_not_there_are_said(wide, started):
     with pytest.raises(lk.BadInput, match="it is not here"):
         run.freeze("worker-3")
     with pytest.raises(lk.BadInput, match="only workers of a cluster with max_workers"):
-        run.leave("server-0")
+        run.execute(Leave("server-0"))
     run.stop()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import BadInput
+from ...errors import BadInput, shown
 from ...knobs import knobs_of, same_knob
 from ..cluster_spec import GRADIENT, ClusterSpec
 
@@ -55,9 +55,11 @@ class SimulatedCluster:
     paced = True
 
     def __post_init__(self) -> None:
-        if self.compute is None:
-            raise BadInput("compute=None: virtual time needs a law for gradients, as lk.Deterministic(0.01).")
         spec = ClusterSpec("simulated", **{name: getattr(self, name) for name in knobs_of(self)})
+        if spec.compute is None:  # also where it was given as text, "" or "none"
+            raise BadInput(
+                f"compute={shown(self.compute)}: virtual time needs a law for gradients, as lk.Deterministic(0.01)."
+            )
         for name in knobs_of(self):
             object.__setattr__(self, name, getattr(spec, name))
         object.__setattr__(self, "spec", spec)
