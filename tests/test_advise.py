@@ -241,7 +241,7 @@ def test_if_nothing_fits_the_leanest_are_named():
     least = min(row.memory for row in tight.rows if row.strategy.name == "RingAllReduce")
     split = min(tight.rows, key=lambda row: row.memory)
     assert split.strategy.name == "TensorParallel"
-    assert f"the whole needs {bytes_text(least)} a node and there are 1 KB, and even TensorParallel" in tight.answers[2]
+    assert f"the whole needs {bytes_text(least)} a node and there are 1 kB, and even TensorParallel" in tight.answers[2]
 
 
 def test_equal_times_in_groups_are_counted_in_whole_turns():
