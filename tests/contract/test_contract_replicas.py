@@ -65,9 +65,10 @@ def test_samples(engine, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 def test_seconds_and_the_users_stop(engine, strategy):
-    run = engine.wait(MOONS, strategy, lk.Budget(seconds=0.15), workers=2, time=0.01)
+    limit = 0.15 if engine.simulated else 0.5  # a busy machine may keep processes waiting for a while
+    run = engine.wait(MOONS, strategy, lk.Budget(seconds=limit), workers=2, time=0.01)
     assert run.stopped_by == "seconds"
-    assert 0.15 <= run.summary()["seconds"] < (0.1501 if engine.simulated else 2)
+    assert limit <= run.summary()["seconds"] < (0.1501 if engine.simulated else 2)
     assert run.summary()["updates"] > 0
     closed(run)
     run = engine.train(MOONS, strategy, lk.Budget(updates=10**6), workers=2, time=0.01)
