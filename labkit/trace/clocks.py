@@ -23,14 +23,17 @@ from typing import NamedTuple
 import numpy as np
 
 from .events import RoleLeft
+from .index import Growing, Rows, Unread
 from .query import reports, sampled, simulated, under_way
 from .role_states import GONE, StateInterval, events_until, intervals
 from .trace import Trace
 from .vocabulary import COMPUTE
 
-__all__ = ["Leads", "clocked", "highest", "leads"]
+__all__ = ["Clocks", "Leads", "clocked", "highest", "leads"]
 
 MOST_EVENTS, POINTS = 4000, 400  # moments at which leads are given: all, or so many evenly spaced ones
+
+LATER = 1 << 62  # ns: later than any event
 
 Work = tuple[np.ndarray, np.ndarray, np.ndarray]  # start (ns), end (ns), gradients finished before, of one role in order
 
@@ -56,29 +59,125 @@ def clocked(trace: Trace) -> list[int]:
 
 def leads(trace: Trace, t: int) -> Leads:
     """Who was how far ahead, from the start to `t` ns."""
-    roles = clocked(trace)
-    if sampled(trace, "spans"):
-        return _applied(trace, t, roles)
-    work, begins = continued(trace, t, roles, _work(trace, t, roles))
-    if not any(len(start) for start, _, _ in work):
-        return Leads(roles, np.empty(0, np.int64), np.empty((len(roles), 0), np.int64))
-    events = np.unique(np.concatenate([np.r_[start, end] for start, end, _ in work]))
-    events = events[events <= t]
-    time = events if len(events) <= MOST_EVENTS else np.linspace(0, t, POINTS).astype(np.int64)
-    time = np.unique(np.r_[0, time, t])
+    return Clocks().leads(trace, t)
+
+
+class Clocks:
+    """`leads` of a trace that grows: the spans of each worker are kept apart, in order, so that a question costs what is new.
+
+    Where a worker was lost, or counted anew, the clocks go on over its instances, which costs the length of the run.
+    """
+
+    def __init__(self) -> None:
+        self._unread = Unread("spans")
+        self._start: dict[int, Growing] = {}
+        self._end: dict[int, Growing] = {}
+        self._clock: dict[int, Growing] = {}  # gradients finished before
+        self._recount = LATER  # when, in ns, a worker first began to count anew
+
+    def leads(self, trace: Trace, t: int) -> Leads:
+        """Who was how far ahead, from the start to `t` ns."""
+        roles = clocked(trace)
+        if sampled(trace, "spans"):
+            return _applied(trace, t, roles)
+        self._follow(trace, roles)
+        begun_now = under_way(trace, t)
+        work, opened = [], []
+        for role in roles:
+            start = self._start[role].values
+            count = int(start.searchsorted(t, side="right"))
+            work.append((start[:count], self._end[role].values[:count], self._clock[role].values[:count]))
+            now = begun_now.get(role)  # under way: there is no row yet
+            opened.append(now if now is not None and (not count or now > start[count - 1]) else None)
+        if not any(len(start) for start, _, _ in work) and not any(now is not None for now in opened):
+            return Leads(roles, np.empty(0, np.int64), np.empty((len(roles), 0), np.int64))
+        time = _moments(work, opened, t)
+        if self._recount > t and not any(gap.condition in GONE for gaps in intervals(trace, t).values() for gap in gaps):
+            begun = np.array([_begun(start, clock, now, time) for (start, _, clock), now in zip(work, opened)])
+            finished = np.array([_last(end, clock, time, 1) for _, end, clock in work])
+        else:
+            begun, finished = _over_instances(trace, t, roles, [_with(*both, t) for both in zip(work, opened)], time)
+        return Leads(roles, time, np.maximum(begun - finished.min(axis=0), 0))
+
+    def _follow(self, trace: Trace, roles: list[int]) -> None:
+        """Take in what is new."""
+        data, first, same = self._unread.advance(trace)
+        if not same:
+            first, self._recount = 0, LATER
+            for kept in (self._start, self._end, self._clock):
+                kept.clear()
+                kept.update((role, Growing(np.int64)) for role in roles)
+        rows = Rows(data[first:], trace.tables["spans"].columns)
+        rows = rows.where((rows["phase"] == COMPUTE) & np.isin(rows["role"], roles))
+        role, start, end, step = rows.columns("role", "start", "end", "step")
+        # in real time a span is written when its gradient is counted
+        clock = np.maximum(step if simulated(trace) else step - 1, 0)
+        for one in np.unique(role).tolist():
+            self._put(one, *(column[role == one] for column in (start, end, clock)))
+
+    def _put(self, role: int, *new: np.ndarray) -> None:
+        kept = self._start[role], self._end[role], self._clock[role]
+        known = kept[0].values
+        place = int(known.searchsorted(new[0].min(), side="right"))
+        tail = [np.concatenate([column.values[place:], more]) for column, more in zip(kept, new)]
+        order = np.argsort(tail[0], kind="stable")
+        for column, values in zip(kept, tail):
+            column.put(place, values[order])
+        start, clock = (column.values[max(0, place - 1) :] for column in (kept[0], kept[2]))
+        again = np.flatnonzero(np.diff(clock) < 0)
+        if len(again):
+            self._recount = min(self._recount, int(start[again[0] + 1]))
+
+
+def _moments(work: list[Work], opened: list[int | None], t: int) -> np.ndarray:
+    """The times at which leads are given, from 0 to `t`: those at which they change, or evenly spaced ones if these are many."""
+    if max(len(start) for start, _, _ in work) <= MOST_EVENTS:
+        begun = np.array([now for now in opened if now is not None], np.int64)
+        events = np.unique(np.concatenate([begun, *(times for start, end, _ in work for times in (start, end))]))
+        events = events[events <= t]
+        if len(events) <= MOST_EVENTS:
+            return np.unique(np.r_[0, events, t])
+    return np.unique(np.linspace(0, t, POINTS).astype(np.int64))
+
+
+def _begun(start: np.ndarray, clock: np.ndarray, now: int | None, time: np.ndarray) -> np.ndarray:
+    """Gradients finished when the newest one was begun, at each time. `now`: when the one that is under way was."""
+    found = _last(start, clock, time)
+    if now is not None:
+        found[time >= now] = clock[-1] + 1 if len(clock) else 0
+    return found
+
+
+def _last(when: np.ndarray, value: np.ndarray, time: np.ndarray, more: int = 0) -> np.ndarray:
+    """The value, plus `more`, of the last event at or before each time; 0 before the first."""
+    place = when.searchsorted(time, side="right")
+    found = np.zeros(len(time), np.int64)
+    seen = place > 0
+    found[seen] = value[place[seen] - 1] + more
+    return found
+
+
+def _with(work: Work, now: int | None, t: int) -> Work:
+    """The work with the gradient that is under way, which is not over at `t`."""
+    if now is None:
+        return work
+    start, end, clock = work
+    return np.r_[start, now], np.r_[end, t + 1], np.r_[clock, clock[-1] + 1 if len(clock) else 0]
+
+
+def _over_instances(
+    trace: Trace, t: int, roles: list[int], work: list[Work], time: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(gradients finished when the newest one was begun, gradients finished) of each role at each time, shape (roles, times)."""
+    work, begins = continued(trace, t, roles, work)
     begun = np.array([_last(start, clock, time) for start, _, clock in work])
     finished = np.array([_finished(*one, levels, time) for one, levels in zip(work, begins)])
     missed = without(trace, t)
-    for i, role in enumerate(roles):  # nobody waits for who is not there
+    for i, role in enumerate(roles):  # a role that is not there holds no other back
         for gap in missed.get(role, ()):
             away = (time >= gap.begin) & (time < (t + 1 if gap.end is None else gap.end))
             begun[i, away], finished[i, away] = 0, np.iinfo(np.int64).max
-    return Leads(roles, time, np.maximum(begun - finished.min(axis=0), 0))
-
-
-def _last(when: np.ndarray, value: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """The value of the last event at or before each time; 0 before the first."""
-    return np.r_[0, value][np.searchsorted(when, time, side="right")]
+    return begun, finished
 
 
 def _finished(
@@ -87,28 +186,7 @@ def _finished(
     """Gradients finished at each time, where new instances begin at `levels`."""
     when, value = np.r_[end, [at for at, _ in levels]], np.r_[clock + 1, [level for _, level in levels]]
     order = np.argsort(when, kind="stable")
-    return _last(when[order], value[order], time).astype(np.int64)
-
-
-def _work(trace: Trace, t: int, roles: list[int]) -> list[Work]:
-    """(start, end, gradients finished before) of each gradient of each role that was begun by `t`."""
-    role, phase, start, end, step = trace.column("spans", "role", "phase", "start", "end", "step")
-    seen = (phase == COMPUTE) & (start <= t)
-    role, start, end, step = role[seen], start[seen], end[seen], step[seen]
-    clock = step if simulated(trace) else step - 1  # in real time a span is written when its gradient is counted
-    order = np.lexsort((start, role))
-    role, start, end, clock = role[order], start[order], end[order], np.maximum(clock[order], 0)
-    edges = np.searchsorted(role, [*roles, len(trace.roles)])
-    last = np.searchsorted(role, roles, side="right")
-    found, open_ = [], under_way(trace, t)
-    for who, a, b in zip(roles, edges, last):
-        mine = start[a:b], end[a:b], clock[a:b]
-        now = open_.get(who)
-        if now is not None and (a == b or now > mine[0][-1]):  # under way: no row yet
-            begun = mine[2][-1] + 1 if b > a else 0
-            mine = np.r_[mine[0], now], np.r_[mine[1], t + 1], np.r_[mine[2], begun]
-        found.append(mine)
-    return found
+    return _last(when[order], value[order], time)
 
 
 def _applied(trace: Trace, t: int, roles: list[int]) -> Leads:

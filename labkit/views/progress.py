@@ -14,7 +14,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
 from ..formatting import short
-from ..trace.clocks import clocked, highest, leads
+from ..trace.clocks import Clocks, clocked, highest
 from ..trace.query import computed_gradients, gradient_time, sampled
 from ..trace.role_states import conditions, slowed
 from ..trace.trace import Trace
@@ -44,6 +44,7 @@ class Progress(Curves):
         """A band besides the lines."""
         super().setup(axes)
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
+        self._clocks = Clocks()
         self._roof, self._even = 0.0, False  # the highest bound in the picture; whether nobody was ever ahead
         self.band = PolyCollection([], facecolors=style.BLUE_FILL, alpha=0.6, linewidths=0, zorder=1.5)
         axes.add_collection(self.band, autolim=False)
@@ -58,7 +59,7 @@ class Progress(Curves):
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """The bound, the one in front, the slowed ones, and, of a few workers, all others."""
-        found = leads(trace, t)
+        found = self._clocks.leads(trace, t)
         self.band.set_verts([])
         self._roof = 0.0
         self._even = found.lead.size > 0 and not found.lead.any()

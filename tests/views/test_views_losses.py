@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 
 import labkit as lk
+from labkit.trace.clocks import leads
 from labkit.views import PANELS, make_panel, panel_figure
 from labkit.views.places import nodes_of
-from labkit.views.progress import leads
 from labkit.views.timeline import shown_roles, under_way
 
 pytestmark = pytest.mark.sample(6)

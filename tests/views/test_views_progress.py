@@ -7,7 +7,7 @@ import pytest
 
 import labkit as lk
 from labkit.trace import Trace
-from labkit.trace.clocks import clocked, highest, leads
+from labkit.trace.clocks import Clocks, clocked, highest, leads
 from labkit.trace.recorder import Recorder
 from labkit.trace.vocabulary import COMPUTE, EVERYONE, NANO
 from labkit.views import bare, make_panel
@@ -174,3 +174,18 @@ def test_what_comes_later_does_not_change_what_was():
         one, other = leads(early, t), leads(late, t)
         assert one.time.tolist() == other.time.tolist()
         assert one.lead.tolist() == other.lead.tolist()
+
+
+@pytest.mark.parametrize("faults", [(), ("kill:worker-1@0.8", "freeze:worker-3@1.5-2.2")], ids=["calm", "with losses"])
+def test_clocks_of_a_run_that_grows_are_those_of_the_whole_record(faults):
+    """Asked forward and back, on the way; without losses each lead is also counted by hand."""
+    going, clocks = run(lk.AsyncPS(), seconds=3.0, faults=faults, patience=0.3, restart_after=0.2), Clocks()
+    while not going.done:
+        trace = going.advance(0.37).trace
+        for t in (trace.watermark(), trace.watermark() // 3, trace.watermark() - 10_000_000):
+            found, whole = clocks.leads(trace, t), leads(trace, t)
+            assert (found.time.tolist(), found.lead.tolist()) == (whole.time.tolist(), whole.lead.tolist())
+            for role in found.roles if not faults and t == trace.watermark() // 3 else ():  # what is under way now has no row
+                assert found.lead[found.roles.index(role), -1] == lead_by_hand(trace, role, t)
+    other = run(lk.SyncPS(), seconds=1.0).wait().trace
+    assert clocks.leads(other, other.now).lead.tolist() == leads(other, other.now).lead.tolist()
