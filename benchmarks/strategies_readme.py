@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 import labkit as lk
-from labkit.knobs import knobs_of
+from labkit.knobs import knobs_of, write_knob
 from labkit.strategies import FAMILIES, STRATEGIES, Strategy
 
 from .slow_worker import PACE, THEORY, WORKERS, measured, simulated
@@ -40,7 +40,7 @@ def own_knobs(made: type[Strategy]) -> str:
     texts = []
     for knob in sorted(knobs_of(made).values(), key=lambda knob: knob.name in OF_MANY):
         if knob.name not in knobs_of(Strategy) and knob.name != "learning_rate":
-            default = knob.default.name if hasattr(knob.default, "name") else knob.default
+            default = None if knob.default is None else write_knob(knob, knob.default)
             texts.append(f"`{knob.name}={default}`")
     return ", ".join(texts)
 

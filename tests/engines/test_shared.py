@@ -524,7 +524,7 @@ wire = Wire("child", 0, Codec(KINDS))
 wire.know("parent", "127.0.0.1", int(sys.argv[2]), sys.argv[3], 0)
 print(wire.address[1], wire.identity.public, flush=True)
 link = wire._dial("parent")
-run((wire,), lambda: link.stream.taken())
+run((wire,), lambda: link.stream.taken() and not link.opening)
 print(link.stream.offer.token, flush=True)
 """
 SENDER = """
