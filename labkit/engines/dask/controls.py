@@ -183,7 +183,7 @@ class Controls(Disturbances):
             self._changed |= values
             self._log(command.changed(options=values))
             self._tell({"do": "set", "knobs": values})
-            self.event(OptionsSet, dict(knobs))
+            self.event(OptionsSet, values)
 
     def _do_slow(self, command: Slow) -> None:
         role, factor = command.role, command.factor

@@ -271,12 +271,12 @@ class SimulatedRun(Troubles):
             self._event(max(nanoseconds(left.at), self.now), EARLY, COMMAND, None, left)
 
     def _do_set(self, command: SetOptions) -> None:
-        knobs = command.options
-        changed = self.plan.strategy.changed(**knobs)
-        self._log(command.changed(options={name: getattr(changed, name) for name in knobs}))
-        for name in knobs:  # one object, which all roles share
-            object.__setattr__(self.chief.strategy, name, getattr(changed, name))
-        self.trace.event(OptionsSet(self.now, dict(knobs)))
+        changed = self.plan.strategy.changed(**command.options)
+        values = {name: getattr(changed, name) for name in command.options}
+        self._log(command.changed(options=values))
+        for name, value in values.items():  # one object, which all roles share
+            object.__setattr__(self.chief.strategy, name, value)
+        self.trace.event(OptionsSet(self.now, values))
 
     def _do_stop(self, command: Stop) -> None:
         if self.judge.hurry is None:
