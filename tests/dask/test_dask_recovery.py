@@ -204,11 +204,11 @@ def test_who_thaws_in_time_is_taken_back(small, started):
 @pytest.mark.parametrize("how", [("freeze", "thaw"), ("cut", "reconnect")], ids=["frozen", "cut off"])
 def test_who_comes_back_too_late_is_fenced(small, started, role, how):
     run = moving(started(on=small.resized(patience=3.0)), 20)
-    getattr(run.engine, how[0])(role)
+    getattr(run, how[0])(role)
     assert "did not answer for 3 s" in seen(run, "lost", role).reason
     seen(run, "restarted", role)
     moving(run, 20)
-    getattr(run.engine, how[1])(role)
+    getattr(run, how[1])(role)
     assert seen(run, "fenced", role).incarnation == 0
     assert run.engine.members.life[role] == 1
     moving(run, 20).stop()
