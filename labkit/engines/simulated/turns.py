@@ -20,7 +20,7 @@ from .roles import SimulatedRole
 
 __all__ = ["COMMAND", "DELIVER", "DONE", "EARLY", "INTERNAL", "LATE", "OF_THE_RUN", "WAKE", "Turns"]
 
-# What an event is: the last two are of the run and not of a role, a command or a call of a method of the engine.
+# What an event is: from COMMAND on of the run and not of a role, a command or a call of a method of the engine.
 DONE, DELIVER, WAKE, COMMAND, INTERNAL = range(5)
 OF_THE_RUN = (COMMAND, INTERNAL)
 EARLY, LATE = 0, 1  # timeouts come after everything else of their instant
@@ -101,18 +101,23 @@ class Turns:
                     self._stuck()
                     return False
                 self.now = time
-                if what == COMMAND:
-                    self.execute(payload)
+                if what >= COMMAND:
+                    self._of_the_run(what, role, payload)
                     return True
                 self._turn += 1
-                if what == INTERNAL:  # it follows from what was done, and is no entry of the log
-                    getattr(self, role)(**payload)
-                    return True
                 if what == DELIVER:
                     self._deliver(role, payload)
                 elif role.token == payload:
                     (self._done if what == DONE else self._woken)(role)
         return True
+
+    def _of_the_run(self, what: int, method: str, payload: Any) -> None:
+        """Carry out an event that is about no role in particular."""
+        if what == COMMAND:
+            self.execute(payload)
+        else:  # it follows from what was done, and is no entry of the log
+            self._turn += 1
+            getattr(self, method)(**payload)
 
     def _take_a_rest(self) -> None:
         """Come back from the loop before the next turn."""
