@@ -98,7 +98,7 @@ def _knobs(cls: Any) -> dict[str, Knob]:
         if "knob" in field.metadata:
             kind, optional = _plain_type(hints[field.name])
             factory = field.default_factory
-            default = field.default if factory is dataclasses.MISSING else factory()
+            default = factory() if callable(factory) else field.default
             found[field.name] = Knob(field.name, kind, default, optional=optional, **field.metadata["knob"])
     return found
 

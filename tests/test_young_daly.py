@@ -96,16 +96,6 @@ def by_hand(moments, segments):
     raise AssertionError("the last moment is never")
 
 
-class At:
-    """A fault: the server is killed at these moments."""
-
-    def __init__(self, moments):
-        self.moments = moments
-
-    def commands(self, plan):
-        return [(at, "kill", {"role": "server-0"}) for at in self.moments]
-
-
 def test_many_segments_by_hand_take_what_the_law_says():
     segments = 20_000
     spent = by_hand(failures(1, 2 * segments * WORK), segments)
@@ -124,7 +114,7 @@ def test_a_run_takes_what_its_failures_cost(seed):
     moments = failures(seed, 2 * segments * WORK)
     budget = lk.Budget(updates=round(segments * WORK / gradient) + 1)  # the one after the last checkpoint
     problem = lk.Problem("digits", hidden=(), timing_only=True)
-    run = lk.train(problem, lk.AsyncPS(eval_every=10**6), cluster, budget, faults=At(moments)).wait(60)
+    run = lk.train(problem, lk.AsyncPS(eval_every=10**6), cluster, budget, faults=[lk.Kill("server-0", at=at) for at in moments]).wait(60)
     assert run.stopped_by == "updates"
     assert sum(m.kind == "killed" for m in run.trace.events) >= 10
     assert run.engine.seconds == pytest.approx(by_hand(moments, segments), rel=0.01)
