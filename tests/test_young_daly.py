@@ -114,7 +114,8 @@ def test_a_run_takes_what_its_failures_cost(seed):
     moments = failures(seed, 2 * segments * WORK)
     budget = lk.Budget(updates=round(segments * WORK / gradient) + 1)  # the one after the last checkpoint
     problem = lk.Problem("digits", hidden=(), timing_only=True)
-    run = lk.train(problem, lk.AsyncPS(eval_every=10**6), cluster, budget, faults=[lk.Kill("server-0", at=at) for at in moments]).wait(60)
+    faults = [lk.Kill("server-0", at=at) for at in moments]
+    run = lk.train(problem, lk.AsyncPS(eval_every=10**6), cluster, budget, faults=faults).wait(60)
     assert run.stopped_by == "updates"
     assert sum(m.kind == "killed" for m in run.trace.events) >= 10
     assert run.engine.seconds == pytest.approx(by_hand(moments, segments), rel=0.01)
