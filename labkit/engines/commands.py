@@ -31,9 +31,9 @@ from .parts import Plan, find_role
 
 __all__ = [
     "COMMANDS", "EVERY", "LATEST", "Command", "Cut", "Delay", "Drop", "During", "Executed", "Freeze", "Inject",
-    "Join", "Kill", "Lasting", "Leave", "OnLink", "OnLinks", "Pause", "Reconnect", "Restart", "Resume", "SetOptions",
-    "Slow", "Stop", "Thaw", "Who", "check_supported", "check_who", "from_dict", "log_text", "named", "not_executed",
-    "parse_command", "parse_log", "read_entry", "value_of_text",
+    "Join", "Kill", "Lasting", "Leave", "OnLink", "OnLinks", "OnRole", "Pause", "Reconnect", "Restart", "Resume", "SetOptions",
+    "Slow", "Stop", "Thaw", "Who", "check_supported", "check_who", "until_option", "from_dict", "log_text", "named",
+    "not_executed", "parse_command", "parse_log", "read_entry", "at_option", "value_of_text",
 ]  # fmt: skip
 
 Who = str | tuple[str, ...]
@@ -44,6 +44,16 @@ FOR_GOOD = "for-good"
 LATEST = 1e10  # engine seconds: virtual time ends before
 NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
 TIMES = re.compile(rf"({NUMBER})(?:-({NUMBER})?)?")
+
+
+def at_option() -> Any:
+    """Declares the field `at` of a command: when it is executed, engine seconds."""
+    return knob(0.0, low=0.0, high=LATEST)
+
+
+def until_option() -> Any:
+    """Declares the field `until` of a command: when it is undone, engine seconds; None: never."""
+    return knob(None, low=0.0, high=LATEST)
 
 
 class Command:
@@ -220,15 +230,23 @@ class OnLinks(Lasting):
 
 
 @dataclass(frozen=True)
-class Kill(Command):
+class OnRole(Command):
+    """A command about the role `role` and nothing else."""
+
+    role: str = knob("worker-0")
+    at: float = at_option()
+
+    parts = ("role",)
+
+
+@dataclass(frozen=True)
+class Kill(OnRole):
     """Ends the process that plays `role`, without notice. Its next incarnation begins by itself; `restart=False`: not before
     a `Restart`."""
 
-    role: str = knob("worker-0")
-    at: float = knob(0.0, low=0.0, high=LATEST)
     restart: bool = knob(True)
 
-    word, parts, example = "kill", ("role",), "kill:worker-1@2.0"
+    word, example = "kill", "kill:worker-1@2.0"
 
     def undone(self, at: float) -> Command:
         """See `Command.undone`."""
@@ -245,13 +263,10 @@ class Kill(Command):
 
 
 @dataclass(frozen=True)
-class Restart(Command):
+class Restart(OnRole):
     """Lets a role that is away begin its next incarnation."""
 
-    role: str = knob("worker-0")
-    at: float = knob(0.0, low=0.0, high=LATEST)
-
-    word, parts, example = "restart", ("role",), "restart:worker-1@8"
+    word, example = "restart", "restart:worker-1@8"
 
 
 @dataclass(frozen=True)
@@ -259,8 +274,8 @@ class Freeze(Lasting):
     """Stops the process that plays `role` where it is, from `at` on; until `until`, if given."""
 
     role: str = knob("worker-0")
-    at: float = knob(0.0, low=0.0, high=LATEST)
-    until: float | None = knob(None, low=0.0, high=LATEST)
+    at: float = at_option()
+    until: float | None = until_option()
     during: During = field(default=None, repr=False)
 
     word, parts, example = "freeze", ("role",), "freeze:worker-1@1-3"
@@ -271,13 +286,10 @@ class Freeze(Lasting):
 
 
 @dataclass(frozen=True)
-class Thaw(Command):
+class Thaw(OnRole):
     """Lets a frozen process continue."""
 
-    role: str = knob("worker-0")
-    at: float = knob(0.0, low=0.0, high=LATEST)
-
-    word, parts, example = "thaw", ("role",), "thaw:worker-1@3"
+    word, example = "thaw", "thaw:worker-1@3"
 
 
 @dataclass(frozen=True)
@@ -286,8 +298,8 @@ class Slow(Lasting):
 
     role: str = knob("worker-0")
     factor: float = knob(2.0, low=0.001, high=1000.0)
-    at: float = knob(0.0, low=0.0, high=LATEST)
-    until: float | None = knob(None, low=0.0, high=LATEST)
+    at: float = at_option()
+    until: float | None = until_option()
     during: During = field(default=None, repr=False)
 
     word, parts, example = "slow", ("role", "factor"), "slow:worker-2:5@2.0-4.0"
@@ -307,8 +319,8 @@ class Delay(OnLinks):
     a: Who
     b: Who = EVERY
     seconds: float = knob(0.1, low=0.0, high=1e6)
-    at: float = knob(0.0, low=0.0, high=LATEST)
-    until: float | None = knob(None, low=0.0, high=LATEST)
+    at: float = at_option()
+    until: float | None = until_option()
     during: During = field(default=None, repr=False)
 
     word, parts, example = "delay", ("a", "b", "seconds"), "delay:worker-1:server-0:0.1@2-4"
@@ -326,8 +338,8 @@ class Drop(OnLinks):
     a: Who
     b: Who = EVERY
     chance: float = knob(0.1, low=0.0, high=0.95)  # more is as good as a cut, and would take for ever
-    at: float = knob(0.0, low=0.0, high=LATEST)
-    until: float | None = knob(None, low=0.0, high=LATEST)
+    at: float = at_option()
+    until: float | None = until_option()
     during: During = field(default=None, repr=False)
 
     word, parts, example = "drop", ("a", "b", "chance"), "drop:worker:server:0.05"
@@ -364,7 +376,7 @@ class Cut(OnLink):
 
     role: str = knob("worker-0")
     peer: str | None = None
-    at: float = knob(0.0, low=0.0, high=LATEST)
+    at: float = at_option()
 
     word, parts, example = "cut", ("role", "peer"), "cut:worker-1:server-0@3"
 
@@ -379,7 +391,7 @@ class Reconnect(OnLink):
 
     role: str = knob("worker-0")
     peer: str | None = None
-    at: float = knob(0.0, low=0.0, high=LATEST)
+    at: float = at_option()
 
     word, parts, example = "reconnect", ("role", "peer"), "reconnect:worker-1:server-0@4"
 
@@ -388,23 +400,17 @@ class Reconnect(OnLink):
 
 
 @dataclass(frozen=True)
-class Join(Command):
+class Join(OnRole):
     """A worker that is not there takes part as soon as it can."""
 
-    role: str = knob("worker-0")
-    at: float = knob(0.0, low=0.0, high=LATEST)
-
-    word, parts, example = "join", ("role",), "join:worker-3@5"
+    word, example = "join", "join:worker-3@5"
 
 
 @dataclass(frozen=True)
-class Leave(Command):
+class Leave(OnRole):
     """A worker leaves in order: what it has in hand is dropped, what it has sent arrives."""
 
-    role: str = knob("worker-0")
-    at: float = knob(0.0, low=0.0, high=LATEST)
-
-    word, parts, example = "leave", ("role",), "leave:worker-3@6"
+    word, example = "leave", "leave:worker-3@6"
 
 
 @dataclass(frozen=True)
@@ -412,7 +418,7 @@ class SetOptions(Command):
     """Changes live options of the strategy, in every role: {name: value}."""
 
     options: dict[str, Any] = field(default_factory=dict)
-    at: float = knob(0.0, low=0.0, high=LATEST)
+    at: float = at_option()
 
     word, parts, example = "set", ("options",), "set:learning_rate:0.05@8"
 
@@ -435,7 +441,7 @@ class SetOptions(Command):
 class Pause(Command):
     """Holds every role between two effects. Engine time stands still."""
 
-    at: float = knob(0.0, low=0.0, high=LATEST)
+    at: float = at_option()
 
     word, example = "pause", "pause@5"
 
@@ -444,7 +450,7 @@ class Pause(Command):
 class Resume(Command):
     """Lets a paused run continue."""
 
-    at: float = knob(0.0, low=0.0, high=LATEST)
+    at: float = at_option()
 
     word, example = "resume", "resume@6"
 
@@ -454,7 +460,7 @@ class Stop(Command):
     """Ends the run, with a last evaluation. `reason`: what its `stopped_by` will be."""
 
     reason: str = knob("user")
-    at: float = knob(0.0, low=0.0, high=LATEST)
+    at: float = at_option()
 
     word, parts, example = "stop", ("reason",), "stop:user@9"
 
@@ -464,7 +470,7 @@ class Inject(Command):
     """Lets the run execute these primitive commands at their times (engine seconds). It has no text."""
 
     scheduled: tuple[Command, ...] = ()
-    at: float = knob(0.0, low=0.0, high=LATEST)
+    at: float = at_option()
 
     word = "inject"
 

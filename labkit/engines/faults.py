@@ -24,7 +24,6 @@ from ..roles.layout import RoleSpec
 from .commands import (
     COMMANDS,
     EVERY,
-    LATEST,
     Command,
     Cut,
     Delay,
@@ -37,9 +36,11 @@ from .commands import (
     OnLinks,
     Slow,
     Who,
+    at_option,
     check_who,
     named,
     parse_command,
+    until_option,
 )
 from .parts import Plan
 
@@ -59,8 +60,8 @@ class Partition(OnLinks):
 
     a: Who
     b: Who = EVERY
-    at: float = knob(0.0, low=0.0, high=LATEST)
-    until: float | None = knob(None, low=0.0, high=LATEST)
+    at: float = at_option()
+    until: float | None = until_option()
     during: During = field(default=None, repr=False)
 
     word, parts, example = "partition", ("a", "b"), "partition:worker-1:*@2-4"
@@ -89,8 +90,8 @@ class Preempt(Lasting):
 
     rate: float = knob(0.01, low=1e-9, high=1e3)
     roles: Who = "worker"
-    at: float = knob(0.0, low=0.0, high=LATEST)
-    until: float | None = knob(None, low=0.0, high=LATEST)
+    at: float = at_option()
+    until: float | None = until_option()
     during: During = field(default=None, repr=False)
 
     word, parts, example = "preempt", ("roles", "rate"), "preempt:worker:0.01"
