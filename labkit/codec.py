@@ -3,7 +3,7 @@
     lk.Momentum(0.9)  <->  {"lk": "Momentum", "momentum": 0.9}
 
 `from_dict(to_dict(value)) == value`. Only the classes in `CLASSES` are ever made, from fields that they have, so reading a file
-runs no code of anybody else. What was made by hand (arrays, a user's class) cannot be encoded; it is known by its name and a
+runs no code from it. What was made by hand (arrays, a user's class) cannot be encoded; it is known by its name and a
 fingerprint (`fingerprint`).
 """
 

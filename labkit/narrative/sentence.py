@@ -75,7 +75,7 @@ def _trouble(trace: Trace, t: int) -> str:
 
 
 def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
-    """A run in which nobody is disturbed."""
+    """A run in which no role is slowed or away."""
     workers, found = trace.kinds.count("worker"), periods(trace, t)
     rate = mean_rate(trace, t, counted) if len(found) == 1 else effect(trace, found[-1], t, counted).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")

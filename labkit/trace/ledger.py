@@ -12,7 +12,7 @@ In flight is counted: gradients found on the links and in the inboxes when the r
 yet applied them, or not yet sent by the worker that computed them. If the counts do not add up to what was computed,
 the ledger does not close, and says how many are missing.
 
-Gradients are counted by the roles that compute them, and by nobody else: the first role of each share of the data (the
+Gradients are counted by the roles that compute them and by no other: the first role of each share of the data (the
 others that have this share, in a split model, work on parts of the same gradients), and any other role that reports
 some. Every incarnation has counts of its own. One that was lost has left no last report: it has computed what it
 reported, or what others saw of it if that is more (its pushes, or the rounds that members of its own incarnation have
@@ -133,9 +133,6 @@ class _Books:
         self.lives, self.drops, self.ending, self.book = lives, drops, ending, _empty()
         said = ending or {}
         self.lost = lost | {role + incarnation * self.roles for role, incarnation in said.get("lost_lives", ())}
-        if "lost_lives" not in said:  # older files, without incarnations in their marks
-            newest = {n % self.roles: n for n in sorted(lives)}  # the last one of a role stays
-            self.lost |= {newest.get(role, role) for role in map(roles.index, said.get("lost", ()))}
         self.counting = self._counting()
         self.shards = self._shards()
         returned = said.get("returned")

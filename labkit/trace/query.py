@@ -522,7 +522,7 @@ def samples_applied(trace: Trace) -> int:
     an ended run: those that the returned parameters hold, as in `updates`.
     """
     ending = trace.ending or {}
-    if (ending.get("returned") or {}).get("held") and ending.get("samples") is not None:  # older files do not say
+    if (ending.get("returned") or {}).get("held") and ending.get("samples") is not None:
         return int(ending["samples"])
     seen = [c.samples for c in _shards(trace)]
     return sum(seen) if _independent(trace) else min(seen, default=0)

@@ -1,6 +1,6 @@
 """What happened, and nothing but what happened: one append-only record of a run.
 
-Engines append, everybody else reads. Every plot, number, verdict and export is a function of a `Trace` and of nothing
+Engines append; all other parts read. Every plot, number, verdict and export is a function of a `Trace` and of nothing
 else. Old rows may be spilled to bound memory; counters are kept, so totals stay exact.
 """
 
