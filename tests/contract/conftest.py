@@ -1,5 +1,6 @@
 """One suite, two engines: whatever is said here holds in virtual time and on a Dask cluster of processes."""
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,16 @@ class Engine:
     def wait(self, *args, **kwargs):
         """Start a run and go to its end, or fail after a minute."""
         return self.train(*args, **kwargs).wait(timeout=60)
+
+    def advance_until(self, run, condition):
+        """Let a run go on until `condition()` is true, or fail after a minute."""
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, run.trace.events
+            if self.simulated:
+                run.advance(0.05)
+            else:
+                time.sleep(0.02)
 
 
 @pytest.fixture(scope="session")

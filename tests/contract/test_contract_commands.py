@@ -1,7 +1,6 @@
 """Commands on both engines: every class that an engine supports is executed and is in its log, and the log does it again."""
 
 import json
-import time
 
 import pytest
 
@@ -54,13 +53,9 @@ EACH = [
 
 def passed(engine, run, kind, role):
     """Let the run go on until there is such an event."""
-    deadline = time.monotonic() + 60
-    while not any(event.kind == kind and getattr(event, "name", "") == role for event in run.trace.events):
-        assert time.monotonic() < deadline, run.trace.events
-        if engine.simulated:
-            run.advance(0.05)
-        else:
-            time.sleep(0.02)
+    engine.advance_until(
+        run, lambda: any(event.kind == kind and getattr(event, "name", "") == role for event in run.trace.events)
+    )
 
 
 def test_every_class_that_is_supported_is_executed_and_is_in_the_log(engine):

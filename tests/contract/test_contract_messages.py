@@ -216,9 +216,8 @@ def test_timeouts_sleep_and_now(engine):
             "sleeps": {"polled": 0.0, "slept": pytest.approx(0.02)},
         }
         assert run.summary()["seconds"] == pytest.approx(0.07)
-    assert noted["waits"]["polled"] < 0.05
-    assert noted["sleeps"]["slept"] < 1
-    assert run.summary()["seconds"] < 20
+    assert noted["sleeps"]["slept"] >= 0.02
+    assert run.stopped_by == "finished"  # and not when a timeout of 30 s was over
 
 
 class Loop(Script):

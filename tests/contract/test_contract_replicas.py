@@ -65,11 +65,12 @@ def test_samples(engine, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 def test_seconds_and_the_users_stop(engine, strategy):
-    limit = 0.15 if engine.simulated else 0.5  # a busy machine may keep processes waiting for a while
-    run = engine.wait(MOONS, strategy, lk.Budget(seconds=limit), workers=2, time=0.01)
+    run = engine.wait(MOONS, strategy, lk.Budget(seconds=0.15), workers=2, time=0.01)
     assert run.stopped_by == "seconds"
-    assert limit <= run.summary()["seconds"] < (0.1501 if engine.simulated else 2)
-    assert run.summary()["updates"] > 0
+    assert run.summary()["seconds"] >= 0.15
+    if engine.simulated:  # on a busy machine not one update may fit, and the end may come late
+        assert run.summary()["seconds"] < 0.1501
+        assert run.summary()["updates"] > 0
     closed(run)
     run = engine.train(MOONS, strategy, lk.Budget(updates=10**6), workers=2, time=0.01)
     with pytest.raises(TimeoutError):
@@ -238,9 +239,8 @@ def test_adpsgd_a_slow_worker_slows_nobody_else(engine):
     run = engine.wait(MOONS, lk.ADPSGD(), lk.Budget(seconds=0.6), 3, time=0.02, slow={"worker-1": 10.0})
     computed = [run.trace.counters[w].computed for w in run.trace.role_ids("worker")]
     if engine.simulated:
-        assert [computed[0], computed[2]] == [30, 30]
-    assert computed[1] <= 4
-    assert min(computed[0], computed[2]) > 2 * computed[1]  # with D-PSGD they would be one more, at most
+        assert computed == [30, 3, 30]
+    assert min(computed[0], computed[2]) > 1 + computed[1]  # with D-PSGD they would be one more, at most
     closed(run)
 
 
