@@ -15,7 +15,7 @@ import numpy as np
 
 from ..data.batches import Batch
 from ..errors import BadInput, LabkitError, RoleError
-from ..roles.context import Posted
+from ..roles.effects import Posted
 from ..roles.gradient import Gradient, Model, Parameters
 from ..roles.messages import Message, Weights
 from ..roles.shard import Shard

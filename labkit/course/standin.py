@@ -10,17 +10,16 @@ from __future__ import annotations
 import dataclasses
 import keyword
 import types
-from collections.abc import Generator
 from typing import Any
 
 from ..engines.drive import foreign_effect
 from ..errors import BadInput, RoleError
-from ..roles import collectives, servers
-from ..roles.effects import COMPUTE, RECV, SLEEP
+from ..roles import collectives, effects, servers
+from ..roles.effects import CALL, COMPUTE, RECV, SLEEP
 from ..roles.messages import Message
 from ..strategies import Strategy
 from .claims import kinds_of, plain_number, seconds_of
-from .sandbox.face import KINDS, TOOL, WAITING
+from .sandbox.face import KINDS, WAITING
 from .session import MISTAKES, Code, Session
 
 __all__ = ["Code", "make_function", "make_strategy"]
@@ -37,14 +36,13 @@ class Role:
     def __init__(self, session: Session, allowed: tuple[str, ...]):
         self.session, self.allowed = session, allowed
 
-    @types.coroutine
-    def play(self, request: list[Any]) -> Generator[Any, Any, None]:
+    async def play(self, request: list[Any]) -> None:
         """Every effect of the process, and what came of it back, until its coroutine ends."""
         said = self.session.talk(request)
         try:
             while said[0] == "effect":
                 try:
-                    value = yield from self._perform(*said[1:])
+                    value = await self._perform(*said[1:])
                 except MISTAKES as error:
                     said = self.session.talk(["throw", type(error).__name__, str(error)])
                 else:
@@ -54,36 +52,36 @@ class Role:
         finally:
             self.session.close()
 
-    def _perform(self, mark: Any, *rest: Any) -> Generator[Any, Any, Any]:
+    async def _perform(self, mark: Any, *rest: Any) -> Any:
         if mark == RECV:
             kinds, timeout, sender = rest
             if sender is not None and type(sender) is not str:
                 raise BadInput("ctx.recv(..., sender=): a role's name")
-            return (yield (RECV, kinds_of(kinds), seconds_of(timeout, "timeout"), sender))
+            return await effects.recv(None, *kinds_of(kinds), timeout=seconds_of(timeout, "timeout"), sender=sender)
         if mark == SLEEP:
-            return (yield (SLEEP, 0.0 + seconds_of(rest[0], "ctx.sleep(seconds)")))
+            return await effects.sleep(None, 0.0 + seconds_of(rest[0], "ctx.sleep(seconds)"))
         if mark == COMPUTE:
-            return (yield from self._compute(*rest))
-        if mark == TOOL:
+            return await self._compute(*rest)
+        if mark == CALL:
             name, args, more = rest
             if name not in self.allowed or name not in TOOLS or not args or args[0] is not self.session.ctx:
                 raise BadInput(f"lk.{name}(ctx, ...) is not there in this assignment")
             self.session.weigh(args, list(more.values()))
-            return (yield from TOOLS[name](*args, **more).__await__())
+            return await TOOLS[name](*args, **more)
         raise foreign_effect(self.session.ctx.name, None if rest[0] == "NoneType" else _Named(rest[0]))
 
-    def _compute(self, fn: Any, args: Any, cost: Any, unless: Any) -> Generator[Any, Any, Any]:
+    async def _compute(self, fn: Any, args: Any, cost: Any, unless: Any) -> Any:
         cost = seconds_of(cost, "cost")
         if cost is None or cost < 0:
             raise BadInput(f"cost={cost}; allowed: from 0 on.")
         if unless is not None:
             (unless,) = kinds_of([unless])
         if fn is None:
-            return (yield (COMPUTE, lambda: self._locally(cost >= 1.0), (), cost, unless))
+            return await effects.compute(None, lambda: self._locally(cost >= 1.0), cost=cost, unless=unless)
         if not isinstance(fn, types.MethodType):
             raise BadInput(f"ctx.compute({type(fn).__name__}): give a function, and then its arguments.")
         self.session.claims.work(fn, args, cost)
-        return (yield (COMPUTE, fn, tuple(args), cost, unless))
+        return await effects.compute(None, fn, *args, cost=cost, unless=unless)
 
     def _locally(self, one_gradient: bool) -> None:
         """Work of the student's own: done over there, when the engine says that it is done; so its result stays there."""

@@ -1,42 +1,105 @@
-"""The closed set of things a role can wait for. A role's coroutine yields here, and in `context.Inbox`, which is `recv`
-for an `async for`; nowhere else.
+"""The closed set of effects that a role can await. This is the only module whose functions yield to an engine.
 
-A role is driven by hand: the engine calls `coroutine.send(value)`, gets the next effect, performs it, and sends its
-result in. An effect is a tuple whose first item is one of the three marks below; anything else that comes out of a
-coroutine was awaited by mistake.
+A role is a coroutine that an engine drives by hand: `coroutine.send(value)` returns the next effect, the engine performs it,
+and sends the result in. An effect is a tuple whose first item is one of the marks below; anything else that a coroutine
+yields was awaited by mistake (`engines.drive.foreign_effect`).
+
+`compute`, `recv`, `sleep` and `inbox` are the methods of that name of `Context`. `call` is awaited by graded code only, and
+performed by the grader, which passes the other effects of that code on to the engine.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-__all__ = ["COMPUTE", "RECV", "SLEEP", "Posted", "compute", "recv", "sleep"]
+from ..errors import RoleError
+from .messages import Message
 
-COMPUTE = "compute"  # (COMPUTE, fn, args, cost, unless)
+__all__ = ["CALL", "COMPUTE", "RECV", "SLEEP", "Inbox", "Posted", "call", "compute", "inbox", "recv", "sleep"]
+
+COMPUTE = "compute"  # (COMPUTE, function, arguments, cost, unless)
 RECV = "recv"  # (RECV, kinds, timeout, sender)
 SLEEP = "sleep"  # (SLEEP, seconds)
+CALL = "call"  # (CALL, name, arguments, keyword arguments)
+
+Effect = tuple[Any, ...]
 
 
 @types.coroutine
 def compute(
-    fn: Callable[..., Any], args: tuple[Any, ...], cost: float, unless: Any
-) -> Generator[tuple[Any, ...], Any, Any]:
-    """Run `fn(*args)`; the result comes back, or None if a message of kind `unless` came first."""
+    ctx: Any, fn: Callable[..., Any], *args: Any, cost: float = 1.0, unless: Any = None
+) -> Generator[Effect, Any, Any]:
+    """`await ctx.compute(fn, *args)`: run `fn(*args)` and return its result.
+
+    On processes the call is measured, and paced where the cluster has a pace; in virtual time its duration is drawn from the
+    distribution of the work, times `cost`.
+
+    `unless`: a kind of message. If one arrives before the work is done, the work is given up and None is returned (in
+    virtual time at once; on processes the result is discarded when the call returns).
+    """
     return (yield (COMPUTE, fn, args, cost, unless))
 
 
 @types.coroutine
-def recv(kinds: tuple[type, ...], timeout: float | None, sender: str | None) -> Generator[tuple[Any, ...], Any, Any]:
-    """The next message of these kinds (from `sender`), or None after `timeout` seconds."""
+def recv(
+    ctx: Any, *kinds: type[Message], timeout: float | None = None, sender: str | None = None
+) -> Generator[Effect, Any, Any]:
+    """`await ctx.recv(*kinds)`: the next message of these kinds (from role `sender`), in order of arrival.
+
+    None after `timeout` seconds of engine time; `timeout=0` does not wait. Every link is first-in first-out. `RoleError` if
+    `kinds` are not classes.
+    """
+    if len(kinds) != 1 or kinds[0].__class__ is not type:  # one class needs no closer look
+        _check_kinds("recv", kinds)
     return (yield (RECV, kinds, timeout, sender))
 
 
 @types.coroutine
-def sleep(seconds: float) -> Generator[tuple[Any, ...], Any, Any]:
-    """Let `seconds` of engine time pass."""
-    return (yield (SLEEP, seconds))
+def sleep(ctx: Any, seconds: float) -> Generator[Effect, Any, None]:
+    """`await ctx.sleep(seconds)`: let engine time pass."""
+    yield (SLEEP, seconds)
+
+
+class Inbox:
+    """An asynchronous iterator over the messages of `kinds`, in order of arrival, without an end."""
+
+    __slots__ = ("_effect",)
+
+    def __init__(self, kinds: tuple[type[Message], ...]):
+        self._effect = (RECV, kinds, None, None)
+
+    def __aiter__(self) -> Inbox:
+        return self
+
+    @types.coroutine
+    def __anext__(self) -> Generator[Effect, Any, Any]:
+        return (yield self._effect)
+
+
+def inbox(ctx: Any, *kinds: type[Message]) -> Inbox:
+    """`async for message in ctx.inbox(*kinds)`: the messages of these kinds, in order of arrival, without an end."""
+    _check_kinds("inbox", kinds)
+    return Inbox(kinds)
+
+
+@types.coroutine
+def call(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Generator[Effect, Any, Any]:
+    """Have the grader call labkit's function `name`. An engine refuses this effect."""
+    return (yield (CALL, name, args, keywords))
+
+
+def _check_kinds(method: str, kinds: tuple[Any, ...]) -> None:
+    """`RoleError` unless `kinds` are classes, at least one."""
+    for kind in kinds:
+        if kind.__class__ is not type:
+            break
+    else:
+        if kinds:
+            return
+    given = ", ".join(repr(kind) for kind in kinds)
+    raise RoleError(f"ctx.{method}({given}): name the kinds of message to wait for, as ctx.{method}(Push, Pull).")
 
 
 class Posted:

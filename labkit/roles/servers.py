@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from . import effects
 from .context import Context
 from .gradient import Gradient, Parameters
 from .messages import Ack, Joined, Left, Message, Pull, Weights
@@ -56,7 +55,7 @@ async def _asked(ctx: Context, server: str, said: Message, kind: type[Weights]) 
     ctx.send(server, said)
     kinds = WEIGHTS if kind is Weights else (kind, Joined)
     while True:
-        message: Any = await effects.recv(kinds, None, None)
+        message: Any = await ctx.recv(*kinds)
         if message.__class__ is not Joined:
             return message  # type: ignore[no-any-return]
         if message.name == server:
@@ -82,7 +81,7 @@ async def answers(
     arrived: list[Any] = [None] * len(servers)
     missing = len(servers)
     while missing:
-        message = await effects.recv(kinds, None, None)
+        message = await ctx.recv(*kinds)
         if message.__class__ is Joined:
             if message.name in servers and arrived[servers.index(message.name)] is None:
                 ctx.send(message.name, said(servers.index(message.name)))

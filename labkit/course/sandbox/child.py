@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadInput, RoleError
-from ...roles.effects import COMPUTE, RECV, SLEEP
+from ...roles.effects import CALL, COMPUTE, RECV, SLEEP
 from . import confine, face
 from .code import Code, told
 from .lent import ChildContext, Line, Method, error_of
@@ -114,7 +114,7 @@ class Child:
                 return None
             self.line.say(["effect", COMPUTE, None, [], cost, unless])
             return fn, args
-        if mark in (RECV, SLEEP, face.TOOL):
+        if mark in (RECV, SLEEP, CALL):
             self.line.say(["effect", *effect])
         else:
             self.line.say(["effect", "foreign", type(effect).__name__])

@@ -13,12 +13,10 @@ from typing import Any, ClassVar
 
 from ...errors import BadInput, Deadlock, LabkitError, RoleError
 from ...knobs import knob
-from ...roles import messages
+from ...roles import effects, messages
 from ...roles.messages import Message
 
-__all__ = ["TOOL", "Face", "ServerStrategy", "Strategy"]
-
-TOOL = "tool"  # (TOOL, name, arguments): an effect that the judge performs with labkit's own function
+__all__ = ["Face", "ServerStrategy", "Strategy"]
 
 ALWAYS = {"knob": knob, "Message": Message, "BadInput": BadInput, "RoleError": RoleError, "LabkitError": LabkitError,
           "Deadlock": Deadlock}  # fmt: skip
@@ -50,9 +48,8 @@ class ServerStrategy(Strategy):
 def waiting_tool(name: str) -> Any:
     """`await lk.name(ctx, ...)`: the judge performs it."""
 
-    @types.coroutine
     def tool(ctx: Any, *args: Any, **more: Any) -> Any:
-        return (yield (TOOL, name, (ctx, *args), more))
+        return effects.call(name, (ctx, *args), more)
 
     tool.__name__ = name
     return tool

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...errors import BadInput, ClusterError, RoleError
 from ...roles import messages
-from ...roles.context import Context, Posted
+from ...roles.context import Context
+from ...roles.effects import Posted
 from . import face, plain
 
 __all__ = ["ChildContext", "Line", "Method", "error_of"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import types
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from ...roles.context import NOTED, SAVED, SENT, Context, check_kinds, stream
-from ...roles.effects import COMPUTE, RECV, Posted
+from ...roles.context import NOTED, SAVED, SENT, Context, stream
+from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Look, Message, own_copy
 from ...trace.events import Note
@@ -156,24 +155,6 @@ class SimulatedContext(Context):
         super().__init__(role.name, role.spec.kind, role.spec.index, seed, peers, batches)
         self._engine, self._role = engine, role
         self._roles, self._allowed, self._post = engine.by_name, engine.plan.message_set, engine.post
-
-    # A trap is one call and one generator here, not two calls and one: 0.1 us less for every effect.
-
-    @types.coroutine
-    def compute(
-        self, fn: Callable[..., Any], *args: Any, cost: float = 1.0, unless: Any = None
-    ) -> Generator[tuple[Any, ...], Any, Any]:
-        """See `Context.compute`."""
-        return (yield (COMPUTE, fn, args, cost, unless))
-
-    @types.coroutine
-    def recv(
-        self, *kinds: type[Message], timeout: float | None = None, sender: str | None = None
-    ) -> Generator[tuple[Any, ...], Any, Any]:
-        """See `Context.recv`."""
-        if len(kinds) != 1 or kinds[0].__class__ is not type:  # one class needs no closer look
-            check_kinds("recv", kinds)
-        return (yield (RECV, kinds, timeout, sender))
 
     def send(self, to: str | Message, message: Message) -> Posted:
         """Say `message` to role `to`, or to the sender of that message."""
