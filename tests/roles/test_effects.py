@@ -52,13 +52,9 @@ def test_kinds_of_messages_are_classes(kinds):
 
 
 def yields_to_an_engine(module):
-    """Whether a module makes awaitables by hand: generators marked as coroutines, or `__await__`."""
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.Attribute) and (node.attr, getattr(node.value, "id", "")) == ("coroutine", "types"):
-            return True
-        if isinstance(node, ast.FunctionDef) and node.name == "__await__":
-            return True
-    return False
+    """Whether a module makes generators awaitable with `types.coroutine`."""
+    nodes = ast.walk(ast.parse(module.read_text()))
+    return any(isinstance(node, ast.Attribute) and ast.unparse(node) == "types.coroutine" for node in nodes)
 
 
 def test_effects_are_yielded_in_one_module():
