@@ -6,15 +6,15 @@ run of real processes nobody knows the last moments; a new one begins in which e
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any
 
+from .engines.base import Cluster, VirtualTimeEngine
 from .engines.checkpoints import Store
 from .engines.commands import Stop, not_executed
 from .engines.log import REACHED, read_commands, read_reached
 from .engines.parts import Plan, make_plan
-from .errors import BadInput, ClusterError, shown
+from .errors import BadInput, shown
 from .manifest import Manifest, load_manifest, save_manifest, shards_of
 from .problem import Problem
 from .roles.judge import Budget
@@ -46,7 +46,7 @@ def resume(
     manifest = load_manifest(store)
     problem, strategy = manifest.part("problem", problem), manifest.part("strategy", strategy)
     engine = manifest.engine
-    if cluster is not None and getattr(cluster, "engine", None) != engine:
+    if cluster is not None and (not isinstance(cluster, Cluster) or cluster.engine != engine):
         raise BadInput(
             f"cluster={shown(cluster)}: the run in {shown(store.place)} is of the engine {shown(engine)}; give such a one."
         )
@@ -54,9 +54,9 @@ def resume(
         cluster = make_cluster(manifest.part("cluster", None))
     else:
         manifest.part("cluster", spec_of(cluster))
-    plan = make_plan(problem, strategy, cluster, manifest.budget if budget is None else budget, None, cluster.record)
+    plan = make_plan(problem, strategy, cluster.spec, manifest.budget if budget is None else budget)
     _check_fits(manifest, plan, store.place)
-    if cluster.engine == "simulated":
+    if cluster.virtual_time:
         return _repeated(store, manifest, plan, cluster, budget, timeout)
     return _restored(store, manifest, plan, cluster, budget)
 
@@ -72,27 +72,26 @@ def _check_fits(manifest: Manifest, plan: Plan, place: str) -> None:
 
 
 def _repeated(
-    store: Store, manifest: Manifest, plan: Plan, cluster: Any, budget: Budget | None, timeout: float | None
+    store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, budget: Budget | None, timeout: float | None
 ) -> Run:
     log, reached = read_commands(store)
     if budget is not None:  # what ended the run is what is not wanted again
         log = [entry for entry in log if not isinstance(entry.command, Stop)]
         save_manifest(store, plan, cluster, budget, manifest.commands, manifest.age)
     ahead = not_executed(manifest.commands, log)
-    run = Run(plan, cluster.start(plan, commands=[*log, *ahead], checkpoint=store.place))
-    run.engine.advance(reached, timeout)
-    return run
+    engine = cluster.start(plan, commands=[*log, *ahead], checkpoint=store.place)
+    assert isinstance(engine, VirtualTimeEngine)
+    engine.advance(reached, timeout)
+    return Run(plan, engine)
 
 
-def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Any, budget: Budget | None) -> Run:
+def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, budget: Budget | None) -> Run:
     stopped_by = read_reached(store)[1]
     if stopped_by is not None and budget is None:
         raise BadInput(
             f"The run in {shown(store.place)} is over (stopped by {stopped_by}). To go on, give it another budget: lk.resume("
             f"{shown(store.place)}, budget=lk.Budget(...))."
         )
-    if "resume" not in inspect.signature(cluster.start).parameters:
-        raise ClusterError(f"{shown(cluster)} cannot go on with a run: it starts runs from the beginning only.")
     again = Store(store.place, age=manifest.age + 1).check()
     # first of all: should this fail half way, what is saved from now on is still newer than what was
     save_manifest(again, plan, cluster, manifest.budget if budget is None else budget, (), again.age)

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from .engines.base import Cluster, Engine, VirtualTimeEngine
 from .engines.commands import (
     EVERY,
     Command,
@@ -78,12 +79,12 @@ def train(
     for name, value, kind in (("problem", problem, Problem), ("strategy", strategy, Strategy)):
         if not isinstance(value, kind):
             raise BadInput(f"{name}={shown(value)}: give a lk.{kind.__name__}, as {_EXAMPLES[name]}.")
-    if isinstance(cluster, type) or not hasattr(cluster, "start"):
+    if not isinstance(cluster, Cluster):
         raise BadInput(f"cluster={shown(cluster)}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
     if not isinstance(budget, Budget | None):
         raise BadInput(f"budget={shown(budget)}: give a lk.Budget, as lk.Budget(updates=1000).")
     meant, cluster = cluster, lightened(cluster)
-    plan = make_plan(problem, strategy, cluster, budget, seed, cluster.record)
+    plan = make_plan(problem, strategy, cluster.spec, budget, seed)
     commands = schedule_faults(faults, plan)
     _check_allowed(commands, cluster)
     with kept_manifest(checkpoint, plan, cluster, budget, commands):
@@ -93,11 +94,11 @@ def train(
     return run
 
 
-def _check_allowed(commands: Iterable[Command | Executed], cluster: Any) -> None:
+def _check_allowed(commands: Iterable[Command | Executed], cluster: Cluster) -> None:
     """`BadInput` if a fault needs signals, and the processes are not ours to send them to."""
     plain = (entry.command if isinstance(entry, Executed) else entry for entry in commands)
     signal = next((command for command in plain if isinstance(command, Kill | Freeze | Thaw)), None)
-    if signal is not None and not getattr(cluster, "may_kill", True):
+    if signal is not None and not cluster.may_kill:
         raise BadInput(
             f"faults: labkit did not start these processes, and others may need them, so it may not {signal.word} them; "
             "lk.DaskCluster(..., may_kill=True) allows it."
@@ -123,7 +124,7 @@ class Run:
     `watch()`. Only simulated: `advance(seconds)`, `fork(at)`.
     """
 
-    def __init__(self, plan: Plan, engine: Any):
+    def __init__(self, plan: Plan, engine: Engine):
         self.plan, self.engine = plan, engine
 
     @property
@@ -134,8 +135,7 @@ class Run:
     @property
     def stopped_by(self) -> str | None:
         """Why the run ended ("accuracy", "updates", "seconds", "user", "diverged", "error", ...); None while it goes on."""
-        stopped_by: str | None = self.engine.stopped_by
-        return stopped_by
+        return self.engine.stopped_by
 
     # control ----------------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Run:
         `timeout` (wall seconds): after about so long it stops on the way; what the run does is the same, whatever the
         pieces in which it is moved.
         """
-        if not hasattr(self.engine, "advance"):
+        if not isinstance(self.engine, VirtualTimeEngine):
             raise BadInput("advance: time on a real cluster passes by itself; use wait(), pause() or step().")
         number = as_number(seconds)
         if number is None or not (0 <= number <= MOST_S or number == math.inf):
@@ -205,16 +205,16 @@ class Run:
         What was done to this run up to then is done again, except the command that ended it. `timeout` (wall seconds):
         after about so long the new run stands on the way; advance it by what is left.
         """
-        if not hasattr(self.engine, "fork"):
+        if not isinstance(self.engine, VirtualTimeEngine):
             raise BadInput("fork: what real processes did cannot be repeated exactly; only a simulated run can.")
         now = self.engine.seconds
         moment = now if at is None else as_number(at)
         if moment is None or not 0 <= moment <= now:
             raise BadInput(f"fork(at={shown(at)}): give a moment that this run has seen, from 0 to {now:g} seconds.")
         timeout = _limit(timeout)
-        forked = Run(self.plan, self.engine.fork(moment))
-        forked.engine.advance(moment, timeout)
-        return forked
+        forked = self.engine.fork(moment)
+        forked.advance(moment, timeout)
+        return Run(self.plan, forked)
 
     def set(self, **knobs: Any) -> Self:
         """Change live knobs of the strategy while it runs, as `run.set(learning_rate=0.05)`."""
@@ -344,8 +344,9 @@ class Run:
         if parameters is None or self.plan.problem.timing_only:
             why = "it is timing only" if self.plan.problem.timing_only else "nothing has been evaluated yet"
             raise BadInput(f"This run has no trained model: {why}.")
-        sparse = isinstance(parameters, SparseParameters)
-        return Predictor(self.plan.problem, parameters.plain() if sparse else np.array(parameters))
+        if isinstance(parameters, SparseParameters):
+            return Predictor(self.plan.problem, parameters.plain())
+        return Predictor(self.plan.problem, np.array(parameters))
 
     def watch(self, **options: Any) -> Any:
         """A live figure of this run, in a notebook. It shows what the trace says and never drives the engine."""

@@ -192,7 +192,7 @@ class RunSpec:
         for role in self.cluster.slow:
             find_role(role, roles)
         if self.faults:
-            plan = make_plan(self.problem, self.strategy, self.cluster, self.budget, None, self.cluster.record)
+            plan = make_plan(self.problem, self.strategy, self.cluster, self.budget)
             schedule_faults(self.faults, plan)
 
     # plain values -----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+from ..engines.base import VirtualTimeEngine
 from ..engines.commands import Stop
 from ..engines.parts import Plan
 from ..errors import BadInput, LabkitError, shown
@@ -78,7 +79,7 @@ def run(spec: RunSpec, cluster: Any) -> Outcome:
         except LabkitError as failure:
             error = failure
     trace = going.trace
-    if cluster.engine == "simulated":
+    if cluster.virtual_time:
         took = time.monotonic() - began
         click.echo(f"{name}: {seconds(trace.now):.2f} s of virtual time took {took:.2f} s", err=True)
     return Outcome(trace, error, interrupt.asked)
@@ -86,7 +87,7 @@ def run(spec: RunSpec, cluster: Any) -> Outcome:
 
 def _follow(going: Run, interrupt: Interrupt, show: Callable[[Trace], None]) -> None:
     """Until the run is over, however it ends."""
-    look = _advance(going) if hasattr(going.engine, "advance") else lambda: _wait(going)
+    look = _advance(going) if isinstance(going.engine, VirtualTimeEngine) else lambda: _wait(going)
     while not going.done:
         look()
         if interrupt.asked and not going.done:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import BadInput, shown
-from ..knobs import Knob, check_knob, check_knobs, knob, knobs_of
+from ..knobs import Knob, as_number, check_knob, check_knobs, knob, knobs_of
 from .laws import LAWS, Deterministic, Law, as_law, law_as_text, law_by_name
 from .limits import USUAL_WORKERS, usual_workers
-from .parts import check_factor
 
 __all__ = ["ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "options_of"]
 
@@ -28,6 +27,14 @@ ONLY = {
 }  # options that one engine has and the other has not
 OWNERS = {"simulated": "SimulatedCluster", "dask": "DaskCluster"}
 PACE = {"simulated": "compute", "dask": "pace"}  # what the time of a gradient is called, by engine
+
+
+def check_factor(factor: Any) -> float:
+    """How many times slower: from 1/1000 to 1000."""
+    number = as_number(factor)
+    if number is None or not 0.001 <= number <= 1000:
+        raise BadInput(f"factor={shown(factor)}: how many times slower is a number from 0.001 to 1000.")
+    return float(number)
 
 
 def check_slow(slow: Any) -> dict[str, float]:

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import BadInput, shown
 from ..roles.layout import Layout
 from ..roles.regroup import grouped, replicas
+from .cluster_spec import ClusterSpec
 
 __all__ = ["Elastic", "check_elastic", "elastic_of"]
 
@@ -43,7 +44,7 @@ class Elastic:
         return deal
 
 
-def elastic_of(strategy: Any, problem: Any, cluster: Any, layout: Layout, seed: int) -> Elastic | None:
+def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout, seed: int) -> Elastic | None:
     """None if the workers stay; `BadInput` if they may not change with this strategy or these data."""
     if cluster.max_workers is None:
         return None

@@ -8,7 +8,8 @@ that were given (a scheduler that all share) are used as they are.
 from __future__ import annotations
 
 import os
-from typing import Any
+
+from .base import Cluster
 
 __all__ = ["LIGHT", "is_light", "lightened"]
 
@@ -20,9 +21,9 @@ def is_light() -> bool:
     return os.environ.get(LIGHT, "") not in ("", "0")
 
 
-def lightened(cluster: Any) -> Any:
+def lightened(cluster: Cluster) -> Cluster:
     """The cluster on which a run is really played: `cluster` itself, or, in the light mode, one of its shape on paper."""
-    if not is_light() or cluster.engine != "dask" or not cluster.ours:
+    if not is_light() or not cluster.starts_processes:
         return cluster
     from .simulated import SimulatedCluster
 

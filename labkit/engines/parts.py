@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Batches, NullBatches
-from ..errors import BadInput, nearest, shown
-from ..knobs import as_number
+from ..errors import BadInput, nearest
 from ..nn import Recommender
 from ..roles.backup import BACKUP_KINDS, backed, keep_copy, with_backups
 from ..roles.coder import coder_of
@@ -24,6 +23,7 @@ from ..roles.messages import Joined, Left, Look, Snapshot
 from ..roles.shard import Limits, Shard
 from ..trace.recorder import Recorder
 from .awaits import check_awaits
+from .cluster_spec import ClusterSpec
 from .elastic import Elastic, elastic_of
 from .shape import check_strategy
 from .showing import samples_in_plain, shares_in_plain, sight_of
@@ -33,7 +33,6 @@ __all__ = [
     "batch_maker",
     "begin",
     "build_parts",
-    "check_factor",
     "find_role",
     "local_data",
     "make_plan",
@@ -76,7 +75,7 @@ class Plan:
         """Each role's number in the trace."""
         return {role.name: i for i, role in enumerate(self.layout.roles)}
 
-    def header(self, cluster: Any) -> dict[str, Any]:
+    def header(self, cluster: ClusterSpec) -> dict[str, Any]:
         """What opens the trace: the run in plain values."""
         groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
         return {
@@ -107,14 +106,18 @@ class Plan:
         return BACKUP_KINDS if any(role.backs is not None for role in self.layout.roles) else ()
 
 
-def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, seed: int | None, record: bool) -> Plan:
-    """Check that problem, strategy, cluster and budget fit together; `BadInput` if not."""
+def make_plan(
+    problem: Any, strategy: Any, cluster: ClusterSpec, budget: Budget | None = None, seed: int | None = None
+) -> Plan:  # fmt: skip
+    """The plan of a run. `BadInput` if problem, strategy, cluster and budget do not fit together.
+
+    `budget`: None is the usual one of the problem. `seed`: None is the problem's own.
+    """
     if seed is not None:
         problem = replace(problem, seed=seed)
     check_awaits(strategy)
     budget = (budget or Budget()).settled(problem)
-    wide = cluster if cluster.max_workers is None else cluster.widened()
-    layout = with_backups(strategy.layout(problem, wide), cluster.replicas, strategy.name)
+    layout = with_backups(strategy.layout(problem, cluster.widened()), cluster.replicas, strategy.name)
     elastic = elastic_of(strategy, problem, cluster, layout, problem.seed)
     if not problem.timing_only and any(role.shard is not None and role.store is None for role in layout.roles):
         check_fits(problem.objective())
@@ -140,9 +143,9 @@ def make_plan(problem: Any, strategy: Any, cluster: Any, budget: Budget | None, 
         problem.seed,
         problem.batch_size,
         problem.timing_only,
-        every if record else 0,
-        record,
-        sight_of(problem, record),
+        every if cluster.record else 0,
+        cluster.record,
+        sight_of(problem, cluster.record),
         elastic,
     )
 
@@ -279,11 +282,3 @@ def find_role(name: str, roles: Mapping[str, Any]) -> Any:
     if not isinstance(name, str) or name not in roles:
         raise nearest("role", name, roles)
     return roles[name]
-
-
-def check_factor(factor: Any) -> float:
-    """How many times slower: from 1/1000 to 1000."""
-    number = as_number(factor)
-    if number is None or not 0.001 <= number <= 1000:
-        raise BadInput(f"factor={shown(factor)}: how many times slower is a number from 0.001 to 1000.")
-    return float(number)

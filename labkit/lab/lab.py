@@ -158,7 +158,7 @@ class Lab(Reading):
             self.press("stop")
             raise
         run = self.stage.run
-        error = run.engine.error if run is not None else None
+        error: Exception | None = run.engine.error if run is not None else None
         if error is None:
             error = self._desk.error
         if error is not None:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from ..engines.base import Cluster
 from ..engines.cluster_spec import ClusterSpec, default_workers
 from ..errors import BadInput
 from ..problem import Problem
@@ -36,7 +37,7 @@ def first_setup(problem: Any, strategy: Any, cluster: Any, budget: Budget | None
         plan = run.plan
         return Settings(RunSpec(plan.problem, plan.strategy, _recorded(run.engine.cluster), plan.budget))
     plain = Settings().changed(engine="dask", workers=default_workers("dask"))
-    if cluster is not None and (isinstance(cluster, type) or not hasattr(cluster, "start")):
+    if cluster is not None and not isinstance(cluster, Cluster):
         raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
     if problem is not None and not isinstance(problem, Problem):
         problem = Problem(problem)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..engines.base import VirtualTimeEngine
 from ..engines.commands import Command, Slow
 from ..engines.light import is_light
 from ..errors import BadInput
@@ -73,7 +74,7 @@ class Stage:
     def trace(self) -> Trace:
         """The record of the run that is on; before the first one, an empty record of what would be run."""
         if self.run is not None:
-            return self.run.engine.trace  # type: ignore[no-any-return]
+            return self.run.engine.trace
         setup = self.setup
         if self._blank is None or self._blank[0] is not setup:
             paper = setup.changed(engine="simulated")
@@ -84,7 +85,7 @@ class Stage:
     @property
     def simulated(self) -> bool:
         """Whether the run that is on is moved by hand."""
-        return self.run is not None and hasattr(self.run.engine, "advance")
+        return self.run is not None and isinstance(self.run.engine, VirtualTimeEngine)
 
     @property
     def going(self) -> bool:

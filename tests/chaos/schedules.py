@@ -73,7 +73,7 @@ def schedule(seed: int, real: bool = False) -> Schedule:
 def _fits(problem: Any, strategy: Any, shape: dict[str, Any], budget: Any) -> Any:
     small = {key: shape[key] for key in ("workers", "servers")}
     try:
-        return make_plan(problem, strategy, lk.SimulatedCluster(**small), budget, 0, True)
+        return make_plan(problem, strategy, lk.SimulatedCluster(**small).spec, budget, 0)
     except lk.BadInput:  # a number of workers that this strategy cannot have
         return None
 

@@ -126,7 +126,7 @@ def fitting(name, luck, processes):
     for workers in luck.sample([2, 3, 4], 3):
         with suppress(lk.BadInput):
             small = lk.SimulatedCluster(workers=workers, servers=servers)
-            plan = make_plan(problem_for(kind, servers or 1), strategy, small, lk.Budget(updates=1), 0, True)
+            plan = make_plan(problem_for(kind, servers or 1), strategy, small.spec, lk.Budget(updates=1), 0)
             return strategy, {"workers": workers, "servers": servers}, [role.name for role in plan.layout.roles]
     raise AssertionError(name)
 

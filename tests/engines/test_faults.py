@@ -18,7 +18,7 @@ MOONS = Problem("moons", hidden=(4,), batch_size=8)
 
 def plan_of(workers=3, servers=1, budget=None, seed=0, strategy=None):
     cluster = lk.SimulatedCluster(workers=workers, servers=servers)
-    return make_plan(MOONS, strategy or lk.AsyncPS(), cluster, budget or lk.Budget(seconds=100), seed, True)
+    return make_plan(MOONS, strategy or lk.AsyncPS(), cluster.spec, budget or lk.Budget(seconds=100), seed)
 
 
 # text -----------------------------------------------------------------------------------------------------------------

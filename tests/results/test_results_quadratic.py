@@ -37,7 +37,7 @@ def test_a5_implicit_momentum():
     workers, a, seeds, updates = 4, 0.5, 4000, 6
     cluster = lk.SimulatedCluster(workers=workers, compute=lk.Exponential(1.0))
     strategy = Noting(learning_rate=0.25, eval_every=10**6)
-    plan = make_plan(bowl(curvature=2.0), strategy, cluster, lk.Budget(updates=updates), None, True)
+    plan = make_plan(bowl(curvature=2.0), strategy, cluster.spec, lk.Budget(updates=updates))
     seen = np.empty((seeds, updates))
     for seed in range(seeds):
         run = cluster.start(replace(plan, seed=seed))

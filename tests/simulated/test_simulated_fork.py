@@ -386,7 +386,7 @@ def test_a_kill_is_exact_and_repeated_from_the_log():
     cluster = lk.SimulatedCluster(workers=3, **RANDOM)
     budget = lk.Budget(updates=400)
     run = lk.train(MOONS, lk.AsyncPS(), cluster, budget).advance(0.1).step().kill("worker-2").wait()
-    plan = make_plan(MOONS, lk.AsyncPS(), cluster, budget, None, True)
+    plan = make_plan(MOONS, lk.AsyncPS(), cluster.spec, budget)
     again = cluster.start(plan, commands=run.engine.commands)
     again.wait()
     assert contents(again.trace, in_order=False) == contents(run.trace, in_order=False)

@@ -341,7 +341,7 @@ def test_pieces_or_at_once_is_the_same_run():
 def test_a_run_is_repeated_from_the_log_of_its_commands():
     cluster = lk.SimulatedCluster(workers=4, compute=0.01, slow={"worker-3": 1.5})
     strategy = lk.AsyncPS(learning_rate=0.1)
-    plan = make_plan(MOONS, strategy, cluster, lk.Budget(updates=10_000), None, True)
+    plan = make_plan(MOONS, strategy, cluster.spec, lk.Budget(updates=10_000))
     first = lk.train(
         MOONS, strategy, cluster, lk.Budget(updates=10_000), faults=[lk.Slow("worker-0", 2, at=0.02, until=0.05)]
     )

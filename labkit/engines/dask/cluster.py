@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 from ...errors import BadInput, shown
-from ..checkpoints import open_store
+from ..base import Cluster, Engine
+from ..checkpoints import Store, open_store
 from ..cluster_spec import PACE, ClusterSpec, check_slow, default_workers, options_of
-from ..parts import check_factor, find_role
+from ..commands import Command, Executed
+from ..parts import Plan, find_role
 from .backend import Backend
 from .mailbox import BEAT_S
 from .placement import Wish, check_place, host_of, place
@@ -39,7 +41,7 @@ def check_patience(spec: ClusterSpec) -> None:
         )
 
 
-class DaskCluster:
+class DaskCluster(Cluster):
     """Runs a strategy for real: one process per node of its layout.
 
     `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a
@@ -59,6 +61,7 @@ class DaskCluster:
     """
 
     engine = "dask"
+    virtual_time = False
 
     def __init__(
         self, target: Any = None, *, workers: int | None = None, servers: int | None = USUAL.servers, pace: Any = None,
@@ -103,18 +106,22 @@ class DaskCluster:
     max_workers = property(attrgetter("spec.max_workers"))
     patience = property(attrgetter("spec.patience"))
     checkpoint_every = property(attrgetter("spec.checkpoint_every"))
-    may_kill = property(attrgetter("spec.may_kill"))
     place = property(attrgetter("spec.place"))
+
+    @property
+    def may_kill(self) -> bool:
+        """Whether a run may kill, freeze and thaw processes: labkit's own, and others if the cluster allows it."""
+        return self.spec.may_kill
+
+    @property
+    def starts_processes(self) -> bool:
+        """Whether the processes are labkit's own, on this machine: see `ours`."""
+        return self.ours
 
     @property
     def ours(self) -> bool:
         """Whether the processes are labkit's own, on this machine."""
         return self._backend.ours
-
-    @property
-    def paced(self) -> bool:
-        """Whether gradients take the time of a law."""
-        return self.pace is not None
 
     def resized(self, **changes: Any) -> DaskCluster:
         """The same processes, seen with another shape or pace: `cluster.resized(workers=2, pace=0.1)`."""
@@ -134,14 +141,6 @@ class DaskCluster:
         view._hold(replace(spec, **fixed), self._backend)
         view._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view on them
         return view
-
-    def widened(self) -> DaskCluster:
-        """With all workers that there may be."""
-        return self if self.max_workers is None else self.resized(workers=self.max_workers, max_workers=None)
-
-    def describe(self) -> dict[str, Any]:
-        """Plain values, for the header of a trace."""
-        return self.spec.describe()
 
     def open(self, nodes: int | None = None) -> DaskCluster:
         """Start (or reach) the processes now rather than with the first run.
@@ -181,7 +180,9 @@ class DaskCluster:
         """The Dask client."""
         return self._backend.client()
 
-    def start(self, plan: Any, commands: Any = (), checkpoint: Any = None, resume: Any = None) -> Any:
+    def start(
+        self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: Any = None, resume: Store | None = None
+    ) -> Engine:  # fmt: skip
         """A run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
 
         `commands`: primitive commands (see `engines/commands.py`), executed at their times. `resume`: the `Store`, at the
@@ -193,9 +194,8 @@ class DaskCluster:
 
         began = time.monotonic()
         store = open_store(checkpoint)  # what can be refused is refused before anything starts
-        for role, factor in self.slow.items():
+        for role in self.slow:
             find_role(role, plan.role_ids)
-            check_factor(factor)
         where = store.place if store is not None and not store.local else checkpoint
 
         def attempt() -> DaskRun:
@@ -234,12 +234,6 @@ class DaskCluster:
     def close(self) -> None:
         """End the processes, if they are ours. Runs on them end first."""
         self._backend.close()
-
-    def __enter__(self) -> DaskCluster:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<DaskCluster {self.workers} workers, servers={self.servers}, {self._backend.describe()}>"

@@ -16,6 +16,7 @@ from ...errors import ClusterError, Deadlock, LabkitError
 from ...roles.regroup import grouped, replicas
 from ...trace.events import Note, RoleSlowed
 from ...trace.trace import Trace
+from ..base import Engine
 from ..checkpoints import Store
 from ..commands import (
     Command,
@@ -80,7 +81,7 @@ def _remove(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class DaskRun(Standing):
+class DaskRun(Standing, Engine):
     """The engine behind `Run` on a Dask cluster. `error`: what ended the run, if that was one.
 
     `store`: where roles keep their states; None: in a folder that goes with this run; False: nowhere. `resume`: where
@@ -96,7 +97,7 @@ class DaskRun(Standing):
         super().__init__(plan, supervisor)
         self.cluster, self._began = cluster, began
         self.supported_commands = frozenset(_HANDLERS) - (frozenset() if cluster.may_kill else SIGNALS)
-        self.trace = Trace(plan.header(cluster), keep=KEEP_ROWS)
+        self.trace = Trace(plan.header(cluster.spec), keep=KEEP_ROWS)
         self.error: LabkitError | None = None
         self._still = Stillness(plan.role_ids)
         self._acknowledgements = Acknowledgements(self._post)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import BadInput, shown
 from ...knobs import knobs_of, same_knob
+from ..base import Cluster, VirtualTimeEngine
+from ..checkpoints import Store
 from ..cluster_spec import GRADIENT, ClusterSpec
+from ..commands import Command, Executed
+from ..parts import Plan
 
 __all__ = ["SimulatedCluster"]
 
 
 @dataclass(frozen=True)
-class SimulatedCluster:
+class SimulatedCluster(Cluster):
     """Runs a strategy in virtual time: exact and repeatable. 100,000 workers are allowed, 10,000 are measured.
 
     `compute`: law of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in
@@ -52,7 +57,7 @@ class SimulatedCluster:
     spec: ClusterSpec = field(init=False, repr=False, compare=False)
 
     engine = "simulated"
-    paced = True
+    virtual_time = True
 
     def __post_init__(self) -> None:
         spec = ClusterSpec("simulated", **{name: getattr(self, name) for name in knobs_of(self)})
@@ -73,25 +78,13 @@ class SimulatedCluster:
         """A cluster with other values: the same as `of`, because there are no processes to share."""
         return SimulatedCluster.of(spec)
 
-    def describe(self) -> dict[str, Any]:
-        """Plain values, for the header of a trace."""
-        return self.spec.describe()
-
-    def widened(self) -> SimulatedCluster:
-        """With all workers that there may be."""
-        return self if self.max_workers is None else replace(self, workers=self.max_workers, max_workers=None)
-
-    def start(self, plan: Any, **options: Any) -> Any:
-        """A run of `plan`, standing at time zero."""
+    def start(
+        self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: object = None, resume: Store | None = None
+    ) -> VirtualTimeEngine:  # fmt: skip
+        """A run of `plan`, at time zero. `resume`: not used, because the log of an earlier run is repeated instead."""
         from .engine import SimulatedRun
 
-        return SimulatedRun(plan, self, **options)
+        return SimulatedRun(plan, self, commands, checkpoint)
 
     def close(self) -> None:
         """Nothing to close: there are no processes."""
-
-    def __enter__(self) -> SimulatedCluster:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        pass

@@ -6,7 +6,7 @@ A run is (plan, cluster, commands): given the command log of an earlier run, tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -18,6 +18,7 @@ from ...roles.shard import Shard
 from ...trace.events import EngineWarning, OptionsSet, RoleSlowed
 from ...trace.trace import Trace
 from ...trace.vocabulary import EVALUATION, nanoseconds, seconds
+from ..base import VirtualTimeEngine
 from ..checkpoints import open_store
 from ..commands import (
     Command,
@@ -59,15 +60,13 @@ FOREVER = 1 << 62
 FLUSH = 200_000  # turns after which the roles' buffers go into the trace
 
 
-class SimulatedRun(Troubles):
+class SimulatedRun(Troubles, VirtualTimeEngine):
     """One run in virtual time. It moves only when asked: `advance`, `wait`, `step`. Any thread may ask.
 
     `commands`: primitive commands, executed at their times, and entries of an earlier run's log, executed before the same
     turns of the loop: given the whole log, that run is repeated exactly. Its own log is in the attribute `commands`.
     `supported_commands`: the classes of commands that `execute` takes.
     """
-
-    supported_commands: ClassVar[frozenset[type[Command]]]
 
     def __init__(
         self, plan: Plan, cluster: Any, commands: Iterable[Command | Executed] = (), checkpoint: Any = None
@@ -76,8 +75,8 @@ class SimulatedRun(Troubles):
         check_time_passes(plan, cluster)
         for name in cluster.slow:
             find_role(name, plan.role_ids)
-        self.cluster = cluster
-        self.trace = Trace(plan.header(cluster))
+        self.cluster, self.supported_commands = cluster, frozenset(_HANDLERS)
+        self.trace = Trace(plan.header(cluster.spec))
         # only a place that was asked for: virtual machines do not crash
         self._diary = Diary(open_store(checkpoint), lambda what: self.trace.event(EngineWarning(self.now, what)))
         self.error: LabkitError | None = None
@@ -324,4 +323,3 @@ _HANDLERS: dict[type[Command], Callable[[SimulatedRun, Any], None]] = {
     Stop: SimulatedRun._do_stop,
     Inject: SimulatedRun._do_inject,
 }
-SimulatedRun.supported_commands = frozenset(_HANDLERS)
