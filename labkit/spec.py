@@ -230,7 +230,7 @@ class RunSpec:
 
 def make_cluster(spec: ClusterSpec) -> Any:
     """The cluster of this specification, with no process started yet."""
-    if spec.engine == "simulated":
+    if spec.virtual_time:
         return SimulatedCluster.of(spec)
     from .engines.dask import DaskCluster
 

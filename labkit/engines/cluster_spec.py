@@ -126,9 +126,14 @@ class ClusterSpec:
         check_knobs(self, OWNERS[engine])
 
     @property
+    def virtual_time(self) -> bool:
+        """Whether runs on the cluster are in virtual time."""
+        return self.engine == "simulated"
+
+    @property
     def paced(self) -> bool:
         """Whether gradients take the time of a law."""
-        return self.engine == "simulated" or self.compute is not None
+        return self.virtual_time or self.compute is not None
 
     def widened(self) -> ClusterSpec:
         """With all workers that there may be."""

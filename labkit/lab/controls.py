@@ -100,7 +100,7 @@ def controls(setup: Settings, names: tuple[str, ...] | None = None) -> tuple[Con
 
 def _applies(setup: Settings, name: str) -> bool:
     """Whether a setting can make a difference here."""
-    simulated = setup.cluster.engine == "simulated"
+    simulated = setup.cluster.virtual_time
     if name in ("latency", "bandwidth"):
         return simulated
     if name in ("servers", "replicas", "checkpoint_every"):
@@ -119,11 +119,11 @@ def _control(setup: Settings, name: str) -> Control:
         "help": _help(known),
     }  # fmt: skip
     if name in TEXTS or known.names is not None or name == "law":
-        offered = [text for text in _texts(setup, known) if not (text == FULL_SPEED and setup.cluster.engine == "simulated")]
+        offered = [text for text in _texts(setup, known) if not (text == FULL_SPEED and setup.cluster.virtual_time)]
         text = setup.spec.write(name) if setup.spec.value(name) is not None else "none"
         return Control(name, kind="menu", value=text, choices=_menu(offered + [text] * (text not in offered)), **more)
     if name == "workers":
-        most = max(COUNTS) if setup.cluster.engine == "simulated" else MOST_PROCESSES
+        most = max(COUNTS) if setup.cluster.virtual_time else MOST_PROCESSES
         return Control(
             name, kind="steps", value=value, choices=_steps(known, [n for n in COUNTS if n <= most], value), **more
         )

@@ -256,7 +256,7 @@ class Lab(Reading):
         faults = parse_log(more.get("done", ""))
         lab = cls(story=more.get("story"), **options)
         lab.stage.setup = setup
-        lab._faults = faults if setup.cluster.engine == "simulated" else _without_turns(faults)
+        lab._faults = faults if setup.cluster.virtual_time else _without_turns(faults)
         lab._fresh()
         return lab
 

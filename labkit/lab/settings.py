@@ -68,7 +68,7 @@ class Settings:
 
     def cluster_on(self, processes: DaskCluster | None) -> Any:
         """The cluster to run on: of the engine "dask", `processes` seen with these values."""
-        if self.cluster.engine != "dask":
+        if self.cluster.virtual_time:
             return make_cluster(self.cluster)
         if processes is None:
             raise BadInput("There is no cluster of processes: the engine dask needs one.")
@@ -114,7 +114,7 @@ def _usable(spec: RunSpec) -> RunSpec:
     cluster, budget = spec.cluster, spec.budget
     if not spec.strategy.uses_servers and (cluster.servers or cluster.replicas):
         cluster = replace(cluster, servers=None, replicas=0)
-    if cluster.engine == "simulated" and cluster.compute is None:
+    if cluster.virtual_time and cluster.compute is None:
         cluster = replace(cluster, compute=Deterministic(PACE))
     if budget.seconds is None and budget.updates is None and budget.samples is None and budget.epochs is None:
         budget = replace(budget, seconds=20.0)

@@ -104,16 +104,16 @@ class Stage:
         same is played until they are.
         """
         setup = self.setup if setup is None else setup
-        if setup.cluster.engine == "dask" and is_light() and self.processes.cluster.ours:
+        if not setup.cluster.virtual_time and is_light() and self.processes.cluster.ours:
             setup = setup.changed(engine="simulated")
-        if setup.cluster.engine == "dask":
+        if not setup.cluster.virtual_time:
             self.processes.check()
         self.end()
         self.bridging = None
-        if setup.cluster.engine == "dask" and not self.processes.ready:
+        if not setup.cluster.virtual_time and not self.processes.ready:
             self._bridge(setup, faults)
             return
-        cluster = setup.cluster_on(self.processes.cluster if setup.cluster.engine == "dask" else None)
+        cluster = setup.cluster_on(self.processes.cluster if not setup.cluster.virtual_time else None)
         self._on(train(setup.problem, setup.strategy, cluster, setup.budget, faults=faults), setup)
 
     def _on(self, run: Run, setup: Settings) -> None:

@@ -122,7 +122,7 @@ def _can(stage: Stage) -> list[str]:
     if (
         stage.head is not None
         or (going and stage.bridging is None)
-        or (run is None and stage.setup.cluster.engine == "simulated")
+        or (run is None and stage.setup.cluster.virtual_time)
     ):
         found.append("step")
     if stage.pinned is not None:
@@ -144,7 +144,7 @@ def _slow(stage: Stage, trace: Trace, t: int) -> dict[str, float]:
 
 
 def _dashboard(stage: Stage) -> str | None:
-    if stage.setup.cluster.engine != "dask" or not stage.processes.ready:
+    if stage.setup.cluster.virtual_time or not stage.processes.ready:
         return None
     try:
         link: Any = stage.processes.cluster.dashboard_link

@@ -261,4 +261,4 @@ def _still(view: View) -> bool:
 
 def _crowded(view: View) -> bool:
     """Whether real roles train without a pause and need every core."""
-    return view.shown.cluster.engine == "dask" and view.shown.cluster.compute is None and view.state == "running"
+    return not view.shown.cluster.virtual_time and view.shown.cluster.compute is None and view.state == "running"

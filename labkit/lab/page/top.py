@@ -105,7 +105,7 @@ class Top:
     def show(self, view: View) -> None:
         """Everything as the view says."""
         kit, self._can = self.kit, view.can
-        dask = view.setup.cluster.engine == "dask"
+        dask = not view.setup.cluster.virtual_time
         on = view.state in ("running", "paused")
         again = " again" if on and view.changed else " for real" if dask else ""
         kit.put(self._run, description=f"Run{again}")
@@ -133,7 +133,7 @@ class Top:
         t, self._recorded = view.t / NANO, view.recorded / NANO
         self._length = _length(self._recorded, None if view.ends is None else view.ends / NANO)
         self._scrub.show(round(min(t / self._length, 1.0) * TICKS))
-        played = looking or view.simulated or view.setup.cluster.engine == "simulated"
+        played = looking or view.simulated or view.setup.cluster.virtual_time
         self.kit.mark(self._speed.widget, lk_off=not played)
         options = _speeds(view.setup.speed)
         self._speed.show(view.setup.speed, **({"options": options} if self._speed.widget.options != options else {}))
