@@ -12,11 +12,13 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..nn.optimizers import State
+from .optimizer_state import load_state, saved_state
 
 __all__ = ["Correction", "correction_of"]
 
@@ -77,3 +79,11 @@ class Correction:
         if self.aware and staleness > 1:
             return gradient / np.asarray(staleness, gradient.dtype)
         return gradient
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What the compensation remembers between updates, copied, as entries of a checkpoint."""
+        return saved_state("correction", self.state)
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Restore `arrays()`."""
+        load_state("correction", self.state, arrays)

@@ -17,7 +17,7 @@ from ..trace.vocabulary import CANCELLED, EVERYONE
 from .coder import Coder
 from .messages import Push, weightless
 
-__all__ = ["Gradient", "Model", "Parameters"]
+__all__ = ["Contribution", "Gradient", "Model", "Parameters"]
 
 Read = tuple[tuple[int, int], ...]  # (generation, version) of every shard, as read
 
@@ -83,6 +83,9 @@ class Gradient:
             np.divide(total, workers, out=total)
         self.values, self.count, self.samples, self.everyone = total, workers, self.samples * workers, True
         return self
+
+
+Contribution = Push | Gradient  # what a shard applies: a push of another role, or a gradient of its own role
 
 
 class Model:

@@ -158,7 +158,7 @@ class Snapshot(Message):
     """shard -> chief, sent by the engine: weights to evaluate. `final` answers a final look.
 
     `ids`: of a shard that owns rows of a table, the rows that `values` begin with. `held`: which gradients the values hold, as
-    JSON (`roles.durable.held_by`, and the time in ns), where the shard may be lost before it reports them.
+    JSON (`AppliedLog.held`, and the time in ns), where the shard may be lost before it reports them.
     """
 
     values: np.ndarray

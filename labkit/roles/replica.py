@@ -1,11 +1,12 @@
 """A replica of the whole model that steps by itself and is mixed with others now and then.
 
-Mixing moves parameters without a gradient, so it is no update; but it brings other workers' gradients along. A replica
-therefore knows, worker by worker, the last gradient that its parameters hold (its clock), and when it is mixed the
-clocks are joined. A gradient counts as applied once any replica holds it.
+Mixing changes parameters without a gradient, so it is no update; but it brings other workers' gradients along. A replica
+therefore has a vector clock, the last gradient of each worker that its parameters hold, and when replicas are mixed their
+clocks are merged. A gradient counts as applied once any replica holds it.
 
-Elastic averaging mixes a worker's weights with a centre in the same way: what either of them holds the other holds after two
-exchanges. As workers and the centre's shards are restarted one by one, their clocks name lives, and every shard has one.
+Elastic averaging mixes a worker's weights with a centre in the same way: each holds the gradients of the other after two
+exchanges. Workers and the centre's shards are restarted one by one, so their clocks name role instances, and every shard
+has a clock of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import RoleError
+from .dense_parameters import DenseParameters
 from .messages import CentreWeights, Position, Snapshot
 from .shard import NEVER, Shard
 
@@ -30,6 +32,7 @@ class Replica(Shard):
     the same step have a mean that means something. `_end`: how it was after the last step that the budget allows.
     """
 
+    parameters: DenseParameters
     _end: np.ndarray | None = None
 
     def trains(self) -> None:
@@ -38,7 +41,7 @@ class Replica(Shard):
 
     def look(self, at: int) -> bool:
         """As `Shard.look`; but the step that is over may have been mixed since, so that a later one is shown."""
-        if self._full or not self.version:
+        if self.finished or not self.version:
             return super().look(at)
         self._wanted = at if self.eval_every else NEVER
         return False
@@ -48,44 +51,35 @@ class Replica(Shard):
         made = super().snapshot(final, shown)
         return made if self._end is None or not shown else replace(made, values=self._end)
 
-    def _book(self, gradients: Sequence[Any]) -> None:
-        super()._book(gradients)
-        if self._full:
+    def apply(self, gradients: Any, learning_rate: float, reduce: str = "mean") -> bool:
+        """As `Shard.apply`; the last step that the budget allows is kept to be shown."""
+        applied = super().apply(gradients, learning_rate, reduce)
+        if applied and self.finished:
             self._end = self.copy()
+        return applied
 
     def copy(self) -> np.ndarray:
         """The parameters as they are now, shape (size,), the caller's own."""
-        return self.values if self.counts_only else self.values.copy()
+        return self.values if self.parameters.timing_only else self.values.copy()
 
     def clock_of(self, workers: Sequence[str]) -> tuple[int, ...]:
         """The last step of each worker whose gradient these parameters hold; -1 for none."""
-        applied = self.recorder.counters.applied
-        return tuple(applied.get(self._life(worker), (0, -1))[1] for worker in workers)
-
-    def _life(self, worker: str) -> int:
-        """The number of a worker's present life: replicas are restarted together."""
-        return self.role_ids[worker] + self.recorder.incarnation * len(self.role_ids)
+        return self.log.vector_clock(workers)
 
     def become(self, values: np.ndarray, workers: Sequence[str], clock: Sequence[int]) -> None:
         """Take over `values`, shape (size,), a mixture of parameters that hold the workers' gradients up to `clock`."""
         if values.shape != self.values.shape:
             raise RoleError(f"A replica of {len(self.values)} parameters cannot become {values.shape}.")
-        if not self.counts_only:
-            np.copyto(self._values, values)
-        applied = self.recorder.counters.applied
-        for worker, step in zip(workers, clock):
-            life = self._life(worker)
-            count, last = applied.get(life, (0, -1))
-            if step > last:
-                applied[life] = [count + step - last, step]
+        self.parameters.assign(values)
+        self.log.merge(workers, clock)
 
     def share_of(self, total: np.ndarray, replicas: int) -> np.ndarray:
         """The mean, in place, when `total` is the sum of the parameters of so many replicas."""
-        return total if self.counts_only else np.divide(total, replicas, out=total)
+        return total if self.parameters.timing_only else np.divide(total, replicas, out=total)
 
     def mixed(self, others: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
         """weights[0] x these parameters + weights[1] x others[0] + ...: shape (size,), new memory."""
-        if self.counts_only:
+        if self.parameters.timing_only:
             return self.values
         total: np.ndarray = self.values * self.values.dtype.type(weights[0])
         for other, weight in zip(others, weights[1:]):
@@ -96,50 +90,27 @@ class Replica(Shard):
 class Centre(Shard):
     """A shard that parameters are pulled towards, and that is pulled towards them.
 
-    It holds, of every life of a worker, all gradients up to some step: a position holds all those of its own life, and of other
-    lives what centres have told it. So no gradient before that step is missing, whatever was dropped or lost by a restore.
+    It holds of every instance of a worker all gradients up to some step: a position holds all those of its own instance, and
+    of others those that the weights of centres held. So no gradient before that step is missing, whatever was dropped or
+    lost by a restore.
     """
 
     pushes: ClassVar[dict[str, type]] = {"Position": Position}
+    cumulative: ClassVar[bool] = True
+    parameters: DenseParameters
 
     def weights(self) -> CentreWeights:
         """As `Shard.weights`, and which gradients they hold."""
-        applied = self.recorder.counters.applied
-        clock = tuple(number for life, (_, last) in applied.items() for number in (life, last))
-        return CentreWeights(self.values, self.index, self.generation, self.version, clock)
+        return CentreWeights(self.values, self.index, self.generation, self.version, self.log.all_steps())
 
-    def attract(self, position: Any, share: float) -> bool:
+    def attract(self, position: Position, share: float) -> bool:
         """Move by `share` of the way to the parameters in `position`: z += share (x - z). It is the application of the
         gradients that brought x there: it counts as an update, and is refused when the budget is used up.
         """
-        fresh = self._admitted((position,))
-        if not fresh:
+        admitted = self._admitted((position,))
+        if not admitted:
             return False
-        if not self.counts_only:
-            pull = self._part_of(position) - self.values
-            pull *= pull.dtype.type(share)
-            self._values += pull
-        self._join(position)
-        self._book(fresh)
+        self.parameters.move_towards(admitted[0].values, share)
+        self.log.join(position)
+        self._applied(admitted)
         return True
-
-    def _join(self, position: Any) -> None:
-        """Hold what `position` holds besides the gradients that it is pushed for, which are about to be booked."""
-        counters, recorder = self.recorder.counters, self.recorder
-        applied, clock = counters.applied, position.clock
-        own = self.role_ids[position.sender] + position.incarnation * recorder.roles
-        held = {life: step for life, step in zip(clock[::2], clock[1::2]) if life != own}
-        before = position.step - position.count
-        for life, step in held.items():
-            count, last = applied.get(life, (0, -1))
-            if step > last:
-                counters.gradients += step + 1 - count
-                applied[life] = [step + 1, step]
-        count = applied.get(own, (0, -1))[0]
-        if count != before + 1:
-            counters.gradients += before + 1 - count
-            applied[own] = [before + 1, before]
-
-    def _skipped(self, g: Any, key: tuple[str, int], sender: int, now: int) -> None:
-        """Nothing is skipped: the position holds it."""
-        self._dropped.pop(key, None)

@@ -1,32 +1,40 @@
-"""A shard owns a part of the parameters, its optimizer state and its version; nobody else ever writes to them.
+"""A shard owns a part of the parameters: it applies gradients to them, and records what it applies.
 
-`apply` is the only way in, and it books what it does: staleness, the ledger, the end of the budget. No strategy can
-forget to. A version is (generation, updates applied); a restore opens a new generation. Staleness is the number of
-versions applied since the weights were read, not counting the application itself; fresh is 0, and across generations
-it is unknown.
+A shard is made of parts:
+
+- the parameters (`DenseParameters`, `RowParameters`) with the state of their optimizer: how a gradient changes them;
+- the applied log (`AppliedLog`): which gradients they hold, each once, and which were dropped or refused;
+- the check of pushes (`GradientCheck`): does a push fit, is it finite.
+
+The shard itself holds the version, the budget, and the requests of the chief for snapshots. `apply` is the only way in, so
+no strategy can leave out staleness, the ledger or the end of the budget. A version is (generation, updates applied); a
+restore opens a new generation. Staleness is the number of versions applied since the weights were read, not counting the
+application itself; fresh is 0, and across generations it is unknown.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from ..errors import RoleError, nearest
-from ..nn import decay_weights
+from ..errors import nearest
 from ..nn.boxes import Boxes
 from ..trace.recorder import Recorder
-from ..trace.vocabulary import REASONS
-from .books import NEVER, Books
+from ..trace.vocabulary import AFTER_END, REASONS
+from .applied_log import AppliedLog
 from .correction import Correction, correction_of
-from .durable import gather, restore, spread, state_of
-from .gradient import Gradient
+from .dense_parameters import DenseParameters
+from .gradient import Contribution, Gradient
+from .gradient_check import GradientCheck
 from .messages import Push, Snapshot, Weights, weightless
 
-__all__ = ["Limits", "Shard"]
+__all__ = ["NEVER", "Limits", "Shard", "ShardParameters"]
 
-
+NEVER = 1 << 62  # a time (ns) or a version that is not reached
 REDUCTIONS = ("mean", "sum")
 
 
@@ -49,65 +57,103 @@ class Limits:
         )
 
 
-class Shard(Books):
-    """The slice `part` of the parameters. `values`: flat, read-only; zero strides in a timing-only run (then it only counts).
+class ShardParameters(Protocol):
+    """The parameters of a shard. `values`: a read-only view of the flat vector; `nbytes`: its size; `timing_only`: nothing is
+    computed; `steps`: False if `step` has nothing to do; `correction`: what is done to stale gradients.
+    """
 
-    `senders`: how many roles push to it. `keeper(shard)` is called after an application at `save_at` (ns) or later.
-    `role_ids` turns names into the numbers of the trace; `watcher(shard)` is called when the shard reaches a version
-    that the chief wants to see (every `eval_every` updates, and the last one).
+    index: int
+    values: np.ndarray
+    nbytes: int
+    timing_only: bool
+    steps: bool
+    correction: Correction | None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of the parameters."""
+
+    def part_of(self, gradient: Any) -> np.ndarray:
+        """The part of a gradient that belongs to these parameters, decoded; `RoleError`: it does not fit."""
+
+    def step(self, gradients: Sequence[Any], rate: float, reduce: str, version: int, generation: int) -> None:
+        """One optimizer step, from `version` to the next."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Values and states, copied, as entries of a checkpoint."""
+
+    def load(self, arrays: Mapping[str, Any]) -> None:
+        """Restore `arrays()`."""
+
+
+class Shard:
+    """`parameters`, and what is applied to them.
+
+    `schedule(version)`: a factor of the learning rate. `senders`: how many roles push to the shard. `role_ids`: {name: number
+    in the trace}. `clock` returns ns. `watcher(shard)` is called when the shard reaches a version that the chief asked for
+    (a multiple of `eval_every`, and the last one). `keeper(shard)` is called after an application at `save_at` (ns) or later.
+    `looked`: whether the chief evaluates this shard; of further replicas only when the first one is away.
     """
 
     work = "server"
-    looked = True  # whether the chief looks at it: a further replica is only asked when the first one is away
     pushes: ClassVar[dict[str, type]] = {"Push": Push}  # what can be applied, by name
+    cumulative: ClassVar[bool] = False  # whether a push holds all earlier steps of its sender
 
     def __init__(
-        self, index: int, part: slice | Boxes, values: np.ndarray, optimizer: Any, schedule: Callable[[int], float],
-        recorder: Recorder, clock: Callable[[], int], role_ids: dict[str, int], limits: Limits, *,
-        weight_decay: float = 0.0, eval_every: int = 0, watcher: Callable[[Shard], None] | None = None,
-        correction: Correction | None = None, codec: Any = None, senders: int = 1 << 30,
+        self, parameters: ShardParameters, recorder: Recorder, clock: Callable[[], int], role_ids: Mapping[str, int],
+        limits: Limits, *, schedule: Callable[[int], float] = lambda version: 1.0, eval_every: int = 0,
+        watcher: Callable[[Any], None] | None = None, senders: int = 1 << 30,
     ):  # fmt: skip
-        self.index, self.part, self._values = index, part, values
-        self.correction, self.codec = correction, codec
-        self.values = values.view()
-        self.values.flags.writeable = False  # `apply` is the only way in
-        self.optimizer, self.schedule, self.weight_decay = optimizer, schedule, weight_decay
+        self.parameters, self.index, self.values = parameters, parameters.index, parameters.values
+        correction = parameters.correction
+        served = None if correction is None else correction.applied
+        self.log = AppliedLog(parameters.index, recorder, clock, role_ids, served, self.cumulative)
+        self._check = GradientCheck(parameters.part_of, parameters.dtype, senders)
         self.recorder, self.clock, self.role_ids, self.limits = recorder, clock, role_ids, limits
-        self.eval_every, self.watcher = eval_every, watcher
+        self.schedule, self.eval_every, self.watcher = schedule, eval_every, watcher
         self.generation = self.version = self.samples = 0
-        self.counts_only, self._nbytes = values.strides == (0,), values.nbytes
-        self.state = {} if self.counts_only else optimizer.state(len(values), values.dtype)
-        self._most = tuple(NEVER if most is None else most for most in (limits.updates, limits.samples))
-        self._full = limits.reached(0, 0)  # nothing more may be applied
-        self._wanted = NEVER  # the version from which on the chief wants to see the shard
-        self._last, self._dropped, self._met, self._sick = {}, {}, None, {}
-        self.senders, self.save_at, self.keeper = senders, NEVER, None
-        self._sum = values if self.counts_only else np.empty_like(values)
-        recorder.counters.shard = index
+        self.looked, self.save_at = True, NEVER
+        self.keeper: Callable[[Any], object] | None = None
+        self._timing_only, self._steps, self._nbytes = parameters.timing_only, parameters.steps, parameters.nbytes
+        self._most_updates = NEVER if limits.updates is None else limits.updates
+        self._most_samples = NEVER if limits.samples is None else limits.samples
+        self.finished = limits.reached(0, 0)  # the budget is used up: nothing more may be applied
+        self._wanted = NEVER  # the version from which on the chief wants a snapshot
 
     @classmethod
     def make(
         cls, *, spec: Any, plan: Any, objective: Any, recorder: Recorder, clock: Callable[[], int],
-        watcher: Callable[[Shard], None], strategy: Any,
+        watcher: Callable[[Any], None], strategy: Any,
     ) -> Self:  # fmt: skip
         """The shard of role `spec` in a run by `plan`, with the first weights. `strategy`: the engine's own copy."""
-        limits = plan.limits.divided(plan.layout.shares) if plan.layout.copies == "own" else plan.limits
-        made = cls(
+        parameters = DenseParameters(
             spec.shard, spec.part, Boxes.of(spec.part).take(plan.start(objective)), strategy.optimizer,
-            strategy.schedule, recorder, clock, plan.role_ids, limits, weight_decay=strategy.weight_decay,
-            eval_every=0 if plan.timing_only else strategy.eval_every, watcher=watcher, correction=correction_of(strategy),
-            codec=getattr(strategy, "codec", None), senders=plan.layout.shares,
+            weight_decay=strategy.weight_decay, codec=getattr(strategy, "codec", None), correction=correction_of(strategy),
         )  # fmt: skip
-        made.looked = spec.name in plan.layout.observed
-        return made
+        return cls.of_role(parameters, spec, plan, recorder, clock, watcher, strategy)
+
+    @classmethod
+    def of_role(
+        cls, parameters: ShardParameters, spec: Any, plan: Any, recorder: Recorder, clock: Callable[[], int],
+        watcher: Callable[[Any], None], strategy: Any,
+    ) -> Self:  # fmt: skip
+        """A shard of `parameters` with the limits and options that role `spec` has in a run by `plan`."""
+        shard = cls(
+            parameters, recorder, clock, plan.role_ids,
+            plan.limits.divided(plan.layout.shares) if plan.layout.copies == "own" else plan.limits,
+            schedule=strategy.schedule, eval_every=0 if plan.timing_only else strategy.eval_every, watcher=watcher,
+            senders=plan.layout.shares,
+        )  # fmt: skip
+        shard.looked = spec.name in plan.layout.observed
+        return shard
 
     # what strategies call ---------------------------------------------------------------------------------------------
 
     def weights(self) -> Weights:
         """The weights as they are now, as a message. Its array is the shard's own: sending it copies."""
-        if not self.counts_only:
-            if self.correction is not None:
-                self.correction.remember(self.version, self.values, self.recorder.counters.reads)
+        if not self._timing_only:
+            if self.parameters.correction is not None:
+                self.parameters.correction.remember(self.version, self.values, self.recorder.counters.reads)
             return Weights(self.values, self.index, self.generation, self.version)
         return weightless(Weights, {
             "values": self.values, "shard": self.index, "generation": self.generation, "version": self.version,
@@ -117,7 +163,7 @@ class Shard(Books):
     def apply(self, gradients: Any, learning_rate: float, reduce: str = "mean") -> bool:
         """Apply one gradient, or several reduced to one step ("mean" or "sum", added in the order given).
 
-        `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False, and books why, if nothing was
+        `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False, and records why, if nothing was
         applied: the budget is used up, or all were applied before.
         """
         if reduce not in REDUCTIONS:
@@ -125,89 +171,101 @@ class Shard(Books):
         fresh = self._admitted(gradients if isinstance(gradients, (list, tuple)) else (gradients,))
         if not fresh:
             return False
-        if not self.counts_only:
-            self._step(fresh, learning_rate * self.schedule(self.version), reduce)
-        self._book(fresh)
+        if self._steps:
+            rate = learning_rate * self.schedule(self.version)
+            self.parameters.step(fresh, rate, reduce, self.version, self.generation)
+        self._applied(fresh)
         return True
 
     def drop(self, gradient: Any, why: str = "late") -> None:
         """Say that `gradient` will never be applied here, and why: "late", "cancelled", "unused" or "refused"."""
         if why not in REASONS:
             raise nearest("reason for dropping a gradient", why, REASONS)
-        self._drop(gradient, REASONS.index(why))
+        self.log.drop(gradient, REASONS.index(why), self.version)
 
     def fresh(self, gradient: Any) -> bool:
         """Whether a push was computed on the weights as they are now."""
         return bool(gradient.version == self.version and gradient.generation == self.generation)
 
-    def to_state(self) -> dict[str, Any]:
-        """All that a shard is, copied: arrays and plain values. See `roles.durable`."""
-        return state_of(self)
+    # one application --------------------------------------------------------------------------------------------------
 
-    def restore(self, state: Mapping[str, Any] | None, same: bool = False) -> None:
-        """Become what `state` says (None: what it is now), in a new generation. `same`: nothing was lost, so in the old one."""
-        restore(self, state, same)
+    def _admitted(self, gradients: Sequence[Contribution]) -> Sequence[Contribution]:
+        """Those that may be applied now, pushes decoded; the log has the others."""
+        if self.finished:
+            for gradient in gradients:
+                self.log.drop(gradient, AFTER_END, self.version)
+            return ()
+        new = self.log.new(gradients)
+        if self._timing_only:
+            return new
+        kept: list[Contribution] = []
+        for g in new:
+            if not isinstance(g, Gradient):
+                g, wrong = self._check(g)
+                if wrong:
+                    self.log.refuse(g, wrong, self.version)
+                    continue
+            kept.append(g)
+        return kept
 
-    def snapshot(self, final: bool, shown: bool) -> Snapshot:
-        """What the chief is shown; a shard that is not looked at (a further replica) only says how far it is."""
-        return Snapshot(self.values if shown else self.values[:0], self.index, self.version, self.samples, final)
+    def _applied(self, gradients: Sequence[Contribution]) -> None:
+        """The parameters hold `gradients`: one more version."""
+        now, before = self.clock(), self.version
+        self.version = version = before + 1
+        self.samples += self.log.record(gradients, before, self.generation, now)
+        self.finished = version >= self._most_updates or self.samples >= self._most_samples
+        if self.watcher is not None and (self.finished or version >= self._wanted) and self._due():
+            self.watcher(self)
+        if now >= self.save_at and self.keeper is not None:
+            self.keeper(self)
+
+    # snapshots for the chief ------------------------------------------------------------------------------------------
+
+    def requested(self, at: int, final: bool) -> bool:
+        """The chief requests a snapshot (`messages.Look`): whether the engine sends it now, or when `watcher` is called."""
+        self.looked = True
+        return final or self.look(at)
 
     def look(self, at: int) -> bool:
         """The chief wants to see the first multiple of `eval_every` from version `at` on. True: that is now."""
         self._wanted = at if self.eval_every else NEVER
-        return self._shows()
+        return self._due()
 
-    def _shows(self) -> bool:
-        if self._full:
+    def _due(self) -> bool:
+        if self.finished:
             return True
         if self.version < self._wanted or self.version % self.eval_every:
             return False
         self._wanted = NEVER
         return True
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What of its state is arrays, copied."""
-        learned = {} if self.correction is None else spread("correction", self.correction.state)
-        return {"values": self._values.copy()} | spread("optimizer", self.state) | learned
+    def snapshot(self, final: bool, shown: bool) -> Snapshot:
+        """The parameters for the chief; `shown=False`: none of them, only how far the shard is."""
+        return Snapshot(self.values if shown else self.values[:0], self.index, self.version, self.samples, final)
 
-    def take_arrays(self, state: Mapping[str, Any]) -> None:
-        """The other way round."""
-        np.copyto(self._values, state["values"])
-        gather("optimizer", self.state, state)
-        if self.correction is not None:
-            gather("correction", self.correction.state, state)
+    def evaluation(self, final: bool, time: int) -> Snapshot:
+        """The snapshot that an engine sends at `time` (ns); one with parameters says which gradients they hold."""
+        made = self.snapshot(final, self.looked)
+        return replace(made, held=json.dumps({**self.log.held(), "time": time})) if self.looked else made
 
-    # what it means ----------------------------------------------------------------------------------------------------
+    # checkpoints ------------------------------------------------------------------------------------------------------
 
-    def _step(self, gradients: Sequence[Any], rate: float, reduce: str) -> None:
-        pieces = map(self._part_of if self.correction is None else self._corrected, gradients)
-        step = next(pieces)
-        if len(gradients) > 1:
-            total = self._sum
-            np.copyto(total, step)
-            for piece in pieces:
-                np.add(total, piece, out=total)
-            if reduce == "mean":
-                np.divide(total, len(gradients), out=total)
-            step = total
-        if self.weight_decay:
-            decay_weights(self._values, rate, self.weight_decay)
-        self.optimizer.apply(self._values, step, rate, self.state, self.version + 1)
+    def to_state(self) -> dict[str, Any]:
+        """All that a shard is, copied: names to arrays and plain values, as a checkpoint holds them. In a timing-only run
+        without the arrays.
+        """
+        progress = {"version": self.version, "generation": self.generation, "samples": self.samples}
+        return self.log.to_state() | progress | self.parameters.arrays()
 
-    def _part_of(self, gradient: Any) -> np.ndarray:
-        values = gradient.values
-        if values.__class__ is tuple:
-            values = self.codec.decode(values, len(self.values), self.values.dtype)
-        elif gradient.__class__ is Gradient and len(values) != len(self.values):
-            values = Boxes.of(self.part).take(values) if isinstance(self.part, Boxes) else values[self.part]
-        if values.shape != self.values.shape:
-            raise RoleError(f"shard {self.index} has {len(self.values)} parameters, and it has {values.shape}")
-        return values
-
-    def _corrected(self, gradient: Any) -> np.ndarray:
-        """The part of a gradient that is this shard's, less harmful if it is stale."""
-        assert self.correction is not None
-        values = self._part_of(gradient)
-        if gradient.__class__ is Gradient or gradient.generation != self.generation:
-            return values
-        return self.correction.correct(values, gradient.version, self.version, self.values)
+    def restore(self, state: Mapping[str, Any] | None, same: bool = False) -> None:
+        """Become what `to_state()` said (None: what it is now), in a new generation. `same`: nothing was lost, so in the
+        old one.
+        """
+        self.log.restore(state, same)
+        self.generation = self.recorder.incarnation
+        if state is not None:
+            self.parameters.load(state)
+            self.version, self.samples = int(state["version"]), int(state["samples"])
+            if same:
+                self.generation = int(state["generation"])
+        self.finished = self.limits.reached(self.version, self.samples)

@@ -245,7 +245,8 @@ class Recorder:
             c.rounds = step + 1
         else:  # a new pair each time: a copy of the counters keeps the old one
             life = sender + incarnation * self.roles if incarnation else sender
-            c.applied[life] = [count + (c.applied[life][0] if life in c.applied else 0), step]
+            held = c.applied.get(life)
+            c.applied[life] = [count if held is None else count + held[0], step]
         self.applies += APPLY(shard, time, sender, step, count, samples, staleness, version)
 
     def drop(self, shard: int, time: int, sender: int, incarnation: int, step: int, count: int, why: int) -> None:

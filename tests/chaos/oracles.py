@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from labkit.engines.simulated.engine import SimulatedRun
+from labkit.roles.applied_log import AppliedLog
 from labkit.roles.gradient import Gradient, Model
 from labkit.roles.judge import Judge
 from labkit.roles.messages import Joined, Left
-from labkit.roles.replica import Centre
 from labkit.roles.row_shard import RowShard
 from labkit.roles.rows import RowModel
 from labkit.roles.shard import Shard
@@ -46,15 +46,18 @@ class Oracle:
     # the parameters ---------------------------------------------------------------------------------------------------
 
     def _watch_steps(self, monkeypatch: Any) -> None:
-        for kind in (Shard, RowShard):
-            monkeypatch.setattr(kind, "_step", self._read(kind._step))
-        book = Centre._book
+        record, begin = AppliedLog.record, Shard.__init__
 
-        def booked(shard: Any, gradients: Any) -> None:
-            self._hold(shard, gradients)
-            book(shard, gradients)
+        def begun(shard: Any, *args: Any, **more: Any) -> None:
+            begin(shard, *args, **more)
+            shard.log.shard_of_the_tests = shard
 
-        monkeypatch.setattr(Centre, "_book", booked)
+        def recorded(log: Any, gradients: Any, *more: Any) -> Any:
+            self._hold(log.shard_of_the_tests, gradients)
+            return record(log, gradients, *more)
+
+        monkeypatch.setattr(Shard, "__init__", begun)
+        monkeypatch.setattr(AppliedLog, "record", recorded)
 
     def _watch_evaluations(self, monkeypatch: Any) -> None:
         evaluate = Judge.evaluate
@@ -75,17 +78,10 @@ class Oracle:
             monkeypatch.setattr(kind, "snapshot", shown(kind.snapshot))
         monkeypatch.setattr(Judge, "evaluate", evaluated)
 
-    def _read(self, step: Any) -> Any:
-        def read(shard: Any, gradients: Any, *more: Any) -> Any:
-            self._hold(shard, gradients)
-            return step(shard, gradients, *more)
-
-        return read
-
     def _hold(self, shard: Any, gradients: Any) -> None:
         """The parameters of `shard` hold these from now on."""
         held = shard.__dict__.setdefault(HELD, set())
-        self.steps.setdefault(shard.recorder.role, []).append((shard.clock(), shard.version + 1))
+        self.steps.setdefault(shard.recorder.role, []).append((shard.clock(), shard.version))
         for g in gradients:
             keys = _keys(shard, g)
             if held & keys:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import labkit as lk
+from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.shard import Limits, Shard
 from labkit.trace import Recorder
 from labkit.trace.vocabulary import IGNORED, LATE, ROLLED_BACK, UNKNOWN
@@ -45,9 +46,8 @@ class OnceOnly(RuleBasedStateMachine):
         """The shard's next life."""
         self.life += 1
         self.recorder = Recorder(0, self.life, roles=ROLES)
-        self.shard = Shard(
-            0, slice(0, 1), np.zeros(1), lk.SGD(), lambda step: 1.0, self.recorder, self.tick, IDS, Limits(), senders=2,
-        )  # fmt: skip
+        parameters = DenseParameters(0, slice(0, 1), np.zeros(1), lk.SGD())
+        self.shard = Shard(parameters, self.recorder, self.tick, IDS, Limits(), senders=2)
         if self.life:
             self.shard.restore(state)
         self.duplicates, self.ends = 0, []  # what this life must count, and the drops it must book

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import labkit as lk
 from labkit.errors import RoleError
 from labkit.roles.correction import Correction, correction_of
+from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.layout import mean_of_replicas
 from labkit.roles.local import Local
 from labkit.roles.messages import CentreWeights, Position, Snapshot, own_copy
@@ -22,10 +23,12 @@ ROLES = len(IDS)
 
 def made(kind=Replica, values=(1.0, 2.0), role=0, limits=None, **more):
     seen = []
-    shard = kind(
-        more.pop("index", role), slice(0, len(values)), np.array(values), more.pop("optimizer", lk.SGD()), lambda step: 1.0,
-        Recorder(role, more.pop("incarnation", 0), roles=ROLES), lambda: 0, IDS, limits or Limits(), watcher=seen.append, **more,
+    parameters = DenseParameters(
+        more.pop("index", role), slice(0, len(values)), np.array(values), more.pop("optimizer", lk.SGD()),
+        correction=more.pop("correction", None),
     )  # fmt: skip
+    recorder = Recorder(role, more.pop("incarnation", 0), roles=ROLES)
+    shard = kind(parameters, recorder, lambda: 0, IDS, limits or Limits(), watcher=seen.append, **more)
     return shard, seen
 
 
@@ -98,9 +101,8 @@ def test_mixing_is_the_weighted_sum(others, weights):
 
 def test_single_precision_is_mixed_in_single_precision():
     replica, _ = made()
-    single = Replica(
-        0, slice(0, 2), np.ones(2, np.float32), lk.SGD(), lambda step: 1.0, Recorder(0), lambda: 0, IDS, Limits()
-    )
+    parameters = DenseParameters(0, slice(0, 2), np.ones(2, np.float32), lk.SGD())
+    single = Replica(parameters, Recorder(0), lambda: 0, IDS, Limits())
     assert single.mixed([np.ones(2, np.float32)], (0.25, 0.75)).dtype == np.float32
     assert single.share_of(np.full(2, 6, np.float32), 3).tolist() == [2.0, 2.0]
     assert replica.mixed([], (1.0,)).tolist() == [1.0, 2.0]  # alone
@@ -108,7 +110,7 @@ def test_single_precision_is_mixed_in_single_precision():
 
 def test_replicas_without_memory_only_count():
     nothing = np.broadcast_to(np.float32(0), (1000,))
-    replica = Replica(0, slice(0, 1000), nothing, lk.SGD(), lambda step: 1.0, Recorder(0), lambda: 0, IDS, Limits())
+    replica = Replica(DenseParameters(0, slice(0, 1000), nothing, lk.SGD()), Recorder(0), lambda: 0, IDS, Limits())
     for values in (replica.copy(), replica.mixed([nothing], (0.5, 0.5)), replica.share_of(nothing, 2)):
         assert values.strides == (0,)
     replica.become(nothing, WORKERS, (3, 2, 1))
@@ -358,15 +360,15 @@ def test_every_gradient_meets_the_weights_that_it_was_computed_on(luck, k, at_on
         if at_once or not pending:
             for one in served:
                 holds[one] = reader(shard, one)
-        assert len(shard.correction.kept) <= 2 * len(workers) + 1
+        assert len(shard.parameters.correction.kept) <= 2 * len(workers) + 1
 
 
 def test_one_copy_serves_all_who_have_read_the_same_version():
     shard, _ = made(Shard, (1.0,), correction=Correction(Exact([1.0]), False))
     for worker in WORKERS * 3:
         reader(shard, worker)
-    assert list(shard.correction.kept) == [0]
-    assert not np.shares_memory(shard.correction.kept[0], shard.values)
+    assert list(shard.parameters.correction.kept) == [0]
+    assert not np.shares_memory(shard.parameters.correction.kept[0], shard.values)
 
 
 def test_a_gradient_of_weights_that_are_not_known_is_applied_as_it_is():

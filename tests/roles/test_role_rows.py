@@ -8,7 +8,8 @@ from labkit.errors import RoleError
 from labkit.nn import NullObjective, Recommender
 from labkit.roles.messages import Snapshot
 from labkit.roles.placement import HashPlacement
-from labkit.roles.row_shard import HOTTEST, Assembly, RowShard
+from labkit.roles.row_parameters import HOTTEST
+from labkit.roles.row_shard import Assembly, RowShard
 from labkit.roles.rows import RowModel, RowPull, RowPush, Wanted
 from labkit.roles.shard import Limits
 from labkit.trace.recorder import Counters, Recorder
@@ -21,21 +22,22 @@ TABLE = MODEL.bag.start(9, np.arange(100), np.dtype("float64"))
 class Plan:
     """As much of a plan as a shard looks at."""
 
-    def __init__(self, **limits):
+    def __init__(self, senders, **limits):
         self.seed, self.limits, self.timing_only = 9, Limits(**limits), False
         self.role_ids = {"server-0": 0, "worker-0": 1, "worker-1": 2}
-        self.layout = lk.Layout((), ("server-0",), ())
+        workers = tuple(lk.RoleSpec(f"worker-{i}", "worker", i, f"worker-{i}", data=i) for i in range(senders))
+        self.layout = lk.Layout(workers, ("server-0",), ())
 
     def start(self, objective):
         return objective.start(self.seed)
 
 
-def made(part=slice(0, 0), held=None, optimizer=None, objective=MODEL, strategy=None, **limits):
+def made(part=slice(0, 0), held=None, optimizer=None, objective=MODEL, strategy=None, senders=0, **limits):
     recorder, seen = Recorder(0), []
     spec = lk.RoleSpec("server-0", "server", 0, "server-0", shard=0, part=part)
     strategy = strategy or lk.SyncPS(optimizer=optimizer or lk.SGD())
     shard = RowShard.make(
-        held=held, spec=spec, plan=Plan(**limits), objective=objective, recorder=recorder, clock=lambda: 0,
+        held=held, spec=spec, plan=Plan(senders, **limits), objective=objective, recorder=recorder, clock=lambda: 0,
         watcher=lambda shard: seen.append(shard.version), strategy=strategy,
     )  # fmt: skip
     return shard, recorder, seen
@@ -149,8 +151,7 @@ def test_booked_as_any_shard():
 
 
 def test_a_push_that_does_not_fit_and_a_row_that_is_not_there():
-    shard, recorder, _ = made()
-    shard.senders = 2  # of one it would be everybody's
+    shard, recorder, _ = made(senders=2)  # of one it would be everybody's
     assert not shard.apply(push("worker-0", 0, [1, 2], [1, 2, 3]), 0.1)
     (event,) = recorder.events
     assert (shard.version, event.kind, event.name) == (0, "gradient refused", "worker-0")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.layout import shard_slices
 from labkit.roles.shard import Limits, Shard
 from labkit.trace import Recorder
@@ -19,18 +20,8 @@ def made(values=(1.0, 2.0), optimizer=None, **more):
     seen = []
     options = {"limits": Limits(), "watcher": lambda s: seen.append(s.version), **more}
     limits = options.pop("limits")
-    shard = Shard(
-        0,
-        slice(0, len(values)),
-        np.array(values),
-        optimizer or lk.SGD(),
-        options.pop("schedule", lambda step: 1.0),
-        recorder,
-        lambda: next(times),
-        IDS,
-        limits,
-        **options,
-    )
+    parameters = DenseParameters(0, slice(0, len(values)), np.array(values), optimizer or lk.SGD())
+    shard = Shard(parameters, recorder, lambda: next(times), IDS, limits, **options)
     return shard, recorder, seen
 
 

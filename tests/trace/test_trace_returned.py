@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.roles.durable import held_by
+from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.shard import Limits, Shard
 from labkit.trace import Recorder, Trace, ledger
 
@@ -28,9 +28,8 @@ class Server:
     def begin(self, incarnation, state=None):
         self.recorder = Recorder(0, incarnation, roles=2)
         self.recorder.unacknowledged = deque()
-        self.shard = Shard(
-            0, slice(0, 1), np.zeros(1), lk.SGD(), lambda step: 1.0, self.recorder, self.clock, IDS, Limits(), senders=2
-        )
+        parameters = DenseParameters(0, slice(0, 1), np.zeros(1), lk.SGD())
+        self.shard = Shard(parameters, self.recorder, self.clock, IDS, Limits(), senders=2)
         if incarnation:
             self.shard.restore(state)
 
@@ -60,7 +59,7 @@ class Server:
 
     def look(self):
         """What a snapshot says, and the gradients that it really holds."""
-        return [[0, {**held_by(self.shard), "time": self.clock()}]], int(self.shard.values[0]).bit_count()
+        return [[0, {**self.shard.log.held(), "time": self.clock()}]], int(self.shard.values[0]).bit_count()
 
     def end(self, lost=(), **more):
         worker = Recorder(1, roles=2)

@@ -90,7 +90,7 @@ class Obedient(Station):
         for name, (*_, life) in here.items():
             if name != self.spec.name and self.known.get(name, -1) < life:
                 self.known[name] = life
-                if name == "chief" and self.shard is not None and self.shard._full:
+                if name == "chief" and self.shard is not None and self.shard.finished:
                     self._show(False)  # who is full says so once, and the chief's next life has not heard it
                 self._announce(Joined, name)
 

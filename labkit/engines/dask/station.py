@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...roles.context import SENT
-from ...roles.durable import snapshot_of
 from ...roles.effects import Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Look, Message, loose_bytes
@@ -156,8 +155,7 @@ class Station:
     def _look(self, look: Any) -> None:
         """The chief asks to see the shard: now, or when it comes to a certain version."""
         assert self.shard is not None
-        self.shard.looked = True
-        if look.final or self.shard.look(look.at):
+        if self.shard.requested(look.at, look.final):
             self._show(look.final)
 
     def watch(self, shard: Shard) -> None:
@@ -167,7 +165,7 @@ class Station:
     def _show(self, final: bool) -> None:
         shard = self.shard
         assert shard is not None
-        snapshot = snapshot_of(shard, final, self.clock())
+        snapshot = shard.evaluation(final, self.clock())
         self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
 
     def _trouble(self, what: str) -> None:

@@ -9,7 +9,6 @@ import json
 from typing import Any
 
 from ...errors import ClusterError, Deadlock, LabkitError
-from ...roles.durable import held_by
 from ...roles.messages import Joined, Left
 from ...trace.events import RoleLost, RoleRestarted, RunWaits
 from ...trace.trace import Trace
@@ -129,7 +128,7 @@ class Ending(Clockwork):
         shards = {r.shard.index: r for r in self.roles if r.shard is not None and r.name not in self._away}
         known = [_gradients(one) for one in said.values()]
         unchanged = all(
-            not role.down and _gradients(held_by(role.shard)) in ([_gradients(said[shard])] if shard in said else known)
+            not role.down and _gradients(role.shard.log.held()) in ([_gradients(said[shard])] if shard in said else known)
             for shard, role in shards.items()
         )
         if not said or (said.keys() <= shards.keys() and unchanged):
@@ -155,5 +154,5 @@ class Ending(Clockwork):
 
 
 def _gradients(held: dict[str, Any]) -> Any:
-    """What `held_by` says, or a snapshot said, of the gradients that a shard holds, to be compared."""
+    """What `AppliedLog.held` says, or a snapshot said, of the gradients that a shard holds, to be compared."""
     return [held["incarnation"], held["rounds"], *(sorted(map(list, held[name])) for name in ("eras", "applied"))]

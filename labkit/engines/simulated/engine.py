@@ -12,7 +12,6 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ...errors import LabkitError
-from ...roles.durable import snapshot_of
 from ...roles.messages import Look, own_copy
 from ...roles.shard import Shard
 from ...trace.events import EngineWarning, OptionsSet, RoleSlowed
@@ -220,14 +219,13 @@ class SimulatedRun(Troubles, VirtualTimeEngine):
         shard = role.shard
         if self.chief.down:  # its next incarnation asks again
             return
-        shown = snapshot_of(shard, final, self.now)
+        shown = shard.evaluation(final, self.now)
         snapshot, size = own_copy(shown, role.name, role.recorder.incarnation)
         self.post(role, self.chief, snapshot, size, EVALUATION)
 
     def _looked(self, role: SimulatedRole, look: Look) -> None:
         """The chief asks to see a shard: now, or when it comes to a certain version."""
-        role.shard.looked = True
-        if look.final or role.shard.look(look.at):
+        if role.shard.requested(look.at, look.final):
             self._show(role, look.final)
 
     # commands ---------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...roles.books import NEVER
 from ...roles.messages import Look
 from ...roles.regroup import SAVE_EVERY, grouped, replicas
+from ...roles.shard import NEVER
 from ...trace.vocabulary import nanoseconds
 from .clockwork import Clockwork
 from .roles import SimulatedRole

@@ -1,0 +1,217 @@
+"""The applied log of a shard: which gradients its parameters hold, each applied once, and what became of the others.
+
+A gradient is named (sender, incarnation, step). A push that arrives twice is answered and not applied: the table of the
+last step of each sender's role instance makes at-least-once delivery an exactly-once application. The table is saved and
+restored with the parameters.
+
+The log says for each role instance the last step applied, and the drop rows say which of the steps before were not
+applied. Drop rows that the trace may not have when the shard is lost are part of the saved state (`unheard`), and the next
+incarnation reports them again; otherwise a gradient that was dropped would count as applied.
+
+Gradients that a shard held and lost by a restore are rolled back. Their senders have gone on to later steps, so the rows
+are written when these push again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..trace.events import GradientRefused
+from ..trace.recorder import Recorder
+from ..trace.vocabulary import EVERYONE, IGNORED, REFUSED, ROLLED_BACK, UNKNOWN
+from .gradient import Contribution, Gradient
+from .messages import Position, Push
+
+__all__ = ["AppliedLog"]
+
+Served = Callable[[int, int, int | None], None]
+
+
+class AppliedLog:
+    """The gradients applied to, dropped by and refused by the shard number `shard`; written to `recorder`.
+
+    `role_ids`: {name of a role: its number in the trace}. `clock` returns the time in ns. `served(sender, version, newest)`
+    is called for each push that was applied: computed on `version`, and `newest` is what its sender has read since, if that
+    is outstanding. `cumulative`: a push holds all earlier steps of its sender, so steps in between are never missing
+    (positions of elastic averaging).
+    """
+
+    def __init__(
+        self, shard: int, recorder: Recorder, clock: Callable[[], int], role_ids: Mapping[str, int],
+        served: Served | None = None, cumulative: bool = False,
+    ):  # fmt: skip
+        self._shard, self._recorder, self._clock, self._ids = shard, recorder, clock, role_ids
+        self._served, self._cumulative = served, cumulative
+        self._last: dict[tuple[str, int], int] = {}  # (sender, incarnation) -> last step applied
+        self._dropped: dict[tuple[str, int], set[int]] = {}  # the same -> steps dropped since then
+        self._met: set[tuple[str, int]] | None = None  # after a restore: the senders that have pushed since
+        recorder.counters.shard = shard
+
+    # applied once -----------------------------------------------------------------------------------------------------
+
+    def new(self, gradients: Sequence[Contribution]) -> Sequence[Contribution]:
+        """Those that were neither applied nor dropped before, each once. The others are counted as duplicates."""
+        if len(gradients) == 1:
+            return () if self._repeated(gradients[0]) else gradients
+        first: dict[Any, Contribution] = {}
+        for g in gradients:
+            if not self._repeated(g):
+                first.setdefault(id(g) if isinstance(g, Gradient) else (g.sender, g.incarnation, g.step), g)
+        return list(first.values())
+
+    def _repeated(self, g: Contribution) -> bool:
+        if isinstance(g, Gradient):
+            return False
+        key = (g.sender, g.incarnation)
+        if g.step > self._last.get(key, -1) and g.step not in self._dropped.get(key, ()):
+            return False
+        self._recorder.counters.duplicates += 1
+        return True
+
+    def record(self, gradients: Sequence[Contribution], before: int, generation: int, now: int) -> int:
+        """The gradients were applied at `now` (ns) in one update to version `before` of `generation`. Returns their samples."""
+        recorder, version, samples = self._recorder, before + 1, 0
+        counters, served = recorder.counters, self._served
+        counters.updates = counters.version = version
+        for g in gradients:
+            if isinstance(g, Gradient):
+                read_generation, read = g.read[self._shard if len(g.read) > 1 else 0]
+                sender, incarnation = self._computed_here(g), recorder.incarnation
+            else:
+                read_generation, read, sender, incarnation = g.generation, g.version, self._ids[g.sender], g.incarnation
+                key = (g.sender, incarnation)
+                if self._dropped or self._last.get(key, -1) != g.step - g.count:
+                    self._skipped(g, key, sender, now)
+                if self._met is not None:
+                    self._met.add(key)
+                self._last[key] = g.step
+                newest = counters.reads.pop(sender, None)
+                if served is not None:
+                    served(sender, read, newest)
+            samples += g.samples
+            staleness = before - read if read_generation == generation else UNKNOWN
+            recorder.apply(self._shard, now, sender, g.step, g.count, g.samples, staleness, version, incarnation)
+        counters.outstanding += len(counters.reads)
+        return samples
+
+    def _computed_here(self, g: Gradient) -> int:
+        """The sender of a gradient that was not sent: this role, or all workers. It counts as handed on."""
+        counters = self._recorder.counters
+        counters.handed = max(counters.handed, g.step + 1)
+        if g.everyone and counters.reads:
+            counters.reads.clear()  # a server with a replica: one step serves all workers that have read
+        return EVERYONE if g.everyone else self._recorder.role
+
+    def _skipped(self, g: Push, key: tuple[str, int], sender: int, now: int) -> None:
+        """Record the steps before `g` that were neither applied nor dropped here: never sent to this shard, or forgotten by
+        its strategy (ignored), or held before a restore (rolled back).
+        """
+        dropped = self._dropped.pop(key, ())
+        if self._cumulative:
+            return
+        why = ROLLED_BACK if self._met is not None and key not in self._met else IGNORED
+        for step in range(self._last.get(key, -1) + 1, g.step - g.count + 1):
+            if step not in dropped:
+                self._recorder.drop(self._shard, now, sender, g.incarnation, step, 1, why)
+
+    # never applied ----------------------------------------------------------------------------------------------------
+
+    def drop(self, g: Contribution, why: int, version: int) -> None:
+        """The gradient will never be applied to this shard, which is at `version`; `why`: a number of `trace.REASONS`."""
+        now, recorder = self._clock(), self._recorder
+        counters = recorder.counters
+        if isinstance(g, Gradient):
+            sender, incarnation = EVERYONE if g.everyone else recorder.role, recorder.incarnation
+            counters.handed = max(counters.handed, g.step + 1)
+        else:
+            if self._repeated(g):
+                return
+            sender, incarnation = self._ids[g.sender], g.incarnation
+            self._dropped.setdefault((g.sender, incarnation), set()).update(range(g.step - g.count + 1, g.step + 1))
+            counters.residual += version - counters.reads.pop(sender, version)
+        recorder.drop(self._shard, now, sender, incarnation, g.step, g.count, why)
+
+    def refuse(self, push: Push, reason: str, version: int) -> None:
+        """Drop a push that cannot be applied, and record the reason as an event."""
+        self._recorder.event(GradientRefused(self._clock(), push.sender, push.step, reason))
+        self.drop(push, REFUSED, version)
+
+    # mixed parameters -------------------------------------------------------------------------------------------------
+
+    def vector_clock(self, workers: Iterable[str]) -> tuple[int, ...]:
+        """The last applied step of each worker's instance of this shard's own incarnation; -1 for none."""
+        applied = self._recorder.counters.applied
+        return tuple(applied.get(self._instance(worker), (0, -1))[1] for worker in workers)
+
+    def merge(self, workers: Sequence[str], clock: Sequence[int]) -> None:
+        """The parameters were mixed with others that hold the workers' gradients up to the steps in `clock`."""
+        applied = self._recorder.counters.applied
+        for worker, step in zip(workers, clock):
+            instance = self._instance(worker)
+            count, last = applied.get(instance, (0, -1))
+            if step > last:
+                applied[instance] = [count + step - last, step]
+
+    def all_steps(self) -> tuple[int, ...]:
+        """(role instance, its last applied step, the next role instance, ...): as `Position.clock`."""
+        applied = self._recorder.counters.applied
+        return tuple(number for instance, (_, last) in applied.items() for number in (instance, last))
+
+    def join(self, position: Position) -> None:
+        """The parameters take in `position`: hold what it holds besides the gradients that it is pushed for, which are
+        about to be recorded. Of each role instance a position holds all steps up to some step.
+        """
+        counters, recorder = self._recorder.counters, self._recorder
+        applied, clock = counters.applied, position.clock
+        own = self._ids[position.sender] + position.incarnation * recorder.roles
+        before = position.step - position.count
+        for instance, step in {i: step for i, step in zip(clock[::2], clock[1::2]) if i != own}.items():
+            count, last = applied.get(instance, (0, -1))
+            if step > last:
+                counters.gradients += step + 1 - count
+                applied[instance] = [step + 1, step]
+        count = applied.get(own, (0, -1))[0]
+        if count != before + 1:
+            counters.gradients += before + 1 - count
+            applied[own] = [before + 1, before]
+
+    def _instance(self, worker: str) -> int:
+        """The number of a worker's role instance of this shard's incarnation: replicas are restarted together."""
+        return self._ids[worker] + self._recorder.incarnation * self._recorder.roles
+
+    # checkpoints ------------------------------------------------------------------------------------------------------
+
+    def held(self) -> dict[str, Any]:
+        """Which gradients the parameters hold now, in plain values for JSON. `unheard`: drop rows whose report may be lost."""
+        recorder, counters = self._recorder, self._recorder.counters
+        held: dict[str, Any] = {
+            "incarnation": recorder.incarnation, "rounds": counters.rounds,
+            "eras": [[era, rounds] for era, rounds in counters.eras.items()],
+            "applied": [[instance, *count] for instance, count in counters.applied.items()],
+        }  # fmt: skip
+        return held if recorder.unacknowledged is None else held | {"unheard": recorder.unheard()}
+
+    def to_state(self) -> dict[str, Any]:
+        """All of the log, in plain values."""
+        return self.held() | {
+            "gradients": self._recorder.counters.gradients,
+            "last": [[sender, incarnation, step] for (sender, incarnation), step in self._last.items()],
+            "dropped": [[sender, incarnation, sorted(steps)] for (sender, incarnation), steps in self._dropped.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any] | None, same: bool) -> None:
+        """Restore a shard's `to_state()`; None: the log of the first parameters. `same`: nothing was lost since `state`."""
+        if state is not None:
+            counters = self._recorder.counters
+            counters.updates = counters.version = int(state["version"])
+            counters.samples, counters.gradients = int(state["samples"]), int(state["gradients"])
+            counters.eras = {int(era): int(rounds) for era, rounds in state["eras"]}
+            if state["rounds"]:
+                counters.eras[int(state["incarnation"])] = int(state["rounds"])
+            counters.applied = {int(instance): [int(count), int(last)] for instance, count, last in state["applied"]}
+            self._last = {(sender, int(era)): int(step) for sender, era, step in state["last"]}
+            self._dropped = {(sender, int(era)): set(steps) for sender, era, steps in state["dropped"]}
+            rows = state.get("unheard", ())  # of another replica, perhaps: then under this one's number
+            self._recorder.repeat([[row[0] if row[0] == EVERYONE else self._shard, *row[1:]] for row in rows])
+        self._met = None if same else set()

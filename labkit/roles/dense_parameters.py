@@ -1,0 +1,105 @@
+"""The parameters of a shard that is a flat vector: their values, and the optimizer step that changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..errors import RoleError
+from ..nn.boxes import Boxes
+from ..nn.codecs import Codec
+from ..nn.optimizers import Optimizer
+from .correction import Correction
+from .gradient import Contribution, Gradient
+from .optimizer_state import OptimizerState
+
+__all__ = ["DenseParameters"]
+
+
+class DenseParameters:
+    """The slice (or boxes) `part` of the whole model, as shard `index` has it.
+
+    `values`: flat, shape (size,), read-only to others; only the methods here change them. In a timing-only run they have
+    zero strides and no memory, and nothing is computed. `codec`: what pushes are coded with. `correction`: what is done to
+    stale gradients.
+    """
+
+    def __init__(
+        self, index: int, part: slice | Boxes, values: np.ndarray, optimizer: Optimizer, *, weight_decay: float = 0.0,
+        codec: Codec | None = None, correction: Correction | None = None,
+    ):  # fmt: skip
+        self.index, self.correction = index, correction
+        self.timing_only = values.strides == (0,)
+        self.steps = not self.timing_only  # False: `step` has nothing to do
+        self.nbytes = values.nbytes
+        self._part, self._values, self._codec = part, values, codec
+        self.values = values.view()
+        self.values.flags.writeable = False
+        if not self.timing_only:
+            self._optimizer = OptimizerState(optimizer, len(values), values.dtype, weight_decay)
+            self._sum = np.empty_like(values)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of the parameters."""
+        return self._values.dtype
+
+    def part_of(self, gradient: Contribution) -> np.ndarray:
+        """The part of a gradient that belongs to these parameters, decoded: shape (size,). `RoleError`: it does not fit."""
+        values, own = gradient.values, self._values
+        if values.__class__ is tuple:
+            assert self._codec is not None
+            values = self._codec.decode(values, len(own), own.dtype)
+        elif gradient.__class__ is Gradient and len(values) != len(own):
+            values = Boxes.of(self._part).take(values) if isinstance(self._part, Boxes) else values[self._part]
+        if values.shape != own.shape:
+            raise RoleError(f"shard {self.index} has {len(own)} parameters, and it has {values.shape}")
+        return values
+
+    def step(self, gradients: Sequence[Contribution], rate: float, reduce: str, version: int, generation: int) -> None:
+        """One optimizer step, from `version` to the next, with the "mean" or "sum" of gradients, added in the order given."""
+        step = self._effective(gradients[0], version, generation)
+        if len(gradients) > 1:
+            total = self._sum
+            np.copyto(total, step)
+            for gradient in gradients[1:]:
+                np.add(total, self._effective(gradient, version, generation), out=total)
+            if reduce == "mean":
+                np.divide(total, len(gradients), out=total)
+            step = total
+        self._optimizer.step(self._values, step, rate, version + 1)
+
+    def _effective(self, gradient: Contribution, version: int, generation: int) -> np.ndarray:
+        """The part of a gradient that is this shard's; corrected, if it is stale and that was asked for."""
+        values = self.part_of(gradient)
+        if self.correction is None or isinstance(gradient, Gradient) or gradient.generation != generation:
+            return values
+        return self.correction.correct(values, gradient.version, version, self._values)
+
+    def assign(self, values: np.ndarray) -> None:
+        """Overwrite the values with `values`, shape (size,)."""
+        if not self.timing_only:
+            np.copyto(self._values, values)
+
+    def move_towards(self, goal: np.ndarray, share: float) -> None:
+        """w += share (goal - w)."""
+        if not self.timing_only:
+            pull = goal - self._values
+            pull *= pull.dtype.type(share)
+            self._values += pull
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Values and states, copied, as entries of a checkpoint; {} in a timing-only run."""
+        if self.timing_only:
+            return {}
+        learned = {} if self.correction is None else self.correction.arrays()
+        return {"values": self._values.copy()} | self._optimizer.arrays() | learned
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Restore `arrays()`."""
+        if not self.timing_only:
+            np.copyto(self._values, arrays["values"])
+            self._optimizer.load(arrays)
+            if self.correction is not None:
+                self.correction.load(arrays)

@@ -1,0 +1,66 @@
+"""Checks each push before it is applied: its values have to fit the shard, and have to be finite.
+
+A push that fails is refused and recorded, and the shard goes on: one worker may be faulty. If the last push of every
+worker has failed, the fault is not a worker's. A gradient that does not fit is then a mistake in the strategy, and raises;
+a gradient that is not finite is applied: the model has diverged, and its loss says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import LabkitError, RoleError
+from .messages import Push
+
+__all__ = ["GradientCheck"]
+
+IN_A_ROW = 1000  # pushes refused, none of their senders' accepted since: taken for all workers
+
+
+class GradientCheck:
+    """The check of one shard. `part_of(push)` returns the push's values, decoded, or raises; `dtype`: of the parameters;
+    `senders`: how many roles push to the shard.
+    """
+
+    def __init__(self, part_of: Callable[[Push], np.ndarray], dtype: np.dtype, senders: int):
+        self._part_of, self._dtype, self._senders = part_of, dtype, senders
+        self._failed: dict[str, int] = {}  # senders whose last push was refused -> how many in a row
+
+    def __call__(self, push: Push) -> tuple[Push, str]:
+        """(the push with its values decoded, why it is refused: "" if it is not).
+
+        Raises:
+            RoleError: it does not fit, and neither does the last push of any other worker.
+        """
+        try:
+            values = self._part_of(push)
+            if values.dtype != self._dtype and not np.can_cast(values.dtype, self._dtype, "same_kind"):
+                raise RoleError(f"its numbers are {values.dtype}, and the shard's are {self._dtype}")
+        except (LabkitError, ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
+            if self._all_fail(push.sender):
+                raise RoleError(f"{push.sender} pushed a gradient that does not fit: {error}. Nobody's does.") from error
+            return push, f"does not fit: {error}"
+        if not _finite(values) and not self._all_fail(push.sender):
+            return push, "is not finite"
+        if self._failed:
+            self._failed.pop(push.sender, None)
+        if values is not push.values:
+            decoded = replace(push, values=values)
+            decoded.__dict__.update(sender=push.sender, incarnation=push.incarnation)
+            return decoded, ""
+        return push, ""
+
+    def _all_fail(self, sender: str) -> bool:
+        """Whether the last push of every sender has failed, now that one of `sender` has."""
+        self._failed[sender] = self._failed.get(sender, 0) + 1
+        return len(self._failed) >= self._senders or sum(self._failed.values()) >= IN_A_ROW
+
+
+def _finite(values: np.ndarray) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = float(np.dot(values, values))  # five times as fast as a test of each number
+    return math.isfinite(square) or bool(np.isfinite(values).all())

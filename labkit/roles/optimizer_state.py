@@ -1,0 +1,48 @@
+"""The optimizer of one flat vector of parameters, with its state (momenta, running squares): a step, saved and restored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..nn import decay_weights
+from ..nn.optimizers import Optimizer, State
+
+__all__ = ["OptimizerState", "load_state", "saved_state"]
+
+
+class OptimizerState:
+    """`optimizer` with its state for `size` parameters of `dtype`. `weight_decay` is decoupled from the gradient."""
+
+    __slots__ = ("_apply", "_decay", "_state")
+
+    def __init__(self, optimizer: Optimizer, size: int, dtype: np.dtype, weight_decay: float = 0.0):
+        self._apply, self._decay = optimizer.apply, weight_decay
+        self._state = optimizer.state(size, dtype)
+
+    def step(self, values: np.ndarray, gradient: np.ndarray, rate: float, update: int) -> None:
+        """Change `values` in place by update number `update`, counted from 1."""
+        if self._decay:
+            decay_weights(values, rate, self._decay)
+        self._apply(values, gradient, rate, self._state, update)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The state, copied, as entries of a checkpoint."""
+        return saved_state("optimizer", self._state)
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Restore the state from `arrays()`, or from a checkpoint that holds it among other entries."""
+        load_state("optimizer", self._state, arrays)
+
+
+def saved_state(name: str, state: State) -> dict[str, np.ndarray]:
+    """Copies of the arrays in `state` as "name:key"; work space (keys that begin with "_") is left out."""
+    return {f"{name}:{key}": value.copy() for key, value in state.items() if not key.startswith("_")}
+
+
+def load_state(name: str, into: State, arrays: Mapping[str, np.ndarray]) -> None:
+    """Restore into `into` what `saved_state(name, ...)` has saved."""
+    for key, value in arrays.items():
+        if key.startswith(f"{name}:"):
+            into[key.partition(":")[2]] = np.array(value)

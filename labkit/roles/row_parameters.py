@@ -1,0 +1,284 @@
+"""The parameters of a shard that owns rows of an embedding table, and perhaps a slice of the dense part of the model.
+
+A row is made when it is first asked for: (seed, row) determine its first values, so a table of 10,000,000 rows costs a
+server what its used rows cost. The optimizer's memory is made with the row, and changes only in steps that have a
+gradient for the row ("lazy"). With SGD and Adagrad that equals the dense rule to the last bit, since a gradient of 0
+changes nothing; optimizers with a memory that fades (momentum, Adam) go on moving rows without a gradient, so for them
+lazy would be another rule, and they are refused (`strategies.row_layout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import RoleError
+from ..nn import EmbeddingBag
+from ..nn.optimizers import Optimizer
+from ..trace.recorder import Counters
+from .correction import Correction
+from .optimizer_state import OptimizerState
+from .rows import RowPull, RowPush
+
+__all__ = ["HOTTEST", "RowParameters", "RowTable"]
+
+HOTTEST = 32  # rows that a server reports, those pulled most
+
+
+class RowTable:
+    """The rows of `bag` that were touched: values, optimizer memory, and how often each was pulled and pushed.
+
+    A row has a slot, an index into arrays with room for more rows than there are. `memory`: the names of what is
+    remembered for each parameter. `counters.rows` follows the number of rows. `timing_only`: only counts are kept.
+    """
+
+    def __init__(
+        self, index: int, bag: EmbeddingBag, dtype: np.dtype, seed: int, memory: Sequence[str], counters: Counters,
+        timing_only: bool,
+    ):  # fmt: skip
+        self._index, self._bag, self._dtype, self._seed = index, bag, dtype, seed
+        self._counters, self._timing_only = counters, timing_only
+        self._slots: dict[int, int] = {}  # row -> its slot
+        self._ids, self._pulls, self._pushes = (np.zeros(0, np.int64) for _ in range(3))
+        self._rows = np.zeros((0, bag.columns), dtype)
+        self._memory = {name: self._rows.copy() for name in memory}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def slots(self, ids: np.ndarray) -> np.ndarray:
+        """The slots of the rows `ids`; rows that were never asked for are made. `RoleError`: there is no such row."""
+        find = self._slots.get
+        slots = np.array([find(i, -1) for i in ids.tolist()], np.int64)
+        new = slots < 0
+        if new.any():
+            self._add(np.unique(ids[new]))
+            slots[new] = [self._slots[i] for i in ids[new].tolist()]
+        return slots
+
+    def _add(self, ids: np.ndarray) -> None:
+        if ids[0] < 0 or ids[-1] >= self._bag.rows:
+            raise RoleError(f"shard {self._index} was asked for row {ids[0] if ids[0] < 0 else ids[-1]}; the table has "
+                            f"rows 0 to {self._bag.rows - 1}.")  # fmt: skip
+        used = len(self._slots)
+        end = used + len(ids)
+        if end > len(self._ids):
+            self._make_room(max(2 * len(self._ids), end))
+        self._slots.update(zip(ids.tolist(), range(used, end)))
+        self._ids[used:end] = ids
+        self._counters.rows = end
+        if not self._timing_only:
+            self._rows[used:end] = self._bag.start(self._seed, ids, self._dtype)
+
+    def _make_room(self, rows: int) -> None:
+        self._ids, self._pulls, self._pushes = (_longer(a, rows) for a in (self._ids, self._pulls, self._pushes))
+        if not self._timing_only:
+            self._rows = _longer(self._rows, rows)
+            self._memory = {name: _longer(kept, rows) for name, kept in self._memory.items()}
+
+    def get(self, slots: np.ndarray) -> np.ndarray:
+        """The values of the rows in `slots`, flat, copied."""
+        return self._rows[slots].reshape(-1)
+
+    def put(self, slots: np.ndarray, values: np.ndarray) -> None:
+        """The inverse of `get`; `slots`: each once."""
+        self._rows[slots] = values.reshape(len(slots), self._bag.columns)
+
+    def remembered(self, name: str, slots: np.ndarray) -> np.ndarray:
+        """What is remembered as `name` for the rows in `slots`, flat, copied."""
+        return self._memory[name][slots].reshape(-1)
+
+    def remember(self, name: str, slots: np.ndarray, values: np.ndarray) -> None:
+        """The inverse of `remembered`; `slots`: each once."""
+        self._memory[name][slots] = values.reshape(len(slots), self._bag.columns)
+
+    def count_pulls(self, slots: np.ndarray) -> None:
+        """The rows in `slots` were pulled."""
+        np.add.at(self._pulls, slots, 1)
+        self._counters.row_pulls += len(slots)
+
+    def count_pushes(self, slots: np.ndarray) -> None:
+        """A gradient of the rows in `slots` was applied."""
+        np.add.at(self._pushes, slots, 1)
+        self._counters.row_pushes += len(slots)
+
+    def touched(self) -> np.ndarray:
+        """The ids of all rows that there are, rising."""
+        return np.sort(self._ids[: len(self._slots)])
+
+    def look(self, ids: np.ndarray) -> np.ndarray:
+        """The values of rows as they are now, or would start, shape (k, columns). Rows that are not there are not made."""
+        known = [self._slots.get(i, -1) for i in ids.tolist()]
+        rows = self._rows[known] if self._slots else np.empty((len(ids), self._bag.columns), self._dtype)
+        new = np.array(known, np.int64) < 0
+        rows[new] = self._bag.start(self._seed, ids[new], self._dtype)
+        return rows
+
+    def hottest(self) -> list[list[int]]:
+        """[row, pulls, pushes] of the rows pulled most, at most `HOTTEST` of them; of equally many pulls the lowest rows."""
+        used = len(self._slots)
+        pulls, most = self._pulls[:used], np.arange(used)
+        if used > HOTTEST:
+            least = np.partition(pulls, used - HOTTEST)[used - HOTTEST]
+            more, ties = np.flatnonzero(pulls > least), np.flatnonzero(pulls == least)
+            room = HOTTEST - len(more)  # which of the ties a partition takes differs from processor to processor
+            most = np.concatenate([more, ties[np.argpartition(self._ids[ties], room - 1)[:room]]])
+        most = most[np.lexsort((self._ids[most], -pulls[most]))]
+        return np.column_stack([self._ids[most], pulls[most], self._pushes[most]]).tolist()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The rows that there are, copied, as entries of a checkpoint."""
+        used = len(self._slots)
+        rows = {"ids": self._ids, "pulls": self._pulls, "pushes": self._pushes, "rows": self._rows}
+        kept = {name: array[:used].copy() for name, array in rows.items()}
+        return kept | {f"memory:{name}": memory[:used].copy() for name, memory in self._memory.items()}
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Restore `arrays()`."""
+        self._ids, self._pulls, self._pushes, self._rows = (
+            np.array(arrays[n]) for n in ("ids", "pulls", "pushes", "rows")
+        )
+        self._memory = {name: np.array(arrays[f"memory:{name}"]) for name in self._memory}
+        self._slots = {row: slot for slot, row in enumerate(self._ids.tolist())}
+        self._counters.rows = len(self._ids)
+
+
+class RowParameters:
+    """Rows of a table (`table`), and a slice of the dense part: `values`, flat, perhaps of size 0, read-only to others.
+
+    `timing_only`: the run computes nothing (not to be seen from `values`, which may be empty); rows are still counted.
+    """
+
+    steps = True  # also of a timing-only run: `step` counts
+
+    def __init__(
+        self, index: int, values: np.ndarray, bag: EmbeddingBag, dtype: np.dtype, seed: int, optimizer: Optimizer,
+        counters: Counters, *, correction: Correction | None = None, timing_only: bool = False,
+    ):  # fmt: skip
+        self.index, self.bag, self.dtype, self.correction = index, bag, dtype, correction
+        self.timing_only, self.nbytes = timing_only, values.nbytes
+        self._values = values
+        self.values = values.view()
+        self.values.flags.writeable = False
+        self._rule = optimizer
+        if not timing_only:
+            self._optimizer = OptimizerState(optimizer, len(values), dtype)
+        memory = [name for name in optimizer.state(0, dtype) if not name.startswith("_")]
+        self._own = tuple(memory)
+        self._given: dict[str, np.ndarray] = {}  # what each reader was given last, if stale gradients are compensated
+        if correction is not None and correction.compensation is not None:
+            correction.state = correction.compensation.state(len(values), dtype)
+            memory += [_learned(name) for name in correction.state]
+        self.table = RowTable(index, bag, dtype, seed, memory, counters, timing_only)
+
+    def part_of(self, push: RowPush) -> np.ndarray:
+        """All of a push: the rows in it, then the slice of the dense part. `RoleError`: it does not fit."""
+        ids, values = push.ids, push.values
+        due = len(ids) * self.bag.columns + len(self._values)
+        if values.shape != (due,):
+            raise RoleError(f"{len(ids)} ids with {values.shape} values, and {due} belong to them")
+        if len(ids) and not 0 <= ids.min() <= ids.max() < self.bag.rows:
+            raise RoleError(f"rows {ids.min()} to {ids.max()}, and the table has rows 0 to {self.bag.rows - 1}")
+        return np.asarray(values)
+
+    def read(self, pull: RowPull) -> np.ndarray:
+        """The values of the rows that are pulled, then the slice of the dense part: flat, new memory."""
+        slots = self.table.slots(pull.ids)
+        self.table.count_pulls(slots)
+        if self.timing_only:
+            return np.broadcast_to(self.dtype.type(0), (len(slots) * self.bag.columns + len(self._values),))
+        values = np.concatenate([self.table.get(slots), self._values])
+        if self.correction is not None and self.correction.compensation is not None:
+            self._given[pull.sender] = values
+        return values
+
+    def look(self, ids: np.ndarray) -> np.ndarray:
+        """The values of rows, none of which is made, then the slice of the dense part: flat, new memory."""
+        return np.concatenate([self.table.look(ids).reshape(-1), self._values])
+
+    def step(self, pushes: Sequence[RowPush], rate: float, reduce: str, version: int, generation: int) -> None:
+        """One optimizer step, from `version` to the next, with the "mean" or "sum" of pushes, added in the order given."""
+        if not self.timing_only:
+            self._move(pushes, rate, reduce, version, generation)
+        for push in pushes:
+            self.table.count_pushes(self.table.slots(push.ids))
+
+    def _move(self, pushes: Sequence[RowPush], rate: float, reduce: str, version: int, generation: int) -> None:
+        ids, total, dense = self._summed(pushes, version, generation)
+        if reduce == "mean" and len(pushes) > 1:
+            np.divide(total, len(pushes), out=total)
+            np.divide(dense, len(pushes), out=dense)
+        slots = self.table.slots(ids)
+        rows = self.table.get(slots)
+        memory = {name: self.table.remembered(name, slots) for name in self._own}
+        self._rule.apply(rows, total.reshape(-1), rate, memory, version + 1)
+        self.table.put(slots, rows)
+        for name in self._own:
+            self.table.remember(name, slots, memory[name])
+        if len(dense):
+            self._optimizer.step(self._values, dense, rate, version + 1)
+
+    def _summed(
+        self, pushes: Sequence[RowPush], version: int, generation: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ids that occur, each once; the sum of their gradients; that of the dense slice), added in the order given."""
+        ids, places = np.unique(np.concatenate([push.ids for push in pushes]), return_inverse=True)
+        total = np.zeros((len(ids), self.bag.columns), self.dtype)
+        dense = np.zeros(len(self._values), self.dtype)
+        start = 0
+        for push in pushes:
+            own = len(push.ids) * self.bag.columns
+            values = push.values if self.correction is None else self._corrected(push, version, generation)
+            np.add.at(total, places[start : start + len(push.ids)], values[:own].reshape(-1, self.bag.columns))
+            dense += values[own:]
+            start += len(push.ids)
+        return ids, total, dense
+
+    def _corrected(self, push: RowPush, version: int, generation: int) -> np.ndarray:
+        """A gradient, less harmful if it is stale. The weights on which it was computed are those given to its sender last."""
+        correction, table, values = self.correction, self.table, push.values
+        then = self._given.pop(push.sender, None)
+        assert correction is not None
+        if push.generation != generation:
+            return values
+        if then is not None and len(then) == len(values):
+            slots = table.slots(push.ids)
+            learned = correction.state
+            state = {n: np.concatenate([table.remembered(_learned(n), slots), dense]) for n, dense in learned.items()}
+            now = np.concatenate([table.get(slots), self._values])
+            values = correction.compensation.compensate(values, now, then, state)
+            own = len(slots) * self.bag.columns
+            for name, both in state.items():
+                table.remember(_learned(name), slots, both[:own])
+                learned[name][:] = both[own:]
+        return correction.slowed(values, version - push.version)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Values and states, copied, as entries of a checkpoint; {} in a timing-only run."""
+        if self.timing_only:
+            return {}
+        learned = {} if self.correction is None else self.correction.arrays()
+        return {"values": self._values.copy()} | self._optimizer.arrays() | learned | self.table.arrays()
+
+    def load(self, arrays: Mapping[str, Any]) -> None:
+        """Restore `arrays()`."""
+        if not self.timing_only:
+            np.copyto(self._values, arrays["values"])
+            self._optimizer.load(arrays)
+            if self.correction is not None:
+                self.correction.load(arrays)
+            self.table.load(arrays)
+
+
+def _learned(name: str) -> str:
+    """The memory of a row that a compensation keeps as `name`."""
+    return f"of gradients: {name}"
+
+
+def _longer(array: np.ndarray, rows: int) -> np.ndarray:
+    """A copy with room for so many rows, 0 where it is new."""
+    more = np.zeros((rows, *array.shape[1:]), array.dtype)
+    more[: len(array)] = array
+    return more
