@@ -81,6 +81,11 @@ class Layout:
         """The nodes, in order of first use."""
         return tuple(dict.fromkeys(role.node for role in self.roles))
 
+    def on_node_of(self, role: str) -> set[str]:
+        """The names of the roles that share a node, and so a process, with `role`, which is one of them."""
+        nodes = {spec.name: spec.node for spec in self.roles}
+        return {name for name, node in nodes.items() if node == nodes[role]}
+
     @property
     def shares(self) -> int:
         """Into how many shares the data is divided."""

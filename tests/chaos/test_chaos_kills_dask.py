@@ -197,9 +197,9 @@ def test_a_role_is_killed_right_after_stop(processes, tmp_path, strategy, role, 
         stopping = threading.Thread(target=run.stop)
         stopping.start()
         states = {
-            "asked": lambda: engine._stop_reason,
-            "ending": lambda: engine._closing,
-            "ended": lambda: engine._closing and engine.supervisor.futures[role].done(),
+            "asked": lambda: engine.stopping,
+            "ending": lambda: engine.record.closed,
+            "ended": lambda: engine.record.closed and engine.supervisor.futures[role].done(),
         }
         eventually(lambda: states[when]() or engine.stopped_by)
         os.kill(pid, signal.SIGKILL)
@@ -214,7 +214,7 @@ def test_all_roles_are_killed_right_after_stop(processes, tmp_path, strategy):
         pids = [pid_of(run, role) for role in run.trace.roles]
         stopping = threading.Thread(target=run.stop)
         stopping.start()
-        eventually(lambda: run.engine._stop_reason)
+        eventually(lambda: run.engine.stopping)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         stopping.join(LIMIT)

@@ -7,7 +7,6 @@ import pytest
 from dask_help import closes, eventually, labkit_threads, moving, passed, plugins, updates
 
 import labkit as lk
-from labkit.engines.dask.stepping import Stepping
 
 pytestmark = [pytest.mark.dask, pytest.mark.sample(3)]
 
@@ -48,15 +47,6 @@ def test_a_worker_alone_is_seen_though_it_never_waits_for_anybody(cluster, start
     assert run.stopped_by == "seconds"
     assert run.summary()["accuracy"] is not None
     closes(run)
-
-
-def test_a_run_that_ends_while_a_step_begins_keeps_nobody_waiting():
-    stepping = Stepping([lk.RoleSpec("worker-0", "worker", 0, "worker-0", shard=0)], "equal")
-    assert stepping.goals(stepping.over) == {}
-    waiting = threading.Thread(target=stepping.wait, daemon=True)
-    waiting.start()
-    waiting.join(10)
-    assert not waiting.is_alive()
 
 
 def test_stop_while_paused(started):
@@ -130,7 +120,7 @@ def test_a_step_is_one_update_of_every_shard(cluster, started, servers, server_t
     for more in range(1, 4):
         run.step()
         assert [run.trace.counters[role].version for role in servers] == [v + more for v in versions]
-    assert run.engine._paused_at is not None
+    assert run.engine.pauses.paused
     run.resume()
     moving(run).stop()
     closes(run)

@@ -72,11 +72,11 @@ def test_a_resume_ends_the_wait_for_a_step(cluster, started):
     run.slow("worker-0", 1000)
     stepper = threading.Thread(target=run.step, daemon=True)
     stepper.start()
-    eventually(lambda: run.engine._bound)
+    eventually(lambda: run.engine.pauses.stepping)
     run.resume()
     stepper.join(HANG_S)
     assert not stepper.is_alive()
-    assert run.engine._paused_at is None
+    assert not run.engine.pauses.paused
     run.slow("worker-0", 1)
     run.stop()
     closes(run)
@@ -95,7 +95,7 @@ def test_a_step_that_takes_too_long_pauses_where_it_is(cluster, started):
     run = moving(started(lk.SyncPS(), on=cluster.resized(pace=0.002))).pause()
     run.slow("worker-0", 1000)
     run.step(timeout=0.1)
-    assert run.engine._paused_at is not None
+    assert run.engine.pauses.paused
     run.slow("worker-0", 1)
     run.resume()
     moving(run).stop()

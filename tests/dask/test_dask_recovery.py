@@ -154,7 +154,7 @@ def test_knobs_and_slowness_hold_for_the_next_life(small, started):
     run.set(learning_rate=0.03)
     run.kill("worker-1")
     seen(run, "restarted", "worker-1")
-    assert run.engine.supervisor.launcher.factors["worker-1"] == 20
+    assert run.engine.supervisor.factor("worker-1") == 20
     eventually(lambda: (c := run.trace.lives.get(2 + 4)) is not None and c.computed > 0)
     moving(run, 40)
     assert run.trace.lives[2 + 4].computed < 15

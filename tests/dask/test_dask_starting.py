@@ -12,7 +12,7 @@ import pytest
 from dask_help import closes, eventually, moving, passed, usable
 
 import labkit as lk
-from labkit.engines.dask.supervisor import Supervisor
+from labkit.engines.dask.client.supervisor import Supervisor
 
 pytestmark = pytest.mark.dask
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere there is no fork server")

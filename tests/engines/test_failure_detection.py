@@ -3,9 +3,9 @@
 import pytest
 
 from labkit import BadInput, ClusterError
-from labkit.engines.dask.detector import FailureDetector
-from labkit.engines.dask.starting import start_over
-from labkit.engines.dask.supervisor import LostWhileStarting
+from labkit.engines.dask.client.start import start_over
+from labkit.engines.dask.client.supervisor import LostWhileStarting
+from labkit.engines.dask.failure_detector import FailureDetector
 from labkit.engines.dask.timeouts import REPORT_S
 from labkit.trace.events import Note
 

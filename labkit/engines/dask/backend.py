@@ -20,11 +20,11 @@ from distributed.utils import in_async_call
 from ...errors import BadInput, ClusterError, shown
 from ..commands import Stop
 from ..limits import MOST_PROCESSES, check_room
-from .ask import ask, ask_scheduler, who_is, who_is_there
 from .credentials import new_token
 from .forked import disown, in_forked_child
 from .local import Arrivals, check_script, deaf_to_interrupts, interrupt_is_pending, new_cluster, settings
 from .nannies import OwnCluster
+from .requests import ask, ask_scheduler, who_is, who_is_there
 from .servers import with_token
 from .task import DISTRIBUTION, version
 from .timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS

@@ -7,7 +7,6 @@ with the `with` block, or with the program.
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,13 +15,13 @@ from typing import Any
 
 from ...errors import BadInput, shown
 from ..base import Cluster, Engine
-from ..checkpoints import Store, open_store
+from ..checkpoints import Store
 from ..cluster_spec import PACE, ClusterSpec, check_slow, default_workers, options_of
 from ..commands import Command, Executed
-from ..parts import Plan, find_role
+from ..parts import Plan
 from .backend import Backend
 from .mailbox import BEAT_S
-from .placement import Wish, check_place, host_of, place
+from .placement import Wish, place
 
 __all__ = ["DaskCluster"]
 
@@ -188,23 +187,9 @@ class DaskCluster(Cluster):
         `commands`: primitive commands (see `engines/commands.py`), executed at their times. `resume`: the `Store`, at the
         place `checkpoint`, of a run that is gone on with.
         """
-        from .engine import DaskRun
-        from .starting import start_over
-        from .supervisor import Supervisor, present_roles
+        from .client.start import start_run
 
-        began = time.monotonic()
-        store = open_store(checkpoint)  # what can be refused is refused before anything starts
-        for role in self.slow:
-            find_role(role, plan.role_ids)
-        where = store.place if store is not None and not store.local else checkpoint
-
-        def attempt() -> DaskRun:
-            placed = self._place(present_roles(plan))
-            check_place(where, {host_of(address) for address in placed.values()})
-            supervisor = Supervisor(self._backend.client(), plan, list(placed.values()), self._backend.usage)
-            return DaskRun(plan, self, supervisor, commands, False if checkpoint is False else store, began, resume)
-
-        return start_over(attempt)
+        return start_run(self, self._backend, self._place, plan, commands, checkpoint, resume)
 
     def _place(self, roles: Any) -> dict[str, str]:
         nodes = tuple(dict.fromkeys(spec.node for spec in roles))

@@ -22,7 +22,7 @@ from distributed import Status
 from distributed.deploy.spec import SpecCluster
 
 from . import servers
-from .detector import FailureDetector
+from .failure_detector import FailureDetector
 from .timeouts import ABSENT_S, CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
 
 __all__ = ["Nanny", "OwnCluster", "stepwise"]

@@ -23,8 +23,8 @@ from ...errors import ClusterError
 from ...nn import Network
 from ...roles.layout import Layout
 from ..limits import free_memory, usable_cpus
-from .ask import ask
 from .placement import host_of
+from .requests import ask
 
 __all__ = ["Resource", "Resources", "measure_speed", "resources", "shares_of_speed"]
 

@@ -12,16 +12,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ...roles.regroup import grouped
-from ...trace.events import EngineWarning, RoleLeft, RoleLost, RoleRestarted, RunWaits
+from ....roles.regroup import grouped
+from ....trace.events import EngineWarning, RoleLeft, RoleLost, RoleRestarted, RunWaits
+from ..failure_detector import FailureDetector
+from ..mailbox import LEAVE_S
+from ..placement import next_home
+from ..timeouts import ABSENT_S, GIVE_UP_S, GROW_S, LOOK_S, RETURN_S, SHARE_S, SILENT_S, START_S, STARTS
 from .comings import Comings
-from .detector import FailureDetector
+from .events import RoleUp
 from .group import Group
-from .mailbox import LEAVE_S
 from .membership import AWAY, HERE, LOST, STARTING
-from .placement import next_home
 from .telling import Telling
-from .timeouts import ABSENT_S, GIVE_UP_S, GROW_S, LOOK_S, RETURN_S, SHARE_S, SILENT_S, START_S, STARTS
 
 __all__ = ["Recovery", "Seek"]
 
@@ -147,7 +148,7 @@ class Recovery(Telling):
             self.group.look(now)
         self.tell_again(now)
         self._observe(now)
-        if self.known or self.run.cluster._backend.returning:
+        if self.known or self.run.backend.returning:
             self._empty_since = None
         elif self._empty_since is None:
             self._empty_since = now
@@ -219,7 +220,7 @@ class Recovery(Telling):
         seek.grown = now
         used = {address for address, roles in self.members.usage.items() if roles > 0}
         nodes = len(used | (self.suspects & self.known)) + sum(seek.worker is None for seek in self.seeks)
-        backend = self.run.cluster._backend
+        backend = self.run.backend
         threading.Thread(target=backend.grow_again, args=(nodes,), name="labkit-grow", daemon=True).start()
 
     def failed(self, role: str, why: str) -> str | None:
@@ -231,41 +232,40 @@ class Recovery(Telling):
         self.lose([role], "did not start", silent=True)
         return None
 
-    def up(self, event: dict[str, Any]) -> None:
+    def up(self, event: RoleUp) -> None:
         """A life that was starting listens."""
-        role = event["role"]
+        role = event.role
         if self.supervisor.meet(event):
             if self.group is not None and role in self.group.roles:
                 self.group.up(role, event)
             else:
                 self._begin(role, event)
         else:
-            queue, again = self.supervisor.queue, dict(event)
-            self.supervisor.measure(self.members.where[role], lambda: queue.put(again))
+            self.supervisor.measure(self.members.where[role], lambda: self.supervisor.queue.put(event))
 
-    def _begin(self, role: str, event: dict[str, Any]) -> None:
+    def _begin(self, role: str, event: RoleUp) -> None:
         joins = role in self.members.outside
-        self.members.arrive(role, tuple(event["address"]))
+        self.members.arrive(role, tuple(event.address))
         self.forget_seeks([role])
         self.run.welcome(role)
         self.comings.arrived(role) if joins else self.say_restart(role, event)
         others = [home for name, home in self.members.where.items() if name != role and name in self.members.address]
         self.supervisor.post(self.members.order(), others, then=lambda: self.tell_to_begin(role))
 
-    def say_restart(self, role: str, event: dict[str, Any]) -> None:
+    def say_restart(self, role: str, event: RoleUp) -> None:
         """Record what the next incarnation begins with, and how many updates are rolled back."""
         backup = role.replace("server", "backup")
         begins: tuple[Any, ...] = ()
         if backup != role and self.members.state.get(backup) == HERE:
             begins = ("backup",)
-        elif event["restored"]:
-            source, update, remark = event["restored"]
-            saved, lost_at = event["kept_at"], self._lost_at.get(role, 0.0)
+        elif event.restored:
+            source, update, remark = event.restored
+            saved, lost_at = event.kept_at, self._lost_at.get(role, 0.0)
             age = max(0.0, lost_at - saved / 1e9) if saved else None
             index = self.run.plan.role_ids[role]
             before = self.run.trace.counters[index].version if index in self.run.trace.counters else 0
-            begins = (source, update, age, max(0, before - event["version"]), True, remark)
-        self.run.event(RoleRestarted, role, event["incarnation"], *begins)
+            begins = (source, update, age, max(0, before - event.version), True, remark)
+        self.run.event(RoleRestarted, role, event.incarnation, *begins)
         self.settled(role)
 
     def settled(self, role: str) -> None:

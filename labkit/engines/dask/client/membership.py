@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from ...roles.layout import Layout
+from ....roles.layout import Layout
 
 __all__ = ["AWAY", "HERE", "LOST", "STARTING", "Membership"]
 

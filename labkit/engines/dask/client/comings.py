@@ -1,6 +1,6 @@
 """Workers that come and go in the middle of a run: who joins is placed on a free Dask worker, who leaves does so in order.
 
-Driven by the thread that listens to the run; any thread may ask. Law: a role that leaves says what it has to say first:
+Driven by the thread that listens to the run. Law: a role that leaves says what it has to say first:
 what it has sent arrives, what it had in hand is dropped as cancelled, and its last report is in the books. Nobody waits
 for a role that is to join: it takes part when it is there.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...trace.events import RoleJoined, RoleLeft, RoleUnplaced
+from ....trace.events import RoleJoined, RoleLeft, RoleUnplaced
 from .membership import AWAY, HERE, LOST, Membership
 
 __all__ = ["Comings"]
@@ -34,7 +34,7 @@ class Comings:
         self._asked: set[str] = set()  # who was asked to leave, and stays outside until asked to join
         self._said: set[str] = set()
 
-    # from any thread --------------------------------------------------------------------------------------------------
+    # by commands ------------------------------------------------------------------------------------------------------
 
     @property
     def present(self) -> tuple[str, ...]:
@@ -50,7 +50,6 @@ class Comings:
             self.run.held.discard(role)
             self.leaving.pop(role, None)
             self.joining[role] = time.monotonic()
-        self.run.supervisor.queue.put({"what": "wake"})
         return absent
 
     def leave(self, role: str) -> bool:
@@ -60,10 +59,9 @@ class Comings:
             self._asked.add(role)
             self.joining.pop(role, None)
             self.leaving[role] = 0.0
-        self.run.supervisor.queue.put({"what": "wake"})
         return present
 
-    # on the listening thread ------------------------------------------------------------------------------------------
+    # by events --------------------------------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
         """Do what is due."""
@@ -112,10 +110,10 @@ class Comings:
         home = self.members.where[role]
         if retired:
             self.recovery.known.discard(home)
-        self.run.trace.append(report["batch"])
         if role not in self.workers:
+            self.run.trace.append(report["batch"])
             return self.recovery.lose([role], "was retired by Dask")
-        self.run.in_flight.extend(report["in_flight"])
+        self.run.accounting.add(report)
         self.run.supervisor.give_up(role)
         self.run.forget(role)
         self.leaving.pop(role, None)

@@ -6,7 +6,7 @@ gradients a shard holds, so a shard keeps them in its checkpoint until they are 
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Acknowledgements"]
@@ -15,10 +15,10 @@ EVERY_S = 2.0  # seconds between two acknowledgements to one role
 
 
 class Acknowledgements:
-    """Of the reports to one run. `post(command, role, incarnation)` sends a command and waits for nothing."""
+    """Of the reports to one run. `post(order, role, incarnation)` sends an order and does not wait. `clock`: seconds."""
 
-    def __init__(self, post: Any):
-        self._post = post
+    def __init__(self, post: Callable[[dict[str, Any], str, int], None], clock: Callable[[], float]):
+        self._post, self._clock = post, clock
         self._due: dict[tuple[str, int], int] = {}  # (role, incarnation) -> number of its last batch with drops
         self._sent_at: dict[str, float] = {}
 
@@ -27,7 +27,7 @@ class Acknowledgements:
         key = (role, incarnation)
         if "number" in batch and "drops" in batch["tables"]:
             self._due[key] = batch["number"]
-        now = time.monotonic()
+        now = self._clock()
         if key in self._due and now - self._sent_at.get(role, -EVERY_S) >= EVERY_S:
             self._sent_at[role] = now
             self._post({"do": "acknowledge", "number": self._due.pop(key)}, role, incarnation)

@@ -3,16 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.engines.dask.stillness import MARGIN_NS, Stillness
+from labkit.engines.dask.client.deadlock import MARGIN_NS, DeadlockDetector
 
 MS = 1_000_000
 
 
 def heard(*reports, roles=("a", "b")):
-    still = Stillness(roles)
+    detector = DeadlockDetector(roles)
     for role, waiting, sent, received, ms in reports:
-        still.hear(role, waiting, None, sent, received, ms * MS)
-    return still.stuck()
+        detector.report(role, waiting, None, sent, received, ms * MS)
+    return detector.blocked()
 
 
 def test_all_wait_and_nothing_is_under_way():
@@ -56,14 +56,14 @@ def test_a_run_that_moves_is_never_stuck(data):
     """Three roles hand one message around, each working for a while; they report when they please while they wait."""
     now, at = 0, data.draw(st.integers(0, 2))
     sent, received = [0, 0, 0], [0, 0, 0]
-    still = Stillness("012")
+    detector = DeadlockDetector("012")
     for _ in range(data.draw(st.integers(1, 12))):
         for _ in range(data.draw(st.integers(0, 5))):  # role `at` works and says nothing; the others may report
             now += data.draw(st.integers(1, 3 * MARGIN_NS))
             for role in range(3):
                 if role != at and data.draw(st.booleans()):
-                    still.hear(str(role), ["Word"], None, sent[role], received[role], now)
-                    assert still.stuck() is None
+                    detector.report(str(role), ["Word"], None, sent[role], received[role], now)
+                    assert detector.blocked() is None
         after = data.draw(st.sampled_from([r for r in range(3) if r != at]))
         sent[at] += 1
         received[after] += 1

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...trace.events import RoleFenced
+from ....trace.events import RoleFenced
+from ..timeouts import REPEAT_S
 from .membership import HERE, Membership
 from .supervisor import Supervisor
-from .timeouts import REPEAT_S
 
 __all__ = ["Telling"]
 
@@ -54,9 +54,9 @@ class Telling:
             self._repeated[role] = now
             self.supervisor.post(self.members.order(), [self.members.where[role]], role, self.members.life[role])
 
-    def late(self, event: dict[str, Any]) -> None:
+    def late(self, role: str, life: int) -> None:
         """A life that was declared lost has been heard of: it is told to leave, and what it says does not count."""
-        key = (event["role"], event["incarnation"])
+        key = (role, life)
         home = self.members.former.get(key)
         now = time.monotonic()
         if home is None or now - self._said_at.get(key, 0.0) < REPEAT_S / 4:
@@ -65,6 +65,5 @@ class Telling:
         self.suspects.discard(home)  # it answers
         if key not in self._fenced:
             self._fenced.add(key)
-            role, life = key
             self.run.event(RoleFenced, role, life, "was heard of again")
         self.supervisor.post({"do": "leave", "fenced": True}, [home], *key)

@@ -11,13 +11,13 @@ import threading
 import time
 from typing import Any
 
-from ...errors import ClusterError
-from ...roles.regroup import begin_together, leave_in_hand, replicas
-from ...trace.events import GroupRestarted
-from ...trace.recorder import Counters, Recorder
-from ..checkpoints import Store
+from ....errors import ClusterError
+from ....roles.regroup import begin_together, leave_in_hand, replicas
+from ....trace.events import GroupRestarted
+from ....trace.recorder import Counters, Recorder
+from ..timeouts import FETCH_S, REPEAT_S
+from .events import HandedOver, RoleUp
 from .membership import AWAY, HERE, LOST, STARTING
-from .timeouts import FETCH_S, REPEAT_S
 
 __all__ = ["Group"]
 
@@ -81,7 +81,7 @@ class Group:
                 report = future.result(timeout=FETCH_S)
             except Exception:  # lost on the way, which is noticed elsewhere, or when time is up
                 return
-            queue.put({"what": "handed over", "role": role, "incarnation": life, "report": report})
+            queue.put(HandedOver(role, life, report))
 
         threading.Thread(target=fetch, name="labkit-fetch", daemon=True).start()
 
@@ -90,8 +90,7 @@ class Group:
         if self.phase != "collect" or role not in self._awaited:
             return
         self._awaited.discard(role)
-        self.run.trace.append(report["batch"])
-        self.run.in_flight.extend(report["in_flight"])
+        self.run.accounting.add(report)
         self._reports[role], self._homes[role] = report, self.members.where[role]
         self.members.lose(role, "ended its life with the others", reported=True)
         self.supervisor.give_up(role)
@@ -158,7 +157,7 @@ class Group:
         self.recovery.forget_seeks(self._back)
         roles = [role for role in self.roles if role in self._homes]
         states = {role: r["state"] for role, r in self._reports.items() if r["state"] is not None}
-        begins = begin_together(self.run.plan.layout, states, self._saved, roles)
+        begins = begin_together(self.run.plan.layout, states, self.run.checkpoints.states, roles)
         self._close_books(begins)
         life = max(self.members.life[role] for role in self.roles)
         self._awaited = set(roles)
@@ -184,23 +183,12 @@ class Group:
             self.run.trace.append(recorder.take(batch["until"]))
         self._reports.clear()
 
-    def _saved(self, role: str) -> dict[int, Any]:
-        """{number: state} of a role's checkpoints; equal numbers are equal versions of one past."""
-        if self.run.folder is None:
-            return {}
-        store = Store(self.run.folder, age=self.run.age)
-        try:
-            found = {tag: store.read(role, tag) for tag in store.tags(role)}
-        except OSError:
-            return {}
-        return {tag: state[0] for tag, state in found.items() if state is not None}
-
-    def up(self, role: str, event: dict[str, Any]) -> None:
+    def up(self, role: str, event: RoleUp) -> None:
         """A life of the group listens. When all do, they begin."""
         if self.phase != "start":
             raise ClusterError(f"{role} has started, and nobody was waiting for it")
         joins = role in self.members.outside
-        self.members.arrive(role, tuple(event["address"]))
+        self.members.arrive(role, tuple(event.address))
         self.run.welcome(role)
         self._awaited.discard(role)
         if joins:

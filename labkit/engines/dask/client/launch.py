@@ -1,4 +1,4 @@
-"""How a life of a role is started: its ticket, its data, and the task that Dask places.
+"""Starts role instances: their assignments, their data, and the tasks that Dask places.
 
 Small data travel by value; Dask arrays are put together on the Dask worker that needs them.
 """
@@ -12,21 +12,26 @@ from typing import Any
 import cloudpickle
 from distributed import Client, Future
 
-from ...errors import BadInput
-from ..parts import Plan, split
-from .station import Ticket
-from .task import play
+from ....errors import BadInput
+from ....roles.layout import RoleSpec
+from ...parts import Plan, split
+from ..station import Ticket
+from ..task import play
 
 __all__ = ["Launcher"]
 
 
 class Launcher:
-    """Of one run. `settings`: what of a ticket is the same for all roles."""
+    """Of one run. `settings`: what the assignments of all roles have in common.
+
+    `factors`: {role: slowdown} of instances that start from now on. `restored`: {role: what it begins with}, of a run that
+    resumes another.
+    """
 
     def __init__(self, client: Client, plan: Plan, run: str, settings: dict[str, Any]):
         self.client, self._full, self.run = client, plan, run
         self.factors: dict[str, float] = settings.pop("factors")
-        self.restored: dict[str, Any] = settings.pop("restored", {})  # with what roles begin that go on with a run
+        self.restored: dict[str, Any] = settings.pop("restored", {})
         self.settings = settings
         self.plan = plan.without_data()
         self.objective = plan.problem.objective()
@@ -36,7 +41,7 @@ class Launcher:
         self._lazy = not plan.problem.timing_only and hasattr(plan.problem.dataset, "shares")
 
     def load(self, where: dict[str, str]) -> None:
-        """Get everybody's data ready. `where`: {role: Dask worker}."""
+        """Get the data of all roles ready. `where`: {role: Dask worker}."""
         problem, layout = self._full.problem, self._full.layout
         if problem.timing_only:
             return
@@ -56,7 +61,7 @@ class Launcher:
                 raise error
 
     def forget(self) -> None:
-        """Nobody will start any more: let go of the data."""
+        """Release the data: no role will start any more."""
         self._shares = self._test = None
 
     def _lazy_shares(self, homes: list[str]) -> Any:
@@ -71,7 +76,7 @@ class Launcher:
     def _compute(self, part: Any, home: str) -> Future:
         return self.client.compute(part, workers=[home], allow_other_workers=False)
 
-    def _move(self, spec: Any, home: str) -> None:
+    def _move(self, spec: RoleSpec, home: str) -> None:
         """The data of a role that starts again, of Dask arrays: put together where it is now."""
         if spec.data is not None:
             self._shares[spec.data] = self._compute(self._lazy_shares([home] * len(self._shares))[spec.data], home)
@@ -79,31 +84,35 @@ class Launcher:
             self._test = self._compute(self._lazy_test(home), home)
 
     def start(
-        self, role: str, life: int, home: str, done: Callable[[Future], None], strategy: Any = None,
+        self, role: str, incarnation: int, home: str, done: Callable[[Future], None], strategy: Any = None,
         restored: Any = None,
     ) -> Future:  # fmt: skip
-        """Submit the task of one life. `strategy`: as it is now, where knobs have been changed. Waits for nothing."""
+        """Submit the task of one role instance to the Dask worker `home`. Does not wait.
+
+        `strategy`: as it is now, where options have been changed; None: the plan's. `done`: called with the future when the
+        task is over.
+        """
         index = self.plan.role_ids[role]
         spec = self.plan.layout.roles[index]
-        if self._lazy and life:
+        if self._lazy and incarnation:
             self._move(spec, home)
         plan = self.plan if strategy is None else replace(self.plan, strategy=strategy)
         needs_it = spec.computes or spec.shard is not None or spec.backs is not None or spec.kind == "chief"
         ticket = Ticket(
-            self.run, index, life, plan, self.objective if needs_it else None,
+            self.run, index, incarnation, plan, self.objective if needs_it else None,
             factor=self.factors.get(role, 1.0), restored=restored, **self.settings,
         )  # fmt: skip
         share = self._shares[spec.data] if self._shares and spec.data is not None else None
         future = self.client.submit(
-            play, ticket, share, self._test if spec.kind == "chief" else None, key=f"{role}#{life}-labkit-{self.run}",
-            workers=[home], allow_other_workers=False, pure=False, retries=0,
+            play, ticket, share, self._test if spec.kind == "chief" else None,
+            key=f"{role}#{incarnation}-labkit-{self.run}", workers=[home], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
         future.add_done_callback(done)
         return future
 
 
 def check_travels(plan: Plan) -> None:
-    """A strategy of one's own may hold what no other process can have."""
+    """`BadInput` if a strategy of the user's own holds what cannot be pickled."""
     try:
         cloudpickle.dumps(plan)
     except Exception as error:

@@ -9,7 +9,8 @@ from queue import Queue
 
 import pytest
 
-from labkit.engines.dask.homecoming import HOME_S, Homecoming
+from labkit.engines.dask.client.events import RoleEnded, WorkerLeft
+from labkit.engines.dask.client.shutdown import SHUTDOWN_S, Shutdown
 
 
 class Task:
@@ -60,7 +61,7 @@ def test_a_report_that_is_lost_with_its_process_is_not_waited_for(loop, gone):
     async def gather(task, asynchronous):
         if task.gone:
             for role in gone:
-                queue.put({"what": "worker lost", "worker": f"home of {role}", "expected": False})
+                queue.put(WorkerLeft(f"home of {role}", expected=False))
             await asyncio.Event().wait()
         return task.report
 
@@ -71,11 +72,11 @@ def test_a_report_that_is_lost_with_its_process_is_not_waited_for(loop, gone):
         members=types.SimpleNamespace(outside=set()),
         never_began=set(),
         queue=queue,
-        command=lambda command, but, limit: [queue.put({"what": "ended", "role": role}) for role in roles],
+        command=lambda command, but, limit: [queue.put(RoleEnded(role, 0)) for role in roles],
     )
     began = time.monotonic()
     heard = Counter()
-    reports = Homecoming(supervisor, (), lambda event: heard.update([event["what"]])).bring("it is over")
-    assert time.monotonic() - began < HOME_S / 2
+    reports = Shutdown(supervisor, (), lambda event: heard.update([type(event)])).perform("it is over")
+    assert time.monotonic() - began < SHUTDOWN_S / 2
     assert reports == {role: {"role": role} for role in roles if role not in gone}
     assert not heard

@@ -1,0 +1,86 @@
+"""Routes events of a Dask cluster to the queues of the runs on it: one subscription per client, however many runs there are.
+
+A Dask client has one handler per topic, and the scheduler sends every event of a topic to every subscriber. So all runs
+share one fixed topic, and each client has one `EventRouter`. It also learns of Dask workers that join and leave (topic
+`all`; a handler that was there before is called as well, and put back). It unsubscribes when the last run is over, before
+the client closes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+from distributed import Client
+
+from ..mailbox import TOPIC
+from .events import Event, InternalError, WorkerJoined, WorkerLeft, read_report
+
+__all__ = ["EventRouter", "router_of"]
+
+WORKERS = "all"  # Dask's own topic
+log = logging.getLogger("labkit.engines.dask.client")
+
+
+class EventRouter:
+    """Of one client. `open` and `shut` may be called by any thread; events arrive on the client's own."""
+
+    def __init__(self, client: Client):
+        self._client = client
+        self._queues: dict[str, SimpleQueue[Event]] = {}
+        self._lock = threading.Lock()
+        self._before: Any = None  # the user's own handler of the topic `all`
+
+    def open(self, run: str) -> SimpleQueue[Event]:
+        """The queue into which the events of `run` come from now on."""
+        with self._lock:
+            if not self._queues:
+                before = getattr(self._client, "_event_handlers", {}).get(WORKERS)
+                self._before = None if before == self._on_workers else before
+                self._client.subscribe_topic(TOPIC, self._on_report)
+                self._client.subscribe_topic(WORKERS, self._on_workers)
+            queue: SimpleQueue[Event] = SimpleQueue()
+            self._queues[run] = queue
+            return queue
+
+    def shut(self, run: str) -> None:
+        """Route no more events of `run`."""
+        with self._lock:
+            if self._queues.pop(run, None) is not None and not self._queues and self._client.status == "running":
+                self._client.unsubscribe_topic(TOPIC)
+                if self._before is None:
+                    self._client.unsubscribe_topic(WORKERS)
+                else:
+                    self._client.subscribe_topic(WORKERS, self._before)
+
+    def _on_report(self, event: tuple[float, Any]) -> None:
+        plain = event[1]
+        queue = self._queues.get(plain.get("run", ""))
+        if queue is None:
+            return
+        try:
+            queue.put(read_report(plain))
+        except Exception as error:
+            log.exception("A report could not be read: %r", plain)
+            queue.put(InternalError(error))
+
+    def _on_workers(self, event: tuple[float, Any]) -> Any:
+        message = event[1]
+        action = message.get("action") if isinstance(message, dict) else None
+        if action in ("add-worker", "remove-worker"):
+            worker = message["worker"]
+            joined = action == "add-worker"
+            found = WorkerJoined(worker) if joined else WorkerLeft(worker, bool(message.get("expected")))
+            for queue in list(self._queues.values()):
+                queue.put(found)
+        return None if self._before is None else self._before(event)
+
+
+def router_of(client: Client) -> EventRouter:
+    """The client's one router."""
+    found: EventRouter = vars(client).setdefault(
+        "_labkit_router", EventRouter(client)
+    )  # atomic: threads get the same one
+    return found

@@ -1,0 +1,97 @@
+"""Final accounting of a run: what the roles' final reports say goes into the trace, which is then complete.
+
+A role that has left no final report is named as lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import numpy as np
+
+from ....errors import ClusterError, LabkitError
+from ....trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK
+from ...checkpoints import fingerprint
+from ...drive import divergence_text
+from ...log import save_reached
+from ...parts import Plan
+from .checkpoints import RunCheckpoints
+from .clock import EngineClock
+from .membership import HERE, Membership
+from .record import RunRecord
+
+__all__ = ["FinalAccounting"]
+
+Reports = dict[str, dict[str, Any]]  # {role: final report}
+
+
+class FinalAccounting:
+    """Of one run."""
+
+    def __init__(
+        self, plan: Plan, members: Membership, record: RunRecord, clock: EngineClock, checkpoints: RunCheckpoints
+    ):  # fmt: skip
+        self._plan, self._members, self._record, self._clock = plan, members, record, clock
+        self._checkpoints = checkpoints
+        self._in_flight: list[Any] = []  # gradients of instances that have handed in their final reports early
+        self._evaluated: np.ndarray | None = None
+
+    def add(self, report: dict[str, Any]) -> None:
+        """The final report of an instance that has ended before the run."""
+        self._record.trace.append(report["batch"])
+        self._in_flight.extend(report["in_flight"])
+
+    @property
+    def parameters(self) -> np.ndarray | None:
+        """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
+        if self._evaluated is not None:
+            return self._evaluated
+        parameters: np.ndarray | None = self._checkpoints.newest_evaluation().get("parameters")
+        return parameters
+
+    def close(
+        self, stopped_by: str, why: str, error: LabkitError | None, reports: Reports, never_began: set[str],
+        learning_rate: float | None, wall_seconds: float,
+    ) -> None:  # fmt: skip
+        """Complete the trace. `never_began`: roles that were told to end before they began."""
+        trace, chief = self._record.trace, reports.get("chief")
+        for report in reports.values():
+            trace.append(report["batch"])
+        evaluated = chief or self._checkpoints.newest_evaluation()
+        self._evaluated = evaluated.get("parameters")
+        if stopped_by == "diverged" and chief:
+            why = divergence_text(chief["update"], learning_rate)
+        times = [report["time"] for report in reports.values()] or [self._clock.now]
+        trace.end(
+            stopped_by=stopped_by, why=why, time=max(*times, *(event.time for event in trace.events), 0),
+            wall_seconds=wall_seconds,
+            in_flight=[*self._in_flight, *(f for report in reports.values() for f in report["in_flight"])],
+            **{name: evaluated.get(name) for name in ("update", "samples", "loss", "accuracy")},
+            parameters_sha256=fingerprint(self._evaluated), returned=_returned_gradients(evaluated, stopped_by),
+            lost=sorted(set(self._plan.role_ids) - set(reports) - self._members.outside - never_began),
+            lost_lives=self._lost_instances(reports, never_began),
+            commands=[entry.to_dict() for entry in self._record.commands],
+        )  # fmt: skip
+        named = self._checkpoints.named
+        if named is not None and not isinstance(error, ClusterError):  # else it may be resumed
+            with contextlib.suppress(OSError):
+                save_reached(named, self._clock.seconds, stopped_by)
+
+    def _lost_instances(self, reports: Reports, never_began: set[str]) -> list[list[int]]:
+        """[role's number, incarnation] of every instance that has left no final report."""
+        silent = set(self._members.in_state(HERE)) - set(reports) - never_began
+        ids = self._plan.role_ids
+        return [*self._members.lost_lives, *([ids[role], self._members.life[role]] for role in sorted(silent))]
+
+
+def _returned_gradients(evaluated: dict[str, Any], stopped_by: str) -> dict[str, Any] | None:
+    """{"held": [[shard, which gradients its part of the returned parameters holds], ...], "over": why the parameters do
+    not hold what was applied later}. None: nothing was evaluated, and the shards are as they were reported last.
+    """
+    if evaluated and evaluated.get("held") is None:
+        return None
+    held = [[shard, json.loads(said)] for shard, said in evaluated.get("held", ())]
+    orderly = "role" in evaluated and stopped_by not in ("error", "deadlock")
+    return {"held": held, "over": REASONS[AFTER_END if orderly else ROLLED_BACK]}

@@ -1,0 +1,161 @@
+"""Fault injection on processes: they are killed, frozen and thawed, by signals.
+
+A command is executed, and nothing more: what it means for the run is detected as if it had happened by itself. Signals go to
+processes that are labkit's own, or, of others, where the cluster allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ....errors import BadInput, shown
+from ....trace.events import EngineWarning, RoleFrozen, RoleKilled, RoleThawed
+from ...commands import Command, Freeze, Kill, Restart, Thaw
+from ...parts import Plan
+from ..processes import boot_id, end_process, end_this_process, freeze_process, thaw_process, this_process
+from ..timeouts import KILL_S
+from .events import Done
+from .membership import HERE, STARTING, Membership
+from .record import RunRecord
+from .supervisor import Supervisor
+
+__all__ = ["SIGNALS", "Losses", "ProcessFaults", "check_allowed"]
+
+NANNY_S = 5.0  # seconds for a nanny on another machine to pass a signal on
+SIGNALS: frozenset[type[Command]] = frozenset((Kill, Restart, Freeze, Thaw))  # commands about processes
+
+Process = tuple[Any, ...]
+
+
+class Losses(Protocol):
+    """What recovery is told by commands."""
+
+    def killed_again(self, role: str, restart: bool) -> None:
+        """A role was killed that is not here."""
+
+    def want_back(self, roles: list[str]) -> None:
+        """Roles that were to stay away are to come back."""
+
+
+def check_allowed(command: Command, may_kill: bool) -> None:
+    """`BadInput` if the command is about processes that may hold other people's work, and the cluster does not allow it."""
+    if type(command) in SIGNALS and not may_kill:
+        role = getattr(command, "role", "")
+        raise BadInput(
+            f"{command.word}({shown(role)}): labkit did not start these processes, and others may need them; "
+            "lk.DaskCluster(..., may_kill=True) allows it."
+        )
+
+
+class ProcessFaults:
+    """Of one run; used by the run's thread only, and never waits. `ours`: the processes are labkit's own, on this machine.
+
+    `held`: the roles that are to stay away when they are lost.
+    """
+
+    def __init__(self, plan: Plan, ours: bool, supervisor: Supervisor, record: RunRecord, losses: Losses):
+        self._plan, self._ours, self._supervisor, self._record, self._losses = plan, ours, supervisor, record, losses
+        self._members: Membership = supervisor.members
+        self._killed: set[str] = set()  # addresses of Dask workers
+        self._frozen: dict[str, list[tuple[str, Process]]] = {}  # role -> (Dask worker, process) that is stopped
+        self.held: set[str] = set()
+
+    def was_killed(self, worker: str) -> bool:
+        """Whether the process of this Dask worker was killed by a command."""
+        return worker in self._killed
+
+    def kill(self, command: Kill, done: Done) -> None:
+        """With SIGKILL. `BadInput` if the process is this one."""
+        role, restart = command.role, command.restart
+        address = self._members.where.get(role)
+        process = None if address is None else self._supervisor.processes.get(address)
+        self._check_other(role, process)
+        node = self._plan.layout.on_node_of(role)
+        self.held = self.held - node if restart else self.held | (node - {"chief"}) | {role}
+        self._record.executed(command)
+        self._record.event(RoleKilled, role, restart, process is None)
+        if address is None or process is None:  # lost already, or its next instance has not said where it is
+            self._losses.killed_again(role, restart)
+            return done(None)
+        self._killed.add(address)
+        if self._ours or process[0] == boot_id():
+            end_process(process)
+            return done(None)
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, TimeoutError):  # an error of the connection is what a kill looks like
+                self._record.event(EngineWarning, f"{role} did not hear of 'kill'")
+            done(None)
+
+        self._supervisor.call(address, end_this_process, (), KILL_S, answered)
+
+    def restart(self, command: Restart) -> None:
+        """A role comes back that was killed to stay away. `BadInput` if it is here."""
+        role = command.role
+        node = self._plan.layout.on_node_of(role)
+        held = bool(self.held & node)
+        self.held = self.held - node
+        if self._members.state[role] in (HERE, STARTING) and not held:
+            raise BadInput(
+                f"restart({shown(role)}): it is {self._members.state[role]}; only who was to stay away is restarted."
+            )
+        self._record.executed(command)
+        self._losses.want_back(sorted(node))
+
+    def freeze(self, command: Freeze, done: Done) -> None:
+        """With SIGSTOP. `BadInput` if the role is not here, or its process is this one."""
+        role = command.role
+        address = self._members.where.get(role)
+        process = None if address is None else self._supervisor.processes.get(address)
+        if address is None or process is None:
+            why = self._members.why.get(role, "is starting")
+            raise BadInput(f"{command.word}({shown(role)}): it is not here ({role} {why}).")
+        self._check_other(role, process)
+        self._frozen.setdefault(role, []).append((address, process))
+        self._record.executed(command)
+        self._record.event(RoleFrozen, role)
+        self._signal(address, process, freeze_process, done)
+
+    def thaw(self, command: Thaw, done: Done) -> None:
+        """With SIGCONT. A process that has been declared lost meanwhile is told to leave when it is heard of."""
+        role = command.role
+        frozen = self._frozen.pop(role, [])
+        if not frozen:
+            raise BadInput(f"thaw({shown(role)}): it is not frozen.")
+        self._record.executed(command)
+        self._record.event(RoleThawed, role)
+        *others, (address, process) = frozen
+        for other in others:
+            self._signal(*other, thaw_process, lambda error: None)
+        self._signal(address, process, thaw_process, done)
+
+    def thaw_all(self) -> None:
+        """The run is over: no process of this machine stays frozen because of it."""
+        for frozen in self._frozen.values():
+            for _, process in frozen:
+                if process[0] == boot_id():
+                    thaw_process(process)
+
+    def _check_other(self, role: str, process: Process | None) -> None:
+        """`BadInput` if the end of `process` were the end of this one."""
+        if process is not None and process == this_process():
+            raise BadInput(f"{role} plays in this very process, which would be killed; start workers in processes.")
+
+    def _signal(self, address: str, process: Process, act: Callable[[Process], None], done: Done) -> None:
+        """On this machine at once; elsewhere by the nanny of the process, which runs even if that does not."""
+        if process[0] == boot_id():
+            act(process)
+            return done(None)
+
+        def answered(answer: Any) -> None:
+            if not isinstance(answer, Exception):
+                return done(None)
+            done(
+                BadInput(
+                    f"The process at {address} is on another machine, and its nanny does not pass the signal on ({answer}); "
+                    "start workers with `dask worker --nanny`."
+                )
+            )
+
+        self._supervisor.call(address, act, (process,), NANNY_S, answered, nanny=True)

@@ -1,0 +1,678 @@
+"""One run in real time, as the client sees it: the engine behind `Run` on a Dask cluster.
+
+One thread, the run's own, owns everything: it takes events out of a queue (reports of roles, news of Dask, answers to orders,
+commands of other threads), dispatches each by its type, executes commands when they are due, and decides when the run is over.
+It never waits for another process while the run goes on. Other threads post events and wait for the answer; what they read is
+replaced, never changed, or has a lock of its own (the trace).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYet
+from operator import attrgetter
+from queue import Empty
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....errors import BadInput, ClusterError, Deadlock, LabkitError
+from ....roles.regroup import grouped, replicas
+from ....trace.events import EngineWarning, Note, OptionsSet, RoleSlowed
+from ....trace.events import Event as TraceEvent
+from ....trace.trace import Trace
+from ...base import Cluster, Engine
+from ...checkpoints import Store
+from ...commands import (
+    Command,
+    Cut,
+    Delay,
+    Drop,
+    Executed,
+    Freeze,
+    Inject,
+    Join,
+    Kill,
+    Leave,
+    Pause,
+    Reconnect,
+    Restart,
+    Resume,
+    SetOptions,
+    Slow,
+    Stop,
+    Thaw,
+    check_supported,
+)
+from ...drive import deadlock_text, loss_text, render_failure
+from ...elastic import check_elastic
+from ...parts import Plan
+from ..backend import Backend
+from ..failure_detector import FailureDetector
+from ..mailbox import LEAVE_S
+from ..timeouts import ABSENT_S
+from .acknowledgements import Acknowledgements
+from .checkpoints import RunCheckpoints
+from .deadlock import MARGIN_NS, DeadlockDetector
+from .events import (
+    Answered,
+    Departed,
+    Done,
+    Event,
+    Execute,
+    HandedOver,
+    Heartbeat,
+    InternalError,
+    OfRole,
+    Report,
+    Returned,
+    RoleEnded,
+    RoleFailed,
+    RoleUp,
+    Step,
+    Stepped,
+    TaskFailed,
+    TaskFinished,
+    VersionReported,
+    WorkerJoined,
+    WorkerLeft,
+    WorkersSeen,
+)
+from .final_accounting import FinalAccounting
+from .link_faults import LinkFaults
+from .membership import HERE, STARTING
+from .pause_control import PauseControl
+from .process_faults import SIGNALS, ProcessFaults, check_allowed
+from .record import RunRecord
+from .recovery import Recovery
+from .resume import resumed_states
+from .shutdown import Shutdown
+from .supervisor import Supervisor
+
+__all__ = ["DaskRun"]
+
+NEWS = ("Left", "Joined")
+KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory flat
+LISTEN_S = 0.25  # seconds between two looks at limits, when no event comes
+STOP_S = 5.0  # seconds for the chief to evaluate once more when it is told to end
+STOPPED_S = 30.0  # seconds that `Stop` waits for the end of the run
+CANCELLED_S = 0.3  # after which it is clear whether a task alone was cancelled, or all of them
+RESTARTED_S = LEAVE_S + 0.5  # after which Dask workers that are restarted, which cancels all tasks, are gone
+
+at = attrgetter("at")  # when a command is due
+log = logging.getLogger("labkit.engines.dask.client")
+
+
+class End(NamedTuple):
+    """How the run ends."""
+
+    stopped_by: str
+    why: str
+
+
+class DaskRun(Engine):
+    """One run on a Dask cluster. `error`: what ended the run, if that was one. `commands`: the log of what was executed.
+
+    `store`: where roles keep their states; None: in a folder that is removed with this run; False: nowhere. `resume`: where
+    an earlier run has kept them, which this one goes on with. `commands`: primitive commands, or entries of a log, executed
+    at their times. `supported_commands`: the classes of commands that `execute` takes; without signals where the processes are
+    not labkit's own, and the cluster does not allow it. `began`: when the start of the run began (`time.monotonic`).
+    """
+
+    def __init__(
+        self, plan: Plan, cluster: Cluster, backend: Backend, supervisor: Supervisor,
+        commands: Iterable[Command | Executed], store: Any, began: float, resume: Store | None = None,
+    ):  # fmt: skip
+        self.plan, self.cluster, self.backend, self.supervisor = plan, cluster, backend, supervisor
+        self.members, self.clock = supervisor.members, supervisor.clock
+        self.trace = Trace(plan.header(cluster.spec), keep=KEEP_ROWS)
+        self.record = RunRecord(self.trace, self.clock)
+        self.commands = self.record.commands
+        self.checkpoints = RunCheckpoints(store, resume)
+        self.folder = self.checkpoints.folder
+        self.accounting = FinalAccounting(plan, self.members, self.record, self.clock, self.checkpoints)
+        self.pauses = PauseControl(plan.layout, self.clock, self.record, self._order_all, time.monotonic)
+        self.links = LinkFaults(plan, supervisor, self.record)
+        self.stopped_by: str | None = None
+        self.error: LabkitError | None = None
+        self.knobs = plan.strategy
+        self._present: tuple[str, ...] = ()
+        self._began = began
+        self._changed: dict[str, Any] = {}  # options that were set
+        self._due = sorted(
+            (c.command if isinstance(c, Executed) else c for c in commands), key=at
+        )  # the next one first
+        self._deadlock = DeadlockDetector(plan.role_ids)
+        self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
+        self._detector = FailureDetector(min(ABSENT_S, cluster.spec.patience / 2))
+        self._returned: set[str] = set()
+        self._given_up: set[str] = set()  # roles that are not waited for when the run ends
+        self._cancelled: float | None = None  # since when a task has been cancelled
+        self._finish_reason: str | None = None  # why the chief was asked for a final evaluation
+        self._finish_heard_at: int | None = 0  # when (engine time) it had been told; None: it may not know yet
+        self._stop_reason: str | None = None
+        self._stop_deadline = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name=f"labkit-run-{supervisor.run}", daemon=True)
+        self._start(resume)
+
+    def _start(self, resume: Store | None) -> None:
+        """Start the roles, then the thread that listens to them."""
+        spec, plan = self.cluster.spec, self.plan
+        restored = resumed_states(plan, resume) if resume else {}
+        settings = {
+            "pace": spec.compute, "server_time": spec.server_time, "folder": self.folder,
+            "factors": dict(spec.slow or {}), "ours": self.backend.ours, "every": spec.checkpoint_every,
+            "together": grouped(plan.layout) and not replicas(plan.layout),
+            "age": self.checkpoints.age, "restored": restored,
+        }  # fmt: skip
+        if resume:
+            states = [state for state, _ in restored.values()]
+            versions = [int(state["version"]) for state in states if state and "version" in state]
+            self.trace.event(Note(0, f"goes on from update {min(versions, default=0)}"))
+        try:
+            self.supervisor.start(settings)
+        except BaseException:
+            self.supervisor.abandon()
+            raise
+        for role, factor in (spec.slow or {}).items():
+            self.trace.event(RoleSlowed(0, role, float(factor)))
+        self._detector.watch(list(self.supervisor.where), time.monotonic())
+        self.recovery = Recovery(self, self._known_workers())
+        self.processes = ProcessFaults(plan, self.backend.ours, self.supervisor, self.record, self.recovery)
+        self._actions, self._handlers = self._event_table(), self._command_table()
+        self.supported_commands = frozenset(self._handlers) - (frozenset() if self.cluster.may_kill else SIGNALS)
+        self._present = self.recovery.comings.present
+        for role in self.supervisor.unheard:
+            self.recovery.tell_to_begin(role)
+        self.backend.runs.add(self)
+        self._thread.start()
+
+    def _known_workers(self) -> list[str]:
+        try:
+            return list(self.backend.known())
+        except ClusterError:  # gone already, which will be noticed
+            return list(self.supervisor.where.values())
+
+    # for any thread ---------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """Engine time, ns."""
+        return self.clock.now
+
+    @property
+    def seconds(self) -> float:
+        """Engine time, s."""
+        return self.clock.seconds
+
+    @property
+    def stopping(self) -> str | None:
+        """Why the run was asked to stop; None if it was not."""
+        return self._stop_reason
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The workers that take part, or are about to."""
+        return self._present
+
+    @property
+    def parameters(self) -> np.ndarray | None:
+        """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
+        return self.accounting.parameters
+
+    def flush(self) -> None:
+        """Nothing to do: reports come by themselves."""
+
+    def execute(self, command: Command) -> None:
+        """Execute a primitive command now, whatever its `at`, and return when it has been. Nothing happens if the run is over.
+
+        `Stop` returns when nothing of the run is left. `BadInput` if the command is not supported, names roles that are not
+        there, or makes no sense now.
+        """
+        self._check(command)
+        self._request(lambda done: Execute(command, done))
+        if isinstance(command, Stop) and threading.current_thread() is not self._thread and self._over.wait(STOPPED_S):
+            self._thread.join(5)
+
+    def _check(self, command: Command) -> None:
+        check_allowed(command, self.cluster.may_kill)
+        check_supported(command, self.supported_commands)
+        command.check(self.plan.role_ids)
+
+    def step(self, timeout: float | None = None) -> bool:
+        """Go on to one more update of every shard, then pause; False once the run is over.
+
+        Two calls at a time are two steps. `timeout` (seconds): after about so long it pauses wherever the shards are.
+        """
+        self._request(lambda done: Step(timeout, done))
+        return self.stopped_by is None
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until the run is over, or `TimeoutError`."""
+        if not self._over.wait(timeout):
+            raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
+        self._thread.join(5)  # it has nothing left to do
+
+    def _request(self, event: Callable[[Done], Event]) -> None:
+        """Post an event to the run's thread, and wait until it has been dealt with, or the run is over."""
+        if self.stopped_by is not None:
+            return
+        answer: Future[None] = Future()
+
+        def done(error: BadInput | None) -> None:
+            if not answer.done():
+                answer.set_result(None) if error is None else answer.set_exception(error)
+
+        self.supervisor.queue.put(event(done))
+        if threading.current_thread() is self._thread:  # an object is finalized there: it never waits for itself
+            return
+        while True:
+            try:
+                return answer.result(LISTEN_S)
+            except NotYet:
+                if self._over.is_set() and not answer.done():
+                    return
+
+    def forked(self, why: ClusterError) -> None:
+        """This is a copy in a forked child, which has none of the run's threads: it is over, because of `why`."""
+        self._over = threading.Event()
+        self.trace.lock = threading.RLock()
+        if self.stopped_by is None:
+            self.stopped_by, self.error = "error", why
+        self._over.set()
+
+    # the run's thread -------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        end = None
+        try:
+            while end is None:
+                end = self._turn()
+        except Exception as error:
+            end = self._internal_error(error)
+        finally:
+            self._finish(end or End("error", "its thread was ended"))
+
+    def _internal_error(self, error: Exception) -> End:
+        log.error("Run %s has failed by a mistake inside labkit", self.supervisor.run, exc_info=error)
+        self.error = ClusterError(f"The supervisor failed: {type(error).__name__}: {error}")
+        return End("error", str(self.error))
+
+    def _turn(self) -> End | None:
+        """Take in one event, or none in a while."""
+        self._execute_due()
+        try:
+            event = self.supervisor.queue.get(timeout=self._time_left())
+        except Empty:
+            return self._look_around()
+        return self._take(event) or self._look_around()
+
+    def _time_left(self) -> float:
+        """Seconds until a command is due, a limit is over, or it is time to look around."""
+        left = self.pauses.due - time.monotonic()
+        if self._due and not self.pauses.paused:
+            left = min(left, self._due[0].at - self.seconds)
+        return min(max(left, 0.0), LISTEN_S)
+
+    def _take(self, event: Event) -> End | None:
+        if isinstance(event, OfRole) and not self._is_current(event):
+            return None
+        return self._actions[type(event)](event)
+
+    def _is_current(self, event: OfRole) -> bool:
+        """Whether the event is about an instance that takes part; others are fenced."""
+        role, incarnation = event.role, event.incarnation
+        if isinstance(event, TaskFinished) and self.recovery.group is not None:
+            self.recovery.group.finished(role, incarnation)
+        if not self.members.is_present(role, incarnation):
+            if not isinstance(event, TaskFinished | TaskFailed):
+                self.recovery.late(role, incarnation)
+            return False
+        self._detector.sign(role, time.monotonic())
+        return True
+
+    def _event_table(self) -> dict[type[Event], Callable[[Any], End | None]]:
+        return {
+            Report: self._on_report,
+            Heartbeat: self._on_nothing,
+            RoleUp: self._on_up,
+            Returned: self._on_returned,
+            RoleFailed: self._on_failed,
+            VersionReported: lambda event: self.pauses.version(event.role, event.version),
+            Stepped: lambda event: self.pauses.reached(event.role),
+            RoleEnded: self._on_nothing,
+            Departed: lambda event: self.recovery.comings.departed(event.role, event.report, event.retired),
+            TaskFinished: self._on_nothing,
+            TaskFailed: self._on_task_failed,
+            HandedOver: self._on_handed_over,
+            WorkerJoined: lambda event: self.recovery.worker_came(event.worker),
+            WorkerLeft: self._on_worker_left,
+            WorkersSeen: lambda event: self.recovery.signs(event.seen),
+            Execute: lambda event: self._execute(event.command, event.done),
+            Step: lambda event: self.pauses.step(event.limit, lambda: event.done(None)),
+            Answered: lambda event: event.then(),
+            InternalError: lambda event: self._internal_error(event.error),
+        }
+
+    def _on_nothing(self, event: OfRole) -> None:
+        """A sign of life, and no more."""
+
+    def _on_report(self, event: Report) -> End | None:
+        self.trace.append(event.batch)
+        self._acknowledgements.heard(event.role, event.incarnation, event.batch)
+        self.recovery.heard(event.role, event.change)
+        return self._check_deadlock(event)
+
+    def _on_up(self, event: RoleUp) -> None:
+        if self.members.state[event.role] == STARTING:
+            self.recovery.up(event)
+
+    def _on_returned(self, event: Returned) -> End | None:
+        role = event.role
+        if self.plan.layout.roles[self.plan.role_ids[role]].kind == "chief":
+            return End(event.verdict or "finished", "")
+        self._returned.add(role)
+        self.check_returned()
+        return None
+
+    def _on_failed(self, event: RoleFailed) -> End:
+        self.error = render_failure(event.report)
+        return End("error", str(self.error))
+
+    def _on_task_failed(self, event: TaskFailed) -> End | None:
+        role = event.role
+        if event.status in ("cancelled", "lost"):
+            self._cancelled = self._cancelled or time.monotonic()
+            return None
+        why = self.supervisor.why_failed(role)
+        if self.members.state[role] == STARTING:
+            why_over = self.recovery.failed(role, why)
+            return None if why_over is None else self._over_because([role], why_over)
+        return self._over_because([role], f"{role} failed: {why}")
+
+    def _on_handed_over(self, event: HandedOver) -> None:
+        if self.recovery.group is not None:
+            self.recovery.group.handed_over(event.role, event.report)
+
+    def _on_worker_left(self, event: WorkerLeft) -> None:
+        killed = self.processes.was_killed(event.worker)
+        self.recovery.worker_gone(event.worker, "was killed" if killed else "", event.expected)
+
+    # commands ---------------------------------------------------------------------------------------------------------
+
+    def _execute_due(self) -> None:
+        """Execute the commands that are due by engine time."""
+        while self._due and not self.pauses.paused and self._due[0].at <= self.seconds:
+            command = self._due.pop(0)
+            try:
+                self._check(command)
+            except BadInput as error:
+                self._warn_if_refused(error)
+            else:
+                self._execute(command, self._warn_if_refused)
+
+    def _warn_if_refused(self, error: BadInput | None) -> None:
+        if error is not None:  # of a command that was planned: no thread waits to be told, and the run goes on
+            self.event(EngineWarning, str(error))
+
+    def _execute(self, command: Command, done: Done) -> None:
+        try:
+            self._handlers[type(command)](command, done)
+        except BadInput as error:
+            done(error)
+
+    def _command_table(self) -> dict[type[Command], Callable[[Any, Done], None]]:
+        def at_once(execute: Callable[[Any], None]) -> Callable[[Any, Done], None]:
+            def work(command: Command, done: Done) -> None:
+                execute(command)
+                done(None)
+
+            return work
+
+        pauses, processes, links = self.pauses, self.processes, self.links
+        return {
+            Slow: self._slow,
+            SetOptions: self._set,
+            Pause: lambda command, done: pauses.pause(command, lambda: done(None)),
+            Resume: lambda command, done: pauses.resume(command, lambda: done(None)),
+            Stop: at_once(self._stop),
+            Inject: at_once(self._inject),
+            Join: at_once(self._join),
+            Leave: at_once(self._leave),
+            Kill: processes.kill,
+            Restart: at_once(processes.restart),
+            Freeze: processes.freeze,
+            Thaw: processes.thaw,
+            Cut: at_once(links.cut),
+            Reconnect: at_once(links.reconnect),
+            Delay: at_once(links.delay),
+            Drop: at_once(links.drop),
+        }
+
+    def _set(self, command: SetOptions, done: Done) -> None:
+        names = command.options
+        self.knobs = changed = self.knobs.changed(**names)
+        values = {name: getattr(changed, name) for name in names}
+        self._changed |= values
+        self.record.executed(command.changed(options=values))
+        self.event(OptionsSet, values)
+        self._order({"do": "set", "knobs": values}, None, done)
+
+    def _slow(self, command: Slow, done: Done) -> None:
+        role, factor = command.role, command.factor
+        self.record.executed(command)
+        self.supervisor.set_factor(role, factor)
+        self.event(RoleSlowed, role, factor)
+        self._order({"do": "slow", "factor": factor}, role, done)
+
+    def _order(self, order: dict[str, Any], role: str | None, done: Done) -> None:
+        """Send an order; roles that did not answer in time are named in the trace."""
+
+        def answered(deaf: list[str]) -> None:
+            for address in deaf:
+                self.event(EngineWarning, f"{self.supervisor.roles_on(address)} did not hear of {order['do']!r}")
+            done(None)
+
+        self.supervisor.order(order, role, answered)
+
+    def _order_all(self, order: dict[str, Any], then: Callable[[], None]) -> None:
+        self.supervisor.order(order, None, lambda deaf: then())
+
+    def _post_to(self, order: dict[str, Any], role: str, incarnation: int) -> None:
+        self.supervisor.post(order, [self.members.where[role]], role, incarnation)
+
+    def _stop(self, command: Stop) -> None:
+        if self._stop_reason is None:
+            self.record.executed(command)
+            self._stop_reason, self._stop_deadline = command.reason, time.monotonic() + STOP_S
+            self.pauses.stop()
+            self._ask_to_finish(command.reason)
+
+    def _inject(self, command: Inject) -> None:
+        """Execute commands at their times, which are those of the run."""
+        for one in command.scheduled:
+            check_supported(one, self.supported_commands)
+        self.record.executed(command)
+        self._due = sorted([*self._due, *command.scheduled], key=at)
+
+    def _join(self, command: Join) -> None:
+        """A worker that is not there takes part as soon as there is a Dask worker for it."""
+        check_elastic(command, self.plan)
+        if self.recovery.comings.join(command.role):
+            self.record.executed(command)
+        self._present = self.recovery.comings.present
+
+    def _leave(self, command: Leave) -> None:
+        """A worker leaves in order: what it has in hand is dropped, what it has sent arrives."""
+        check_elastic(command, self.plan)
+        if self.recovery.comings.leave(command.role):
+            self.record.executed(command)
+        self._present = self.recovery.comings.present
+
+    # when it is over --------------------------------------------------------------------------------------------------
+
+    def _ask_to_finish(self, reason: str) -> None:
+        """Have the chief evaluate once more, and return."""
+        self._finish_reason, self._finish_heard_at = reason, None
+
+        def heard(deaf: list[str]) -> None:
+            self._finish_heard_at = self.now
+
+        self.supervisor.order({"do": "hurry", "reason": reason}, "chief", heard)
+
+    def check_returned(self) -> None:
+        """Have all returned who compute (or, where nobody does, all but the chief) and take part?"""
+        roles = [r for r in self.plan.layout.roles if r.name not in self.members.outside and r.kind != "chief"]
+        players = [r.name for r in roles if r.computes] or [r.name for r in roles]
+        if players and self._returned.issuperset(players):
+            self._ask_to_finish("finished")
+
+    def _look_around(self) -> End | None:
+        """Look at the limits: what has been silent, or has waited, for too long?"""
+        now, patience = time.monotonic(), self.cluster.spec.patience
+        self.pauses.look(now)
+        self._detector.consult(now)
+        if self._stop_reason is not None and now > self._stop_deadline:
+            return End(self._stop_reason, "the chief did not answer, so there is no last evaluation")
+        if self.supervisor.client.status != "running":
+            return self._over_because(self.plan.role_ids, self._why_cancelled())
+        if self._cancelled is not None and now - self._cancelled > CANCELLED_S:
+            return self._find_cancelled(now - self._cancelled)
+        silent = {role for role in self._detector.silent(patience, now) if self._is_here(role)}
+        if silent:  # other roles of their processes have been silent nearly as long
+            homes = {self.members.where[role] for role in silent}
+            also = (role for role in self._detector.silent(0.6 * patience, now) if self._is_here(role))
+            silent |= {role for role in also if self.members.where[role] in homes}
+            why = f"did not answer for {patience:g} s (frozen, or cut off)"
+            self.recovery.lose(sorted(silent), why, silent=True)
+        over = self.recovery.look(now)
+        self._present = self.recovery.comings.present
+        return None if over is None else self._over_because(self.members.missing, f"{self._losses_text()}, and {over}")
+
+    def _is_here(self, role: str) -> bool:
+        return self.members.state[role] == HERE
+
+    def _losses_text(self) -> str:
+        return "; ".join(f"{role} {self.members.why.get(role, 'is gone')}" for role in self.members.missing)
+
+    def _find_cancelled(self, waited: float) -> End | None:
+        """Tasks were cancelled a moment ago: one by one they are losses; all together, on Dask workers that stay, they are the
+        end."""
+        gone = [role for role, future in self.supervisor.futures.items() if future.status in ("cancelled", "lost")]
+        every = len(gone) == len(self.members.where) and len(gone) > 1
+        if every and waited < RESTARTED_S:
+            return None
+        self._cancelled = None
+        if every:
+            return self._over_because(gone, self._why_cancelled())
+        self.recovery.lose(gone, "was cancelled by Dask")
+        return None
+
+    def _why_cancelled(self) -> str:
+        if self.supervisor.client.status != "running":
+            return "the connection to the Dask scheduler is gone"
+        return "Dask cancelled its tasks (was the cluster restarted?)"
+
+    def _over_because(self, roles: Iterable[str], what: str) -> End:
+        self._given_up.update(roles)
+        self.error = ClusterError(loss_text(self.now, what))
+        return End("error", str(self.error))
+
+    def _check_deadlock(self, event: Report) -> End | None:
+        if event.change != self.members.change or not self.members.whole:
+            return None
+        until = event.batch["until"]
+        if self._finish_heard_at is None or until <= self._finish_heard_at + MARGIN_NS:
+            return None  # the chief may have waited then, and been asked to finish since
+        self._deadlock.report(event.role, event.waiting, event.only, event.sent, event.received, until)
+        blocked = None if self.pauses.paused else self._deadlock.blocked()
+        if not blocked:
+            return None
+        awaited = {}  # of the roles that are blocked, in the order of the layout; they do not lack membership events
+        for name in (r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name in blocked):
+            kinds, only = blocked[name]
+            awaited[name] = tuple(kind for kind in kinds if kind not in NEWS), only
+        self.error = Deadlock(deadlock_text(self.trace, self.now, awaited))
+        return End("deadlock", str(self.error))
+
+    def _finish(self, end: End) -> None:
+        """Shut all roles down, and complete the trace. Takes a limited time, whatever has become of the roles."""
+        self.record.close()
+        stopped_by, why = end
+        try:
+            lost = {*self._given_up, *self.members.missing}
+            reports = Shutdown(self.supervisor, lost, self._hear_the_last).perform(why or stopped_by)
+            self.accounting.close(
+                stopped_by, why, self.error, reports, self.supervisor.never_began,
+                getattr(self.knobs, "learning_rate", None), time.monotonic() - self._began,
+            )  # fmt: skip
+        except Exception as error:
+            log.exception("The accounts of run %s could not be closed", self.supervisor.run)
+            self.error = ClusterError(f"The books of the run could not be closed: {type(error).__name__}: {error}")
+            stopped_by = "error"
+        finally:
+            self.processes.thaw_all()
+            self.supervisor.close()
+            self.backend.runs.discard(self)
+            self.stopped_by = stopped_by
+            self._over.set()
+            self._answer_all()
+
+    def _hear_the_last(self, event: Event) -> None:
+        """Reports count until the roles have ended; commands have no effect any more."""
+        if isinstance(event, Report) and self.members.is_present(event.role, event.incarnation):
+            self.trace.append(event.batch)
+        elif isinstance(event, Execute | Step):
+            event.done(None)
+
+    def _answer_all(self) -> None:
+        """No thread waits for a run that is over."""
+        self.pauses.close()
+        while True:
+            try:
+                event = self.supervisor.queue.get_nowait()
+            except Empty:
+                return
+            if isinstance(event, Execute | Step):
+                event.done(None)
+
+    # for recovery -----------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> set[str]:
+        """The roles that are to stay away when they are lost."""
+        return self.processes.held
+
+    def event(self, kind: type[TraceEvent], *fields: Any) -> None:
+        """Record an event of this kind, with these fields after the time, which is now."""
+        self.record.event(kind, *fields)
+
+    def forget(self, role: str) -> None:
+        """An instance of `role` is over."""
+        self.links.mend(role)
+        self._detector.forget(role)
+        self._returned.discard(role)
+        self._deadlock.reset()
+        self.pauses.lost(role)
+
+    def expect_silence(self, role: str) -> None:
+        """An instance has ended in order, and gives no signs of life until its final report is here."""
+        self._detector.forget(role)
+
+    def welcome(self, role: str) -> None:
+        """The next instance of `role` is there."""
+        self._detector.sign(role, time.monotonic())
+        self._deadlock.reset()
+
+    def time_for_roles(self, role: str) -> dict[str, Any]:
+        """What an instance that begins in the middle of a run has to know: when engine time began, and when it was paused, if it
+        is; options as they are now; how its links behave, and whether a final evaluation was requested."""
+        finish = [{"do": "hurry", "reason": self._finish_reason}] if role == "chief" and self._finish_reason else []
+        orders = [self.links.order_for(role), *self.pauses.orders(), *finish]
+        clock = self.clock
+        return {"zero": clock.zero, "frozen": clock.paused_at, "knobs": dict(self._changed), "orders": orders}

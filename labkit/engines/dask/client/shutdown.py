@@ -1,0 +1,102 @@
+"""Orderly shutdown of a run: stop every role, drain the links, collect final reports.
+
+In two phases, because a role can only find what is in flight to it when all roles have sent their close frames. Roles
+that are lost on the way are not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from queue import Empty
+from typing import Any
+
+from .events import Departed, Event, FinalReport, RoleEnded, TaskFailed, TaskFinished, WorkerLeft
+from .supervisor import Supervisor
+
+__all__ = ["SHUTDOWN_S", "Shutdown"]
+
+SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0  # the latter after a loss, where the missing roles are not worth a long wait
+ANSWER_S = 1.0  # a role that is told to end does so whether its answer is waited for or not; its report answers
+
+
+class Shutdown:
+    """Ends the roles of one `supervisor`, but the `lost` and those outside. `hear`: takes the events that come until then."""
+
+    def __init__(self, supervisor: Supervisor, lost: Collection[str], hear: Callable[[Event], None]):
+        self._supervisor, self._hear = supervisor, hear
+        self._missing = set(lost) | supervisor.members.outside
+        self._reports: dict[str, dict[str, Any] | None] = {}  # final ones; None: it could not be fetched
+        self._until = time.monotonic() + (AFTER_LOSS_S if lost else SHUTDOWN_S)
+
+    def perform(self, why: str) -> dict[str, dict[str, Any]]:
+        """{role: final report}. Roles that do not answer in time are missing."""
+        self._order({"do": "end", "why": why, "lost": sorted(self._missing)})
+        self._await_ends(time.monotonic() + self._left() / 2)
+        self._order({"do": "drain"})
+        return self._collect()
+
+    def _order(self, order: dict[str, Any]) -> None:
+        self._supervisor.command(order, but=self._missing, limit=ANSWER_S)
+
+    def _left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    @property
+    def _connected(self) -> bool:
+        return bool(self._supervisor.client.status == "running")
+
+    def _await_ends(self, until: float) -> None:
+        awaited = set(self._supervisor.where) - self._missing
+        while awaited and self._connected and time.monotonic() < until:
+            awaited.discard(self._next(until))
+            awaited -= self._missing
+
+    def _collect(self) -> dict[str, dict[str, Any]]:
+        """Final reports lie on the Dask workers until they are fetched: one that is lost meanwhile takes its own with it."""
+        awaited = dict(self._supervisor.futures)
+        fetched: set[str] = set()
+        while self._connected:
+            for name in (self._missing | self._reports.keys()) & awaited.keys():
+                del awaited[name]
+            for name, future in awaited.items():
+                if future.done() and name not in fetched:
+                    fetched.add(name)
+                    self._fetch(name, future)
+            if not awaited or not self._left():
+                break
+            self._next(self._until)
+        found = {name: report for name, report in self._reports.items() if report is not None}
+        self._supervisor.never_began |= {name for name, report in found.items() if report.get("abandoned")}
+        return {name: report for name, report in found.items() if not report.get("abandoned")}
+
+    def _fetch(self, name: str, future: Any) -> None:
+        """Have the report of a role sent to the queue. Does not wait: its Dask worker may be gone."""
+        client, queue, limit = self._supervisor.client, self._supervisor.queue, max(0.1, self._left())
+        loop: Any = client.loop
+
+        async def fetch() -> None:
+            try:
+                report = await asyncio.wait_for(client.gather(future, asynchronous=True), limit)
+            except (Exception, asyncio.CancelledError):  # whatever the reason, this role's report is missing
+                report = None
+            queue.put(FinalReport(name, report))
+
+        loop.add_callback(fetch)
+
+    def _next(self, until: float) -> str:
+        """Take one event, if one comes in time. The name of the role that has just ended, or ""."""
+        try:
+            event = self._supervisor.queue.get(timeout=max(0.0, min(0.25, until - time.monotonic())))
+        except Empty:
+            return ""
+        if isinstance(event, WorkerLeft):
+            self._missing |= {name for name, home in self._supervisor.where.items() if home == event.worker}
+        elif isinstance(event, TaskFailed):
+            self._missing.add(event.role)
+        elif isinstance(event, FinalReport):
+            self._reports[event.role] = event.report
+        elif not isinstance(event, RoleEnded | Departed | TaskFinished):
+            self._hear(event)
+        return event.role if isinstance(event, RoleEnded | Departed) else ""

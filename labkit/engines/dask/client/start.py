@@ -1,0 +1,93 @@
+"""Starts a run; one whose processes are lost before it has begun is started over: none of its roles has computed anything yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from ....errors import BadInput, ClusterError
+from ....roles.layout import RoleSpec
+from ....trace.events import Event, Note
+from ...base import Cluster
+from ...checkpoints import Store, open_store
+from ...commands import Command, Executed
+from ...parts import Plan, find_role
+from ..backend import Backend
+from ..placement import check_place, host_of
+from ..timeouts import LOOK_S, REPORT_S
+from .run import DaskRun
+from .supervisor import LostWhileStarting, Supervisor, present_roles
+
+__all__ = ["start_over", "start_run"]
+
+
+class Recording(Protocol):
+    """A run that takes remarks into its trace."""
+
+    def event(self, kind: type[Event], *fields: Any) -> None:
+        """Record an event."""
+
+
+R = TypeVar("R", bound=Recording)
+
+
+def start_run(
+    cluster: Cluster, backend: Backend, place: Callable[[Sequence[RoleSpec]], Mapping[str, str]], plan: Plan,
+    commands: Iterable[Command | Executed], checkpoint: Any, resume: Store | None,
+) -> DaskRun:  # fmt: skip
+    """A run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
+
+    `place(roles)`: {node: address of a Dask worker}. `commands`: executed at their times. `resume`: the `Store`, at the place
+    `checkpoint`, of a run that is gone on with.
+    """
+    began = time.monotonic()
+    commands = tuple(commands)
+    store = open_store(checkpoint)  # what can be refused is refused before anything starts
+    for role in cluster.spec.slow or ():
+        find_role(role, plan.role_ids)
+    where = store.place if store is not None and not store.local else checkpoint
+
+    def attempt() -> DaskRun:
+        placed = place(present_roles(plan))
+        check_place(where, {host_of(address) for address in placed.values()})
+        supervisor = Supervisor(backend.client(), plan, list(placed.values()), backend.usage)
+        return DaskRun(
+            plan, cluster, backend, supervisor, commands, False if checkpoint is False else store, began, resume
+        )
+
+    return start_over(attempt)
+
+
+def start_over(
+    attempt: Callable[[], R], clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+) -> R:  # fmt: skip
+    """What `attempt()` returns; it is called again when it raises `LostWhileStarting`, for `REPORT_S` after the first loss.
+
+    After a loss there may be too few Dask workers for a moment, which is no mistake of the caller's: that is waited for,
+    within the same limit. Then `ClusterError` with the losses and what is missing. Other errors are passed on.
+    """
+    losses: list[LostWhileStarting] = []
+    until = 0.0
+    while True:
+        try:
+            run = attempt()
+        except LostWhileStarting as loss:
+            until = until or clock() + REPORT_S
+            losses.append(loss)
+            if clock() >= until:
+                raise ClusterError(_in_words(losses)) from loss
+        except (BadInput, ClusterError) as error:
+            if not losses:
+                raise
+            if clock() >= until:
+                raise ClusterError(f"{_in_words(losses)} Then: {error}") from error
+        else:
+            for text in map(str, losses):
+                run.event(Note, f"{text} The run was started over.")
+            return run
+        sleep(LOOK_S)
+
+
+def _in_words(losses: list[LostWhileStarting]) -> str:
+    return " ".join(dict.fromkeys(str(loss) for loss in losses))

@@ -1,0 +1,391 @@
+"""The client's side of the roles of a run: places them, starts them together, and sends them orders.
+
+An order goes to one Dask worker at a time with a limit of its own, so one process that does not answer never holds up the
+others. While the run goes on nothing here waits: answers come back as events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from queue import Empty
+from typing import Any
+
+from distributed import Client, Future
+
+from ....errors import ClusterError
+from ....roles.layout import RoleSpec
+from ....roles.regroup import spared
+from ...parts import Plan
+from ..failure_detector import FailureDetector
+from ..mailbox import deliver
+from ..processes import boot_id
+from ..requests import ask, heartbeats
+from ..task import WAITING_FOR_A_THREAD, task_state
+from ..timeouts import ABSENT_S, ANSWER_S, BUSY_S, LOOK_S, POST_S, SILENT_S, START_S
+from .clock import ClockOffsets, EngineClock
+from .event_router import router_of
+from .events import Answered, Event, InternalError, RoleUp, TaskFailed, TaskFinished, WorkerLeft, WorkersSeen
+from .launch import Launcher
+from .membership import Membership
+
+__all__ = ["LostWhileStarting", "Supervisor", "present_roles"]
+
+SCHEDULER = "The Dask scheduler"
+log = logging.getLogger("labkit.engines.dask.client")
+
+
+class LostWhileStarting(ClusterError):
+    """A process that the run needs was lost before the roles began; the run can be started over."""
+
+
+class Supervisor:
+    """Roles of one run on one client. `start` is called by the thread that starts the run, everything else by the run's own.
+
+    `workers`: addresses to place nodes on, one each; `usage`: roles now on each address. `members`: who takes part. `clock`:
+    engine time. `queue`: the events of the run.
+    """
+
+    def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
+        self.client, self.plan = client, plan
+        self.run = secrets.token_hex(4)
+        roles = present_roles(plan)
+        address = dict(zip(dict.fromkeys(spec.node for spec in roles), workers))
+        where = {spec.name: address[spec.node] for spec in roles}
+        absent = plan.elastic.absent if plan.elastic else ()
+        self.members = Membership(plan.layout, where, usage, _spared_roles(plan), absent)
+        self.futures: dict[str, Future] = {}
+        self.clock = EngineClock()
+        self.processes: dict[str, tuple[Any, ...]] = {}  # address -> the process there
+        self.never_began: set[str] = set()  # roles whose newest instance was told to end before it was told to begin
+        self.unheard: set[str] = set()  # roles that did not answer when they were told to begin
+        self._offsets = ClockOffsets(client)
+        self._lanes: dict[str, asyncio.Lock] = {}  # of the client's event loop: orders to one address keep their order
+        self._closed = False
+        self._launcher: Launcher | None = None
+        self.queue = router_of(client).open(self.run)
+
+    @property
+    def where(self) -> dict[str, str]:
+        """The Dask worker that plays each role which is here or starting."""
+        return self.members.where
+
+    # start ------------------------------------------------------------------------------------------------------------
+
+    def start(self, settings: dict[str, Any]) -> None:
+        """Submit every role, wait until all are up, and let them begin together.
+
+        `ClusterError` if that fails, `LostWhileStarting` if it may succeed when it is tried again.
+        """
+        launcher = self._launcher = Launcher(self.client, self.plan, self.run, settings)
+        launcher.load(self.where)
+        begins = launcher.restored
+        for name in self.where:
+            self.submit(name, restored=begins.get(name))
+        self._wait_until_up()
+        self._begin()
+
+    def submit(self, role: str, strategy: Any = None, restored: Any = None) -> None:
+        """Start the instance of `role` that is due, where it is placed. Does not wait."""
+        assert self._launcher is not None
+        incarnation = self.members.life[role]
+        before = self.futures.pop(role, None)
+        done = self._task_done(role, incarnation)
+        self.futures[role] = self._launcher.start(role, incarnation, self.where[role], done, strategy, restored)
+        if before is not None:
+            before.release()  # an instance that still runs finds its task released, and leaves
+
+    def set_factor(self, role: str, factor: float) -> None:
+        """The slowdown with which instances of `role` start from now on."""
+        assert self._launcher is not None
+        self._launcher.factors[role] = factor
+
+    def factor(self, role: str) -> float:
+        """See `set_factor`."""
+        return 1.0 if self._launcher is None else self._launcher.factors.get(role, 1.0)
+
+    def give_up(self, role: str) -> None:
+        """Release the task of an instance that is lost."""
+        future = self.futures.pop(role, None)
+        if future is not None:
+            future.release()
+
+    def _task_done(self, role: str, incarnation: int) -> Callable[[Future], None]:
+        def done(future: Future) -> None:
+            status = str(future.status)
+            finished = status == "finished"
+            self.queue.put(TaskFinished(role, incarnation) if finished else TaskFailed(role, incarnation, status))
+
+        return done
+
+    def _wait_until_up(self) -> None:
+        """Until every role listens, for as long as their Dask workers give signs of life."""
+        missing, detector = set(self.where), FailureDetector(ABSENT_S)
+        began = looked = time.monotonic()
+        detector.watch([SCHEDULER, *self.where.values()], began)
+        while missing:
+            with contextlib.suppress(Empty):
+                self._started(self.queue.get(timeout=LOOK_S), missing)
+            now = time.monotonic()
+            if missing and now - looked > LOOK_S:
+                self._look_for(missing, detector)
+                if now - began > BUSY_S:
+                    self._check_begun(missing, now - began)
+                looked = time.monotonic()
+
+    def _started(self, event: Event, missing: set[str]) -> None:
+        """Take in one event of the start."""
+        if isinstance(event, RoleUp):
+            missing.discard(event.role)
+            self.meet(event)
+            self.members.arrive(event.role, tuple(event.address))
+        elif isinstance(event, TaskFailed):
+            lost = event.status in ("cancelled", "lost")
+            what = f"{event.role} could not start: {self.why_failed(event.role)}"
+            raise LostWhileStarting(what) if lost else ClusterError(what)
+        elif isinstance(event, WorkerLeft) and event.worker in self.where.values():
+            raise self._lost_while_starting(event.worker)
+        elif isinstance(event, InternalError):
+            raise event.error
+
+    def _lost_while_starting(self, address: str, how: str = "ended") -> LostWhileStarting:
+        return LostWhileStarting(f"The process of {self.roles_on(address)} {how} while the run was starting.")
+
+    def meet(self, event: RoleUp) -> bool:
+        """A role listens: which process is it? False: the clock of its machine has not been measured yet."""
+        home = self.where[event.role]
+        self.processes[home] = tuple(event.process)
+        return self._offsets.meet(home, event.process[0] == boot_id())
+
+    def _look_for(self, missing: set[str], detector: FailureDetector) -> None:
+        """Roles have not reported yet: are their Dask workers alive? Slow ones are waited for."""
+        if self.client.status != "running":
+            raise ClusterError("The connection to the Dask scheduler was lost while the run was starting.")
+        homes = {self.where[role] for role in missing}
+        detector.consult(time.monotonic())
+        with contextlib.suppress(OSError):  # TimeoutError is one; a scheduler that does not answer is noticed below
+            seen = heartbeats(self.client, ANSWER_S)
+            detector.sign(SCHEDULER, time.monotonic())
+            for home in homes:
+                if home not in seen:  # the event that says so is on its way, or came before the run listened
+                    raise self._lost_while_starting(home)
+                detector.progress(home, seen[home], time.monotonic())
+        now = time.monotonic()
+        detector.consult(now)
+        silent = detector.silent(SILENT_S, now)
+        if SCHEDULER in silent:
+            raise ClusterError(f"{SCHEDULER} gave no sign of life for {SILENT_S:g} s while the run was starting.")
+        for home in homes.intersection(silent):
+            raise self._lost_while_starting(home, f"gave no sign of life for {SILENT_S:g} s")
+
+    def _check_begun(self, missing: set[str], waited: float) -> None:
+        """Roles whose Dask workers are alive have not reported for long. `ClusterError` if other work keeps them."""
+        keys = {self.where[role]: self.futures[role].key for role in missing}
+        states = ask(self.client, keys, ANSWER_S, task_state, lambda home: (keys[home],))
+        waiting = [role for role in sorted(missing) if states[self.where[role]] in WAITING_FOR_A_THREAD]
+        if waiting or waited > START_S:
+            raise ClusterError(
+                f"These roles did not start within {waited:.0f} s: {', '.join(waiting or sorted(missing))}. "
+                "Is the cluster busy with other work?"
+            )
+
+    def _begin(self) -> None:
+        for address in self._offsets.unknown:
+            try:
+                self._offsets.measure(address)
+            except ClusterError as error:
+                raise LostWhileStarting(str(error)) from error
+        self.clock.begin()
+        deaf = self.command({**self.members.order(), "do": "begin", "zero": self.clock.zero})
+        self.unheard = {role for address in deaf for role in self.members.on(address)}
+
+    def measure(self, address: str, then: Callable[[], None]) -> None:
+        """Measure the clock of a Dask worker's machine, in a thread of its own; `then` is called on the run's."""
+
+        def work() -> None:
+            try:
+                self._offsets.measure(address)
+            except ClusterError:  # it does not answer: its silence will be noticed
+                return
+            self.queue.put(Answered(then))
+
+        threading.Thread(target=work, name="labkit-clock", daemon=True).start()
+
+    # orders that wait: only while the run starts and ends ---------------------------------------------------------------
+
+    def command(
+        self, command: dict[str, Any], role: str | None = None, but: Collection[str] = (), limit: float = ANSWER_S
+    ) -> list[str]:  # fmt: skip
+        """Send an order to `role`, or to all `but` some, at the same time, and wait. Returns the addresses without an answer."""
+        homes = self._homes(role)
+
+        def arguments(address: str) -> tuple[Any, ...]:
+            return self.run, role, self._local(command, address)
+
+        addresses = sorted({home for name, home in homes.items() if name not in but})
+        answers = ask(self.client, addresses, limit, deliver, arguments, lambda: self._closed)
+        return [address for address, answer in answers.items() if answer is not True]
+
+    def _homes(self, role: str | None) -> dict[str, str]:
+        where = self.where
+        return where if role is None else {role: where[role]} if role in where else {}
+
+    def _local(self, command: dict[str, Any], address: str) -> dict[str, Any]:
+        """The order, with times by the clock of the machine that gets it."""
+        return {**command, "zero": self._offsets.local(command["zero"], address)} if "zero" in command else command
+
+    # orders that do not wait --------------------------------------------------------------------------------------------
+
+    def post(
+        self, command: dict[str, Any], addresses: Iterable[str], role: str | None = None, life: int | None = None,
+        then: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Send an order to these Dask workers; does not wait. `life`: only to this incarnation of `role`.
+
+        `then`: called on the run's thread when all have answered, or a second has passed.
+        """
+        homes = sorted(set(addresses))
+
+        async def send() -> None:
+            await asyncio.gather(*(self._deliver(command, home, role, life, POST_S) for home in homes))
+            if then is not None:
+                self.queue.put(Answered(then))
+
+        self._in_background(send, None if then is None else Answered(then))
+
+    def order(
+        self, command: dict[str, Any], role: str | None, then: Callable[[list[str]], None] = lambda deaf: None
+    ) -> None:  # fmt: skip
+        """Send an order to `role`, or to all (None), after the orders that were sent before in this way; does not wait.
+
+        `then`: called on the run's thread with the addresses that did not answer in time.
+        """
+        homes = sorted(set(self._homes(role).values()))
+
+        async def one(home: str) -> bool:
+            async with self._lanes.setdefault(home, asyncio.Lock()):
+                return await self._deliver(command, home, role, None, ANSWER_S)
+
+        async def send() -> None:
+            heard = await asyncio.gather(*map(one, homes))
+            deaf = [home for home, answer in zip(homes, heard) if not answer]
+            self.queue.put(Answered(lambda: then(deaf)))
+
+        self._in_background(send, Answered(lambda: then(homes)))
+
+    async def _deliver(
+        self, command: dict[str, Any], address: str, role: str | None, life: int | None, limit: float
+    ) -> bool:  # fmt: skip
+        """Whether the order has arrived in time. A process that is gone or frozen is noticed elsewhere."""
+        call = self.client._run(
+            deliver, self.run, role, self._local(command, address), life, workers=[address], on_error="return"
+        )
+        try:
+            return (await asyncio.wait_for(call, limit)).get(address) is True
+        except Exception:
+            return False
+
+    def call(
+        self, address: str, fn: Any, arguments: tuple[Any, ...], limit: float, then: Callable[[Any], None], nanny: bool = False
+    ) -> None:  # fmt: skip
+        """Call `fn(*arguments)` on a Dask worker, or in its nanny; does not wait.
+
+        `then`: called on the run's thread with what it returned, or with the exception that stands for it.
+        """
+
+        async def work() -> None:
+            try:
+                call = self.client._run(fn, *arguments, workers=[address], nanny=nanny, on_error="return")
+                missing = OSError("there is no nanny" if nanny else f"{address} is not there")
+                answer = (await asyncio.wait_for(call, limit)).get(address, missing)
+            except Exception as error:
+                answer = error
+            self.queue.put(Answered(lambda: then(answer)))
+
+        lost = OSError("the connection to the Dask scheduler is gone")
+        self._in_background(work, Answered(lambda: then(lost)))
+
+    def look_at_workers(self) -> None:
+        """Ask the scheduler when it heard of each Dask worker last; does not wait: the answer is an event."""
+
+        async def look() -> None:
+            with contextlib.suppress(Exception):  # no answer, no sign
+                scheduler: Any = self.client.scheduler
+                found = await asyncio.wait_for(scheduler.identity(n_workers=-1), ANSWER_S)
+                self.queue.put(
+                    WorkersSeen({address: about["last_seen"] for address, about in found["workers"].items()})
+                )
+
+        self._in_background(look, None)
+
+    def _in_background(self, work: Callable[[], Any], without: Event | None) -> None:
+        """Run a coroutine on the client's event loop. `without`: the event instead, if the client is closed."""
+
+        async def guarded() -> None:
+            try:
+                await work()
+            except Exception as error:
+                log.exception("An order to roles of run %s failed", self.run)
+                self.queue.put(InternalError(error))
+
+        loop = self.client.loop
+        if loop is not None and self.client.status == "running":
+            loop.add_callback(guarded)
+        elif without is not None:
+            self.queue.put(without)
+
+    # about roles --------------------------------------------------------------------------------------------------------
+
+    def roles_on(self, address: str) -> str:
+        """The names of the roles on a Dask worker."""
+        return ", ".join(self.members.on(address))
+
+    def why_failed(self, role: str) -> str:
+        """What Dask says about a role's task."""
+        future = self.futures[role]
+        if future.status == "error":
+            try:
+                error = future.exception(timeout=2)
+            except Exception as unknown:
+                error = unknown
+            while error.__cause__ is not None:  # Dask wraps what went wrong while the task was unpacked
+                error = error.__cause__
+            return f"{type(error).__name__}: {error}"
+        return f"its task was {future.status}"
+
+    # the end ------------------------------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Give up a run that could not start."""
+        self.command({"do": "leave", "why": "the run could not start"}, limit=POST_S)
+        self.close()
+
+    def close(self) -> None:
+        """Release everything that the run had on the cluster."""
+        self._closed = True
+        self.members.leave_for_good()
+        if self._launcher is not None:
+            self._launcher.forget()
+        router_of(self.client).shut(self.run)
+        if self.client.status != "running":
+            return
+        for future in self.futures.values():
+            future.release()  # a role that still runs finds its task released, and leaves
+
+
+def present_roles(plan: Plan) -> list[RoleSpec]:
+    """The roles that are there at the start."""
+    absent = plan.elastic.absent if plan.elastic else ()
+    return [spec for spec in plan.layout.roles if spec.name not in absent]
+
+
+def _spared_roles(plan: Plan) -> list[str]:
+    """The roles without which the others go on, and which are no peers any more when they are lost."""
+    layout, on_loss = plan.layout, plan.strategy.on_loss
+    return [spec.name for spec in layout.roles if spared(layout, spec, on_loss)]

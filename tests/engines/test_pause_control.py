@@ -1,0 +1,224 @@
+"""Pause, resume and steps, decided without processes: orders are caught, and answered when the test says so."""
+
+import threading
+import types
+
+import pytest
+
+from labkit.engines.commands import Pause, Resume
+from labkit.engines.dask.client.clock import EngineClock
+from labkit.engines.dask.client.pause_control import ANSWER_S, STEP_S, PauseControl
+from labkit.engines.dask.client.record import RunRecord
+from labkit.roles.layout import Layout, RoleSpec
+
+SERVERS = ("server-0", "server-1")
+
+
+class World:
+    """The rest of a run: orders that are under way, a trace, and a clock that stands still."""
+
+    def __init__(self, copies="", computes=False, names=SERVERS):
+        kind = "worker" if computes else "server"
+        roles = tuple(RoleSpec(name, kind, i, name, shard=i, computes=computes) for i, name in enumerate(names))
+        layout = Layout(roles, names, tuple(slice(i, i + 1) for i in range(len(names))), copies)
+        self.time, self.sent, self.done = 0.0, [], []
+        self.clock = EngineClock(lambda: int(self.time * 1e9))
+        self.clock.begin()
+        self.events = []
+        self.record = RunRecord(types.SimpleNamespace(lock=threading.RLock(), event=self.events.append), self.clock)
+        self.control = PauseControl(layout, self.clock, self.record, self.send, lambda: self.time)
+
+    def send(self, order, then):
+        self.sent.append((order, then))
+
+    def answer(self):
+        """All roles answer the oldest order, which is returned."""
+        order, then = self.sent.pop(0)
+        then()
+        return order
+
+    def ask(self, what, *arguments):
+        """Pause, resume or step; the name is in `done` when it is."""
+        getattr(self.control, what)(*arguments, lambda: self.done.append(what))
+
+    def go(self, *versions):
+        """Bring a step that has begun to where roles go to their goals, which are returned."""
+        assert self.answer()["do"] == "pause"
+        self.say(*versions)
+        assert self.answer()["do"] == "resume"
+
+    def say(self, *versions):
+        assert self.sent.pop(0)[0] == {"do": "version"}
+        for name, version in zip(SERVERS, versions):
+            self.control.version(name, version)
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_engine_time_stands_still_from_when_all_roles_have_been_told_until_they_go_on(world):
+    world.time = 1.0
+    world.ask("pause", Pause())
+    world.time = 1.5
+    assert not world.control.paused
+    assert world.done == []
+    assert world.answer() == {"do": "pause"}
+    world.time = 4.0
+    assert world.control.paused
+    assert world.done == ["pause"]
+    assert world.clock.seconds == 1.5
+    world.ask("resume", Resume())
+    assert world.sent[0][0] == {"do": "resume", "zero": 2_500_000_000, "goals": {}}
+    world.time = 5.0
+    world.answer()
+    assert world.done == ["pause", "resume"]
+    assert world.clock.seconds == 2.5
+    assert [entry.command.word for entry in world.record.commands] == ["pause", "resume"]
+    assert [event.kind for event in world.events] == ["paused"]
+
+
+def test_pause_twice_is_one_pause_and_both_are_answered(world):
+    world.ask("pause", Pause())
+    world.ask("pause", Pause())
+    world.answer()
+    assert world.sent == []
+    assert world.done == ["pause", "pause"]
+    world.ask("pause", Pause())
+    assert world.done == ["pause"] * 3
+    assert len(world.record.commands) == 1
+
+
+def test_a_resume_while_roles_are_being_told_to_pause_wins(world):
+    world.ask("pause", Pause())
+    assert world.control.orders() == [{"do": "pause"}]
+    world.ask("resume", Resume())
+    assert world.control.orders() == []
+    assert [order["do"] for order, _ in world.sent] == ["pause", "resume"]
+    world.answer()
+    world.answer()
+    assert not world.control.paused
+    assert world.done == ["pause", "resume"]
+    assert world.events == []
+
+
+def test_resume_of_a_run_that_goes_on_does_nothing(world):
+    world.ask("resume", Resume())
+    assert world.done == ["resume"]
+    assert world.record.commands == []
+    assert world.sent == []
+
+
+def test_all_shards_step_to_one_version_and_pause(world):
+    world.ask("step", None)
+    world.answer()
+    assert world.control.paused
+    world.say(3, 5)
+    assert world.answer() == {"do": "resume", "zero": 0, "goals": {"server-0": 6, "server-1": 6}}
+    assert world.control.stepping
+    assert not world.control.paused
+    world.control.reached("server-1")
+    assert world.sent == []
+    world.control.reached("server-0")
+    assert world.answer() == {"do": "pause"}
+    assert world.done == ["step"]
+    assert world.control.paused
+    assert not world.control.stepping
+
+
+@pytest.mark.parametrize(("computes", "goals"), [(True, [6, 6]), (False, [4, 6])], ids=["in step", "by themselves"])
+def test_replicas_that_only_answer_each_other_step_by_themselves(computes, goals):
+    world = World("own", computes)
+    world.ask("step", None)
+    world.answer()
+    world.say(3, 5)
+    assert list(world.answer()["goals"].values()) == goals
+
+
+def test_two_steps_are_one_after_the_other(world):
+    world.ask("step", None)
+    world.ask("step", None)
+    world.go(3, 3)
+    world.control.reached("server-0")
+    world.control.reached("server-1")
+    world.answer()
+    assert world.done == ["step"]
+    world.say(4, 4)
+    assert world.answer()["goals"] == {"server-0": 5, "server-1": 5}
+
+
+def test_a_shard_that_does_not_say_its_version_is_left_out_after_a_while(world):
+    world.ask("step", None)
+    world.answer()
+    world.say(3)
+    world.control.look(ANSWER_S / 2)
+    assert world.sent == []
+    assert world.control.due == ANSWER_S
+    world.time = ANSWER_S
+    world.control.look(world.time)
+    assert world.sent[0][0]["goals"] == {"server-0": 4}
+
+
+@pytest.mark.parametrize("limit", [None, 0.1, 1e9])
+def test_a_step_that_takes_too_long_pauses_where_it_is(world, limit):
+    world.ask("step", limit)
+    world.go(3, 3)
+    assert world.control.due == min(STEP_S, limit or STEP_S)
+    world.control.look(world.control.due)
+    world.answer()
+    assert world.done == ["step"]
+    assert world.control.paused
+
+
+def test_a_role_that_is_lost_is_not_waited_for(world):
+    world.ask("step", None)
+    world.go(3, 3)
+    world.control.lost("server-1")
+    world.control.reached("server-0")
+    assert world.answer() == {"do": "pause"}
+    assert world.done == ["step"]
+
+
+@pytest.mark.parametrize("when", ["pausing", "asking", "going", "stopping"])
+@pytest.mark.parametrize("what", ["resume", "stop", "close"])
+def test_whatever_makes_a_step_pointless_answers_it(world, what, when):
+    world.ask("step", None)
+    if when != "pausing":
+        world.answer()
+    if when in ("going", "stopping"):
+        world.say(3, 3)
+        world.answer()
+    if when == "stopping":
+        world.control.reached("server-0")
+        world.control.reached("server-1")
+    if what == "resume":
+        world.ask("resume", Resume())
+    else:
+        getattr(world.control, what)()
+    while world.sent:
+        world.answer()
+    assert "step" in world.done
+    assert world.done.count("step") == 1
+    assert not world.control.stepping
+    if what != "close":
+        assert not world.control.paused
+
+
+def test_a_pause_in_a_step_ends_it_paused(world):
+    world.ask("step", None)
+    world.go(3, 3)
+    world.ask("pause", Pause())
+    world.answer()
+    assert sorted(world.done) == ["pause", "step"]
+    assert world.control.paused
+    assert not world.control.stepping
+
+
+def test_a_run_that_is_to_end_is_not_paused_again(world):
+    world.control.stop()
+    world.ask("pause", Pause())
+    world.ask("step", None)
+    assert world.done == ["pause", "step"]
+    assert world.sent == []
+    assert not world.control.paused
