@@ -1,4 +1,4 @@
-"""Two processes on labkit's wire: a worker here, and a server that answers every push with as many bytes of weights.
+"""Two processes on labkit's endpoint: a worker here, and a server that answers every push with as many bytes of weights.
 
 `open_pair` is this end; `python -m benchmarks.wire_pair PORT` is the other, where PORT is what this end listens at.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from labkit.engines.dask.frames import Codec
-from labkit.engines.dask.wire import Wire
+from labkit.engines.dask.transport.endpoint import Endpoint
+from labkit.engines.dask.transport.frames import Codec
 from labkit.roles.messages import Message, Push, Weights
 
 from .children import partner
@@ -28,17 +28,17 @@ PATIENCE, IDLE = 30.0, 600.0  # seconds without an answer; without a question, w
 @contextlib.contextmanager
 def open_pair() -> Iterator[Trip]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
-    wire = _wire("worker")
-    with partner("benchmarks.wire_pair", *wire.contact[1:]) as line, contextlib.closing(wire):
+    endpoint = _endpoint("worker")
+    with partner("benchmarks.wire_pair", *endpoint.contact[1:]) as line, contextlib.closing(endpoint):
         port, key = line.split()
-        wire.know("server", HOST, int(port), key, 0)
+        endpoint.add_peer("server", HOST, int(port), key, 0)
 
         def trip(nbytes: int, count: int) -> list[float]:
             gradient, seconds = np.ones(nbytes // 4, np.float32), []
             for step in range(count):
                 began = time.perf_counter()
-                wire.send("server", Push(gradient, step, 0, step))
-                weights = _next(wire, PATIENCE)
+                endpoint.send("server", Push(gradient, step, 0, step))
+                weights = _next(endpoint, PATIENCE)
                 seconds.append(time.perf_counter() - began)
                 assert isinstance(weights, Weights)
                 assert weights.values.nbytes == nbytes
@@ -47,31 +47,31 @@ def open_pair() -> Iterator[Trip]:
         yield trip
 
 
-def _wire(name: str) -> Wire:
-    return Wire(name, 0, Codec((Push, Weights)), HOST)
+def _endpoint(name: str) -> Endpoint:
+    return Endpoint(name, 0, Codec((Push, Weights)), HOST)
 
 
-def _next(wire: Wire, patience: float) -> Message | None:
+def _next(endpoint: Endpoint, patience: float) -> Message | None:
     """The next message; None when the other end is gone. `RuntimeError` after `patience` seconds of silence."""
     until = time.monotonic() + patience
-    while not wire.inbox:
-        if wire.left or wire.lost:
+    while not endpoint.inbox:
+        if endpoint.left or endpoint.lost:
             return None
         if time.monotonic() > until:
-            raise RuntimeError(f"{wire.name}: nothing heard for {patience:g} s")
-        wire.poll(1.0)
-    return wire.inbox.popleft().message
+            raise RuntimeError(f"{endpoint.name}: nothing heard for {patience:g} s")
+        endpoint.poll(1.0)
+    return endpoint.inbox.popleft().message
 
 
 def _serve(port: int, key: str) -> None:
-    with contextlib.closing(_wire("server")) as wire:
-        wire.know("worker", HOST, port, key, 0)
-        print(*wire.contact[1:], flush=True)
+    with contextlib.closing(_endpoint("server")) as endpoint:
+        endpoint.add_peer("worker", HOST, port, key, 0)
+        print(*endpoint.contact[1:], flush=True)
         weights = np.zeros(0, np.float32)
-        while isinstance(push := _next(wire, IDLE), Push):
+        while isinstance(push := _next(endpoint, IDLE), Push):
             if len(weights) != len(push.values):
                 weights = np.zeros_like(push.values)
-            wire.send(push.sender, Weights(weights, 0, 0, push.version))
+            endpoint.send(push.sender, Weights(weights, 0, 0, push.version))
 
 
 if __name__ == "__main__":

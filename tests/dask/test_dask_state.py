@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 import labkit as lk
 from labkit.engines.checkpoints import Store
-from labkit.engines.dask.handshake import Hello
+from labkit.engines.dask.transport.handshake import Hello
 
 pytestmark = pytest.mark.dask
 MOONS = lk.Problem("moons", hidden=(8,))

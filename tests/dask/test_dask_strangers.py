@@ -21,7 +21,7 @@ from dask_help import closes, eventually, moving, usable
 from tornado import httpserver, ioloop, web, websocket
 
 import labkit as lk
-from labkit.engines.dask.shared import available
+from labkit.engines.dask.transport.shared_memory import available
 
 pytestmark = pytest.mark.dask
 MOONS = lk.Problem("moons", hidden=(8,))

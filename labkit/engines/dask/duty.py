@@ -67,10 +67,9 @@ class Obedient(Station):
         self.change, self.lives = command["change"], command["lives"]
         for name, life in command["lives"].items():
             if name in command["here"]:
-                self.wire.know(name, *command["here"][name])
+                self.endpoint.add_peer(name, *command["here"][name])
             elif name != self.spec.name:  # it is lost: what it still says is refused from now on
-                self.wire.know(name, "", 0, "", life)
-                self.wire.forget(name)
+                self.endpoint.fence(name, life)
         self.context._peers = {kind: tuple(names) for kind, names in command["peers"].items()}
 
     def _do_members(self, command: dict[str, Any]) -> None:
@@ -120,7 +119,7 @@ class Obedient(Station):
             self._report()
         while self.frozen is not None:
             self.slot.arrived.wait(TEND_S)
-            self.wire.tend()
+            self.endpoint.progress()
             if self.slot.flag:
                 self._attend_frozen()
 
@@ -144,7 +143,7 @@ class Obedient(Station):
             self.impaired, before, self.links = command["number"], self.links, command["links"]
             for peer in before.keys() | self.links.keys():
                 if before.get(peer) != self.links.get(peer):
-                    self.wire.impair(peer, **self.links.get(peer, {}))
+                    self.endpoint.set_link_fault(peer, **self.links.get(peer, {}))
 
     def _do_pause(self, command: dict[str, Any]) -> None:
         self._freeze()
@@ -183,18 +182,18 @@ class Obedient(Station):
     def _report(self) -> None:
         """Rows since the last report, counters, and what the role is waiting for."""
         if self.frozen is None:
-            self.wire.flush()
+            self.endpoint.flush()
         self._count_repeated()
         kinds, sender = self.waiting or ((), None)
         busy = self.waiting is None or self.frozen is not None
         self.slot.report(
             "batch", change=self.change, batch=self.recorder.take(self.clock(), ROW_BYTES), only=sender,
             waiting=None if busy else [k.__name__ for k in kinds],
-            sent=sum(self.wire.sent.values()), received=sum(self.wire.received.values()),
+            sent=sum(self.endpoint.sent.values()), received=sum(self.endpoint.received.values()),
         )  # fmt: skip
 
     def _count_repeated(self) -> None:
-        repeated = sum(self.wire.repeated.values())
+        repeated = sum(self.endpoint.repeated.values())
         self.counters.duplicates += repeated - self.repeated
         self.repeated = repeated
 
@@ -207,15 +206,15 @@ class Obedient(Station):
             self.keeper.finish(self.shard, ended)
         gone = set(command.get("lost", ()))
         for name in gone:
-            self.wire.forget(name)
+            self.endpoint.remove_peer(name)
         late = set()
         if command["do"] == "end":
-            late = self.wire.finish_sending(GOODBYE_S)
+            late = self.endpoint.finish_sending(GOODBYE_S)
             self.slot.report("ended")
             if self._all_have_ended():
-                late |= self.wire.drain(set(self.ids) - gone, GOODBYE_S)
+                late |= self.endpoint.drain(set(self.ids) - gone, GOODBYE_S)
         elif command["do"] == "depart" and self.elastic:
-            late = self.wire.finish_sending(GOODBYE_S)
+            late = self.endpoint.finish_sending(GOODBYE_S)
             leave_in_hand(self.recorder, ended, self.ids[self.spec.name], len(self.ids), None)
         report = self._last_report(command, ended, late)
         if command["do"] == "depart":
@@ -237,10 +236,10 @@ class Obedient(Station):
             if m.carries
         ]
         shards = {s.name: -1 if s.shard is None else s.shard for s in self.plan.layout.roles}
-        for to, step, count in self.wire.unsent():
+        for to, step, count in self.endpoint.unsent_gradients():
             in_flight.append([shards[to], self.ids[self.spec.name], self.incarnation, step, count])
         self._count_repeated()
-        for refusal in self.wire.refused:
+        for refusal in self.endpoint.refused:
             self.recorder.event(ConnectionRefused(ended, refusal))
         judge = self.judge
         return {
@@ -261,7 +260,7 @@ class Obedient(Station):
             for command in self.slot.take():
                 if command["do"] in ("drain", "leave"):
                     return bool(command["do"] == "drain")
-            self.wire.poll(0.25)
+            self.endpoint.poll(0.25)
         return False
 
 

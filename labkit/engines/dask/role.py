@@ -1,6 +1,6 @@
 """A role in real time: one long-running task on a Dask worker, in a thread of its own.
 
-The thread drives the role's coroutine by hand and performs what it asks for: computes, paces, talks over the wire,
+The thread drives the role's coroutine by hand and performs what it asks for: computes, paces, sends, receives,
 waits. Between two effects it hears commands and reports. It ends when it is told to: it says goodbye on every link,
 reads what is still under way, and hands in its last counts.
 """
@@ -26,7 +26,7 @@ from ..parts import batch_maker, begin, build_parts
 from .duty import Ended, Obedient
 from .mailbox import Slot
 from .station import Ticket
-from .wire import Wire
+from .transport.endpoint import Endpoint
 
 __all__ = ["RealRole"]
 
@@ -87,8 +87,8 @@ class RealContext(Context):
 class RealRole(Obedient):
     """The role's thread. `run()` returns the last report."""
 
-    def __init__(self, ticket: Ticket, share: Any, test: Any, wire: Wire, slot: Slot):
-        super().__init__(ticket, wire, slot)
+    def __init__(self, ticket: Ticket, share: Any, test: Any, endpoint: Endpoint, slot: Slot):
+        super().__init__(ticket, endpoint, slot)
         plan, spec = self.plan, self.spec
         self.factor, self.step_to = ticket.factor, -1
         self.waiting: tuple[tuple[type, ...], str | None] | None = None
@@ -184,7 +184,7 @@ class RealRole(Obedient):
         _, fn, args, cost, unless = effect
         part = getattr(fn, "__self__", None)
         work = getattr(part, "work", "gradient" if self.spec.computes else "server")
-        self.wire.flush()
+        self.endpoint.flush()
         began = self.clock()
         if began - self.listened > LISTEN_NS:
             self.poll(0.0)

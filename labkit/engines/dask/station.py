@@ -1,4 +1,4 @@
-"""Where a role stands: its wire, its inbox, its clock and its books. What it says and hears goes through here.
+"""Where a role stands: its endpoint, its inbox, its clock and its books. What it says and hears goes through here.
 
 Used by the role's thread only. Sending never waits; waiting is `poll`, and nothing else waits.
 """
@@ -23,7 +23,7 @@ from ..laws import Law
 from ..parts import Plan
 from .keeping import Keeper
 from .mailbox import Slot
-from .wire import Wire
+from .transport.endpoint import Endpoint
 
 __all__ = ["Station", "Ticket"]
 
@@ -64,10 +64,10 @@ class Station:
 
     shard: Shard | None
 
-    def __init__(self, ticket: Ticket, wire: Wire, slot: Slot):
+    def __init__(self, ticket: Ticket, endpoint: Endpoint, slot: Slot):
         self.ticket, self.plan, self.spec = ticket, ticket.plan, ticket.spec
         self.strategy = ticket.plan.strategy
-        self.wire, self.slot = wire, slot
+        self.endpoint, self.slot = endpoint, slot
         self.zero = 0  # the machine's nanoseconds at engine time zero, pauses added
         self.frozen: int | None = None  # engine time at which a pause began
         self.incarnation = ticket.incarnation
@@ -78,8 +78,8 @@ class Station:
         self.ids = self.plan.role_ids
         self.kinds = self.plan.message_set
         self.inbox: deque[Message] = deque()
-        self.poll = wire.poll  # wait for the wire, at most so many seconds
-        wire.deliver = self._delivered
+        self.poll = endpoint.poll  # wait for messages, at most so many seconds
+        endpoint.deliver = self._delivered
         self.trained: set[str] = set()  # peers that have computed a gradient
         self.lives: dict[str, int] = {}  # the newest life of each role, as far as is known here
         self.listens: tuple[type, ...] = ()  # kinds of message that it waited for last
@@ -113,7 +113,7 @@ class Station:
         if followed or (self.unaware and to in self.unaware):  # said to somebody who is not there any more
             counters.messages += 1
             return SENT
-        counters.bytes[category] += self.wire.send(to, message, category, counters.computed or counters.steps)
+        counters.bytes[category] += self.endpoint.send(to, message, category, counters.computed or counters.steps)
         counters.messages += 1
         counters.phases[SEND] += self.clock() - now
         return SENT
@@ -121,7 +121,7 @@ class Station:
     def _delivered(
         self, message: Message, kind: int, category: int, nbytes: int, sent_ns: int, received_ns: int, computed: int
     ) -> None:
-        """The wire has brought a message: write it down, and sort it in."""
+        """A message has arrived: record it, and put it into the inbox."""
         sender = message.sender
         nbytes += loose_bytes(message)
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
@@ -166,7 +166,7 @@ class Station:
         shard = self.shard
         assert shard is not None
         snapshot = shard.evaluation(final, self.clock())
-        self.counters.bytes[EVALUATION] += self.wire.send("chief", snapshot, EVALUATION, self.counters.computed)
+        self.counters.bytes[EVALUATION] += self.endpoint.send("chief", snapshot, EVALUATION, self.counters.computed)
 
     def _trouble(self, what: str) -> None:
         self.recorder.event(EngineWarning(self.clock(), f"{self.spec.name} {what}"))

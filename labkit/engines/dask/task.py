@@ -15,13 +15,13 @@ from distributed.utils import sync
 from distributed.worker import thread_state
 from threadpoolctl import threadpool_limits
 
-from .frames import Codec
 from .mailbox import check_in, check_out
 from .processes import this_process
 from .role import RealRole
 from .station import Ticket
 from .timeouts import BEGIN_S
-from .wire import Wire
+from .transport.endpoint import Endpoint
+from .transport.frames import Codec
 
 __all__ = ["DISTRIBUTION", "WAITING_FOR_A_THREAD", "clock", "play", "task_state", "version"]
 
@@ -35,15 +35,15 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
     key = thread_state.key
     secede()
     slot = sync(worker.loop, check_in, worker, ticket.run, ticket.spec.name, ticket.incarnation, key)
-    wire = None
+    endpoint = None
     try:
         with threadpool_limits(1):
-            wire = _open_wire(ticket, worker)
-            role = RealRole(ticket, share, test, wire, slot)
-            wire.clock = role.clock
-            slot.wake = wire.wake
+            endpoint = _open_endpoint(ticket, worker)
+            role = RealRole(ticket, share, test, endpoint, slot)
+            endpoint.clock = role.clock
+            slot.wake = endpoint.wake
             restored = {"restored": role.restored, "kept_at": role.kept_at, "version": role.counters.version}
-            slot.report("up", address=list(wire.contact), process=list(this_process()), **restored)
+            slot.report("up", address=list(endpoint.contact), process=list(this_process()), **restored)
             begun = _wait_for_begin(slot)
             if begun is None:
                 role.coroutine.close()  # it was never begun, and would complain
@@ -54,12 +54,12 @@ def play(ticket: Ticket, share: Any, test: Any) -> dict[str, Any]:
             with own_core(ticket):
                 return role.run()
     finally:
-        if wire is not None:
-            wire.close()
+        if endpoint is not None:
+            endpoint.close()
         worker.loop.add_callback(check_out, worker, slot)
 
 
-def _open_wire(ticket: Ticket, worker: Any) -> Wire:
+def _open_endpoint(ticket: Ticket, worker: Any) -> Endpoint:
     scheme = urlsplit(worker.address).scheme
     host = urlsplit(worker.address).hostname if scheme in ("tcp", "tls") else "127.0.0.1"
     contexts = {}
@@ -71,7 +71,7 @@ def _open_wire(ticket: Ticket, worker: Any) -> Wire:
         }
     codec = Codec(ticket.plan.message_kinds)
     host = host or "127.0.0.1"
-    return Wire(ticket.spec.name, ticket.incarnation, codec, host, run=ticket.run, **contexts)
+    return Endpoint(ticket.spec.name, ticket.incarnation, codec, host, run=ticket.run, **contexts)
 
 
 @contextlib.contextmanager

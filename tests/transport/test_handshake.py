@@ -8,19 +8,30 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from test_wire import PATIENCE, connect, dial, hello, introduce, is_closed, run, values
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from transport_help import PATIENCE, connect, dial, hello, introduce, is_closed, run, values
 
-from labkit.engines.dask.frames import HEADER, MAGIC, FrameError
-from labkit.engines.dask.handshake import MAX_HELLO, Greeting, Hello, Identity, Refusal, welcome
-from labkit.engines.dask.wire import Wire
+from labkit.engines.dask.protocol import PROTOCOL, ProtocolError
+from labkit.engines.dask.transport.endpoint import Endpoint
+from labkit.engines.dask.transport.frames import HEADER, MAGIC
+from labkit.engines.dask.transport.handshake import (
+    MAX_HELLO,
+    REFUSED,
+    DialerHandshake,
+    Hello,
+    Identity,
+    Refusal,
+    welcome,
+)
 from labkit.roles.messages import Ack, Pull
 
+KEY = X25519PrivateKey.generate()
 PULL = HEADER.pack(MAGIC, 1, 0, 0, 16, 0, 1, 0, 0, 0) + bytes(16)
 
 
 @pytest.fixture
 def share() -> bool:
-    """Whether the wires of `make` use shared memory: what comes before it is tested here."""
+    """Whether the endpoints of `make` use shared memory: what comes before it is tested here."""
     return False
 
 
@@ -54,19 +65,21 @@ class Relay:
 
 
 @pytest.fixture
-def relayed(make: Callable[..., Wire]) -> Iterator[tuple[Wire, Wire, Relay]]:
-    """Two wires that know each other; what one says to two passes through a relay."""
-    one, two = make("one"), make("two")
+def relayed(make: Callable[..., Endpoint]) -> Iterator[tuple[Endpoint, Endpoint, Relay]]:
+    """Two endpoints that know each other; what one says to two passes through a relay."""
+    one, two = make("one", identity=Identity(KEY)), make("two")
     introduce(one, two)
     relay = Relay(two.address)
-    one.know("two", *relay.address, two.identity.public, 0)
+    one.add_peer("two", *relay.address, two.identity.public, 0)
     one.send("two", Ack(1))
     run((one, two), lambda: two.inbox)
     yield one, two, relay
     relay.close()
 
 
-def test_a_recorded_handshake_opens_nothing(relayed: tuple[Wire, Wire, Relay], make: Callable[..., Wire]) -> None:
+def test_a_recorded_handshake_opens_nothing(
+    relayed: tuple[Endpoint, Endpoint, Relay], make: Callable[..., Endpoint]
+) -> None:
     one, two, relay = relayed
     recorded = bytes(relay.forth)
     for _ in range(2):  # while the connection is there, and when it is gone
@@ -78,7 +91,7 @@ def test_a_recorded_handshake_opens_nothing(relayed: tuple[Wire, Wire, Relay], m
         one.close()
         run((two,), lambda: "one" in two.lost)
     again = make("two", 1)  # the receiver's next incarnation has other keys
-    again.know("one", *one.contact, 0)
+    again.add_peer("one", *one.contact, 0)
     sock = dial(again, recorded)
     run((again,), lambda: again.refused)
     assert "not signed" in again.refused[0]
@@ -86,15 +99,15 @@ def test_a_recorded_handshake_opens_nothing(relayed: tuple[Wire, Wire, Relay], m
     assert not again.inbox
 
 
-def test_nothing_that_opens_a_connection_is_on_the_network(relayed: tuple[Wire, Wire, Relay]) -> None:
+def test_nothing_that_opens_a_connection_is_on_the_network(relayed: tuple[Endpoint, Endpoint, Relay]) -> None:
     one, two, relay = relayed
     seen = bytes(relay.forth + relay.back)
-    for secret in (one.identity.key(two.identity.public), one.identity._private.private_bytes_raw()):
+    for secret in (one.identity.key(two.identity.public), KEY.private_bytes_raw()):
         assert secret not in seen
         assert secret.hex().encode() not in seen
 
 
-def test_an_answer_is_no_hello_and_a_hello_no_answer(relayed: tuple[Wire, Wire, Relay]) -> None:
+def test_an_answer_is_no_hello_and_a_hello_no_answer(relayed: tuple[Endpoint, Endpoint, Relay]) -> None:
     one, _, relay = relayed
     run((one,), lambda: relay.back)
     for words in (bytes(relay.back), bytes(relay.forth)):  # to the one who has said it, or who has been answered
@@ -105,15 +118,21 @@ def test_an_answer_is_no_hello_and_a_hello_no_answer(relayed: tuple[Wire, Wire, 
     assert not one.inbox
 
 
-def test_the_name_of_a_present_role_cannot_be_taken(make: Callable[..., Wire]) -> None:
+def test_the_name_of_a_present_role_cannot_be_taken(make: Callable[..., Endpoint]) -> None:
     """Not even by a process that has its private key, let alone by another role of the run with its own."""
-    server, worker, other = wires = make("server"), make("worker-0"), make("worker-1")
-    introduce(*wires)
-    connect(*wires)
+    server, worker, other = endpoints = make("server"), make("worker-0"), make("worker-1")
+    introduce(*endpoints)
+    connect(*endpoints)
     attempts = [
-        (Hello("", "worker-0", "server", 0, 99).pack(worker.identity.key(server.identity.public)), "a second connection"),
+        (
+            Hello("", "worker-0", "server", 0, 99).pack(worker.identity.key(server.identity.public)),
+            "a second connection",
+        ),
         (Hello("", "worker-0", "server", 0, 99).pack(other.identity.key(server.identity.public)), "not signed"),
-        (Hello("", "worker-0", "server", 0, 99).pack(server.identity.key(worker.identity.public)), "a second connection"),
+        (
+            Hello("", "worker-0", "server", 0, 99).pack(server.identity.key(worker.identity.public)),
+            "a second connection",
+        ),
     ]
     for words, why in attempts:
         sock = dial(server, words + PULL)
@@ -121,27 +140,27 @@ def test_the_name_of_a_present_role_cannot_be_taken(make: Callable[..., Wire]) -
         assert why in server.refused.pop()
         assert is_closed(sock)
     claim = dial(server, Hello("", "worker-0", "server", 7).pack(other.identity.key(server.identity.public)) + PULL)
-    run((server,), lambda: any(end.said for end in server._strangers.values()))
+    run((server,), lambda: any(c.hello for c in server.unauthenticated))
     worker.send("server", Ack(3))  # the claim to be its next incarnation has not fenced it off
-    run(wires, lambda: server.inbox)
+    run(endpoints, lambda: server.inbox)
     assert values(server) == [Ack(3)]
     claim.close()
 
 
-def test_frames_wait_for_an_acceptor_that_proves_who_it_is(make: Callable[..., Wire]) -> None:
+def test_frames_wait_for_an_acceptor_that_proves_who_it_is(make: Callable[..., Endpoint]) -> None:
     one, two = make("one"), make("two")
     introduce(one, two)
     with socket.create_server(("127.0.0.1", 0)) as door:  # the port of a role that is gone, taken by another program
-        one.know("two", *door.getsockname(), two.identity.public, 0)
+        one.add_peer("two", *door.getsockname(), two.identity.public, 0)
         one.send("two", Ack(1))
         sock = door.accept()[0]
         with sock:
             sock.settimeout(PATIENCE)
             said = sock.recv(4096)
             sock.sendall(welcome(said, Identity().key(two.identity.public)))
-            run((one,), lambda: "two" in one.broken)
-            assert "prove" in one.broken["two"]
-            assert said[:4] == b"LKH4"
+            run((one,), lambda: "two" in one.unreachable)
+            assert "prove" in one.unreachable["two"]
+            assert said[:4] == b"LKHi"
             assert len(said) < MAX_HELLO
             assert is_closed(sock)  # and nothing followed
     assert (one.sent["two"], one.undelivered["two"]) == (0, 1)
@@ -149,21 +168,21 @@ def test_frames_wait_for_an_acceptor_that_proves_who_it_is(make: Callable[..., W
 
 def test_a_greeting_takes_its_answer_in_pieces_and_no_other() -> None:
     one, two = Identity(), Identity()
-    greeting = Greeting(Hello("r", "one", "two", 0), one.key(two.public))
+    greeting = DialerHandshake(Hello("r", "one", "two", 0), one.key(two.public))
     answer = welcome(greeting.unsent, two.key(one.public))
     for byte in answer[:-1]:
-        assert greeting.hear(bytes([byte])) is None
-    assert greeting.hear(answer[-1:] + b"rest") == b"rest"
-    for wrong in (b"LKR4", b"HTTP/1.1", answer[:-1] + bytes([answer[-1] ^ 1])):
+        assert greeting.receive(bytes([byte])) is None
+    assert greeting.receive(answer[-1:] + b"rest") == b"rest"
+    for wrong in (REFUSED, b"HTTP/1.1", answer[:-1] + bytes([answer[-1] ^ 1])):
         with pytest.raises(Refusal):
-            Greeting(Hello("r", "one", "two", 0), one.key(two.public)).hear(wrong)
+            DialerHandshake(Hello("r", "one", "two", 0), one.key(two.public)).receive(wrong)
     for bad in ("", "00", "zz" * 32, "00" * 32):
-        with pytest.raises(FrameError, match="no public key"):
+        with pytest.raises(ProtocolError, match="no public key"):
             one.key(bad)
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_a_role_gets_in_through_a_flood(make: Callable[..., Wire], share: bool) -> None:
+def test_a_role_gets_in_through_a_flood(make: Callable[..., Endpoint], share: bool) -> None:
     """More idle connections than there is room for, all the time: it takes as many polls as without them."""
     server, worker = make("server", share=share), make("worker", share=share)
     introduce(server, worker)
@@ -175,12 +194,12 @@ def test_a_role_gets_in_through_a_flood(make: Callable[..., Wire], share: bool) 
         server.poll(0.0)
         worker.poll(0.0)
     assert values(server) == [Pull()]
-    assert len(server._strangers) <= 256
+    assert len(server.unauthenticated) <= 256
     for sock in idle:
         sock.close()
 
 
-def test_hosts_without_roles_make_room_first(make: Callable[..., Wire]) -> None:
+def test_hosts_without_roles_make_room_first(make: Callable[..., Endpoint]) -> None:
     server = make("server", host="0.0.0.0")
     introduce(server, make("worker"))
 
@@ -192,10 +211,10 @@ def test_hosts_without_roles_make_room_first(make: Callable[..., Wire]) -> None:
 
     try:
         held = come("127.0.0.1", 100)
-        run((server,), lambda: len(server._strangers) == 100)
+        run((server,), lambda: len(server.unauthenticated) == 100)
         held += come("127.0.0.2", 100) + come("127.0.0.3", 400)
         run((server,), lambda: len(server.refused) >= 300)
-        left = [end.host for end in server._strangers.values()]
+        left = [end.host for end in server.unauthenticated]
         assert left.count("127.0.0.1") == 100
         assert not any(refusal.startswith("127.0.0.1:") for refusal in server.refused)
         for sock in held:
@@ -204,25 +223,50 @@ def test_hosts_without_roles_make_room_first(make: Callable[..., Wire]) -> None:
         pytest.skip(f"this machine has one loopback address: {error}")
 
 
-def test_a_role_that_was_closed_to_make_room_dials_again(make: Callable[..., Wire]) -> None:
+def test_a_role_that_was_closed_to_make_room_dials_again(make: Callable[..., Endpoint]) -> None:
     server, worker = make("server"), make("worker")
-    worker.know("server", *server.contact, 0)
+    worker.add_peer("server", *server.contact, 0)
     worker.send("server", Ack(1))
-    run((server, worker), lambda: any(end.said for end in server._strangers.values()))  # it waits for the news
-    server._make_room()
-    assert not server._strangers
-    run((server, worker), lambda: any(end.said for end in server._strangers.values()))
+    run((server, worker), lambda: any(c.hello for c in server.unauthenticated))  # it waits for the news
+    crowd = [dial(server, Hello("", f"w{i}", "server", 0).pack(b"key")) for i in range(256)]  # as good, and later
+    run((server,), lambda: sum("too many connections" in refusal for refusal in server.refused) >= 64)
+    for sock in crowd:
+        sock.close()
+    run((server,), lambda: not server.unauthenticated)
+    run((server, worker), lambda: any(c.hello for c in server.unauthenticated))
     introduce(server, worker)
     run((server, worker), lambda: server.inbox)
     assert values(server) == [Ack(1)]
 
 
-def test_words_before_the_handshake_are_few(make: Callable[..., Wire]) -> None:
+def test_words_before_the_handshake_are_few(make: Callable[..., Endpoint]) -> None:
     server = make("server")
-    for words in (hello(server)[:60] + bytes(5000), b"LKH4" + b"\xff\xff" * 2000):
+    for words in (hello(server)[:60] + bytes(5000), hello(server)[:6] + b"\xff\xff" * 2000):
         sock = dial(server, words)
         run((server,), lambda: server.refused)
         server.refused.clear()
         with contextlib.suppress(ConnectionError):
             assert is_closed(sock)
-    assert not server._strangers
+    assert not server.unauthenticated
+
+
+def test_another_protocol_is_refused_by_name(make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides say which protocols they speak: the one that dials, and the one that is dialled."""
+    server, old = make("server"), make("old")
+    introduce(server, old)
+    monkeypatch.setattr("labkit.engines.dask.transport.handshake.PROTOCOL", PROTOCOL - 1)
+    old.connect("server")  # its hello says so
+    monkeypatch.undo()
+    run((server, old), lambda: server.refused and old.unreachable)
+    assert f"it speaks protocol {PROTOCOL - 1}, and this process protocol {PROTOCOL}" in server.refused[0]
+    assert not server.receiving
+    for number, says in ((PROTOCOL, "it refuses this role"), (PROTOCOL + 1, f"it speaks protocol {PROTOCOL + 1}, ")):
+        handshake = DialerHandshake(Hello("", "one", "two", 0), b"key")
+        answer = REFUSED[:4] + number.to_bytes(2, "little")
+        assert handshake.receive(answer[:5]) is None
+        with pytest.raises(Refusal, match=says):
+            handshake.receive(answer[5:])
+    data = Hello("run", "one", "two", 0).pack(b"key")
+    for number in (0, PROTOCOL - 1, PROTOCOL + 1, 65535):
+        with pytest.raises(ProtocolError, match=f"speaks protocol {number}, "):
+            Hello.unpack(data[:4] + number.to_bytes(2, "little") + data[6:])

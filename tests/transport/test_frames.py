@@ -1,4 +1,4 @@
-"""Messages as bytes: what goes in comes out, and what is no message raises `FrameError` and nothing else."""
+"""Messages as bytes: what goes in comes out, and what is no message raises `ProtocolError` and nothing else."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from labkit.engines.dask.frames import GOODBYE, HEADER, MAGIC, Codec, FrameError, read_header
-from labkit.engines.dask.handshake import MAX_HELLO, Hello, verify
-from labkit.engines.dask.outgoing import lay_out
+from labkit.engines.dask.protocol import ProtocolError
+from labkit.engines.dask.transport.frames import FINAL, HEADER, MAGIC, Codec, lay_out, read_header
+from labkit.engines.dask.transport.handshake import MAX_HELLO, Hello, verify
 from labkit.errors import BadInput, RoleError
 from labkit.nn.pool import BufferPool
 from labkit.roles.messages import Message, Pull, Push, own_copy
@@ -168,7 +168,7 @@ def test_a_kind_that_is_not_listed_is_named() -> None:
 
 
 def decode_or_refuse(index: int, meta: bytes, payload: bytes) -> None:
-    with contextlib.suppress(FrameError):
+    with contextlib.suppress(ProtocolError):
         CODEC.decode(index, memoryview(bytearray(meta)), memoryview(bytearray(payload)), "x", 0)
 
 
@@ -198,12 +198,12 @@ def test_damaged_messages_raise_frame_error_only(value: Any, data: st.DataObject
 def test_dtypes_that_are_none_are_refused(code: bytes) -> None:
     body = bytes([len(code)]) + code + (1).to_bytes(8, "little")
     meta = bytes(24) + b"a" + len(body).to_bytes(2, "little") + body + b"N"
-    with pytest.raises(FrameError):
+    with pytest.raises(ProtocolError):
         CODEC.decode(2, memoryview(meta), memoryview(bytearray(8)), "x", 0)
 
 
 def test_a_header_is_believed_only_within_bounds() -> None:
-    good = HEADER.pack(MAGIC, 1, 2, GOODBYE, 16, 3, 4, -5, 6, 7)
+    good = HEADER.pack(MAGIC, 1, 2, FINAL, 16, 3, 4, -5, 6, 7)
     assert read_header(good, 0)[1:] == (1, 2, 1, 16, 3, 4, -5, 6, 7)
     for bad in (
         HEADER.pack(MAGIC, 0, 0, 0, 16, 0, 1, 0, 0, 1 << 40),  # 1 TB
@@ -212,7 +212,7 @@ def test_a_header_is_believed_only_within_bounds() -> None:
         HEADER.pack(MAGIC, 0, 0, 3, 16, 0, 1, 0, 0, 8),
         HEADER.pack(b"HTTP", 0, 0, 0, 16, 0, 1, 0, 0, 8),
     ):
-        with pytest.raises(FrameError):
+        with pytest.raises(ProtocolError):
             read_header(bad, 0)
 
 
@@ -225,15 +225,15 @@ def test_a_hello_is_whole_or_refused(noise: bytes) -> None:
     for end in range(len(data)):
         assert Hello.unpack(data[:end]) is None
     for bad in (noise, data[:4] + noise):
-        with contextlib.suppress(FrameError):
+        with contextlib.suppress(ProtocolError):
             found = Hello.unpack(bad)
             if found is not None:
                 verify(found[1], b"secret")
                 raise AssertionError("noise is no hello")
-    with pytest.raises(FrameError, match="not signed"):
+    with pytest.raises(ProtocolError, match="not signed"):
         verify(data, b"Secret")
     for at in range(len(data)):
-        with pytest.raises(FrameError, match="not signed"):
+        with pytest.raises(ProtocolError, match="not signed"):
             verify(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], b"secret")
     with pytest.raises(BadInput, match="at most 512"):
         hello._replace(run="x" * 500).pack(b"secret")

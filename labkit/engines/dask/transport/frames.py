@@ -1,16 +1,20 @@
-"""Messages as bytes, without pickle: what arrives can be wrong, but it can never run code.
+"""Frames: the format of messages on a connection, the codec, and the parser. No pickle: what arrives can be wrong, but it
+can never run code.
 
-Law: a frame is a header of 48 bytes, then `meta`, then `payload`. The payload is the raw bytes of the message's arrays,
-in the order of its fields, each starting at a multiple of 16. Everything else is meta: first one struct with the fields
-that are declared int or float, then the other fields, each behind a tag of one byte. A message that may not be said is
-the sender's mistake (`RoleError`, by field); bytes that say nothing are the connection's (`FrameError`), and no length
-is believed before it is checked against the bytes that are there.
+A frame is a header of 48 bytes, then `meta`, then `payload`. The payload is the raw bytes of the message's arrays, in the
+order of its fields, each starting at a multiple of 16. Everything else is meta: first one struct with the fields that are
+declared int or float, then the other fields, each behind a tag of one byte. A message with a value that cannot be encoded
+is an error of the sending role (`RoleError`, which names the field); bytes that cannot be decoded are an error of the
+connection (`ProtocolError`). No length is used before it is checked against the bytes that are there.
 
-    header   magic+version 4s | kind u16 | category u8 | flags u8 | meta bytes u32 | padding u32
+    header   magic 4s | kind u16 | category u8 | flags u8 | meta bytes u32 | padding u32
              sequence u64 | sent_ns i64 | computed u64 | payload bytes u64          (little-endian)
-    meta     mask u64, a bit per number that is not what it was declared as | the numbers | values | those of the mask
+    meta     mask u64, a bit per number that is not of its declared type | the numbers | values | those of the mask
     value    N | T | F | i int64 | d float64 | s length u32, UTF-8 | t count u32, values | a length u16, array
     array    length of the dtype's code u8 | the code ("<f4") | shape, u64 each
+
+A close frame is a header with a flag and without a message. It is the last frame of a connection: `FINAL` if the sender
+will send nothing more, `SUSPENDED` if the link goes on in another connection.
 """
 
 from __future__ import annotations
@@ -21,24 +25,30 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from ...errors import LabkitError, RoleError
-from ...roles.messages import Message, field_names
+from ....errors import RoleError
+from ....nn.pool import BufferPool
+from ....roles.messages import Message, field_names
+from ..protocol import ProtocolError
 
 __all__ = [
-    "ALIGN", "GOODBYE", "HEADER", "MAGIC", "MAX_FRAME", "PAUSED", "Codec", "FrameError", "Prepared",
-    "last_words", "read_header",
+    "ALIGN", "FINAL", "HEADER", "MAGIC", "MAX_FRAME", "READ_AHEAD", "SUSPENDED", "Codec", "FrameParser", "Header",
+    "Piece", "Prepared", "close_frame", "lay_out", "read_header",
 ]  # fmt: skip
+
+Header = tuple[bytes, int, int, int, int, int, int, int, int, int]  # the fields of a header, in their order
+Piece = bytes | memoryview  # of a frame; at run time also flat arrays of uint8, which are buffers
 
 MAGIC = b"LKF1"
 HEADER = struct.Struct("<4sHBBIIQqQQ")
-GOODBYE = 1  # flag: the sender has said everything and closes in order
-PAUSED = 2  # flag: the sender closes for now, and goes on in another connection
+FINAL = 1  # flag of a close frame: the sender has sent everything
+SUSPENDED = 2  # flag of a close frame: the link is cut, and goes on in another connection
 ALIGN = 16  # bytes
 MAX_FRAME = 2 << 30  # bytes of meta and payload together
+READ_AHEAD = 512  # bytes that are read beyond the frame that has begun
 _DEPTH = 32  # tuples within tuples
 _CACHED = 512  # array descriptions remembered
 _DTYPE = re.compile(r"[|<>][biufcmMSUV]\d+(\[\w+\])?")
@@ -49,29 +59,25 @@ _UNFAMILIAR: tuple[list[Any], int] = ([], -1)
 _ALLOWED = "a message is made of numbers, strings, booleans, None, NumPy arrays and tuples of them"
 
 
-class FrameError(LabkitError, ValueError):
-    """Bytes that are no frame: whoever sent them is not a labkit role of this version, or the connection is broken."""
-
-
-def read_header(buffer: Any, offset: int, max_frame: int = MAX_FRAME) -> tuple[Any, ...]:
-    """The header's fields in their order, from 48 bytes; `FrameError` if they are no header."""
-    fields = HEADER.unpack_from(buffer, offset)
+def read_header(buffer: bytes | bytearray | memoryview, offset: int, max_frame: int = MAX_FRAME) -> Header:
+    """The header at `offset`, of which 48 bytes are there; `ProtocolError` if they are no header."""
+    fields: Header = HEADER.unpack_from(buffer, offset)
     magic, _, _, flags, meta, padding, _, _, _, payload = fields
-    if magic != MAGIC or flags > PAUSED or meta % ALIGN or padding > payload:
-        raise FrameError(f"no frame starts with {bytes(buffer[offset : offset + 8])!r}")
+    if magic != MAGIC or flags > SUSPENDED or meta % ALIGN or padding > payload:
+        raise ProtocolError(f"no frame starts with {bytes(buffer[offset : offset + 8])!r}")
     if meta + payload > max_frame:
-        raise FrameError(f"a header announces {meta + payload:,} bytes; a frame has at most {max_frame:,}")
+        raise ProtocolError(f"a header announces {meta + payload:,} bytes; a frame has at most {max_frame:,}")
     return fields
 
 
-def last_words(flag: int, sequence: int) -> bytes:
-    """A frame without a message: `GOODBYE` or `PAUSED`, where frame number `sequence` would be due."""
+def close_frame(flag: int, sequence: int) -> bytes:
+    """The close frame with `flag` (`FINAL` or `SUSPENDED`), in the place of frame number `sequence`."""
     return HEADER.pack(MAGIC, 0, 0, flag, 0, 0, sequence, 0, 0, 0)
 
 
 class _Plan:
-    """How one kind travels. What a field is declared as decides its place, never its meaning: a number that is not
-    what it was declared as travels tagged."""
+    """The layout of one kind of message. The declared type of a field decides where it is encoded; a number that is not of
+    its declared type is encoded with a tag."""
 
     def __init__(self, index: int, kind: type[Message]) -> None:
         # Annotations may be strings; resolving them would need names that a notebook may not have. "int" is enough.
@@ -85,7 +91,7 @@ class _Plan:
         self.layout = "Q" + "".join(codes[name] for name in self.numbers)
         self.struct = struct.Struct("<" + self.layout)
         # What follows the numbers in meta, where that describes arrays only -> (field, dtype, shape, start) and the
-        # payload's bytes. Most messages of a run look like the one before.
+        # payload's bytes. Most messages of a run have the shapes of the one before.
         self.familiar: dict[bytes, tuple[list[tuple[str, np.dtype, tuple[int, ...], int]], int]] = {}
         # The same when sending, for a kind with one array: (dtype, shape) -> how its frames are packed, in one call.
         self.all_numbers = _all_of(self.numbers)
@@ -94,9 +100,9 @@ class _Plan:
 
 
 class Prepared:
-    """A frame of numbers and one array whose dtype and shape have been seen before: all but the array in one struct.
+    """The layout of a frame of numbers and one array whose dtype and shape were sent before: all but the array in one struct.
 
-    `size`: bytes of meta and payload together. `payload`: bytes of that. `described`: the last that `struct` packs.
+    `size`: bytes of meta and payload together. `payload`: bytes of the payload. `described`: the last value of `struct`.
     """
 
     __slots__ = ("described", "index", "meta", "payload", "size", "struct")
@@ -119,7 +125,7 @@ class Codec:
         self._described: dict[tuple[np.dtype, tuple[int, ...]], bytes] = {}
 
     def index(self, message: object, sender: str) -> int:
-        """The number of the message's kind; `RoleError` in `sender`'s name if it is not listed."""
+        """The number of the message's kind; `RoleError` that names `sender` if the kind is not listed."""
         plan = self._by_kind.get(message.__class__)
         if plan is None:
             listed = ", ".join(kind.__name__ for kind in self.kinds)
@@ -129,7 +135,7 @@ class Codec:
     def encode(self, message: Message) -> tuple[bytes, list[np.ndarray]]:
         """(meta, the arrays as flat bytes, uint8). The arrays are the message's own memory where that is contiguous.
 
-        `RoleError` names the field that holds something that does not travel. The kind must be listed: see `index`.
+        `RoleError` names the field with a value that cannot be encoded. The kind must be listed: see `index`.
         """
         plan = self._by_kind[message.__class__]
         values = [getattr(message, name) for name in plan.numbers]
@@ -150,10 +156,10 @@ class Codec:
         meta = b"".join(out)
         return meta + bytes(-len(meta) % ALIGN), arrays
 
-    def prepare(self, message: Message) -> tuple[Prepared, tuple[Any, ...], np.ndarray] | None:
-        """(how its frame is packed, its numbers, its array as flat bytes) of a message that looks like one before.
+    def prepare(self, message: Message) -> tuple[Prepared, tuple[Any, ...], Piece] | None:
+        """(layout of its frame, its numbers, its array as flat bytes) of a message with one array of a familiar shape.
 
-        None: it does not, or not yet; `encode` does it.
+        None for other messages, which `encode` encodes.
         """
         plan = self._by_kind.get(message.__class__)
         if plan is None or not plan.array:
@@ -176,7 +182,7 @@ class Codec:
             prepared = plan.prepared[key] = Prepared(plan, described, array.nbytes)
         if not array.flags.c_contiguous:
             return None
-        return prepared, values, array.view(np.uint8)
+        return prepared, values, cast(Piece, array.view(np.uint8))
 
     def _put_array(self, kind: type, name: str, value: np.ndarray, out: list[bytes], arrays: list[np.ndarray]) -> None:
         key = (value.dtype, value.shape)
@@ -221,7 +227,7 @@ class Codec:
     def decode(self, index: int, meta: memoryview, payload: memoryview, sender: str, incarnation: int) -> Message:
         """The message, fresh, without calling its `__init__`. Its arrays are views into `payload`, writable if that is.
 
-        `FrameError` if the bytes are not those of a message of kind number `index`, and nothing else.
+        `ProtocolError` if the bytes are not those of a message of kind number `index`, and nothing else.
         """
         try:
             plan = self._plans[index]
@@ -235,10 +241,10 @@ class Codec:
                     own[name] = np.ndarray(shape, dtype, payload, start)
             else:
                 self._read(plan, own, mask, meta, payload)
-        except FrameError:
+        except ProtocolError:
             raise
         except (IndexError, struct.error, ValueError, TypeError, OverflowError, MemoryError) as error:
-            raise FrameError(f"a frame of kind {index} that makes no sense: {error}") from error
+            raise ProtocolError(f"a frame of kind {index} that makes no sense: {error}") from error
         own["sender"] = sender
         own["incarnation"] = incarnation
         return message
@@ -250,7 +256,7 @@ class Codec:
         for name in (*plan.others, *late):
             own[name] = reader.value(0)
         if len(meta) - reader.at >= ALIGN or reader.offset != len(payload) or mask >> len(plan.numbers):
-            raise FrameError(f"a {plan.kind.__name__} ends before its frame does")
+            raise ProtocolError(f"a {plan.kind.__name__} ends before its frame does")
         if not late and all(type(own[name]) is np.ndarray and own[name].size for name in plan.others):
             if len(plan.familiar) >= _CACHED:
                 plan.familiar.clear()
@@ -281,18 +287,18 @@ class _Reader:
         if tag == _TUPLE:
             count = _U32.unpack(self._bytes(4))[0]
             if count > len(self.meta) - self.at or depth == _DEPTH:
-                raise FrameError(f"a tuple of {count:,} items at depth {depth}")
+                raise ProtocolError(f"a tuple of {count:,} items at depth {depth}")
             return tuple([self.value(depth + 1) for _ in range(count)])
         if tag == _NONE:
             return None
         if tag in (_TRUE, _FALSE):
             return tag == _TRUE
-        raise FrameError(f"a value of unknown type {tag}")
+        raise ProtocolError(f"a value of unknown type {tag}")
 
     def _bytes(self, count: int) -> memoryview:
         start, end = self.at, self.at + count
         if end > len(self.meta):
-            raise FrameError(f"{count:,} bytes are announced where {len(self.meta) - start:,} are left")
+            raise ProtocolError(f"{count:,} bytes are announced where {len(self.meta) - start:,} are left")
         self.at = end
         return self.meta[start:end]
 
@@ -304,6 +310,126 @@ class _Reader:
         self.offset = start + nbytes
         self.starts.append(start)
         return np.ndarray(shape, dtype, self.payload, start)
+
+
+class FrameParser:
+    """Cuts the bytes of one connection into frames. Without I/O: `buffers` says where bytes go, `received` how many came.
+
+    A small read-ahead takes the header, and whole frames if they are small; the rest of a large frame goes straight into
+    the buffer that its arrays will live in, and the same read takes the beginning of the next one. `check` is called with
+    each header before memory is allocated for the frame; it raises `ProtocolError` if the frame is not due. `first`: bytes
+    that were read before, at most `READ_AHEAD`.
+    """
+
+    __slots__ = (
+        "_ahead", "_body", "_check", "_filled", "_header", "_max_frame", "_pool", "_size", "_start", "_stop", "_view",
+    )  # fmt: skip
+
+    def __init__(self, pool: BufferPool, max_frame: int, check: Callable[[Header], None], first: bytes = b"") -> None:
+        self._pool, self._max_frame, self._check = pool, max_frame, check
+        self._ahead = bytearray(READ_AHEAD)
+        self._view = memoryview(self._ahead)
+        self._ahead[: len(first)] = first
+        self._start, self._stop = 0, len(first)  # the part of the read-ahead that is not parsed
+        self._header: Header | None = None  # of the frame that has begun
+        self._body: memoryview | None = None
+        self._size = self._filled = 0  # bytes of the body; how many of them are there
+
+    def buffers(self) -> list[memoryview]:
+        """Where the next bytes go, one buffer after the other."""
+        if self._body is None:
+            return [self._view[self._stop :]]
+        return [self._body[self._filled :], self._view]
+
+    def received(self, count: int) -> None:
+        """`count` bytes are in the buffers."""
+        if self._body is None:
+            self._stop += count
+        else:
+            rest = self._size - self._filled
+            self._filled += min(count, rest)
+            self._stop = max(0, count - rest)
+
+    def next(self) -> tuple[Header, memoryview] | None:
+        """The next complete frame, (header, body); None while it is incomplete. `ProtocolError` if it is no frame."""
+        if self._header is None:
+            have = self._stop - self._start
+            if have < HEADER.size:
+                if have:
+                    self._ahead[:have] = self._ahead[self._start : self._stop]
+                self._start, self._stop = 0, have
+                return None
+            self._begin(read_header(self._ahead, self._start, self._max_frame))
+        header, body = self._header, self._body
+        if self._filled < self._size or header is None or body is None:
+            self._start = self._stop = 0
+            return None
+        self._header = self._body = None
+        return header, body
+
+    def whole(self, data: memoryview) -> tuple[int, Header, memoryview] | None:
+        """The frame at the start of `data`, if it is there as a whole: (bytes used, header, a copy of its body).
+
+        Only where nothing is read ahead: see `empty`.
+        """
+        if len(data) < HEADER.size:
+            return None
+        header = read_header(data, 0, self._max_frame)
+        size = header[4] + header[9]
+        end = HEADER.size + size
+        if len(data) < end:
+            return None
+        self._check(header)
+        body = self._allocate(size)
+        body[:] = data[HEADER.size : end]
+        return end, header, body
+
+    @property
+    def empty(self) -> bool:
+        """Whether no frame has begun, and no byte is waiting to be parsed."""
+        return self._header is None and self._start == self._stop
+
+    @property
+    def between(self) -> bool:
+        """Whether no frame has begun, but bytes are waiting to be parsed."""
+        return self._header is None and self._start < self._stop
+
+    def discard(self) -> None:
+        """Forget the bytes that are waiting to be parsed."""
+        self._start = self._stop = 0
+
+    def _begin(self, header: Header) -> None:
+        self._check(header)
+        self._size = header[4] + header[9]
+        body = self._allocate(self._size)
+        start = self._start + HEADER.size
+        self._start = min(self._stop, start + self._size)
+        self._filled = self._start - start
+        body[: self._filled] = self._view[start : self._start]
+        self._header, self._body = header, body
+
+    def _allocate(self, size: int) -> memoryview:
+        try:
+            return memoryview(self._pool.take(size))[:size]  # type: ignore[arg-type]
+        except MemoryError as error:
+            raise ProtocolError(f"no memory for a frame of {size:,} bytes") from error
+
+
+def lay_out(arrays: list[np.ndarray]) -> tuple[list[Piece], int, int]:
+    """The payload of flat uint8 arrays: (its pieces in order, its bytes, the bytes of them that are padding)."""
+    if len(arrays) == 1:
+        return cast(list[Piece], arrays), arrays[0].size, 0
+    pieces: list[Piece] = []
+    total = padding = 0
+    for array in arrays:
+        if total % ALIGN and array.size:
+            gap = -total % ALIGN
+            pieces.append(bytes(gap))
+            padding += gap
+            total += gap
+        pieces.append(cast(Piece, array))
+        total += array.size
+    return pieces, total, padding
 
 
 def _all_of(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
@@ -347,9 +473,9 @@ def _understand(described: bytes) -> tuple[np.dtype, tuple[int, ...], int]:
     end = 1 + described[0]
     code = described[1:end].decode("ascii")
     if not _DTYPE.fullmatch(code):
-        raise FrameError(f"an array of dtype {code!r}")
+        raise ProtocolError(f"an array of dtype {code!r}")
     dtype = np.dtype(code)
     shape = struct.unpack(f"<{(len(described) - end) // 8}Q", described[end:])
     if not dtype.itemsize or dtype.hasobject:
-        raise FrameError(f"an array of dtype {code!r}")
+        raise ProtocolError(f"an array of dtype {code!r}")
     return dtype, shape, math.prod(shape) * dtype.itemsize

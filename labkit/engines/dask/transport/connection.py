@@ -1,0 +1,632 @@
+"""One simplex connection of a pair of roles: frames with sequence numbers, from a send side to a receive side.
+
+A connection begins on a TCP stream with a handshake. Then its frames follow on the same stream, and, where both roles are on
+one host, from some frame on in shared memory; TCP then carries doorbells only. A close frame ends it. Bytes against the
+direction of the frames are the answer to the handshake, `NOT_ACCEPTED` for an offer of memory, and doorbells.
+
+Nothing here blocks, and nothing refers to the sender's arrays once a call has returned: bytes go to the stream at once, or are
+copied into a queue, and the queue goes out first. A frame has the number of the one before plus 1. A frame with a smaller
+number has arrived before (its acknowledgement was lost: see `link_faults`) and is discarded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from ssl import SSLContext, SSLError
+from typing import Protocol
+
+from ....nn.pool import BufferPool
+from ..protocol import ProtocolError
+from .frames import HEADER, MAGIC, SUSPENDED, FrameParser, Header, Piece, Prepared, close_frame
+from .handshake import MAX_HELLO, DialerHandshake, Refusal
+from .poller import READ, WRITE, Poller
+from .shared_memory import MemoryReader, MemoryWriter, Offer, available
+from .tcp import TcpStream, dial
+
+__all__ = [
+    "CONNECT_S",
+    "ByteReader",
+    "ByteWriter",
+    "Dialer",
+    "ReceiveConnection",
+    "Receiver",
+    "SendConnection",
+    "copied",
+]
+
+CONNECT_S = 15.0  # seconds that a connection may take; the kernel tries again after 1, 3 and 7
+TRIES = 20  # connections that end before the handshake is complete, one after the other
+BURST = 64  # reads from one connection in a row; then the others have their turn
+DOORBELL, NOT_ACCEPTED = b"!", b"N"
+
+
+class ByteWriter(Protocol):
+    """The writing end of a byte stream. `max_pieces`: buffers that one `write` can take."""
+
+    max_pieces: int
+
+    def write(self, pieces: Sequence[Piece]) -> int:
+        """Write as many bytes as possible now; how many. `BlockingIOError`: none; `OSError`: the stream is broken."""
+
+
+class ByteReader(Protocol):
+    """The reading end of a byte stream."""
+
+    def read_into(self, buffers: list[memoryview]) -> int:
+        """Fill the buffers as far as bytes are there; how many. `BlockingIOError`: none; `EOFError`, `OSError`: no more."""
+
+
+def copied(pieces: Sequence[Piece], pool: BufferPool, start: int = 0) -> memoryview:
+    """The bytes of the pieces from number `start` on, in memory of their own."""
+    total = sum(map(len, pieces)) - start
+    rest = memoryview(pool.take(total))[:total]  # type: ignore[arg-type]
+    at = 0
+    for piece in pieces:
+        if start < len(piece):
+            end = at + len(piece) - start
+            rest[at:end] = memoryview(piece)[start:]
+            at = end
+        start = max(0, start - len(piece))
+    return rest
+
+
+@dataclass
+class Dialer:
+    """What all send connections of one role have in common.
+
+    `handshake(to, offer)` begins a handshake with role `to`. `host`: of this role; peers on the same host are offered
+    memory of `memory_size` bytes; "": none is. `now`: seconds. `ended(connection, reason)` is called when a connection is
+    over. `queued`: the connections whose queue is not empty, and `open`: those that are not over; kept by the connections.
+    """
+
+    poller: Poller
+    pool: BufferPool
+    context: SSLContext | None
+    host: str
+    memory_size: int
+    now: Callable[[], float]
+    handshake: Callable[[str, Offer | None], DialerHandshake]
+    ended: Callable[[SendConnection, str], None]
+    queued: dict[SendConnection, None] = field(default_factory=dict)
+    open: dict[SendConnection, None] = field(default_factory=dict)
+
+    def memory_for(self, host: str) -> MemoryWriter | None:
+        """Memory to share with a peer at `host`, if that is this host, and nothing is to be encrypted."""
+        if self.context is not None or host != self.host or not available():
+            return None
+        try:
+            return MemoryWriter(self.memory_size)
+        except OSError:  # no descriptor or no memory for it: the socket carries the frames
+            return None
+
+
+class SendConnection:
+    """The send side of a connection to role `name`.
+
+    A failure is no exception: the connection is over, and `Dialer.ended` is told. Frames in the queue are those that the
+    stream has not taken yet. A connection that ends before its handshake is complete is dialled again, because an acceptor
+    closes unauthenticated connections where there are too many, and nothing has been sent yet.
+
+    To read: `sequence`, the number of the last frame, which whoever packs the frames keeps; `in_memory`, whether frames go
+    to shared memory; `opening`, whether the handshake is incomplete; `unsent`, after the end: messages that were left in the
+    queue; `complete`, after the end: nothing was.
+    """
+
+    __slots__ = (
+        "_connected", "_deadline", "_dialer", "_ending", "_handshake", "_host", "_memory", "_out", "_port", "_queue", "_tcp",
+        "_tries", "_watched", "complete", "in_memory", "name", "opening", "sequence", "unsent",
+    )  # fmt: skip
+
+    def __init__(self, name: str, host: str, port: int, sequence: int, dialer: Dialer) -> None:
+        """`OSError` if it cannot be dialled."""
+        self.name, self.sequence = name, sequence
+        self.unsent, self.complete = 0, False
+        self._dialer, self._host, self._port = dialer, host, port
+        self._queue: deque[tuple[memoryview, int]] = deque()  # bytes, and how many messages end with them
+        self._ending = False  # the close frame is sent, or in the queue
+        self._tries = 0
+        self._dial()
+        dialer.open[self] = None
+
+    def _dial(self) -> None:
+        dialer = self._dialer
+        self._tcp = dial(self._host, self._port, dialer.context)
+        self._memory = dialer.memory_for(self._host)
+        self._handshake = dialer.handshake(self.name, self._memory.offer if self._memory else None)
+        self._out: ByteWriter = self._tcp
+        self._tries += 1
+        self._deadline = dialer.now() + CONNECT_S
+        self._connected, self.opening, self.in_memory = False, True, False
+        self._watched = READ | WRITE
+        dialer.poller.register(self._tcp.fileno(), self._watched, self)
+
+    @property
+    def queued(self) -> bool:
+        """Whether bytes are in the queue."""
+        return bool(self._queue)
+
+    @property
+    def sharing(self) -> bool:
+        """Whether memory is offered or in use."""
+        return self._memory is not None
+
+    @property
+    def offer(self) -> Offer | None:
+        """The memory that is offered or in use."""
+        return None if self._memory is None else self._memory.offer
+
+    @property
+    def ready(self) -> bool:
+        """Whether the handshake is complete, and memory that is offered was accepted."""
+        return not self.opening and (self._memory is None or self._memory.accepted())
+
+    def fileno(self) -> int:
+        """The descriptor of the TCP stream; -1 when the connection is over."""
+        return self._tcp.fileno()
+
+    # sending ------------------------------------------------------------------------------------------------------------
+
+    def send(self, pieces: Sequence[Piece], messages: int = 1) -> None:
+        """Write the pieces, and copy what the stream does not take. `messages`: 1 for a message, 0 for a close frame."""
+        try:
+            self._send(pieces, messages)
+        except OSError as error:
+            self._failed(error)
+
+    def _send(self, pieces: Sequence[Piece], messages: int) -> None:
+        if not self.in_memory and self._memory is not None and messages and not self._queue:
+            self._switch_to_memory(self._memory)
+        taken, total = 0, sum(map(len, pieces))
+        if not (self.opening or self._queue) and len(pieces) <= self._out.max_pieces:
+            try:
+                taken = self._out.write(pieces)
+                if taken == total:
+                    if self.in_memory:
+                        self._wake_reader()
+                    return
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._queue.append((memoryview(b""), messages))
+                raise
+        self._queue.append((copied(pieces, self._dialer.pool, taken), messages))
+        self._dialer.queued[self] = None
+        self._push()
+
+    def send_prepared(
+        self, frame: Prepared, numbers: tuple[float, ...], payload: Piece, category: int, now: int, computed: int
+    ) -> bool:
+        """Write a frame into the shared memory in one call; False if it does not fit in one piece, or others are queued.
+
+        Only while `in_memory`.
+        """
+        memory = self._memory
+        if self._queue or memory is None:
+            return False
+        values = (
+            MAGIC, frame.index, category, 0, frame.meta, 0, self.sequence + 1, now, computed, frame.payload,
+            0, *numbers, frame.described,
+        )  # fmt: skip
+        if not memory.write_packed(frame.struct, values, payload, frame.payload):
+            return False
+        self.sequence += 1
+        if memory.reader_sleeps():
+            self._ring()
+        return True
+
+    def finish(self, flag: int) -> None:
+        """Send a close frame with this flag, and end the stream behind it."""
+        self._ending = True
+        empty = not self._queue
+        self.send([close_frame(flag, self.sequence + 1)], 0)
+        if empty and not self._queue and self._tcp.fileno() >= 0:
+            with contextlib.suppress(OSError):  # the peer has closed already
+                self._tcp.end_writing()
+
+    def push(self) -> None:
+        """Write what is in the queue, as far as the stream takes it."""
+        self._advance(self.opening)
+
+    def on_ready(self) -> None:
+        """The peer has answered, rung, or closed; or the socket takes more."""
+        if self._tcp.fileno() >= 0:
+            self._advance(True)
+
+    def take_back(self) -> list[memoryview]:
+        """Remove the messages from the queue, without the first: a part of it may be sent, or sealed in a TLS record."""
+        if not self._queue:
+            return []
+        first, *others = self._queue
+        self._queue = deque([first])
+        back = [data for data, messages in others if messages]
+        self.sequence -= len(back)
+        return back
+
+    def messages(self) -> Iterator[memoryview]:
+        """The frames in the queue that are messages, and of which nothing has been sent."""
+        for data, messages in self._queue:
+            if messages and data[:4] == MAGIC and len(data) >= HEADER.size:
+                header = HEADER.unpack_from(data)
+                if len(data) == HEADER.size + header[4] + header[9]:
+                    yield data
+
+    # the stream ---------------------------------------------------------------------------------------------------------
+
+    def _advance(self, listen: bool) -> None:
+        try:
+            if listen:
+                self._listen()
+            if self._queue or self.opening:
+                self._push()
+        except OSError as error:
+            self._failed(error)
+
+    def _push(self) -> None:
+        try:
+            if self.opening:
+                self._send_hello()
+                self._watch(READ if self._connected and not self._handshake.unsent else READ | WRITE)
+                return
+            while self._queue:
+                if self.in_memory:
+                    self._fill_memory()
+                else:
+                    self._written(self._out.write([data for data, _ in islice(self._queue, self._out.max_pieces or 1)]))
+        except BlockingIOError:
+            if not self.in_memory:
+                self._watch(self._tcp.interest)
+            return
+        self._dialer.queued.pop(self, None)
+        self._watch(READ)
+        if self._ending:
+            self._tcp.end_writing()
+
+    def _listen(self) -> None:
+        """Read the peer's part of the handshake, that it does not accept the offer, and doorbells."""
+        if not self._connected:
+            self._connected = self._tcp.established()
+            if not self._connected:
+                return
+        try:
+            heard = self._tcp.receive_control(MAX_HELLO)
+        except EOFError:
+            raise ConnectionError("closed by the peer") from None
+        if self.opening and heard:
+            rest = self._handshake.receive(heard)
+            if rest is None:
+                return
+            heard, self.opening = rest, False
+        if NOT_ACCEPTED in heard and not self.in_memory:
+            self._close_memory()
+
+    def _send_hello(self) -> None:
+        if not self._connected:
+            self._connected = self._tcp.established()
+        handshake = self._handshake
+        while self._connected and handshake.unsent:
+            handshake.unsent = handshake.unsent[self._tcp.send_control(handshake.unsent) :]
+
+    def _switch_to_memory(self, memory: MemoryWriter) -> None:
+        """If the peer has accepted the offer, all goes through memory from the frame that is due; what was before is with the
+        kernel. The peer switches at a doorbell, so without a doorbell there is no switch."""
+        if not memory.accepted():
+            return
+        memory.switch_at(self.sequence)
+        try:
+            self._tcp.send_control(DOORBELL)
+        except OSError:  # the socket is full, or broken: its next use tells which
+            memory.switch_at(0)
+        else:
+            memory.end_offer()
+            self._out, self.in_memory = memory, True
+
+    def _fill_memory(self) -> None:
+        """Write the queue into the shared memory, as far as there is room; `BlockingIOError` if there is none."""
+        memory = self._memory
+        assert memory is not None
+        with contextlib.suppress(BlockingIOError):
+            self._written(memory.write([data for data, _ in islice(self._queue, 256)]))
+        self._wake_reader()
+        if self._queue and memory.wait_for_room():
+            raise BlockingIOError  # the peer rings when it has read
+
+    def _wake_reader(self) -> None:
+        if self._memory is not None and self._memory.reader_sleeps():
+            self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(
+            OSError
+        ):  # a full socket wakes the peer, too; one that is gone is noticed in `_listen`
+            self._tcp.send_control(DOORBELL)
+
+    def _written(self, count: int) -> None:
+        queue = self._queue
+        while queue and count >= len(queue[0][0]):
+            count -= len(queue.popleft()[0])
+        if count:
+            data, messages = queue[0]
+            queue[0] = (data[count:], messages)
+
+    def _watch(self, interest: int) -> None:
+        if interest != self._watched:
+            self._watched = interest
+            self._dialer.poller.modify(self._tcp.fileno(), interest)
+
+    # the end ------------------------------------------------------------------------------------------------------------
+
+    def expire(self, now: float) -> float:
+        """End it if it is not established in time. Returns when that is, in seconds; infinity once it is established."""
+        if self._connected:
+            return float("inf")
+        if now >= self._deadline:
+            self.end(f"no answer within {CONNECT_S:g} s")
+            return float("inf")
+        return self._deadline
+
+    def _failed(self, error: OSError) -> None:
+        final = isinstance(error, Refusal | SSLError) or not self._connected
+        if final or not self.opening or self._tries >= TRIES:
+            self.end(str(error))
+            return
+        self._close()
+        try:
+            self._dial()
+        except OSError:
+            self.end(str(error))
+
+    def end(self, reason: str) -> None:
+        """Close the connection, if it is not over."""
+        if self not in self._dialer.open:
+            return
+        self.complete = not self._queue
+        self.unsent = sum(messages for _, messages in self._queue)
+        self._queue.clear()
+        del self._dialer.open[self]
+        self._dialer.queued.pop(self, None)
+        self._close()
+        self._dialer.ended(self, reason)
+
+    def _close(self) -> None:
+        """Close the stream; what is in the shared memory can still be read."""
+        if self._tcp.fileno() >= 0:
+            self._dialer.poller.unregister(self._tcp.fileno())
+            self._tcp.close()
+        self._close_memory()
+
+    def _close_memory(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+
+def _nothing() -> bool:
+    return False
+
+
+@dataclass
+class Receiver:
+    """What all receive connections of one role have in common.
+
+    Each message goes to `deliver(connection, header, body)`; `repeated(connection)` is called for one that has arrived
+    before; `ended(connection, reason)` when the connection is over, with a reason if it was closed for cause, else "".
+    `unread`: connections to be read again although the poller need not announce them, because they had more to read than
+    one turn allows, or reading was suspended. `in_memory`: those whose frames come through shared memory, of `memory_size`
+    bytes. `open`: those that are not over. All three are kept by the connections.
+    """
+
+    poller: Poller
+    pool: BufferPool
+    max_frame: int
+    memory_size: int
+    deliver: Callable[[ReceiveConnection, Header, memoryview], None]
+    repeated: Callable[[ReceiveConnection], None]
+    ended: Callable[[ReceiveConnection, str], None]
+    unread: list[ReceiveConnection] = field(default_factory=list)
+    in_memory: tuple[ReceiveConnection, ...] = ()
+    open: dict[ReceiveConnection, None] = field(default_factory=dict)
+
+
+class ReceiveConnection:
+    """The receive side of a connection from an instance of role `name`, whose handshake is complete.
+
+    A failure is no exception: the connection is over, and `Receiver.ended` is told. `sequence`: number of the last frame.
+    `first`: bytes read behind the handshake.
+
+    To read: `closed_with`, the flag of the close frame, 0 before it; `in_memory`, whether frames come through shared
+    memory; `suspended`, whether reading is suspended; `open`; `has_news()`, while `in_memory`: whether there is something
+    to read in the memory.
+    """
+
+    __slots__ = (
+        "_deliver", "_fresh", "_in", "_memory", "_parser", "_receiver", "_tcp", "_unparsed", "closed_with", "has_news",
+        "in_memory", "incarnation", "name", "open", "sequence", "suspended",
+    )  # fmt: skip
+
+    def __init__(self, name: str, incarnation: int, sequence: int, tcp: TcpStream, first: bytes, receiver: Receiver):
+        self.name, self.incarnation, self.sequence = name, incarnation, sequence
+        self._tcp, self._receiver, self._deliver = tcp, receiver, receiver.deliver
+        self._parser = FrameParser(receiver.pool, receiver.max_frame, self._check, first)
+        self._unparsed = bool(first)
+        self._in: ByteReader = tcp
+        self._memory: MemoryReader | None = None
+        self._fresh = True  # the frame that has begun is a message that has not arrived before
+        self.closed_with = 0
+        self.in_memory = self.suspended = False
+        self.has_news: Callable[[], bool] = _nothing
+        self.open = True
+        receiver.open[self] = None
+        receiver.poller.register(tcp.fileno(), READ, self)
+
+    def accept(self, offer: Offer | None) -> None:
+        """Accept the offer of memory, if there is one and it holds; if not, tell the peer."""
+        if offer is None or self._tcp.encrypted:  # what is to be encrypted stays on the socket
+            return
+        try:
+            self._memory = MemoryReader(offer, self._receiver.memory_size)
+        except OSError:  # another host, or another container: the socket carries the frames
+            self._send_control(NOT_ACCEPTED)
+
+    @property
+    def sharing(self) -> bool:
+        """Whether an offer of memory was accepted."""
+        return self._memory is not None
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether frames are encrypted."""
+        return self._tcp.encrypted
+
+    def fileno(self) -> int:
+        """The descriptor of the TCP stream; -1 when closed."""
+        return self._tcp.fileno()
+
+    # reading ------------------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read what has arrived, at most `BURST` times, and deliver complete frames."""
+        try:
+            more = self._read()
+        except ProtocolError as error:
+            self.end(str(error))
+        except (EOFError, OSError) as error:
+            self.end(str(error) if self.in_memory else "")  # memory does not fail by itself
+        else:
+            if more:
+                self._receiver.unread.append(self)
+        if self._memory is not None and self.in_memory and self._memory.writer_waits():
+            self._send_control(DOORBELL)
+
+    def on_ready(self) -> None:
+        """Something has happened to the socket. While frames come through memory: a doorbell, or the end."""
+        if not self.open:
+            return
+        if not self.in_memory:
+            self.read()
+            return
+        try:
+            self._tcp.receive_control(MAX_HELLO)
+        except (EOFError, OSError):
+            self._read_rest()
+
+    def _read_rest(self) -> None:
+        """The socket has ended: read what is still in the shared memory."""
+        assert self._memory is not None
+        until = self._memory.count + self._receiver.memory_size  # it holds no more; what is written now is not read
+        while self._memory is not None and self._memory.ready() and self._memory.count < until:
+            self.read()
+        self.end("")
+
+    def _read(self) -> bool:
+        """True if the limit of one turn is reached, and more may be there."""
+        if self._unparsed:
+            self._unparsed = False
+            self._parse()
+        try:
+            for _ in range(BURST):
+                if self.in_memory and self._read_whole():
+                    if self._memory is None or not self._memory.ready():
+                        return False
+                    continue
+                buffers = self._parser.buffers()
+                count = self._in.read_into(buffers)
+                self._parser.received(count)
+                self._parse()
+                if count < sum(map(len, buffers)):  # the stream is empty
+                    return False
+        except BlockingIOError:
+            return False
+        return True
+
+    def _read_whole(self) -> bool:
+        """Take a frame that lies in the shared memory as a whole; False: read it piece by piece."""
+        if not self._parser.empty:
+            return False
+        memory = self._memory
+        assert memory is not None
+        there = memory.peek()
+        try:
+            found = self._parser.whole(there)
+        except ProtocolError:
+            there.release()  # the error's traceback would hold it, and memory that is referred to cannot be unmapped
+            raise
+        if found is None:
+            return False
+        del there
+        used, header, body = found
+        memory.advance(used)
+        self._take(header, body)
+        return True
+
+    def _parse(self) -> None:
+        parser = self._parser
+        while True:
+            if (
+                self._memory is not None and not self.in_memory and parser.between
+                and self._memory.starts_at(self.sequence + 1)
+            ):  # fmt: skip
+                parser.discard()  # a doorbell: the socket has brought its last frame
+                self._in, self.in_memory, self.has_news = self._memory, True, self._memory.ready
+                self._receiver.in_memory += (self,)
+                self._receiver.poller.add_memory(self._memory)
+                return
+            frame = parser.next()
+            if frame is None:
+                return
+            self._take(*frame)
+
+    def _check(self, header: Header) -> None:
+        """A frame with this header has begun: `ProtocolError` if it is not due."""
+        flags, sequence, due = header[3], header[6], self.sequence + 1
+        repeated = 0 < sequence < due and not flags
+        if self.closed_with or not (repeated or sequence == due):
+            what = f"frame {sequence} where {due} is due"
+            raise ProtocolError(f"{what} after the close frame" if self.closed_with else what)
+        self.closed_with, self._fresh = flags, not (repeated or flags)
+        if not repeated and flags != SUSPENDED:
+            self.sequence = sequence
+
+    def _take(self, header: Header, body: memoryview) -> None:
+        if self._fresh:
+            self._deliver(self, header, body)
+        elif not self.closed_with:
+            self._receiver.repeated(self)
+
+    def _send_control(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # a peer that is gone is noticed in reading; a full socket wakes it anyway
+            self._tcp.send_control(data)
+
+    # suspending, closing ------------------------------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Suspend reading: what the peer sends waits in the kernel and in the memory."""
+        self.suspended = True
+        self._receiver.poller.unregister(self._tcp.fileno())
+
+    def resume(self) -> None:
+        """Resume reading."""
+        self.suspended = False
+        self._receiver.poller.register(self._tcp.fileno(), READ, self)
+        self._receiver.unread.append(self)
+
+    def end(self, reason: str) -> None:
+        """Close the connection, if it is not over; `reason`: the cause, if it is closed for one."""
+        if not self.open:
+            return
+        self.open, self.has_news = False, _nothing
+        receiver = self._receiver
+        del receiver.open[self]
+        if not self.suspended:
+            receiver.poller.unregister(self._tcp.fileno())
+        self._tcp.close()
+        if self._memory is not None:
+            if self.in_memory:
+                receiver.in_memory = tuple(other for other in receiver.in_memory if other is not self)
+                receiver.poller.remove_memory(self._memory)
+            self._memory.close()
+            self._memory = None
+        receiver.ended(self, reason)

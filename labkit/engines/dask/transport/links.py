@@ -1,0 +1,140 @@
+"""The links of one role to its peers: for each peer one send connection after the other, and what became of the frames.
+
+A peer that is gone is no error: messages for it are counted as undelivered. Frames in the queue of a connection count as sent
+until the connection ends; then they count as undelivered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from ssl import SSLContext
+
+from ....nn.pool import BufferPool
+from .connection import Dialer, SendConnection
+from .frames import FINAL
+from .handshake import DialerHandshake
+from .poller import Poller
+from .shared_memory import Offer
+
+__all__ = ["Links"]
+
+
+class Links:
+    """All links of one role. `address(to)`: host and port that are dialled. The other arguments are those of `Dialer`.
+
+    To read: `sent` and `undelivered`, messages by peer; `unreachable`, peers to which no connection is possible, and why;
+    `direct`, the connections of links without faults, by peer.
+    """
+
+    def __init__(
+        self, poller: Poller, pool: BufferPool, context: SSLContext | None, host: str, memory_size: int,
+        now: Callable[[], float], handshake: Callable[[str, Offer | None], DialerHandshake],
+        address: Callable[[str], tuple[str, int]],
+    ) -> None:  # fmt: skip
+        self.sent: Counter[str] = Counter()
+        self.undelivered: Counter[str] = Counter()
+        self.unreachable: dict[str, str] = {}
+        self.direct: dict[str, SendConnection] = {}
+        self.finished = False  # nothing is sent any more
+        self._address = address
+        self._resume_after: dict[str, int] = {}  # of links that were cut: the number of the last frame that has arrived
+        self._owner_of: dict[SendConnection, Callable[[SendConnection, str], None]] = {}
+        self._dialer = Dialer(poller, pool, context, host, memory_size, now, handshake, self._ended)
+
+    @property
+    def open(self) -> tuple[SendConnection, ...]:
+        """All connections that are not over."""
+        return tuple(self._dialer.open)
+
+    @property
+    def queued(self) -> tuple[SendConnection, ...]:
+        """The connections whose queue is not empty."""
+        return tuple(self._dialer.queued)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a queue is not empty."""
+        return bool(self._dialer.queued)
+
+    def dial(self, to: str) -> SendConnection | None:
+        """A connection to `to`, which is established in the background; None if it cannot be reached."""
+        if to in self.unreachable:
+            return None
+        try:
+            connection = SendConnection(to, *self._address(to), self.last_sequence(to), self._dialer)
+        except OSError as error:
+            self.unreachable[to] = str(error)
+            return None
+        self.direct[to] = connection
+        connection.push()
+        return self.direct.get(to)
+
+    def last_sequence(self, to: str) -> int:
+        """The number of the last frame of a link that was cut, after which it goes on; 0 for a new link."""
+        return self._resume_after.get(to, 0)
+
+    def suspended(self, connection: SendConnection) -> None:
+        """The peer has closed the connection behind its close frame `SUSPENDED`: it has received all frames."""
+        self._resume_after[connection.name] = connection.sequence
+
+    def take(self, name: str, ended: Callable[[SendConnection, str], None]) -> SendConnection | None:
+        """Take the connection to `name` out of `direct`, if there is one: `ended` is told of its end instead."""
+        connection = self.direct.pop(name, None)
+        if connection is not None:
+            self._owner_of[connection] = ended
+        return connection
+
+    def give_back(self, connection: SendConnection) -> None:
+        """Undo `take`."""
+        del self._owner_of[connection]
+        self.direct[connection.name] = connection
+
+    def flush(self) -> None:
+        """Write what is queued, as far as the streams take it."""
+        for connection in self.queued:
+            connection.push()
+
+    def expire(self, now: float) -> float:
+        """End connections that are not established in time. Returns when the next may have to end, in seconds."""
+        return min((connection.expire(now) for connection in self.queued), default=float("inf"))
+
+    def forget(self, name: str) -> None:
+        """End the direct connection to `name`, and begin a new link when something is sent to it again."""
+        if name in self.direct:
+            self.direct[name].end("forgotten")
+        self._resume_after.pop(name, None)
+
+    def finish(self) -> None:
+        """Send a close frame on every direct connection. Nothing can be sent afterwards."""
+        self.finished = True
+        connections = list(self.direct.values())
+        self.direct.clear()
+        for connection in connections:
+            connection.finish(FINAL)
+
+    def undeliver(self, name: str, count: int) -> None:
+        """So many messages that counted as sent to `name` will never arrive."""
+        self.sent[name] -= count
+        self.undelivered[name] += count
+
+    def messages(self) -> Iterator[tuple[str, memoryview]]:
+        """(to, frame) of every message of which nothing has been sent."""
+        for connection in self.queued:
+            for data in connection.messages():
+                yield connection.name, data
+
+    def close(self) -> None:
+        """End every connection."""
+        for connection in self.open:
+            connection.end("closed by this role")
+
+    def _ended(self, connection: SendConnection, reason: str) -> None:
+        name = connection.name
+        self.undeliver(name, connection.unsent)
+        owner = self._owner_of.pop(connection, None)
+        if owner is not None:
+            owner(connection, reason)
+        elif self.direct.get(name) is connection:
+            del self.direct[name]
+            self.unreachable[name] = reason

@@ -1,0 +1,128 @@
+"""What the tests of the transport share."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from labkit.engines.dask.transport.connection import ReceiveConnection, SendConnection
+from labkit.engines.dask.transport.endpoint import Endpoint
+from labkit.engines.dask.transport.handshake import Hello, Identity
+from labkit.engines.dask.transport.shared_memory import DATA, ORIGIN, WRITTEN, Offer
+from labkit.roles.messages import Ack, Pull, Push, Weights
+
+KINDS = (Push, Pull, Weights, Ack)
+PATIENCE = 20.0  # seconds; only a broken test waits that long
+
+
+def introduce(*endpoints: Endpoint) -> None:
+    for here in endpoints:
+        for there in endpoints:
+            if here is not there:
+                here.add_peer(there.name, *there.contact, there.incarnation)
+
+
+def connect(*endpoints: Endpoint) -> None:
+    """Open all links. Nothing is sent, but from now on every frame goes through the memory, where it is shared."""
+    for here in endpoints:
+        for there in endpoints:
+            if here is not there:
+                here.connect(there.name)
+    others = len(endpoints) - 1
+    run(endpoints, lambda: all(len(endpoint.receiving) >= others for endpoint in endpoints))
+    run(endpoints, lambda: all(link.ready for endpoint in endpoints for link in endpoint.sending))
+
+
+def run(endpoints: tuple[Endpoint, ...], done: Callable[[], Any]) -> None:
+    """Let the endpoints work until `done()`."""
+    until = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < until, "waited in vain"
+        for endpoint in endpoints:
+            endpoint.flush()
+            endpoint.poll(0.001)
+
+
+def sending_to(here: Endpoint, there: str) -> SendConnection:
+    """The connection that `here` sends to `there` on."""
+    return next(connection for connection in here.sending if connection.name == there)
+
+
+def receiving_from(here: Endpoint, sender: str) -> ReceiveConnection:
+    """The connection that `here` receives from `sender` on."""
+    return next(connection for connection in here.receiving if connection.name == sender)
+
+
+def suspended(endpoint: Endpoint) -> list[ReceiveConnection]:
+    return [connection for connection in endpoint.receiving if connection.suspended]
+
+
+def values(endpoint: Endpoint) -> list[Any]:
+    return [delivered.message for delivered in endpoint.inbox]
+
+
+def dial(endpoint: Endpoint, data: bytes = b"") -> socket.socket:
+    sock = socket.create_connection(endpoint.address)
+    sock.settimeout(PATIENCE)
+    sock.sendall(data)
+    return sock
+
+
+def hello(to: Endpoint, name: str = "stranger", incarnation: int = 0, run: str = "", **more: Any) -> bytes:
+    """The hello of a role instance that `to` has heard of."""
+    identity = Identity()
+    to.add_peer(name, "127.0.0.1", 9, identity.public, incarnation)
+    return Hello(run, name, more.pop("called", to.name), incarnation, **more).pack(identity.key(to.identity.public))
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Within the time limit; after what the acceptor had to say."""
+    with sock, contextlib.suppress(ConnectionResetError):
+        while sock.recv(100):
+            pass
+    return True
+
+
+def shut(connection: SendConnection | ReceiveConnection) -> None:
+    """End the stream of a connection without its knowledge, as the kernel does when a process dies."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as sock:
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def mappings() -> int:
+    return Path("/proc/self/maps").read_text().count("/memfd:labkit-")
+
+
+class Intruder:
+    """The memory of an offer that is not ended yet, as a process that follows no protocol may write to it."""
+
+    def __init__(self, offer: Offer | None) -> None:
+        assert offer is not None
+        fd = os.open(f"/proc/{offer.pid}/fd/{offer.fd}", os.O_RDWR | os.O_CLOEXEC)
+        self._map = mmap.mmap(fd, os.fstat(fd).st_size)
+        os.close(fd)
+        self.words = memoryview(self._map)[:DATA].cast("q")
+
+    def write(self, data: bytes) -> None:
+        """Append bytes as the writer does, but whether there is room or not."""
+        written, size = self.words[WRITTEN], len(self._map) - DATA
+        at = (written - self.words[ORIGIN]) % size
+        first = data[: size - at]
+        self._map[DATA + at : DATA + at + len(first)] = first
+        rest = data[len(first) :]
+        self._map[DATA : DATA + len(rest)] = rest
+        self.words[WRITTEN] = written + len(data)
+
+    def close(self) -> None:
+        self.words.release()
+        self._map.close()
