@@ -99,6 +99,27 @@ def test_imports_go_one_way(path):
         )
 
 
+# The packages of the Dask engine: each imports from itself, from those before it, and from modules for all of them.
+LAYERS = ["transport", "worker", "cluster", "client"]
+FOR_ALL_LAYERS = {"protocol", "timeouts"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "engines" / "dask").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_packages_of_the_dask_engine_are_layers(path):
+    *_, mine, _ = path.relative_to(ROOT).parts
+    if mine not in LAYERS:
+        return
+    for name, line, _ in imports(path):
+        if not name.startswith("labkit.engines.dask."):
+            continue
+        other = name.split(".")[3]
+        where = f"{path.relative_to(ROOT)}:{line} imports {name}"
+        if other in LAYERS:
+            assert LAYERS.index(other) <= LAYERS.index(mine), where
+        elif mine == "transport":
+            assert other in FOR_ALL_LAYERS, where
+
+
 HEAVY = {
     "distributed": {"engines"},
     "dask": {"engines", "data"},
