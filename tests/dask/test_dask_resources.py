@@ -7,8 +7,8 @@ from dask_help import closes, eventually
 from distributed import Client
 
 import labkit as lk
-from labkit.engines.dask.placement import place
-from labkit.engines.dask.resources import Resource, Resources, measure_speed, resources, shares_of_speed
+from labkit.engines.dask.cluster.placement import place
+from labkit.engines.dask.cluster.resources import Resource, Resources, measure_speed, resources, shares_of_speed
 
 
 def row(**more):

@@ -231,7 +231,7 @@ def test_a_key_is_in_no_file_and_survives_the_way_to_another_process(tmp_path, m
     import pickle
     import ssl
 
-    from labkit.engines.dask import credentials
+    from labkit.engines.dask.cluster import credentials
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -301,7 +301,7 @@ def test_nobody_else_can_change_a_folder_from_which_workers_import(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows: the folder for temporary files is the user's own")
 def test_a_private_folder_is_used_again_and_one_of_others_is_not(tmp_path):
-    from labkit.engines.dask.credentials import private_folder
+    from labkit.engines.dask.cluster.credentials import private_folder
 
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         first = private_folder()
@@ -333,8 +333,8 @@ def guarded():
     """(port, token, loop) of a web server behind the guard."""
     import asyncio
 
-    from labkit.engines.dask.credentials import new_token
-    from labkit.engines.dask.servers import TokenGuard
+    from labkit.engines.dask.cluster.credentials import new_token
+    from labkit.engines.dask.cluster.servers import TokenGuard
 
     ready, token, made = threading.Event(), new_token(), []
 
@@ -368,7 +368,7 @@ def status(address, opener=None, **headers):
 def test_a_dashboard_asks_for_its_token(guarded):
     from http.cookiejar import CookieJar
 
-    from labkit.engines.dask.servers import with_token
+    from labkit.engines.dask.cluster.servers import with_token
 
     port, token = guarded
     page = f"http://127.0.0.1:{port}/a/status"

@@ -14,9 +14,9 @@ from typing import Any
 
 from ....roles.regroup import grouped
 from ....trace.events import EngineWarning, RoleLeft, RoleLost, RoleRestarted, RunWaits
+from ..cluster.placement import next_home
 from ..failure_detector import FailureDetector
 from ..mailbox import LEAVE_S
-from ..placement import next_home
 from ..timeouts import ABSENT_S, GIVE_UP_S, GROW_S, LOOK_S, RETURN_S, SHARE_S, SILENT_S, START_S, STARTS
 from .comings import Comings
 from .events import RoleUp

@@ -51,7 +51,7 @@ from ...commands import (
 from ...drive import deadlock_text, loss_text, render_failure
 from ...elastic import check_elastic
 from ...parts import Plan
-from ..backend import Backend
+from ..cluster.backend import Backend
 from ..failure_detector import FailureDetector
 from ..mailbox import LEAVE_S
 from ..timeouts import ABSENT_S

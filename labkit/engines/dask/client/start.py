@@ -13,8 +13,8 @@ from ...base import Cluster
 from ...checkpoints import Store, open_store
 from ...commands import Command, Executed
 from ...parts import Plan, find_role
-from ..backend import Backend
-from ..placement import check_place, host_of
+from ..cluster.backend import Backend
+from ..cluster.placement import check_place, host_of
 from ..timeouts import LOOK_S, REPORT_S
 from .run import DaskRun
 from .supervisor import LostWhileStarting, Supervisor, present_roles

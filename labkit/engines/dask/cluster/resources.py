@@ -19,12 +19,12 @@ import numpy as np
 from distributed import Client
 from threadpoolctl import threadpool_limits
 
-from ...errors import ClusterError
-from ...nn import Network
-from ...roles.layout import Layout
-from ..limits import free_memory, usable_cpus
+from ....errors import ClusterError
+from ....nn import Network
+from ....roles.layout import Layout
+from ...limits import free_memory, usable_cpus
+from ..requests import ask
 from .placement import host_of
-from .requests import ask
 
 __all__ = ["Resource", "Resources", "measure_speed", "resources", "shares_of_speed"]
 

@@ -17,17 +17,17 @@ from typing import Any
 from distributed import Client
 from distributed.utils import in_async_call
 
-from ...errors import BadInput, ClusterError, shown
-from ..commands import Stop
-from ..limits import MOST_PROCESSES, check_room
+from ....errors import BadInput, ClusterError, shown
+from ...commands import Stop
+from ...limits import MOST_PROCESSES, check_room
+from ..requests import ask, ask_scheduler, who_is, who_is_there
+from ..task import DISTRIBUTION, version
+from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
 from .credentials import new_token
 from .forked import disown, in_forked_child
 from .local import Arrivals, check_script, deaf_to_interrupts, interrupt_is_pending, new_cluster, settings
 from .nannies import OwnCluster
-from .requests import ask, ask_scheduler, who_is, who_is_there
 from .servers import with_token
-from .task import DISTRIBUTION, version
-from .timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
 
 __all__ = ["Backend"]
 

@@ -13,14 +13,14 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from ...errors import BadInput, shown
-from ..base import Cluster, Engine
-from ..checkpoints import Store
-from ..cluster_spec import PACE, ClusterSpec, check_slow, default_workers, options_of
-from ..commands import Command, Executed
-from ..parts import Plan
+from ....errors import BadInput, shown
+from ...base import Cluster, Engine
+from ...checkpoints import Store
+from ...cluster_spec import PACE, ClusterSpec, check_slow, default_workers, options_of
+from ...commands import Command, Executed
+from ...parts import Plan
+from ..mailbox import BEAT_S
 from .backend import Backend
-from .mailbox import BEAT_S
 from .placement import Wish, place
 
 __all__ = ["DaskCluster"]
@@ -187,7 +187,7 @@ class DaskCluster(Cluster):
         `commands`: primitive commands (see `engines/commands.py`), executed at their times. `resume`: the `Store`, at the
         place `checkpoint`, of a run that is gone on with.
         """
-        from .client.start import start_run
+        from ..client.start import start_run
 
         return start_run(self, self._backend, self._place, plan, commands, checkpoint, resume)
 

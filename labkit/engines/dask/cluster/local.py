@@ -17,7 +17,7 @@ import dask
 from distributed import SchedulerPlugin
 from distributed.utils import get_mp_context
 
-from ...errors import BadInput
+from ....errors import BadInput
 from .credentials import new_security, private_folder
 from .nannies import Nanny, OwnCluster
 from .servers import Scheduler
@@ -117,7 +117,7 @@ def _quick_start() -> dict[str, str]:
     with dask.config.set(method):
         get_mp_context()  # Dask names its modules once; ours come in addition
     preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.task"]
-    multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.servers"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.cluster.servers"])
     return method
 
 

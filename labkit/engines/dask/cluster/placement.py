@@ -16,8 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...errors import BadInput, nearest, shown
-from ...roles.layout import RoleSpec
+from ....errors import BadInput, nearest, shown
+from ....roles.layout import RoleSpec
 
 __all__ = ["Wish", "check_place", "check_wish", "host_of", "next_home", "place"]
 

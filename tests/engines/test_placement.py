@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.engines.dask.placement import check_place, check_wish, host_of, next_home, place
+from labkit.engines.dask.cluster.placement import check_place, check_wish, host_of, next_home, place
 from labkit.errors import BadInput
 from labkit.roles.layout import RoleSpec
 

@@ -21,9 +21,9 @@ import psutil
 from distributed import Status
 from distributed.deploy.spec import SpecCluster
 
+from ..failure_detector import FailureDetector
+from ..timeouts import ABSENT_S, CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
 from . import servers
-from .failure_detector import FailureDetector
-from .timeouts import ABSENT_S, CLOSE_S, KILLED_S, LOOK_S, SILENT_S, STARTS
 
 __all__ = ["Nanny", "OwnCluster", "stepwise"]
 
