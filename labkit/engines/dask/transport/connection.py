@@ -28,15 +28,8 @@ from .shared_memory import MemoryReader, MemoryWriter, Offer, available
 from .tcp import TcpStream, dial
 
 __all__ = [
-    "CONNECT_S",
-    "ByteReader",
-    "ByteWriter",
-    "Dialer",
-    "ReceiveConnection",
-    "Receiver",
-    "SendConnection",
-    "copied",
-]
+    "CONNECT_S", "ByteReader", "ByteWriter", "Dialer", "ReceiveConnection", "Receiver", "SendConnection", "copied",
+]  # fmt: skip
 
 CONNECT_S = 15.0  # seconds that a connection may take; the kernel tries again after 1, 3 and 7
 TRIES = 20  # connections that end before the handshake is complete, one after the other
@@ -111,8 +104,8 @@ class SendConnection:
     stream has not taken yet. A connection that ends before its handshake is complete is dialled again, because an acceptor
     closes unauthenticated connections where there are too many, and nothing has been sent yet.
 
-    To read: `sequence`, the number of the last frame, which whoever packs the frames keeps; `in_memory`, whether frames go
-    to shared memory; `opening`, whether the handshake is incomplete; `unsent`, after the end: messages that were left in the
+    To read: `sequence`, the number of the last frame, which the caller of `send` raises before; `in_memory`, whether frames
+    go to shared memory; `opening`, whether the handshake is incomplete; `unsent`, after the end: messages that were left in the
     queue; `complete`, after the end: nothing was.
     """
 
@@ -185,8 +178,8 @@ class SendConnection:
             try:
                 taken = self._out.write(pieces)
                 if taken == total:
-                    if self.in_memory:
-                        self._wake_reader()
+                    if self.in_memory and self._memory is not None and self._memory.reader_sleeps():
+                        self._ring()
                     return
             except BlockingIOError:
                 pass
@@ -330,13 +323,10 @@ class SendConnection:
         assert memory is not None
         with contextlib.suppress(BlockingIOError):
             self._written(memory.write([data for data, _ in islice(self._queue, 256)]))
-        self._wake_reader()
+        if memory.reader_sleeps():
+            self._ring()
         if self._queue and memory.wait_for_room():
             raise BlockingIOError  # the peer rings when it has read
-
-    def _wake_reader(self) -> None:
-        if self._memory is not None and self._memory.reader_sleeps():
-            self._ring()
 
     def _ring(self) -> None:
         with contextlib.suppress(
@@ -490,14 +480,27 @@ class ReceiveConnection:
     def read(self) -> None:
         """Read what has arrived, at most `BURST` times, and deliver complete frames."""
         try:
-            more = self._read()
+            if self._unparsed:
+                self._unparsed = False
+                self._parse()
+            for _ in range(BURST):
+                if self.in_memory and self._read_whole():
+                    if self._memory is None or not self._memory.ready():
+                        break
+                    continue
+                parser = self._parser
+                more = parser.received(self._in.read_into(parser.buffers()))
+                self._parse()
+                if not more:
+                    break
+            else:
+                self._receiver.unread.append(self)
+        except BlockingIOError:
+            pass
         except ProtocolError as error:
             self.end(str(error))
         except (EOFError, OSError) as error:
             self.end(str(error) if self.in_memory else "")  # memory does not fail by itself
-        else:
-            if more:
-                self._receiver.unread.append(self)
         if self._memory is not None and self.in_memory and self._memory.writer_waits():
             self._send_control(DOORBELL)
 
@@ -520,27 +523,6 @@ class ReceiveConnection:
         while self._memory is not None and self._memory.ready() and self._memory.count < until:
             self.read()
         self.end("")
-
-    def _read(self) -> bool:
-        """True if the limit of one turn is reached, and more may be there."""
-        if self._unparsed:
-            self._unparsed = False
-            self._parse()
-        try:
-            for _ in range(BURST):
-                if self.in_memory and self._read_whole():
-                    if self._memory is None or not self._memory.ready():
-                        return False
-                    continue
-                buffers = self._parser.buffers()
-                count = self._in.read_into(buffers)
-                self._parser.received(count)
-                self._parse()
-                if count < sum(map(len, buffers)):  # the stream is empty
-                    return False
-        except BlockingIOError:
-            return False
-        return True
 
     def _read_whole(self) -> bool:
         """Take a frame that lies in the shared memory as a whole; False: read it piece by piece."""

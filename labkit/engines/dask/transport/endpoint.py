@@ -252,7 +252,7 @@ class Endpoint:
         """Hand over what is queued, as far as the streams take it. Never waits."""
         if self._faults.delayed:
             self._faults.release()
-        if self._links.waiting:
+        if self._links.queued:
             self._links.flush()
 
     def set_link_fault(self, peer: str | None, *, delay: float = 0.0, drop: float = 0.0, cut: bool = False) -> None:
@@ -291,12 +291,12 @@ class Endpoint:
         """Wait until something can be read or written, or `wake` is called, at most `timeout_s` seconds; then deliver all
         complete messages. `watch`: see `Poller.wait`."""
         receiver = self._receiver
-        if receiver.unread or self._listener.due:
+        if receiver.unread or self._listener.retries:
             timeout_s = 0.0
             self._read_again()
         if self._faults.delayed:
             timeout_s = min(timeout_s, self._faults.release())
-        if self._listener.waiting or self._links.waiting:
+        if self._listener.pending or self._links.queued:
             timeout_s = min(timeout_s, self._expire())
         for owner in self._poller.wait(timeout_s, watch):
             owner.on_ready()
@@ -424,7 +424,7 @@ class Endpoint:
         self._links.finish()
         self._faults.finish()
         until = self._now() + timeout
-        while (self._links.waiting or self._faults.waiting) and (left := until - self._now()) > 0:
+        while (self._links.queued or self._faults.waiting) and (left := until - self._now()) > 0:
             self.poll(left)
         self._faults.stop()
         return {connection.name for connection in self._links.queued} | {to for to, _ in self._faults.messages()}
@@ -471,7 +471,7 @@ class Endpoint:
     @property
     def unauthenticated(self) -> tuple[Unauthenticated, ...]:
         """The accepted connections that are not authenticated."""
-        return self._listener.pending
+        return tuple(self._listener.pending)
 
     @property
     def queued(self) -> int:

@@ -25,7 +25,7 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -182,7 +182,7 @@ class Codec:
             prepared = plan.prepared[key] = Prepared(plan, described, array.nbytes)
         if not array.flags.c_contiguous:
             return None
-        return prepared, values, cast(Piece, array.view(np.uint8))
+        return prepared, values, array.view(np.uint8)  # type: ignore[return-value]
 
     def _put_array(self, kind: type, name: str, value: np.ndarray, out: list[bytes], arrays: list[np.ndarray]) -> None:
         key = (value.dtype, value.shape)
@@ -341,14 +341,18 @@ class FrameParser:
             return [self._view[self._stop :]]
         return [self._body[self._filled :], self._view]
 
-    def received(self, count: int) -> None:
-        """`count` bytes are in the buffers."""
+    def received(self, count: int) -> bool:
+        """`count` bytes are in the buffers. Returns whether these are full, and there may be more bytes."""
         if self._body is None:
             self._stop += count
         else:
             rest = self._size - self._filled
-            self._filled += min(count, rest)
-            self._stop = max(0, count - rest)
+            if count < rest:
+                self._filled += count
+                return False
+            self._filled += rest
+            self._stop = count - rest
+        return self._stop == READ_AHEAD
 
     def next(self) -> tuple[Header, memoryview] | None:
         """The next complete frame, (header, body); None while it is incomplete. `ProtocolError` if it is no frame."""
@@ -379,8 +383,7 @@ class FrameParser:
         end = HEADER.size + size
         if len(data) < end:
             return None
-        self._check(header)
-        body = self._allocate(size)
+        body = self._announced(header, size)
         body[:] = data[HEADER.size : end]
         return end, header, body
 
@@ -399,16 +402,17 @@ class FrameParser:
         self._start = self._stop = 0
 
     def _begin(self, header: Header) -> None:
-        self._check(header)
         self._size = header[4] + header[9]
-        body = self._allocate(self._size)
+        body = self._announced(header, self._size)
         start = self._start + HEADER.size
         self._start = min(self._stop, start + self._size)
         self._filled = self._start - start
         body[: self._filled] = self._view[start : self._start]
         self._header, self._body = header, body
 
-    def _allocate(self, size: int) -> memoryview:
+    def _announced(self, header: Header, size: int) -> memoryview:
+        """The memory for the body, of `size` bytes, of a frame that is due."""
+        self._check(header)
         try:
             return memoryview(self._pool.take(size))[:size]  # type: ignore[arg-type]
         except MemoryError as error:
@@ -418,7 +422,7 @@ class FrameParser:
 def lay_out(arrays: list[np.ndarray]) -> tuple[list[Piece], int, int]:
     """The payload of flat uint8 arrays: (its pieces in order, its bytes, the bytes of them that are padding)."""
     if len(arrays) == 1:
-        return cast(list[Piece], arrays), arrays[0].size, 0
+        return arrays, arrays[0].size, 0  # type: ignore[return-value]
     pieces: list[Piece] = []
     total = padding = 0
     for array in arrays:
@@ -427,7 +431,7 @@ def lay_out(arrays: list[np.ndarray]) -> tuple[list[Piece], int, int]:
             pieces.append(bytes(gap))
             padding += gap
             total += gap
-        pieces.append(cast(Piece, array))
+        pieces.append(array)  # type: ignore[arg-type]
         total += array.size
     return pieces, total, padding
 

@@ -24,7 +24,7 @@ class Links:
     """All links of one role. `address(to)`: host and port that are dialled. The other arguments are those of `Dialer`.
 
     To read: `sent` and `undelivered`, messages by peer; `unreachable`, peers to which no connection is possible, and why;
-    `direct`, the connections of links without faults, by peer.
+    `direct`, the connections of links without faults, by peer; `queued`, the connections whose queue is not empty.
     """
 
     def __init__(
@@ -41,21 +41,12 @@ class Links:
         self._resume_after: dict[str, int] = {}  # of links that were cut: the number of the last frame that has arrived
         self._owner_of: dict[SendConnection, Callable[[SendConnection, str], None]] = {}
         self._dialer = Dialer(poller, pool, context, host, memory_size, now, handshake, self._ended)
+        self.queued = self._dialer.queued
 
     @property
     def open(self) -> tuple[SendConnection, ...]:
         """All connections that are not over."""
         return tuple(self._dialer.open)
-
-    @property
-    def queued(self) -> tuple[SendConnection, ...]:
-        """The connections whose queue is not empty."""
-        return tuple(self._dialer.queued)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a queue is not empty."""
-        return bool(self._dialer.queued)
 
     def dial(self, to: str) -> SendConnection | None:
         """A connection to `to`, which is established in the background; None if it cannot be reached."""
@@ -92,12 +83,12 @@ class Links:
 
     def flush(self) -> None:
         """Write what is queued, as far as the streams take it."""
-        for connection in self.queued:
+        for connection in list(self.queued):
             connection.push()
 
     def expire(self, now: float) -> float:
         """End connections that are not established in time. Returns when the next may have to end, in seconds."""
-        return min((connection.expire(now) for connection in self.queued), default=float("inf"))
+        return min((connection.expire(now) for connection in list(self.queued)), default=float("inf"))
 
     def forget(self, name: str) -> None:
         """End the direct connection to `name`, and begin a new link when something is sent to it again."""

@@ -70,6 +70,8 @@ class Listener:
     `authenticate(connection)` is called with each whose hello is complete: it calls `release` and takes the connection
     over, does nothing where it has to wait for news of the peer (see `news_of`), or raises `ProtocolError`, and the
     connection is refused. `hosts()`: those with roles. `record(text)`: of a connection that was closed for cause.
+
+    To read: `pending`, the unauthenticated connections, the oldest first; `retries`, what `retry` has to do.
     """
 
     def __init__(
@@ -79,26 +81,11 @@ class Listener:
     ) -> None:  # fmt: skip
         self._poller, self._context, self._now = poller, context, now
         self._authenticate, self._hosts, self._record = authenticate, hosts, record
-        self._pending: dict[Unauthenticated, None] = {}  # in the order in which they were accepted
-        self._retry: list[Unauthenticated] = []
+        self.pending: dict[Unauthenticated, None] = {}
+        self.retries: list[Unauthenticated] = []
         self._socket = listen(host)
         self.address: tuple[str, int] = (host, self._socket.getsockname()[1])
         poller.register(self._socket.fileno(), READ, self)
-
-    @property
-    def pending(self) -> tuple[Unauthenticated, ...]:
-        """The connections that are not authenticated, the oldest first."""
-        return tuple(self._pending)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there are unauthenticated connections."""
-        return bool(self._pending)
-
-    @property
-    def due(self) -> bool:
-        """Whether `retry` has something to do."""
-        return bool(self._retry)
 
     def on_ready(self) -> None:
         """Accept connections, a limited number in a row."""
@@ -113,22 +100,22 @@ class Listener:
                 sock.close()
                 self._record(f"{address[0]}:{address[1]}: {error}")
                 continue
-            if len(self._pending) >= PENDING:
+            if len(self.pending) >= PENDING:
                 self.make_room()
             limit = KNOWN_S if address[0] in self._hosts() else HELLO_S
             connection = Unauthenticated(tcp, address[0], address[1], self._now() + limit, self)
-            self._pending[connection] = None
+            self.pending[connection] = None
             self._poller.register(tcp.fileno(), READ, connection)
             self.read(connection)
 
     def make_room(self) -> None:
         """Close some unauthenticated connections. A role that is among them dials again."""
-        known, crowd = set(self._hosts()), Counter(connection.host for connection in self._pending)
+        known, crowd = set(self._hosts()), Counter(connection.host for connection in self.pending)
 
         def worth(connection: Unauthenticated) -> tuple[bool, bool, int]:
             return connection.hello is not None, connection.host in known, -crowd[connection.host]
 
-        for connection in sorted(self._pending, key=worth)[:ROOM]:  # stable: of equal ones the oldest
+        for connection in sorted(self.pending, key=worth)[:ROOM]:  # stable: of equal ones the oldest
             self._record(f"{connection.where}: closed, too many connections that say nothing")
             self._close(connection)
 
@@ -138,36 +125,36 @@ class Listener:
 
     def news_of(self, name: str) -> None:
         """There is news of role `name`: authenticate its connections at the next `retry`."""
-        self._retry += [c for c in self._pending if c.hello is not None and c.hello[0].sender == name]
+        self.retries += [c for c in self.pending if c.hello is not None and c.hello[0].sender == name]
 
     def retry(self) -> None:
         """Authenticate the connections of roles of which there was news."""
-        retry, self._retry = self._retry, []
+        retry, self.retries = self.retries, []
         for connection in retry:
             self._step(connection, lambda: None)
 
     def release(self, connection: Unauthenticated) -> tuple[TcpStream, bytes]:
         """Hand the connection over: (its stream, the bytes behind its hello)."""
         self._poller.unregister(connection.tcp.fileno())
-        del self._pending[connection]
+        del self.pending[connection]
         return connection.tcp, connection.rest
 
     def expire(self, now: float) -> float:
         """Close connections that have not sent a hello in time. Returns when the next may have to be closed, in seconds."""
-        for connection in self.pending:
+        for connection in list(self.pending):
             if now >= connection.deadline:
                 self._record(f"{connection.where}: no hello in time")
                 self._close(connection)
-        return min((connection.deadline for connection in self._pending), default=math.inf)
+        return min((connection.deadline for connection in self.pending), default=math.inf)
 
     def close(self) -> None:
         """Close the listening socket and all unauthenticated connections."""
-        for connection in self.pending:
+        for connection in list(self.pending):
             self._close(connection)
         self._socket.close()
 
     def _step(self, connection: Unauthenticated, receive: Callable[[], None]) -> None:
-        if connection not in self._pending:
+        if connection not in self.pending:
             return
         try:
             receive()
@@ -180,6 +167,6 @@ class Listener:
             self._close(connection)
 
     def _close(self, connection: Unauthenticated) -> None:
-        del self._pending[connection]
+        del self.pending[connection]
         self._poller.unregister(connection.tcp.fileno())
         connection.tcp.close()

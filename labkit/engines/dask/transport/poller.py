@@ -98,15 +98,13 @@ class Poller:
         events = self._poller.poll(0)
         if not events and timeout_s > 0:
             events = self._watch(timeout_s) if watch else self._sleep(timeout_s)
-        return self._owners_of(events)
+        return self._owners_of(events) if events else []
 
     def look(self) -> list[Pollable]:
         """The owners of descriptors that something has happened to, as of now; memory is not looked into."""
         return self._owners_of(self._poller.poll(0))
 
     def _owners_of(self, events: list[tuple[int, int]]) -> list[Pollable]:
-        if not events:
-            return []
         ready = []
         for fd, _ in events:
             owner = self._owners.get(fd)
