@@ -1,7 +1,9 @@
 """Roles that misbehave in real time: what they wait for is told from what they are busy with, and they always end."""
 
 import contextlib
+import logging
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,6 +12,8 @@ import pytest
 from dask_help import closes, eventually, labkit_threads, moving, passed, plugins, updates
 
 import labkit as lk
+from labkit.engines.commands import Cut, Pause, SetOptions
+from labkit.engines.dask.client.events import InternalError
 
 pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
 
@@ -304,6 +308,39 @@ def test_a_run_that_cannot_start_leaves_nothing(cluster, strategy, says):
     assert not any(cluster._backend.usage.values())
     eventually(lambda: not plugins(cluster.client))
     assert cluster.runs == set()
+
+
+@pytest.mark.parametrize("where", ["in its thread", "elsewhere"])
+def test_a_mistake_inside_labkit_ends_the_run_and_is_logged(cluster, started, monkeypatch, caplog, where):
+    run = moving(started())
+    with caplog.at_level(logging.ERROR, "labkit.engines.dask.client"):
+        if where == "elsewhere":
+            run.engine.supervisor.queue.put(InternalError(ZeroDivisionError("planted")))
+        else:
+            monkeypatch.setattr(run.engine.pauses, "look", lambda now: 1 / 0)
+        with pytest.raises(lk.ClusterError, match="The supervisor failed: ZeroDivisionError"):
+            run.wait(30)
+    assert "by a mistake inside labkit" in caplog.text
+    assert run.stopped_by == "error"
+    assert labkit_threads() == []
+    assert not any(cluster._backend.usage.values())
+    eventually(lambda: not plugins(cluster.client))
+
+
+def test_a_command_that_comes_when_the_run_is_being_ended_is_answered_and_has_no_effect(cluster, started):
+    run = moving(started())
+    stopping = threading.Thread(target=run.stop)
+    stopping.start()
+    eventually(lambda: run.engine.record.closed or run.done)
+    log = list(run.engine.commands)
+    options = SetOptions({"learning_rate": 0.1})
+    for command in (lk.Slow("worker-0", 3.0), Pause(), lk.Kill("worker-0"), Cut("worker-0"), options):
+        run.engine.execute(command)
+    run.engine.step()
+    stopping.join(30)
+    assert run.engine.commands == log
+    assert run.stopped_by == "user"
+    closes(run)
 
 
 def test_unknown_names_are_refused_before_anything_starts(cluster):

@@ -80,22 +80,6 @@ def test_faults_are_injected_while_it_runs(small, started):
     closes(run)
 
 
-def test_what_is_said_of_a_link_adds_up(small, started):
-    run = moving(started(on=small))
-    engine = run.engine
-    run.cut("worker-0").delay("server-0", 0.1, "worker-0").drop("worker-0", 0.5, "server-0").drop("server-0", 0.5)
-    assert engine.links.order_for("worker-0")["links"]["server-0"] == {"cut": True, "delay": 0.1, "drop": 0.75}
-    assert engine.links.order_for("worker-0")["alone"]
-    assert engine.links.order_for("server-0")["links"]["worker-1"] == {"cut": False, "delay": 0.0, "drop": 0.5}
-    run.reconnect("worker-0")
-    assert engine.links.order_for("server-0")["links"]["worker-0"] == {"cut": False, "delay": 0.1, "drop": 0.75}
-    run.drop("server-0", 0.0)
-    assert engine.links.order_for("server-0")["links"].keys() == {"worker-0"}
-    newest = engine.links.order_for("server-0")["number"]
-    assert newest > engine.links.order_for("worker-0")["number"] - 2
-    run.stop()
-
-
 def test_a_link_that_is_cut_stays_cut_whatever_else_is_said(small, started):
     run = moving(started(on=small), 10)
     run.cut("worker-0", "server-0")

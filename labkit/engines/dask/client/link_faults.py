@@ -7,16 +7,15 @@ it (`worker` applies it to its connections).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, TypedDict
 
+from ....roles.layout import Layout
 from ....trace.events import LinkCut, LinkDelayed, LinkEvent, LinkLossy, LinkReconnected
 from ...commands import Cut, Delay, Drop, Reconnect
-from ...parts import Plan
 from .membership import Membership
 from .record import RunRecord
-from .supervisor import Supervisor
 
 __all__ = ["LinkFaults"]
 
@@ -33,11 +32,17 @@ SOUND: Behaviour = {"delay": 0.0, "drop": 0.0, "cut": False}
 
 
 class LinkFaults:
-    """Of one run; used by the run's thread only, and never waits."""
+    """Of one run; used by the run's thread only, and never waits.
 
-    def __init__(self, plan: Plan, supervisor: Supervisor, record: RunRecord):
-        self._plan, self._supervisor, self._record = plan, supervisor, record
-        self._members: Membership = supervisor.members
+    `post(order, addresses, role, incarnation)` sends an order to an instance of a role.
+    """
+
+    def __init__(
+        self, layout: Layout, members: Membership, record: RunRecord,
+        post: Callable[[dict[str, Any], Iterable[str], str, int], None],
+    ):  # fmt: skip
+        self._layout, self._members, self._record, self._post = layout, members, record, post
+        self._roles = [role.name for role in layout.roles]
         self._said: dict[tuple[str, str | None], Behaviour] = {}  # (role, peer); peer None: every other role
         self._numbers = count(1)  # of orders
 
@@ -61,20 +66,20 @@ class LinkFaults:
         self, command: Cut | Reconnect | Delay | Drop, event: type[LinkEvent], change: dict[str, Any], *more: float
     ) -> None:  # fmt: skip
         role, peer = command.role, command.peer
-        for name in self._plan.layout.on_node_of(role) if peer is None and "cut" in change else {role}:
+        for name in self._layout.on_node_of(role) if peer is None and "cut" in change else {role}:
             before = self._said.get((name, peer), SOUND)
             self._said[name, peer] = {**before, **change}  # type: ignore[typeddict-item]
         self._record.executed(command)
         self._record.event(event, role, peer, *more)
-        self._tell([role, peer] if peer is not None else self._plan.role_ids)
+        self._tell([role, peer] if peer is not None else self._roles)
         if isinstance(command, Reconnect) and peer is None:  # instances that were cut off, and have been replaced
             for (name, incarnation), address in self._members.former.items():
                 if name == role:
-                    self._supervisor.post(_order(next(self._numbers), {}, False), [address], role, incarnation)
+                    self._post(_order(next(self._numbers), {}, False), [address], role, incarnation)
 
     def _between(self, role: str, peer: str) -> Behaviour:
         """How the link between two roles behaves, by all that was said of it. Roles on one node have none."""
-        if peer in self._plan.layout.on_node_of(role):
+        if peer in self._layout.on_node_of(role):
             return SOUND
         said = [self._said.get(key, SOUND) for key in ((role, None), (peer, None), (role, peer), (peer, role))]
         return {
@@ -87,11 +92,11 @@ class LinkFaults:
         for role in roles:
             address = self._members.where.get(role)
             if address is not None:
-                self._supervisor.post(self.order_for(role), [address], role, self._members.life[role])
+                self._post(self.order_for(role), [address], role, self._members.life[role])
 
     def order_for(self, role: str) -> dict[str, Any]:
         """How all links of a role behave: an order that replaces those with lower numbers."""
-        links = {peer: self._between(role, peer) for peer in self._plan.role_ids if peer != role}
+        links = {peer: self._between(role, peer) for peer in self._roles if peer != role}
         alone = self._said.get((role, None), SOUND)["cut"]
         return _order(next(self._numbers), {peer: how for peer, how in links.items() if how != SOUND}, alone)
 

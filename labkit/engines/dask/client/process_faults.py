@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ....errors import BadInput, shown
+from ....roles.layout import Layout
 from ....trace.events import EngineWarning, RoleFrozen, RoleKilled, RoleThawed
 from ...commands import Command, Freeze, Kill, Restart, Thaw
-from ...parts import Plan
 from ..processes import boot_id, end_process, end_this_process, freeze_process, thaw_process, this_process
 from ..timeouts import KILL_S
 from .events import Done
@@ -54,8 +54,8 @@ class ProcessFaults:
     `held`: the roles that are to stay away when they are lost.
     """
 
-    def __init__(self, plan: Plan, ours: bool, supervisor: Supervisor, record: RunRecord, losses: Losses):
-        self._plan, self._ours, self._supervisor, self._record, self._losses = plan, ours, supervisor, record, losses
+    def __init__(self, layout: Layout, ours: bool, supervisor: Supervisor, record: RunRecord, losses: Losses):
+        self._layout, self._ours, self._supervisor, self._record, self._losses = layout, ours, supervisor, record, losses
         self._members: Membership = supervisor.members
         self._killed: set[str] = set()  # addresses of Dask workers
         self._frozen: dict[str, list[tuple[str, Process]]] = {}  # role -> (Dask worker, process) that is stopped
@@ -71,7 +71,7 @@ class ProcessFaults:
         address = self._members.where.get(role)
         process = None if address is None else self._supervisor.processes.get(address)
         self._check_other(role, process)
-        node = self._plan.layout.on_node_of(role)
+        node = self._layout.on_node_of(role)
         self.held = self.held - node if restart else self.held | (node - {"chief"}) | {role}
         self._record.executed(command)
         self._record.event(RoleKilled, role, restart, process is None)
@@ -93,7 +93,7 @@ class ProcessFaults:
     def restart(self, command: Restart) -> None:
         """A role comes back that was killed to stay away. `BadInput` if it is here."""
         role = command.role
-        node = self._plan.layout.on_node_of(role)
+        node = self._layout.on_node_of(role)
         held = bool(self.held & node)
         self.held = self.held - node
         if self._members.state[role] in (HERE, STARTING) and not held:

@@ -136,7 +136,7 @@ class DaskRun(Engine):
         self.folder = self.checkpoints.folder
         self.accounting = FinalAccounting(plan, self.members, self.record, self.clock, self.checkpoints)
         self.pauses = PauseControl(plan.layout, self.clock, self.record, self._order_all, time.monotonic)
-        self.links = LinkFaults(plan, supervisor, self.record)
+        self.links = LinkFaults(plan.layout, self.members, self.record, supervisor.post)
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
         self.knobs = plan.strategy
@@ -183,7 +183,7 @@ class DaskRun(Engine):
             self.trace.event(RoleSlowed(0, role, float(factor)))
         self._detector.watch(list(self.supervisor.where), time.monotonic())
         self.recovery = Recovery(self, self._known_workers())
-        self.processes = ProcessFaults(plan, self.backend.ours, self.supervisor, self.record, self.recovery)
+        self.processes = ProcessFaults(plan.layout, self.backend.ours, self.supervisor, self.record, self.recovery)
         self._actions, self._handlers = self._event_table(), self._command_table()
         self.supported_commands = frozenset(self._handlers) - (frozenset() if self.cluster.may_kill else SIGNALS)
         self._present = self.recovery.comings.present

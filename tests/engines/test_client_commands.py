@@ -1,0 +1,241 @@
+"""Faults on links and processes as the client executes them: orders, signals, events and the log; no run is needed."""
+
+import threading
+import types
+from collections import Counter
+
+import psutil
+import pytest
+
+from labkit.engines.commands import Cut, Delay, Drop, Freeze, Kill, Reconnect, Restart, Thaw
+from labkit.engines.dask.client import process_faults
+from labkit.engines.dask.client.clock import EngineClock
+from labkit.engines.dask.client.link_faults import LinkFaults
+from labkit.engines.dask.client.membership import AWAY, Membership
+from labkit.engines.dask.client.process_faults import ProcessFaults, check_allowed
+from labkit.engines.dask.client.record import RunRecord
+from labkit.engines.dask.processes import boot_id, this_process
+from labkit.errors import BadInput
+from labkit.roles.layout import Layout, RoleSpec
+
+ROLES = ("worker-0", "worker-1", "server-0", "chief")
+HOMES = {"worker-0": "a", "worker-1": "b", "server-0": "c", "chief": "d"}
+
+
+def layout(nodes=ROLES):
+    roles = (RoleSpec(n, n.partition("-")[0], int(n[-1]) if "-" in n else 0, node) for n, node in zip(ROLES, nodes))
+    return Layout(tuple(roles), (), ())
+
+
+class World:
+    """The rest of a run. `answers`: what processes elsewhere answer."""
+
+    def __init__(self, nodes=ROLES, ours=True):
+        self.layout = layout(nodes)
+        self.members = Membership(self.layout, dict(HOMES), Counter())
+        for role in ROLES:
+            self.members.arrive(role, ("127.0.0.1", 1, ""))
+        self.posted, self.events, self.called, self.told, self.done = [], [], [], [], []
+        clock = EngineClock(lambda: 0)
+        trace = types.SimpleNamespace(lock=threading.RLock(), event=self.events.append)
+        self.record = RunRecord(trace, clock)
+        self.links = LinkFaults(self.layout, self.members, self.record, lambda *order: self.posted.append(order))
+        self.answer = None
+        self.supervisor = types.SimpleNamespace(
+            members=self.members, processes={home: (boot_id(), 10 + i, 0.0) for i, home in enumerate("abcd")}, call=self.call
+        )
+        self.processes = ProcessFaults(self.layout, ours, self.supervisor, self.record, self)
+
+    def call(self, address, fn, arguments, limit, then, nanny=False):
+        self.called.append((address, fn, arguments, nanny))
+        then(self.answer)
+
+    def killed_again(self, role, restart):
+        self.told.append(("killed again", role, restart))
+
+    def want_back(self, roles):
+        self.told.append(("want back", roles))
+
+    @property
+    def words(self):
+        return [entry.command.word for entry in self.record.commands]
+
+
+@pytest.fixture
+def signals(monkeypatch):
+    """(what, process) of every signal, of which none is sent."""
+    sent = []
+    for name in ("end_process", "freeze_process", "thaw_process"):
+        monkeypatch.setattr(process_faults, name, lambda process, name=name: sent.append((name.split("_")[0], process[1])))
+    return sent
+
+
+# links ----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_said_of_a_link_adds_up():
+    world = World()
+    links = world.links
+    links.cut(Cut("worker-0"))
+    links.delay(Delay("server-0", "worker-0", 0.1))
+    links.drop(Drop("worker-0", "server-0", 0.5))
+    links.drop(Drop("server-0", "*", 0.5))
+    assert links.order_for("worker-0")["links"]["server-0"] == {"cut": True, "delay": 0.1, "drop": 0.75}
+    assert links.order_for("worker-0")["alone"]
+    assert links.order_for("server-0")["links"]["worker-1"] == {"cut": False, "delay": 0.0, "drop": 0.5}
+    links.reconnect(Reconnect("worker-0"))
+    assert links.order_for("server-0")["links"]["worker-0"] == {"cut": False, "delay": 0.1, "drop": 0.75}
+    links.drop(Drop("server-0", "*", 0.0))
+    assert links.order_for("server-0")["links"].keys() == {"worker-0"}
+    newest = links.order_for("server-0")["number"]
+    assert newest == links.order_for("worker-0")["number"] - 1
+    assert world.words == ["cut", "delay", "drop", "drop", "reconnect", "drop"]
+
+
+def test_both_ends_of_a_link_are_told_and_of_a_role_all():
+    world = World()
+    world.links.delay(Delay("worker-0", "server-0", 0.1))
+    assert [(addresses, role) for _, addresses, role, _ in world.posted] == [(["a"], "worker-0"), (["c"], "server-0")]
+    world.posted.clear()
+    world.links.cut(Cut("worker-0"))
+    assert [role for _, _, role, _ in world.posted] == list(ROLES)
+
+
+def test_roles_on_one_node_have_no_link_and_are_cut_off_together():
+    world = World(nodes=("node", "worker-1", "node", "chief"))
+    world.links.cut(Cut("worker-0"))
+    assert world.links.order_for("server-0")["alone"]
+    assert world.links.order_for("server-0")["links"].keys() == {"worker-1", "chief"}
+
+
+def test_the_next_instance_of_a_role_that_was_cut_off_is_not():
+    world = World()
+    world.links.cut(Cut("worker-0"))
+    world.members.lose("worker-0", "was killed")
+    world.posted.clear()
+    world.links.mend("worker-0")
+    assert {role for _, _, role, _ in world.posted} == {"worker-1", "server-0", "chief"}
+    assert world.links.order_for("worker-0")["links"] == {}
+    world.posted.clear()
+    world.links.reconnect(Reconnect("worker-0"))  # the lost instance hears of it, too, and then that it is fenced
+    assert ("worker-0", 0) in [(role, incarnation) for _, _, role, incarnation in world.posted]
+
+
+# processes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_on_this_machine_is_killed_at_once(signals):
+    world = World()
+    world.processes.kill(Kill("worker-0"), world.done.append)
+    assert signals == [("end", 10)]
+    assert world.done == [None]
+    assert world.processes.was_killed("a")
+    assert not world.processes.held
+    assert [str(event.kind) for event in world.events] == ["killed"]
+
+
+def test_a_role_that_is_to_stay_away_stays_with_its_node_until_it_is_restarted(signals):
+    world = World(nodes=("node", "worker-1", "node", "chief"))
+    world.processes.kill(Kill("worker-0", restart=False), world.done.append)
+    assert world.processes.held == {"worker-0", "server-0"}
+    for role in ("worker-0", "server-0"):
+        world.members.lose(role, "was killed", away=True)
+    world.processes.restart(Restart("server-0"))
+    assert world.told == [("want back", ["server-0", "worker-0"])]
+    assert not world.processes.held
+
+
+def test_a_role_that_is_here_is_not_restarted():
+    world = World()
+    with pytest.raises(BadInput, match="it is here; only who was to stay away"):
+        world.processes.restart(Restart("worker-0"))
+    assert world.words == []
+
+
+def test_a_kill_of_a_role_that_is_lost_is_for_recovery(signals):
+    world = World()
+    world.members.lose("worker-0", "was killed")
+    world.processes.kill(Kill("worker-0", restart=False), world.done.append)
+    assert signals == []
+    assert world.told == [("killed again", "worker-0", False)]
+    assert world.done == [None]
+
+
+def test_a_process_elsewhere_ends_itself_and_its_silence_is_an_answer(signals):
+    world = World(ours=False)
+    world.supervisor.processes["a"] = ("another boot", 10, 0.0)
+    world.answer = OSError("the connection is gone")
+    world.processes.kill(Kill("worker-0"), world.done.append)
+    assert signals == []
+    assert [(address, fn.__name__, nanny) for address, fn, _, nanny in world.called] == [("a", "end_this_process", False)]
+    assert [event.kind for event in world.events] == ["killed"]
+    world.answer = TimeoutError()
+    world.processes.kill(Kill("worker-0"), world.done.append)
+    assert [event.kind for event in world.events] == ["killed", "killed", "warning"]
+    assert world.done == [None, None]
+
+
+def test_this_process_is_neither_killed_nor_frozen(signals):
+    world = World()
+    world.supervisor.processes["a"] = this_process()
+    for execute in (
+        lambda: world.processes.kill(Kill("worker-0"), world.done.append),
+        lambda: world.processes.freeze(Freeze("worker-0"), world.done.append),
+    ):
+        with pytest.raises(BadInput, match="plays in this very process"):
+            execute()
+    assert psutil.Process().is_running()
+    assert (signals, world.words, world.events, world.done) == ([], [], [], [])
+
+
+def test_what_was_frozen_is_thawed_also_when_the_run_is_over(signals):
+    world = World()
+    with pytest.raises(BadInput, match="not frozen"):
+        world.processes.thaw(Thaw("worker-0"), world.done.append)
+    world.processes.freeze(Freeze("worker-0"), world.done.append)
+    world.processes.thaw(Thaw("worker-0"), world.done.append)
+    world.processes.freeze(Freeze("worker-1"), world.done.append)
+    world.processes.thaw_all()
+    assert signals == [("freeze", 10), ("thaw", 10), ("freeze", 11), ("thaw", 11)]
+    assert world.done == [None] * 3
+    assert world.words == ["freeze", "thaw", "freeze"]
+
+
+def test_a_process_elsewhere_is_frozen_by_its_nanny_and_it_is_said_if_there_is_none(signals):
+    world = World(ours=False)
+    world.supervisor.processes["a"] = process = ("another boot", 10, 0.0)
+    world.processes.freeze(Freeze("worker-0"), world.done.append)
+    assert signals == []
+    assert [(address, arguments, nanny) for address, _, arguments, nanny in world.called] == [("a", (process,), True)]
+    world.answer = OSError("there is no nanny")
+    world.processes.thaw(Thaw("worker-0"), world.done.append)
+    assert world.done[0] is None
+    assert "its nanny does not pass the signal on (there is no nanny)" in str(world.done[1])
+
+
+@pytest.mark.parametrize("state", ["lost", "starting"])
+def test_a_role_that_is_not_here_is_not_frozen(state):
+    world = World()
+    if state == "lost":
+        world.members.lose("worker-0", "was killed", away=True)
+        assert world.members.state["worker-0"] == AWAY
+    else:
+        del world.supervisor.processes["a"]
+    why = "was killed" if state == "lost" else "is starting"
+    with pytest.raises(BadInput, match=f"it is not here \\(worker-0 {why}"):
+        world.processes.freeze(Freeze("worker-0"), world.done.append)
+
+
+def test_processes_of_others_are_left_alone_unless_that_was_allowed():
+    with pytest.raises(BadInput, match="may_kill=True"):
+        check_allowed(Kill("worker-0"), may_kill=False)
+    check_allowed(Kill("worker-0"), may_kill=True)
+    check_allowed(Cut("worker-0"), may_kill=False)
+
+
+def test_nothing_is_logged_once_the_record_is_closed(signals):
+    world = World()
+    world.record.close()
+    world.links.cut(Cut("worker-0"))
+    assert world.words == []
+    assert world.events == []

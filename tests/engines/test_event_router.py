@@ -1,0 +1,116 @@
+"""Events of a Dask cluster become events of runs; no cluster is needed."""
+
+import logging
+from queue import Empty
+
+import pytest
+
+from labkit.engines.dask.client import events
+from labkit.engines.dask.client.event_router import EventRouter, router_of
+from labkit.engines.dask.mailbox import TOPIC, Slot
+
+
+class Client:
+    """What is used of Dask's client: one handler a topic."""
+
+    def __init__(self):
+        self.status, self.handlers = "running", {}
+        self._event_handlers = self.handlers
+
+    def subscribe_topic(self, topic, handler):
+        self.handlers[topic] = handler
+
+    def unsubscribe_topic(self, topic):
+        del self.handlers[topic]
+
+    def hear(self, topic, message):
+        return self.handlers[topic]((0.0, message))
+
+
+def left(queue):
+    found = []
+    while True:
+        try:
+            found.append(queue.get_nowait())
+        except Empty:
+            return found
+
+
+UP = {"address": ["127.0.0.1", 1, "key"], "process": ["boot", 2, 3.0], "restored": [], "kept_at": None, "version": 4}
+BATCH = {"batch": {"until": 1}, "change": 2, "waiting": ["Weights"], "only": None, "sent": 3, "received": 4}
+REPORTS = [
+    ("up", UP, events.RoleUp),
+    ("batch", BATCH, events.Report),
+    ("beat", {}, events.Heartbeat),
+    ("returned", {"verdict": "accuracy"}, events.Returned),
+    ("failed", {"report": {"type": "ZeroDivisionError"}}, events.RoleFailed),
+    ("version", {"version": 5}, events.VersionReported),
+    ("stepped", {}, events.Stepped),
+    ("ended", {}, events.RoleEnded),
+    ("departed", {"report": {}, "retired": True}, events.Departed),
+]
+
+
+@pytest.mark.parametrize(("what", "values", "kind"), REPORTS, ids=[what for what, _, _ in REPORTS])
+def test_what_a_role_reports_becomes_an_event_of_its_run(what, values, kind):
+    client = Client()
+    router = EventRouter(client)
+    queue, others = router.open("run"), router.open("other")
+    slot = Slot("run", "worker-0", 7, "key", lambda plain: client.hear(TOPIC, plain))
+    slot.report(what, **values)
+    assert left(queue) == [kind("worker-0", 7, **values)]
+    assert left(others) == []
+
+
+@pytest.mark.parametrize("plain", [{"what": "nonsense"}, {"what": "version"}], ids=["unknown", "incomplete"])
+def test_a_report_that_cannot_be_read_is_logged_and_ends_the_run(plain, caplog):
+    client = Client()
+    queue = EventRouter(client).open("run")
+    with caplog.at_level(logging.ERROR, "labkit.engines.dask.client"):
+        client.hear(TOPIC, {"run": "run", "role": "worker-0", "incarnation": 0, **plain})
+    (event,) = left(queue)
+    assert isinstance(event, events.InternalError)
+    assert isinstance(event.error, KeyError)
+    assert "could not be read" in caplog.text
+
+
+def test_dask_workers_that_join_and_leave_concern_all_runs():
+    client = Client()
+    router = EventRouter(client)
+    queues = [router.open("one"), router.open("two")]
+    client.hear("all", {"action": "add-worker", "worker": "a"})
+    client.hear("all", {"action": "remove-worker", "worker": "a", "expected": True})
+    client.hear("all", {"action": "remove-worker", "worker": "b"})
+    client.hear("all", {"action": "something else"})
+    client.hear("all", "no dict")
+    expected = [events.WorkerJoined("a"), events.WorkerLeft("a", True), events.WorkerLeft("b", False)]
+    assert [left(queue) for queue in queues] == [expected, expected]
+
+
+def test_a_handler_that_was_there_before_is_called_and_put_back():
+    client, heard = Client(), []
+    client.subscribe_topic("all", heard.append)
+    router = EventRouter(client)
+    for run in ("one", "two"):
+        router.open(run)
+    client.hear("all", {"action": "add-worker", "worker": "a"})
+    assert len(heard) == 1
+    router.shut("one")
+    assert TOPIC in client.handlers
+    router.shut("two")
+    router.shut("two")
+    assert client.handlers == {"all": heard.append}
+
+
+def test_the_last_run_takes_the_subscriptions_with_it_and_the_next_begins_anew():
+    client = Client()
+    router = router_of(client)
+    assert router_of(client) is router
+    for _ in range(2):
+        router.open("run")
+        assert set(client.handlers) == {TOPIC, "all"}
+        router.shut("run")
+        assert client.handlers == {}
+    router.open("run")
+    client.status = "closed"
+    router.shut("run")
