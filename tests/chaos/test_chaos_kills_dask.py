@@ -152,7 +152,7 @@ def test_a_member_that_has_not_handed_over_is_lost(processes, tmp_path, strategy
     with run_of(processes, strategy, tmp_path, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
         run.freeze("worker-0")
         killed(run, "worker-1")
-        eventually(lambda: run.engine.recovery.group.phase == "collect")
+        eventually(lambda: run.engine.recovery.phase == "collect")
         killed(run, "worker-0")
         answered(run, "worker-0", "worker-1")
         goes_on(run)

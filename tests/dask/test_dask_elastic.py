@@ -59,9 +59,8 @@ def test_workers_join_and_leave(wide, started, strategy):
     there(moving(run, 10), "worker-0")
     run.scale(2)
     there(run, "worker-0", "worker-1")
-    eventually(
-        lambda: run.engine.members.life["worker-1"] and computed(run, "worker-1", run.engine.members.life["worker-1"])
-    )
+    incarnation = run.engine.members.incarnation
+    eventually(lambda: incarnation["worker-1"] and computed(run, "worker-1", incarnation["worker-1"]))
     assert sorted(about(run, "joined")) == ["worker-1", "worker-2", "worker-3"]
     assert sorted(about(run, "left")) == ["worker-1", "worker-2", "worker-3"]
     # of replicas that are mixed now and then, who leaves takes along what it has not mixed
@@ -151,7 +150,7 @@ def test_workers_come_and_go_with_their_cluster(four, started, strategy):
     moving(run, 10)
     made.scale(nodes + 1)
     there(run, "worker-0", "worker-1", "worker-2")
-    eventually(lambda: computed(run, "worker-2", run.engine.members.life["worker-2"]) > 0, 20)
+    eventually(lambda: computed(run, "worker-2", run.engine.members.incarnation["worker-2"]) > 0, 20)
     assert about(run, "left", "joined") == ["worker-2"] * 3
     ends_well(run, lost=30 if strategy.name == "LocalSGD" else 0)
 

@@ -307,7 +307,7 @@ def test_a_restarted_cluster():
             lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), lk.DaskCluster(client, workers=1, pace=0.005))
         )
         client.restart()
-        eventually(lambda: min(run.engine.members.life.values()) > 0 and run.engine.members.whole, 30)
+        eventually(lambda: min(run.engine.members.incarnation.values()) > 0 and run.engine.members.whole, 30)
         moving(run).stop()
         closes(run)
         usable(lk.DaskCluster(client, workers=1))

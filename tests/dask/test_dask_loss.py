@@ -31,7 +31,7 @@ def test_a_frozen_process_does_no_harm_to_the_runs_that_follow(cluster, started)
     frozen = pid_of(run, "worker-0")
     os.kill(frozen, signal.SIGSTOP)
     try:
-        eventually(lambda: run.engine.members.life["worker-0"] == 1)
+        eventually(lambda: run.engine.members.incarnation["worker-0"] == 1)
         eventually(lambda: run.engine.members.whole, 20)
         moving(run).stop()
         closes(run)

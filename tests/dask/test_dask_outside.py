@@ -107,7 +107,7 @@ def test_whatever_is_clicked_with_a_kill_the_run_goes_on_or_stops(cluster, start
     run = moving(started(on=cluster.resized(pace=0.002)))
     together(lambda: VERBS[other](run), lambda: run.kill("worker-0"))
     if other != "stop":
-        eventually(lambda: run.engine.members.life["worker-0"] > 0 and run.engine.members.whole, 30)
+        eventually(lambda: run.engine.members.incarnation["worker-0"] > 0 and run.engine.members.whole, 30)
         moving(run.resume()).stop()
     run.wait(15)
     assert run.stopped_by == "user"

@@ -131,7 +131,7 @@ def test_a_life_is_lost_while_it_is_starting(small, started):
     run.kill("worker-1")
     eventually(lambda: run.engine.members.state["worker-1"] == "starting")
     os.kill(pid_of(run, "worker-1"), signal.SIGKILL)
-    eventually(lambda: run.engine.members.life["worker-1"] >= 2)
+    eventually(lambda: run.engine.members.incarnation["worker-1"] >= 2)
     eventually(lambda: run.engine.members.state["worker-1"] == "here")
     comes_to_its_end(run, 300)
 
@@ -210,7 +210,7 @@ def test_who_comes_back_too_late_is_fenced(small, started, role, how):
     moving(run, 20)
     getattr(run, how[1])(role)
     assert seen(run, "fenced", role).incarnation == 0
-    assert run.engine.members.life[role] == 1
+    assert run.engine.members.incarnation[role] == 1
     moving(run, 20).stop()
     closes(run)
     assert run.trace.ending["lost"] == []

@@ -192,7 +192,7 @@ def test_dask_arrays_that_can_no_longer_be_computed_are_an_error(cluster, tmp_pa
 
 def listeners(run):
     """{role: (host, port)} as the run's roles have told each other."""
-    return {role: contact[:2] for role, contact in run.engine.supervisor.members.address.items()}
+    return {role: contact[:2] for role, contact in run.engine.supervisor.members.contact.items()}
 
 
 def test_a_stranger_changes_nothing(cluster, started):

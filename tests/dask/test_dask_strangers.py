@@ -192,9 +192,9 @@ def flood(address):
 def test_idle_connections_keep_no_role_out(cluster):
     """They come for as long as it takes a killed worker to return and to compute."""
     run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.resized(pace=0.01), lk.Budget(seconds=300)))
-    with flood(run.engine.supervisor.members.address["server-0"][:2]):
+    with flood(run.engine.supervisor.members.contact["server-0"][:2]):
         run.kill("worker-0")
-        eventually(lambda: run.engine.members.life["worker-0"] == 1 and run.engine.members.whole, 60)
+        eventually(lambda: run.engine.members.incarnation["worker-0"] == 1 and run.engine.members.whole, 60)
         eventually(lambda: applied_of(run, "worker-0", 1) > 20, 60)
     run.stop()
     closes(run)

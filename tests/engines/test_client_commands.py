@@ -11,10 +11,12 @@ from labkit.engines.commands import Cut, Delay, Drop, Freeze, Kill, Reconnect, R
 from labkit.engines.dask.client import process_faults
 from labkit.engines.dask.client.clock import EngineClock
 from labkit.engines.dask.client.link_faults import LinkFaults
-from labkit.engines.dask.client.membership import AWAY, Membership
+from labkit.engines.dask.client.membership import Membership
 from labkit.engines.dask.client.process_faults import ProcessFaults, check_allowed
 from labkit.engines.dask.client.record import RunRecord
+from labkit.engines.dask.client.recovery_policy import Killed, RecoveryPolicy
 from labkit.engines.dask.processes import boot_id, this_process
+from labkit.engines.lifecycle import State
 from labkit.errors import BadInput
 from labkit.roles.layout import Layout, RoleSpec
 
@@ -44,17 +46,24 @@ class World:
         self.supervisor = types.SimpleNamespace(
             members=self.members, processes={home: (boot_id(), 10 + i, 0.0) for i, home in enumerate("abcd")}, call=self.call
         )
-        self.processes = ProcessFaults(self.layout, ours, self.supervisor, self.record, self)
+        cluster = types.SimpleNamespace(ours=ours, place=None, returning=True)
+        self.policy = RecoveryPolicy(self.members, cluster, "abcd", on_loss="wait", patience=5.0, elastic=False, now=0.0)
+        self.processes = ProcessFaults(ours, self.supervisor, self.record, self)
 
     def call(self, address, fn, arguments, limit, then, nanny=False):
         self.called.append((address, fn, arguments, nanny))
         then(self.answer)
 
-    def killed_again(self, role, restart):
-        self.told.append(("killed again", role, restart))
+    def killed(self, role, restart, worker):
+        self.told.append(("killed", role, restart, worker))
+        self.policy.handle(Killed(role, restart, worker), 0.0)
 
-    def want_back(self, roles):
-        self.told.append(("want back", roles))
+    def restart(self, command):
+        self.told.append(("restart", command.role))
+        self.policy.handle(command, 0.0)
+
+    def is_held(self, role):
+        return self.policy.is_held(role)
 
     @property
     def words(self):
@@ -129,20 +138,21 @@ def test_a_process_on_this_machine_is_killed_at_once(signals):
     world.processes.kill(Kill("worker-0"), world.done.append)
     assert signals == [("end", 10)]
     assert world.done == [None]
-    assert world.processes.was_killed("a")
-    assert not world.processes.held
+    assert world.told == [("killed", "worker-0", True, "a")]
+    assert not world.is_held("worker-0")
     assert [str(event.kind) for event in world.events] == ["killed"]
 
 
 def test_a_role_that_is_to_stay_away_stays_with_its_node_until_it_is_restarted(signals):
     world = World(nodes=("node", "worker-1", "node", "chief"))
     world.processes.kill(Kill("worker-0", restart=False), world.done.append)
-    assert world.processes.held == {"worker-0", "server-0"}
+    assert [role for role in ROLES if world.is_held(role)] == ["worker-0", "server-0"]
     for role in ("worker-0", "server-0"):
-        world.members.lose(role, "was killed", away=True)
+        world.members.lose(role, "was killed", held=True)
     world.processes.restart(Restart("server-0"))
-    assert world.told == [("want back", ["server-0", "worker-0"])]
-    assert not world.processes.held
+    assert world.told == [("killed", "worker-0", False, "a"), ("restart", "server-0")]
+    assert not world.is_held("worker-0")
+    assert State.AWAY not in world.members.state.values()
 
 
 def test_a_role_that_is_here_is_not_restarted():
@@ -157,7 +167,8 @@ def test_a_kill_of_a_role_that_is_lost_is_for_recovery(signals):
     world.members.lose("worker-0", "was killed")
     world.processes.kill(Kill("worker-0", restart=False), world.done.append)
     assert signals == []
-    assert world.told == [("killed again", "worker-0", False)]
+    assert world.told == [("killed", "worker-0", False, None)]
+    assert world.members.state["worker-0"] is State.AWAY
     assert world.done == [None]
 
 
@@ -217,8 +228,8 @@ def test_a_process_elsewhere_is_frozen_by_its_nanny_and_it_is_said_if_there_is_n
 def test_a_role_that_is_not_here_is_not_frozen(state):
     world = World()
     if state == "lost":
-        world.members.lose("worker-0", "was killed", away=True)
-        assert world.members.state["worker-0"] == AWAY
+        world.members.lose("worker-0", "was killed", held=True)
+        assert world.members.state["worker-0"] is State.AWAY
     else:
         del world.supervisor.processes["a"]
     why = "was killed" if state == "lost" else "is starting"

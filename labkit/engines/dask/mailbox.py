@@ -21,13 +21,14 @@ from typing import Any
 from distributed import Status, Worker, WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
+from .timeouts import LEAVE_S
+
 __all__ = ["TOPIC", "Mailbox", "Slot", "check_in", "check_out", "deliver", "plugin_name"]
 
 TOPIC = "labkit"
 TICK_MS = 100
 BEAT_S = 0.5
 ALONE_S = 25.0  # after which a role that is cut off looks whether anybody still waits for it
-LEAVE_S = 3.0  # seconds that a Dask worker which closes waits for its roles; its nanny kills it after 4
 HELD = 1000  # reports that a role which is cut off keeps back; the oldest go
 
 

@@ -37,6 +37,10 @@ GROW_S = 2.0  # between two checks that processes of labkit's own are being star
 FETCH_S = REPORT_S  # for the last report of a role that has ended its life for a restart of its group
 KILL_S = 2.0  # for a process elsewhere to hear that it is to end itself
 POST_S = 1.0  # for an answer to an order that is sent without waiting for it
+CANCELLED_S = 0.3  # after which it is clear whether Dask has cancelled one task, or all of them
+LEAVE_S = 3.0  # a Dask worker that closes waits for its roles; its nanny kills it after 4
+RESTARTED_S = LEAVE_S + 0.5  # after which Dask workers that are restarted, which cancels all tasks, are gone
+UNPLACED_S = 3.0  # a Dask worker for a role that joins is sought, before the log says that none is free
 REPEAT_S = 2.0  # an order without effect is repeated: orders are idempotent
 
 # Ending ---------------------------------------------------------------------------------------------------------------

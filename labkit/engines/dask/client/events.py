@@ -95,6 +95,12 @@ class RoleUp(OfRole):
     kept_at: int | None
     version: int
 
+    @property
+    def contact(self) -> tuple[str, int, str]:
+        """The address as a tuple."""
+        host, port, key = self.address
+        return host, port, key
+
 
 @dataclass(frozen=True)
 class Returned(OfRole):
@@ -145,9 +151,10 @@ class TaskFinished(OfRole):
 
 @dataclass(frozen=True)
 class TaskFailed(OfRole):
-    """The task of a role has ended without a report. `status`: Dask's, "error", "cancelled" or "lost"."""
+    """The task of a role has ended without a report. `status`: Dask's, "error", "cancelled" or "lost". `why`: the error."""
 
     status: str
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from ....errors import ClusterError, LabkitError
 from ....trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK
 from ...checkpoints import fingerprint
 from ...drive import divergence_text
+from ...lifecycle import State
 from ...log import save_reached
 from ...parts import Plan
 from .checkpoints import RunCheckpoints
 from .clock import EngineClock
-from .membership import HERE, Membership
+from .membership import Membership
 from .record import RunRecord
 
 __all__ = ["FinalAccounting"]
@@ -81,9 +82,9 @@ class FinalAccounting:
 
     def _lost_instances(self, reports: Reports, never_began: set[str]) -> list[list[int]]:
         """[role's number, incarnation] of every instance that has left no final report."""
-        silent = set(self._members.in_state(HERE)) - set(reports) - never_began
+        silent = set(self._members.in_state(State.HERE)) - set(reports) - never_began
         ids = self._plan.role_ids
-        return [*self._members.lost_lives, *([ids[role], self._members.life[role]] for role in sorted(silent))]
+        return [*self._members.lost_instances, *([ids[role], self._members.incarnation[role]] for role in sorted(silent))]
 
 
 def _returned_gradients(evaluated: dict[str, Any], stopped_by: str) -> dict[str, Any] | None:

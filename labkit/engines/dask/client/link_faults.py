@@ -73,7 +73,7 @@ class LinkFaults:
         self._record.event(event, role, peer, *more)
         self._tell([role, peer] if peer is not None else self._roles)
         if isinstance(command, Reconnect) and peer is None:  # instances that were cut off, and have been replaced
-            for (name, incarnation), address in self._members.former.items():
+            for (name, incarnation), address in self._members.fenced.items():
                 if name == role:
                     self._post(_order(next(self._numbers), {}, False), [address], role, incarnation)
 
@@ -92,7 +92,7 @@ class LinkFaults:
         for role in roles:
             address = self._members.where.get(role)
             if address is not None:
-                self._post(self.order_for(role), [address], role, self._members.life[role])
+                self._post(self.order_for(role), [address], role, self._members.incarnation[role])
 
     def order_for(self, role: str) -> dict[str, Any]:
         """How all links of a role behave: an order that replaces those with lower numbers."""
@@ -105,7 +105,7 @@ class LinkFaults:
         said = self._said.get((role, None))
         if said is not None and said["cut"]:
             self._said[role, None] = {**said, "cut": False}
-            self._tell([name for name in self._members.address if name != role])
+            self._tell([name for name in self._members.contact if name != role])
 
 
 def _order(number: int, links: dict[str, Behaviour], alone: bool) -> dict[str, Any]:

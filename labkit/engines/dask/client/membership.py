@@ -1,8 +1,8 @@
-"""Who takes part in a run now: which life of each role, where, and who is lost or away.
+"""Membership of a run: which incarnation of each role is present, on which Dask worker, and who is lost, away or outside.
 
-Every change has a number, and one description says everything (`order`), so that a role which hears of it late, twice,
-or not of one in between, ends up knowing the same. Law: the number of a role's life only grows, and grows when the life
-is lost; whatever an older life says afterwards is fenced off.
+Every change has a number, and one order (`order`) says everything, so that a role which hears of a change late, twice, or
+not at all, ends up knowing the same. The incarnation number of a role only grows, and grows when an incarnation ends; what
+an older one still says is refused.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from collections.abc import Collection
 from typing import Any
 
 from ....roles.layout import Layout
+from ...lifecycle import PARTICIPATING, PRESENT, State, Trigger, next_state
 
-__all__ = ["AWAY", "HERE", "LOST", "STARTING", "Membership"]
+__all__ = ["Contact", "Membership"]
 
-HERE, STARTING, LOST, AWAY = "here", "starting", "lost", "away"  # AWAY: and nobody is to take its place
+Contact = tuple[str, int, str]  # host, port and public key of a role's endpoint
 
 
 class Membership:
-    """Of the roles of one `layout`. `leaves`: those whose loss takes them out of `ctx.peers`.
+    """Of the roles of one `layout`. Changed by the recovery policy alone, and by the supervisor while the run starts.
 
-    `where[role]`: the Dask worker that plays it, of roles that are here or starting; the mapping is replaced, never
-    changed, so any thread may read it. `usage`: how many roles, of all runs, play on each Dask worker.
+    `leaves`: roles whose loss takes them out of `ctx.peers`. `outside`: roles that take no part yet.
+
+    `where[role]`: the Dask worker of each role that is present; the mapping is replaced, never changed, so any thread may
+    read it. `usage`: how many roles, of all runs, are on each Dask worker.
     """
 
     def __init__(
@@ -31,86 +34,145 @@ class Membership:
     ):  # fmt: skip
         self.layout, self.where, self.usage, self.leaves = layout, where, usage, frozenset(leaves)
         names = [role.name for role in layout.roles]
-        self.life = dict.fromkeys(names, 0)
-        self.state = {name: AWAY if name in outside else STARTING for name in names}
-        self.outside = set(outside)  # who takes no part: has not joined, or has left; nobody waits for them
-        self.why: dict[str, str] = {}  # of those that are lost: "was killed", as a sentence about a role goes on
-        self.address: dict[str, tuple[str, int, str]] = {}  # host, port and public key of each that is here
+        self.incarnation = dict.fromkeys(names, 0)  # of the one that is present, or else of the next one
+        self.state = {name: State.OUTSIDE if name in outside else State.STARTING for name in names}
+        self.why: dict[str, str] = {}  # of roles that are lost or away: "was killed", as a sentence about a role goes on
+        self.contact: dict[str, Contact] = {}  # of each role that is here
         self.change = 0
-        self.lost_lives: list[list[int]] = []
-        self.former: dict[tuple[str, int], str] = {}  # lives that were declared lost: the Dask worker they played on
+        self.lost_instances: list[list[int]] = []  # [role's number, incarnation] of those without a last report
+        self.fenced: dict[tuple[str, int], str] = {}  # (role, incarnation) declared lost -> the Dask worker it was on
         self._over = False
-        self._unused: set[str] = set()  # roles whose newest life has not begun to start
+        self._unused: set[str] = set()  # roles whose newest incarnation number has not been given to a task
         self._numbers = {name: number for number, name in enumerate(names)}
         usage.update(where.values())
 
-    def in_state(self, *states: str) -> list[str]:
-        """The roles that are so, in the order of the layout."""
+    # what is -----------------------------------------------------------------------------------------------------------
+
+    def in_state(self, *states: State) -> list[str]:
+        """The roles in these states, in the order of the layout."""
         return [name for name, state in self.state.items() if state in states]
 
     @property
+    def outside(self) -> set[str]:
+        """The roles that take no part: they have not joined (yet), or have left."""
+        return {name for name, state in self.state.items() if state not in PARTICIPATING}
+
+    @property
     def missing(self) -> list[str]:
-        """Who takes part, and is not here."""
-        return [name for name, state in self.state.items() if state != HERE and name not in self.outside]
+        """The roles that take part, and are not here."""
+        return [name for name, state in self.state.items() if state in PARTICIPATING and state is not State.HERE]
 
     @property
     def whole(self) -> bool:
-        """Whether everybody is here who takes part."""
-        return not self.missing
+        """Whether every role is here that takes part."""
+        return all(state is State.HERE or state not in PARTICIPATING for state in self.state.values())
 
     def on(self, worker: str) -> list[str]:
-        """The roles that a Dask worker plays."""
+        """The roles on a Dask worker."""
         return [name for name, home in self.where.items() if home == worker]
 
-    def lose(self, role: str, why: str, away: bool = False, reported: bool = False) -> int:
-        """A life is over, without a last report unless it was `reported`. Its number."""
-        life = self.life[role]
-        self.state[role], self.why[role] = AWAY if away else LOST, why
-        if not reported:
-            self.lost_lives.append([self._numbers[role], life])
-        self.former[role, life] = self.where[role]
-        self.life[role] = life + 1
-        self._unused.add(role)
-        self.address.pop(role, None)
-        self._move(role, None)
-        self.change += 1
-        return life
+    def is_present(self, role: str, incarnation: int) -> bool:
+        """Whether this incarnation of `role` runs, or is about to."""
+        return self.incarnation[role] == incarnation and self.state[role] in PRESENT
 
-    def depart(self, role: str) -> None:
-        """A life ends in order, and the role takes part no more. Not fenced off: what it has sent still counts."""
-        self.state[role] = AWAY
-        self.outside.add(role)
-        self.address.pop(role, None)
-        self._move(role, None)
+    def peers(self) -> dict[str, tuple[str, ...]]:
+        """What `ctx.peers` says: the names of the roles that take part, by kind and group."""
+        gone = {name for name in self.leaves if self.state[name] is not State.HERE} | self.outside
+        return {kind: tuple(n for n in names if n not in gone) for kind, names in self.layout.peers().items()}
+
+    def order(self) -> dict[str, Any]:
+        """All of it, for the roles."""
+        here = {name: (*contact, self.incarnation[name]) for name, contact in self.contact.items()}
+        return {"do": "members", "change": self.change, "lives": dict(self.incarnation), "here": here, "peers": self.peers()}
+
+    # what changes ------------------------------------------------------------------------------------------------------
+
+    def lose(self, role: str, why: str, held: bool = False) -> int:
+        """Its incarnation is lost, and fenced; its number. `held`: no other one is to follow."""
+        self.lost_instances.append([self._numbers[role], self.incarnation[role]])
+        self._fence(role)
+        return self._end(role, Trigger.LOSE_HELD if held else Trigger.LOSE, why)
+
+    def recall(self, role: str) -> int:
+        """Its incarnation ends before it has begun, and is fenced: a group restart begins anew. Its number."""
+        self._fence(role)
+        return self._end(role, Trigger.RECALL, "began again")
+
+    def end(self, role: str) -> int:
+        """Its incarnation has ended in order for a group restart, with a last report. Its number."""
+        return self._end(role, Trigger.END, "ended its life with the others")
+
+    def hold(self, role: str) -> None:
+        """No other incarnation is to follow the one that was lost."""
+        self._move(role, Trigger.HOLD)
+
+    def want(self, role: str) -> None:
+        """A next incarnation is to follow after all."""
+        self._move(role, Trigger.WANT)
+
+    def unplace(self, role: str, why: str) -> None:
+        """The Dask worker that was kept for its next incarnation is gone."""
+        self._move(role, Trigger.UNPLACE)
+        self.why[role] = why
+
+    def leave(self, role: str) -> None:
+        """It takes part no more. An incarnation that was present has ended in order: what it has sent still counts."""
+        self._move(role, Trigger.LEAVE)
+        self.contact.pop(role, None)
+        self._place(role, None)
         self.change += 1
 
     def invite(self, role: str) -> None:
-        """Who is outside shall take part: a place is looked for, and it is in when it has arrived."""
+        """It shall take part: it does when its incarnation is up."""
+        self._move(role, Trigger.INVITE)
         if role not in self._unused:
-            self.life[role] += 1
+            self.incarnation[role] += 1
             self._unused.add(role)
-        self.state[role] = LOST
 
-    def place(self, role: str, worker: str) -> None:
-        """The next life of `role` is starting on that Dask worker."""
-        self.state[role] = STARTING
+    def withdraw(self, role: str) -> None:
+        """It shall not join after all."""
+        self._move(role, Trigger.WITHDRAW)
+
+    def place(self, role: str, worker: str, incarnation: int | None = None) -> int:
+        """Its next incarnation is starting on that Dask worker; its number. `incarnation`: a higher one than is due."""
+        self._move(role, Trigger.PLACE)
+        if incarnation is not None:
+            assert incarnation >= self.incarnation[role]
+            self.incarnation[role] = incarnation
         self._unused.discard(role)
-        self._move(role, worker)
+        self._place(role, worker)
+        return self.incarnation[role]
 
-    def arrive(self, role: str, address: tuple[str, int, str]) -> None:
-        """It is there, and `address` is its contact: see `Wire`."""
-        self.state[role], self.address[role] = HERE, address
+    def arrive(self, role: str, contact: Contact) -> None:
+        """Its incarnation is up, and takes part."""
+        self._move(role, Trigger.UP)
+        self.contact[role] = contact
         self.why.pop(role, None)
-        self.outside.discard(role)
         self.change += 1
 
     def leave_for_good(self) -> None:
-        """The run is over: nobody plays any more where they did."""
+        """The run is over: its roles are on no Dask worker any more."""
         if not self._over:
             self._over = True
             self.usage.subtract(self.where.values())
 
-    def _move(self, role: str, worker: str | None) -> None:
+    def _move(self, role: str, trigger: Trigger) -> None:
+        self.state[role] = next_state(role, self.state[role], trigger)
+
+    def _fence(self, role: str) -> None:
+        self.fenced[role, self.incarnation[role]] = self.where[role]
+
+    def _end(self, role: str, trigger: Trigger, why: str) -> int:
+        self._move(role, trigger)
+        number = self.incarnation[role]
+        self.why[role], self.incarnation[role] = why, number + 1
+        self._unused.add(role)
+        self.contact.pop(role, None)
+        self._place(role, None)
+        self.change += 1
+        return number
+
+    def _place(self, role: str, worker: str | None) -> None:
         where = dict(self.where)
         before = where.pop(role, None)
         if before is not None:
@@ -119,17 +181,3 @@ class Membership:
             where[role] = worker
             self.usage[worker] += 1
         self.where = where
-
-    def is_present(self, role: str, life: int) -> bool:
-        """Whether this life of `role` takes part, or is about to."""
-        return self.life[role] == life and self.state[role] in (HERE, STARTING)
-
-    def peers(self) -> dict[str, tuple[str, ...]]:
-        """What `ctx.peers` says: the names of those who take part, by kind and group."""
-        gone = {name for name in self.leaves if self.state[name] != HERE} | self.outside
-        return {kind: tuple(n for n in names if n not in gone) for kind, names in self.layout.peers().items()}
-
-    def order(self) -> dict[str, Any]:
-        """All of it, for the roles."""
-        here = {name: (*address, self.life[name]) for name, address in self.address.items()}
-        return {"do": "members", "change": self.change, "lives": dict(self.life), "here": here, "peers": self.peers()}

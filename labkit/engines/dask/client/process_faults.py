@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ....errors import BadInput, shown
-from ....roles.layout import Layout
 from ....trace.events import EngineWarning, RoleFrozen, RoleKilled, RoleThawed
 from ...commands import Command, Freeze, Kill, Restart, Thaw
+from ...lifecycle import PRESENT
 from ..processes import boot_id, end_process, end_this_process, freeze_process, thaw_process, this_process
 from ..timeouts import KILL_S
 from .events import Done
-from .membership import HERE, STARTING, Membership
+from .membership import Membership
 from .record import RunRecord
 from .supervisor import Supervisor
 
@@ -31,11 +31,14 @@ Process = tuple[Any, ...]
 class Losses(Protocol):
     """What recovery is told by commands."""
 
-    def killed_again(self, role: str, restart: bool) -> None:
-        """A role was killed that is not here."""
+    def killed(self, role: str, restart: bool, worker: str | None) -> None:
+        """The process of `role`, on this Dask worker, is about to be killed; None: it has none. `restart`: it is to come back."""
 
-    def want_back(self, roles: list[str]) -> None:
-        """Roles that were to stay away are to come back."""
+    def restart(self, command: Restart) -> None:
+        """The roles of a node that were to stay away are to come back."""
+
+    def is_held(self, role: str) -> bool:
+        """Whether a role is to stay away when it is lost."""
 
 
 def check_allowed(command: Command, may_kill: bool) -> None:
@@ -49,21 +52,12 @@ def check_allowed(command: Command, may_kill: bool) -> None:
 
 
 class ProcessFaults:
-    """Of one run; used by the run's thread only, and never waits. `ours`: the processes are labkit's own, on this machine.
+    """Of one run; used by the run's thread only, and never waits. `ours`: the processes are labkit's own, on this machine."""
 
-    `held`: the roles that are to stay away when they are lost.
-    """
-
-    def __init__(self, layout: Layout, ours: bool, supervisor: Supervisor, record: RunRecord, losses: Losses):
-        self._layout, self._ours, self._supervisor, self._record, self._losses = layout, ours, supervisor, record, losses
+    def __init__(self, ours: bool, supervisor: Supervisor, record: RunRecord, losses: Losses):
+        self._ours, self._supervisor, self._record, self._losses = ours, supervisor, record, losses
         self._members: Membership = supervisor.members
-        self._killed: set[str] = set()  # addresses of Dask workers
         self._frozen: dict[str, list[tuple[str, Process]]] = {}  # role -> (Dask worker, process) that is stopped
-        self.held: set[str] = set()
-
-    def was_killed(self, worker: str) -> bool:
-        """Whether the process of this Dask worker was killed by a command."""
-        return worker in self._killed
 
     def kill(self, command: Kill, done: Done) -> None:
         """With SIGKILL. `BadInput` if the process is this one."""
@@ -71,14 +65,12 @@ class ProcessFaults:
         address = self._members.where.get(role)
         process = None if address is None else self._supervisor.processes.get(address)
         self._check_other(role, process)
-        node = self._layout.on_node_of(role)
-        self.held = self.held - node if restart else self.held | (node - {"chief"}) | {role}
         self._record.executed(command)
         self._record.event(RoleKilled, role, restart, process is None)
         if address is None or process is None:  # lost already, or its next instance has not said where it is
-            self._losses.killed_again(role, restart)
+            self._losses.killed(role, restart, None)
             return done(None)
-        self._killed.add(address)
+        self._losses.killed(role, restart, address)
         if self._ours or process[0] == boot_id():
             end_process(process)
             return done(None)
@@ -93,15 +85,12 @@ class ProcessFaults:
     def restart(self, command: Restart) -> None:
         """A role comes back that was killed to stay away. `BadInput` if it is here."""
         role = command.role
-        node = self._layout.on_node_of(role)
-        held = bool(self.held & node)
-        self.held = self.held - node
-        if self._members.state[role] in (HERE, STARTING) and not held:
+        if self._members.state[role] in PRESENT and not self._losses.is_held(role):
             raise BadInput(
                 f"restart({shown(role)}): it is {self._members.state[role]}; only who was to stay away is restarted."
             )
         self._record.executed(command)
-        self._losses.want_back(sorted(node))
+        self._losses.restart(command)
 
     def freeze(self, command: Freeze, done: Done) -> None:
         """With SIGSTOP. `BadInput` if the role is not here, or its process is this one."""

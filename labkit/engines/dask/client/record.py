@@ -24,6 +24,11 @@ class RunRecord:
         self.closed = False
         self._clock = clock
 
+    @property
+    def seconds(self) -> float:
+        """Engine time, s."""
+        return self._clock.seconds
+
     def event(self, kind: type[Event], *fields: Any) -> None:
         """Record an event of this kind, with these fields after the time, which is now."""
         with self.trace.lock:

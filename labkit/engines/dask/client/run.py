@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from dataclasses import replace
 from operator import attrgetter
 from queue import Empty
 from typing import Any, NamedTuple
@@ -52,31 +53,23 @@ from ...drive import deadlock_text, loss_text, render_failure
 from ...elastic import check_elastic
 from ...parts import Plan
 from ..cluster.backend import Backend
-from ..failure_detector import FailureDetector
-from ..mailbox import LEAVE_S
-from ..timeouts import ABSENT_S
 from .acknowledgements import Acknowledgements
 from .checkpoints import RunCheckpoints
 from .deadlock import MARGIN_NS, DeadlockDetector
 from .events import (
     Answered,
-    Departed,
     Done,
     Event,
     Execute,
-    HandedOver,
-    Heartbeat,
     InternalError,
     OfRole,
     Report,
     Returned,
-    RoleEnded,
     RoleFailed,
     RoleUp,
     Step,
     Stepped,
     TaskFailed,
-    TaskFinished,
     VersionReported,
     WorkerJoined,
     WorkerLeft,
@@ -84,11 +77,11 @@ from .events import (
 )
 from .final_accounting import FinalAccounting
 from .link_faults import LinkFaults
-from .membership import HERE, STARTING
 from .pause_control import PauseControl
 from .process_faults import SIGNALS, ProcessFaults, check_allowed
 from .record import RunRecord
 from .recovery import Recovery
+from .recovery_policy import Announced, Timer
 from .resume import resumed_states
 from .shutdown import Shutdown
 from .supervisor import Supervisor
@@ -100,8 +93,8 @@ KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory 
 LISTEN_S = 0.25  # seconds between two looks at limits, when no event comes
 STOP_S = 5.0  # seconds for the chief to evaluate once more when it is told to end
 STOPPED_S = 30.0  # seconds that `Stop` waits for the end of the run
-CANCELLED_S = 0.3  # after which it is clear whether a task alone was cancelled, or all of them
-RESTARTED_S = LEAVE_S + 0.5  # after which Dask workers that are restarted, which cancels all tasks, are gone
+TIMER_S = 0.05  # seconds between two looks at the limits of recovery, at least
+FOR_RECOVERY = (OfRole, WorkerJoined, WorkerLeft, WorkersSeen)
 
 at = attrgetter("at")  # when a command is due
 log = logging.getLogger("labkit.engines.dask.client")
@@ -148,10 +141,9 @@ class DaskRun(Engine):
         )  # the next one first
         self._deadlock = DeadlockDetector(plan.role_ids)
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
-        self._detector = FailureDetector(min(ABSENT_S, cluster.spec.patience / 2))
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles that are not waited for when the run ends
-        self._cancelled: float | None = None  # since when a task has been cancelled
+        self._timer_due = 0.0  # when recovery is told next that time has passed
         self._finish_reason: str | None = None  # why the chief was asked for a final evaluation
         self._finish_heard_at: int | None = 0  # when (engine time) it had been told; None: it may not know yet
         self._stop_reason: str | None = None
@@ -181,14 +173,16 @@ class DaskRun(Engine):
             raise
         for role, factor in (spec.slow or {}).items():
             self.trace.event(RoleSlowed(0, role, float(factor)))
-        self._detector.watch(list(self.supervisor.where), time.monotonic())
-        self.recovery = Recovery(self, self._known_workers())
-        self.processes = ProcessFaults(plan.layout, self.backend.ours, self.supervisor, self.record, self.recovery)
-        self._actions, self._handlers = self._event_table(), self._command_table()
-        self.supported_commands = frozenset(self._handlers) - (frozenset() if self.cluster.may_kill else SIGNALS)
-        self._present = self.recovery.comings.present
-        for role in self.supervisor.unheard:
-            self.recovery.tell_to_begin(role)
+        self.recovery = Recovery(
+            plan, self.supervisor, self.backend, self.record, self.accounting, self.checkpoints, self, self._known_workers(),
+            place=spec.place, patience=spec.patience, clock=time.monotonic,
+        )  # fmt: skip
+        self.processes = ProcessFaults(self.backend.ours, self.supervisor, self.record, self.recovery)
+        self._event_handlers, self._command_handlers = self._event_table(), self._command_table()
+        self.supported_commands = frozenset(self._command_handlers) - (frozenset() if self.cluster.may_kill else SIGNALS)
+        self._present = self.recovery.present
+        incarnations = self.members.incarnation
+        self.recovery.handle(Announced(tuple((role, incarnations[role]) for role in sorted(self.supervisor.unheard))))
         self.backend.runs.add(self)
         self._thread.start()
 
@@ -320,57 +314,42 @@ class DaskRun(Engine):
         return min(max(left, 0.0), LISTEN_S)
 
     def _take(self, event: Event) -> End | None:
-        if isinstance(event, OfRole) and not self._is_current(event):
+        """Recovery decides what comes of it for the roles; then the rest of the run takes it, unless the instance is fenced."""
+        present = not isinstance(event, OfRole) or self.members.is_present(event.role, event.incarnation)
+        if present and isinstance(event, RoleUp) and not self._clock_is_known(event):
             return None
-        return self._actions[type(event)](event)
-
-    def _is_current(self, event: OfRole) -> bool:
-        """Whether the event is about an instance that takes part; others are fenced."""
-        role, incarnation = event.role, event.incarnation
-        if isinstance(event, TaskFinished) and self.recovery.group is not None:
-            self.recovery.group.finished(role, incarnation)
-        if not self.members.is_present(role, incarnation):
-            if not isinstance(event, TaskFinished | TaskFailed):
-                self.recovery.late(role, incarnation)
-            return False
-        self._detector.sign(role, time.monotonic())
-        return True
+        if present and isinstance(event, TaskFailed) and event.status == "error":
+            event = replace(event, why=self.supervisor.why_failed(event.role))
+        if isinstance(event, FOR_RECOVERY):
+            self.recovery.handle(event)
+            self._present = self.recovery.present
+        handler = self._event_handlers.get(type(event)) if present else None
+        return (None if handler is None else handler(event)) or self._check_recovery()
 
     def _event_table(self) -> dict[type[Event], Callable[[Any], End | None]]:
         return {
             Report: self._on_report,
-            Heartbeat: self._on_nothing,
-            RoleUp: self._on_up,
             Returned: self._on_returned,
             RoleFailed: self._on_failed,
             VersionReported: lambda event: self.pauses.version(event.role, event.version),
             Stepped: lambda event: self.pauses.reached(event.role),
-            RoleEnded: self._on_nothing,
-            Departed: lambda event: self.recovery.comings.departed(event.role, event.report, event.retired),
-            TaskFinished: self._on_nothing,
-            TaskFailed: self._on_task_failed,
-            HandedOver: self._on_handed_over,
-            WorkerJoined: lambda event: self.recovery.worker_came(event.worker),
-            WorkerLeft: self._on_worker_left,
-            WorkersSeen: lambda event: self.recovery.signs(event.seen),
             Execute: lambda event: self._execute(event.command, event.done),
             Step: lambda event: self.pauses.step(event.limit, lambda: event.done(None)),
             Answered: lambda event: event.then(),
             InternalError: lambda event: self._internal_error(event.error),
         }
 
-    def _on_nothing(self, event: OfRole) -> None:
-        """A sign of life, and no more."""
+    def _clock_is_known(self, event: RoleUp) -> bool:
+        """Whether the clock of the machine of a role is known; if not, the event comes again when it has been measured."""
+        if self.supervisor.meet(event):
+            return True
+        self.supervisor.measure(self.members.where[event.role], lambda: self.supervisor.queue.put(event))
+        return False
 
     def _on_report(self, event: Report) -> End | None:
         self.trace.append(event.batch)
         self._acknowledgements.heard(event.role, event.incarnation, event.batch)
-        self.recovery.heard(event.role, event.change)
         return self._check_deadlock(event)
-
-    def _on_up(self, event: RoleUp) -> None:
-        if self.members.state[event.role] == STARTING:
-            self.recovery.up(event)
 
     def _on_returned(self, event: Returned) -> End | None:
         role = event.role
@@ -384,24 +363,10 @@ class DaskRun(Engine):
         self.error = render_failure(event.report)
         return End("error", str(self.error))
 
-    def _on_task_failed(self, event: TaskFailed) -> End | None:
-        role = event.role
-        if event.status in ("cancelled", "lost"):
-            self._cancelled = self._cancelled or time.monotonic()
-            return None
-        why = self.supervisor.why_failed(role)
-        if self.members.state[role] == STARTING:
-            why_over = self.recovery.failed(role, why)
-            return None if why_over is None else self._over_because([role], why_over)
-        return self._over_because([role], f"{role} failed: {why}")
-
-    def _on_handed_over(self, event: HandedOver) -> None:
-        if self.recovery.group is not None:
-            self.recovery.group.handed_over(event.role, event.report)
-
-    def _on_worker_left(self, event: WorkerLeft) -> None:
-        killed = self.processes.was_killed(event.worker)
-        self.recovery.worker_gone(event.worker, "was killed" if killed else "", event.expected)
+    def _check_recovery(self) -> End | None:
+        """The end, if recovery has come to one."""
+        ended = self.recovery.ended
+        return None if ended is None else self._over_because(ended.roles, ended.why)
 
     # commands ---------------------------------------------------------------------------------------------------------
 
@@ -422,7 +387,7 @@ class DaskRun(Engine):
 
     def _execute(self, command: Command, done: Done) -> None:
         try:
-            self._handlers[type(command)](command, done)
+            self._command_handlers[type(command)](command, done)
         except BadInput as error:
             done(error)
 
@@ -503,16 +468,18 @@ class DaskRun(Engine):
     def _join(self, command: Join) -> None:
         """A worker that is not there takes part as soon as there is a Dask worker for it."""
         check_elastic(command, self.plan)
-        if self.recovery.comings.join(command.role):
+        if command.role not in self.recovery.present:
             self.record.executed(command)
-        self._present = self.recovery.comings.present
+            self.recovery.handle(command)
+        self._present = self.recovery.present
 
     def _leave(self, command: Leave) -> None:
         """A worker leaves in order: what it has in hand is dropped, what it has sent arrives."""
         check_elastic(command, self.plan)
-        if self.recovery.comings.leave(command.role):
+        if command.role in self.recovery.present:
             self.record.executed(command)
-        self._present = self.recovery.comings.present
+            self.recovery.handle(command)
+        self._present = self.recovery.present
 
     # when it is over --------------------------------------------------------------------------------------------------
 
@@ -534,49 +501,17 @@ class DaskRun(Engine):
 
     def _look_around(self) -> End | None:
         """Look at the limits: what has been silent, or has waited, for too long?"""
-        now, patience = time.monotonic(), self.cluster.spec.patience
+        now = time.monotonic()
         self.pauses.look(now)
-        self._detector.consult(now)
         if self._stop_reason is not None and now > self._stop_deadline:
             return End(self._stop_reason, "the chief did not answer, so there is no last evaluation")
         if self.supervisor.client.status != "running":
-            return self._over_because(self.plan.role_ids, self._why_cancelled())
-        if self._cancelled is not None and now - self._cancelled > CANCELLED_S:
-            return self._find_cancelled(now - self._cancelled)
-        silent = {role for role in self._detector.silent(patience, now) if self._is_here(role)}
-        if silent:  # other roles of their processes have been silent nearly as long
-            homes = {self.members.where[role] for role in silent}
-            also = (role for role in self._detector.silent(0.6 * patience, now) if self._is_here(role))
-            silent |= {role for role in also if self.members.where[role] in homes}
-            why = f"did not answer for {patience:g} s (frozen, or cut off)"
-            self.recovery.lose(sorted(silent), why, silent=True)
-        over = self.recovery.look(now)
-        self._present = self.recovery.comings.present
-        return None if over is None else self._over_because(self.members.missing, f"{self._losses_text()}, and {over}")
-
-    def _is_here(self, role: str) -> bool:
-        return self.members.state[role] == HERE
-
-    def _losses_text(self) -> str:
-        return "; ".join(f"{role} {self.members.why.get(role, 'is gone')}" for role in self.members.missing)
-
-    def _find_cancelled(self, waited: float) -> End | None:
-        """Tasks were cancelled a moment ago: one by one they are losses; all together, on Dask workers that stay, they are the
-        end."""
-        gone = [role for role, future in self.supervisor.futures.items() if future.status in ("cancelled", "lost")]
-        every = len(gone) == len(self.members.where) and len(gone) > 1
-        if every and waited < RESTARTED_S:
-            return None
-        self._cancelled = None
-        if every:
-            return self._over_because(gone, self._why_cancelled())
-        self.recovery.lose(gone, "was cancelled by Dask")
-        return None
-
-    def _why_cancelled(self) -> str:
-        if self.supervisor.client.status != "running":
-            return "the connection to the Dask scheduler is gone"
-        return "Dask cancelled its tasks (was the cluster restarted?)"
+            return self._over_because(self.plan.role_ids, "the connection to the Dask scheduler is gone")
+        if now >= self._timer_due:
+            self._timer_due = now + TIMER_S
+            self.recovery.handle(Timer())
+            self._present = self.recovery.present
+        return self._check_recovery()
 
     def _over_because(self, roles: Iterable[str], what: str) -> End:
         self._given_up.update(roles)
@@ -643,33 +578,22 @@ class DaskRun(Engine):
 
     # for recovery -----------------------------------------------------------------------------------------------------
 
-    @property
-    def held(self) -> set[str]:
-        """The roles that are to stay away when they are lost."""
-        return self.processes.held
-
     def event(self, kind: type[TraceEvent], *fields: Any) -> None:
         """Record an event of this kind, with these fields after the time, which is now."""
         self.record.event(kind, *fields)
 
-    def forget(self, role: str) -> None:
-        """An instance of `role` is over."""
+    def dismissed(self, role: str) -> None:
+        """See `Instances.dismissed`."""
         self.links.mend(role)
-        self._detector.forget(role)
         self._returned.discard(role)
         self._deadlock.reset()
         self.pauses.lost(role)
 
-    def expect_silence(self, role: str) -> None:
-        """An instance has ended in order, and gives no signs of life until its final report is here."""
-        self._detector.forget(role)
-
-    def welcome(self, role: str) -> None:
-        """The next instance of `role` is there."""
-        self._detector.sign(role, time.monotonic())
+    def admitted(self, role: str) -> None:
+        """See `Instances.admitted`."""
         self._deadlock.reset()
 
-    def time_for_roles(self, role: str) -> dict[str, Any]:
+    def situation(self, role: str) -> dict[str, Any]:
         """What an instance that begins in the middle of a run has to know: when engine time began, and when it was paused, if it
         is; options as they are now; how its links behave, and whether a final evaluation was requested."""
         finish = [{"do": "hurry", "reason": self._finish_reason}] if role == "chief" and self._finish_reason else []

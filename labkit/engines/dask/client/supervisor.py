@@ -73,7 +73,7 @@ class Supervisor:
 
     @property
     def where(self) -> dict[str, str]:
-        """The Dask worker that plays each role which is here or starting."""
+        """The Dask worker of each role that is here or starting."""
         return self.members.where
 
     # start ------------------------------------------------------------------------------------------------------------
@@ -86,18 +86,17 @@ class Supervisor:
         launcher = self._launcher = Launcher(self.client, self.plan, self.run, settings)
         launcher.load(self.where)
         begins = launcher.restored
-        for name in self.where:
-            self.submit(name, restored=begins.get(name))
+        for name, worker in self.where.items():
+            self.submit(name, self.members.incarnation[name], worker, restored=begins.get(name))
         self._wait_until_up()
         self._begin()
 
-    def submit(self, role: str, strategy: Any = None, restored: Any = None) -> None:
-        """Start the instance of `role` that is due, where it is placed. Does not wait."""
+    def submit(self, role: str, incarnation: int, worker: str, strategy: Any = None, restored: Any = None) -> None:
+        """Start an instance of `role` on a Dask worker. Does not wait."""
         assert self._launcher is not None
-        incarnation = self.members.life[role]
         before = self.futures.pop(role, None)
         done = self._task_done(role, incarnation)
-        self.futures[role] = self._launcher.start(role, incarnation, self.where[role], done, strategy, restored)
+        self.futures[role] = self._launcher.start(role, incarnation, worker, done, strategy, restored)
         if before is not None:
             before.release()  # an instance that still runs finds its task released, and leaves
 
@@ -144,7 +143,7 @@ class Supervisor:
         if isinstance(event, RoleUp):
             missing.discard(event.role)
             self.meet(event)
-            self.members.arrive(event.role, tuple(event.address))
+            self.members.arrive(event.role, event.contact)
         elif isinstance(event, TaskFailed):
             lost = event.status in ("cancelled", "lost")
             what = f"{event.role} could not start: {self.why_failed(event.role)}"

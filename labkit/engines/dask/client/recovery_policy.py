@@ -1,0 +1,942 @@
+"""The recovery policy of a run: what is done about lost roles, new and departing Dask workers, joins and leaves.
+
+`RecoveryPolicy.handle(event, now)` returns the actions that the run performs, in this order. There is no I/O, no thread and
+no clock in here: time is passed in (seconds, monotonic), and that it passes is an event, `Timer`. Nothing waits: what
+comes of an action is an event like others, so losses may come several at once, or in the middle of a recovery.
+
+What happens to one role is in the table of `engines/lifecycle.py`; which incarnation is where, in `Membership`. This module
+decides. Three chains of events make up most of it:
+
+- *One role.* Its incarnation is lost (`_lose`): it is fenced, the others hear of it, and a Dask worker is sought for the next
+  incarnation (`Placement`). When there is one, the incarnation starts (`Submit`); when that is up (`RoleUp`), first the
+  others are told, then it is told to begin (`Announce`, `Begin`).
+- *A group* (strategies without servers, where a lost member takes the round with it; all roles but the chief). In three
+  phases, each left by events: members that are here end their incarnations and hand over their state ("collect"); the next
+  incarnations of all start (`StartGroup`, phase "start"), and begin together when all are up. A loss in between goes back to
+  the first phase, with what has been handed over so far. Where the others go on without a lost member
+  (`on_loss="continue"`), they begin again at once, and once more when a Dask worker was found for it.
+- *Membership by request* (elastic runs). A role that joins is placed like a lost one, and takes part when it is up. A
+  role that leaves is told to depart: what it has sent arrives, and its final report counts.
+
+Every order is idempotent, and is repeated until it has had its effect (`REPEAT_S`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ....roles.layout import Layout
+from ....roles.regroup import grouped, replicas
+from ....trace.events import EngineWarning, RoleFenced, RoleJoined, RoleLeft, RoleLost, RoleUnplaced, RunWaits
+from ....trace.events import Event as TraceEvent
+from ...commands import Join, Leave, Restart
+from ...lifecycle import PARTICIPATING, PRESENT, SOUGHT, InvalidTransition, State, Trigger
+from ..failure_detector import FailureDetector
+from ..cluster.placement import Wish, next_home
+from ..timeouts import (
+    ABSENT_S,
+    CANCELLED_S,
+    FETCH_S,
+    GIVE_UP_S,
+    GROW_S,
+    LEAVE_S,
+    LOOK_S,
+    REPEAT_S,
+    RESTARTED_S,
+    RETURN_S,
+    SHARE_S,
+    SILENT_S,
+    START_S,
+    STARTS,
+    UNPLACED_S,
+)
+from .events import (
+    Departed,
+    Event,
+    HandedOver,
+    OfRole,
+    Report,
+    RoleUp,
+    TaskFailed,
+    TaskFinished,
+    WorkerJoined,
+    WorkerLeft,
+    WorkersSeen,
+)
+from .membership import Membership
+
+__all__ = [
+    "Account",
+    "Action",
+    "Admit",
+    "Announce",
+    "Announced",
+    "Begin",
+    "CheckReturned",
+    "ClusterView",
+    "Dismiss",
+    "End",
+    "Fence",
+    "Fetch",
+    "Grow",
+    "Killed",
+    "Observe",
+    "Order",
+    "Record",
+    "RecordRestart",
+    "RecoveryPolicy",
+    "StartGroup",
+    "Submit",
+    "Timer",
+]
+
+
+class ClusterView(Protocol):
+    """What the policy reads of the cluster."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether labkit started the processes, and starts those again that are lost."""
+
+    @property
+    def place(self) -> Wish:
+        """Where roles are to be placed."""
+
+    @property
+    def returning(self) -> bool:
+        """Whether processes of labkit's own run or are being started, so that Dask workers will come back."""
+
+
+# events, beside those of roles and of Dask (`events`) and the commands Join, Leave and Restart -----------------------------
+
+
+@dataclass(frozen=True)
+class Timer(Event):
+    """Time has passed. To be sent several times a second."""
+
+
+@dataclass(frozen=True)
+class Announced(Event):
+    """A membership broadcast was acknowledged, or has failed: these (role, incarnation) may begin."""
+
+    instances: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Killed(Event):
+    """A kill of `role` was requested: its process is being killed, on this Dask worker. None: the role has no process now.
+
+    `restart`: whether the roles of its node are to come back.
+    """
+
+    role: str
+    restart: bool
+    worker: str | None
+
+
+# actions ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Action:
+    """What the run is to do."""
+
+
+@dataclass(frozen=True)
+class Instance(Action):
+    """An action on one role instance."""
+
+    role: str
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class Submit(Instance):
+    """Start its task on this Dask worker."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Admit(Instance):
+    """It is up, and takes part from now on."""
+
+
+@dataclass(frozen=True)
+class Dismiss(Instance):
+    """It is over: release its task, and expect nothing of it."""
+
+
+@dataclass(frozen=True)
+class Begin(Instance):
+    """Send the order to begin. `order`: the membership."""
+
+    worker: str
+    order: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Order(Instance):
+    """Send it this command."""
+
+    worker: str
+    command: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Fence(Instance):
+    """It was declared lost, and was heard of again: tell it to leave."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Fetch(Instance):
+    """Its task has ended: fetch its final report, which comes as `HandedOver`."""
+
+
+@dataclass(frozen=True)
+class Announce(Action):
+    """Broadcast the membership to the roles on these Dask workers. `then`: (role, incarnation) that may begin afterwards, of
+    which `Announced` is to be told when all have answered, or a second has passed.
+    """
+
+    workers: tuple[str, ...]
+    order: Mapping[str, Any]
+    then: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class StartGroup(Action):
+    """Choose the states with which a group begins its next incarnation, account for what is not in them, start the tasks.
+
+    `workers`: {role: Dask worker}. `reports`: {role: final report} of the incarnations that ended for this.
+    """
+
+    incarnation: int
+    workers: Mapping[str, str]
+    reports: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Account(Action):
+    """Add a final report to the trace; with `in_flight`, also the gradients that were still under way."""
+
+    report: Mapping[str, Any]
+    in_flight: bool = True
+
+
+@dataclass(frozen=True)
+class Record(Action):
+    """Record an event in the trace, of this kind, with these fields after the time."""
+
+    kind: type[TraceEvent]
+    fields: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class RecordRestart(Action):
+    """Record that a lost role is back. `from_backup`: it begins with the copy of its backup."""
+
+    up: RoleUp
+    from_backup: bool
+
+
+@dataclass(frozen=True)
+class Grow(Action):
+    """See to it that there will be so many processes of labkit's own."""
+
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Observe(Action):
+    """Ask the scheduler when it heard of each Dask worker last; the answer comes as `WorkersSeen`."""
+
+
+@dataclass(frozen=True)
+class CheckReturned(Action):
+    """A role takes part no more: perhaps all others have returned."""
+
+
+@dataclass(frozen=True)
+class End(Action):
+    """End the run with an error. `roles`: no final report is awaited of these."""
+
+    roles: tuple[str, ...]
+    why: str
+
+
+# the policy -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Placement:
+    """A Dask worker is sought for roles of one node, or was found and their incarnations have not come up yet."""
+
+    roles: list[str]
+    since: float
+    grouped: bool  # they start with their group: the Dask worker is kept for them until then
+    worker: str | None = None
+    tried: float = 0.0  # when the Dask worker was found
+    grown: float = field(default=float("-inf"))  # when more processes were last asked for
+
+
+class RecoveryPolicy:
+    """Decides about losses, restarts, joins and leaves of the roles of one run.
+
+    `members` is changed by it alone. `known`: the Dask workers of the cluster. `patience`: seconds without a sign of life after
+    which a role is lost. `elastic`: whether workers may join and leave. `now`: seconds, as in `handle`.
+
+    Once it has returned `End`, it returns no other action.
+    """
+
+    def __init__(
+        self, members: Membership, cluster: ClusterView, known: Collection[str], *, on_loss: str, patience: float,
+        elastic: bool, now: float,
+    ):  # fmt: skip
+        self.members, self.known = members, set(known)
+        self._cluster, self._patience, self._now = cluster, patience, now
+        layout: Layout = members.layout
+        self._layout = layout
+        self._node = {spec.name: spec.node for spec in layout.roles}
+        self._players = [spec.name for spec in layout.roles if spec.computes]
+        self._workers = tuple(s.name for s in layout.roles if s.kind == "worker") if elastic else ()
+        self._actions: list[Action] = []
+        self._ended = False
+        # silence
+        self._roles_alive = FailureDetector(min(ABSENT_S, patience / 2))
+        self._roles_alive.watch(members.where, now)
+        self._workers_alive = FailureDetector(ABSENT_S)  # of Dask workers on which roles are starting
+        self._observed = float("-inf")
+        self._suspects: set[str] = set()  # Dask workers that have been silent
+        # losses
+        self._placements: list[Placement] = []
+        self._held: set[str] = set()  # roles that are to stay away when they are lost
+        self._killed: set[str] = set()  # Dask workers whose processes were killed by request
+        self._lost_since: dict[str, float] = {}  # roles that are not back
+        self._awaited: set[str] = set()  # those of them of which the log says that the run waits for them
+        self._failures: dict[str, int] = {}  # of starts in a row
+        self._cancelled: set[str] = set()  # roles whose tasks Dask has cancelled
+        self._cancelled_since = 0.0
+        self._retired: dict[str, float] = {}  # Dask workers whose roles are about to leave -> since when
+        self._empty_since: float | None = None  # no Dask worker is left
+        # orders
+        self._beginning: dict[str, float] = {}  # roles that were told to begin, and have not reported since -> when
+        self._repeated: dict[str, float] = {}  # when the membership was last repeated to a role
+        self._fenced_at: dict[tuple[str, int], float] = {}
+        # joins and leaves
+        self._joining: dict[str, float] = {}  # roles that are to join -> since when
+        self._leaving: dict[str, float] = {}  # roles that are to leave -> when they were told so last
+        self._stay_outside: set[str] = set()  # roles that were asked to leave, and do not join by themselves
+        self._unplaced: set[str] = set()  # roles of which the log says that no Dask worker is free for them
+        # the group
+        self._group = [s.name for s in layout.roles if s.kind != "chief"] if grouped(layout) else []
+        self._goes_on = replicas(layout) and on_loss == "continue"
+        self._phase = ""  # of a group restart: "", "collect", "start"
+        self._restart_wanted = False
+        self._phase_since = 0.0
+        self._pending: set[str] = set()  # members that have not handed over (collect), or are not up (start)
+        self._fetching: dict[str, float] = {}  # members whose final report is being fetched -> since when
+        self._told: dict[str, float] = {}  # when members were last told to hand over
+        self._homes: dict[str, str] = {}  # member -> the Dask worker on which its next incarnation starts, or has started
+        self._reports: dict[str, Mapping[str, Any]] = {}  # final ones, of members that have handed over
+        self._consult()
+
+    def handle(self, event: Event | Join | Leave | Restart, now: float) -> list[Action]:
+        """What is to be done because of `event`, at `now` (seconds; it never goes back)."""
+        if self._ended:
+            return []
+        self._now = now
+        counts = not isinstance(event, OfRole) or self._of_present(event)
+        handler = _HANDLERS.get(type(event))
+        if counts and handler is not None:
+            handler(self, event)
+        self._consult()
+        if handler is not None and type(event) is not Report:  # roles report often, and nothing is due because of it
+            self._advance()
+        actions, self._actions = self._actions, []
+        return actions
+
+    # what the run reads ---------------------------------------------------------------------------------------------------
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The workers of an elastic run that take part, or are about to."""
+        if not self._workers:
+            return ()
+        outside = self.members.outside - self._joining.keys()
+        return tuple(name for name in self._workers if name not in outside and name not in self._leaving)
+
+    @property
+    def phase(self) -> str:
+        """Of a group restart: "" (none goes on), "collect" or "start"."""
+        return self._phase
+
+    def is_held(self, role: str) -> bool:
+        """Whether a role of its node is to stay away when it is lost."""
+        return not self._held.isdisjoint(self._layout.on_node_of(role))
+
+    # events of role instances ---------------------------------------------------------------------------------------------
+
+    def _of_present(self, event: OfRole) -> bool:
+        """Whether the instance is present: then the event is a sign of life. One that was declared lost is fenced."""
+        role = event.role
+        if self.members.is_present(role, event.incarnation):
+            self._roles_alive.sign(role, self._now)
+            return True
+        if not isinstance(event, TaskFinished | TaskFailed):
+            self._fence((role, event.incarnation))
+        return False
+
+    def _fence(self, key: tuple[str, int]) -> None:
+        worker, before = self.members.fenced.get(key), self._fenced_at.get(key)
+        if worker is None or (before is not None and self._now - before < REPEAT_S / 4):
+            return
+        self._suspects.discard(worker)  # it answers
+        if before is None:
+            self._do(Record(RoleFenced, (*key, "was heard of again")))
+        self._fenced_at[key] = self._now
+        self._do(Fence(*key, worker))
+
+    def _on_report(self, event: Report) -> None:
+        role, now = event.role, self._now
+        self._beginning.pop(role, None)
+        if event.change < self.members.change and now - self._repeated.get(role, float("-inf")) > REPEAT_S:
+            self._repeated[role] = now
+            self._do(Order(role, event.incarnation, self.members.where[role], self.members.order()))
+
+    def _on_up(self, event: RoleUp) -> None:
+        role = event.role
+        if self.members.state[role] is State.HERE:  # idempotent
+            return
+        joins, member = self.members.state[role] is State.JOINING, role in self._group
+        if member and self._phase != "start":
+            raise InvalidTransition(role, self.members.state[role], Trigger.UP)
+        self.members.arrive(role, event.contact)
+        self._drop_placements([role])
+        self._do(Admit(role, event.incarnation))
+        if joins:
+            self._joining.pop(role, None)
+            self._unplaced.discard(role)
+            self._settle(role)
+            self._do(Record(RoleJoined, (role, event.incarnation)))
+        elif role in self._lost_since:
+            backup = role.replace("server", "backup")
+            self._do(RecordRestart(event, backup != role and self.members.state.get(backup) is State.HERE))
+            self._settle(role)
+        beginning = [role]
+        if member:
+            self._pending.discard(role)
+            if self._pending:
+                return
+            self._phase, beginning = "", list(self._homes)
+            self._homes.clear()
+        others = [self.members.where[name] for name in self.members.contact if name not in beginning]
+        instances = tuple((name, self.members.incarnation[name]) for name in beginning)
+        for name in beginning:  # what is announced may get lost, too
+            self._beginning[name] = self._now
+        self._do(Announce(_distinct(others), self.members.order(), instances))
+
+    def _settle(self, role: str) -> None:
+        """The role is here: what was remembered of its loss is of no use any more."""
+        self._failures.pop(role, None)
+        self._lost_since.pop(role, None)
+        self._awaited.discard(role)
+
+    def _on_announced(self, event: Announced) -> None:
+        for role, incarnation in event.instances:
+            if self.members.is_present(role, incarnation):
+                self._tell_to_begin(role)
+
+    def _tell_to_begin(self, role: str) -> None:
+        if self.members.state[role] is State.HERE:
+            self._beginning[role] = self._now
+            members = self.members
+            self._do(Begin(role, members.incarnation[role], members.where[role], members.order()))
+
+    def _on_task_finished(self, event: TaskFinished) -> None:
+        role = event.role
+        if self._phase == "collect" and role in self._pending and role not in self._fetching:
+            self._roles_alive.forget(role)  # nothing will be heard of it; if its Dask worker is lost, Dask says so
+            self._fetching[role] = self._now
+            self._do(Fetch(role, event.incarnation))
+
+    def _on_task_failed(self, event: TaskFailed) -> None:
+        role = event.role
+        if event.status in ("cancelled", "lost"):
+            if not self._cancelled:
+                self._cancelled_since = self._now
+            self._cancelled.add(role)
+        elif self.members.state[role] is State.HERE:
+            self._end([role], f"{role} failed: {event.why}")
+        else:
+            self._failures[role] = self._failures.get(role, 0) + 1
+            self._do(Record(EngineWarning, (f"{role} did not start again: {event.why}",)))
+            if self._failures[role] >= STARTS:
+                self._end([role], f"{role} could not be started again: {event.why}")
+            else:
+                self._lose([role], "did not start", silent=True)
+
+    def _on_handed_over(self, event: HandedOver) -> None:
+        role = event.role
+        if self._phase != "collect" or role not in self._pending:
+            return
+        self._pending.discard(role)
+        self._do(Account(event.report))
+        self._reports[role], self._homes[role] = event.report, self.members.where[role]
+        self._over(role, self.members.end(role))
+
+    def _on_departed(self, event: Departed) -> None:
+        """An incarnation has ended in order, because it was told to, or because Dask is about to close its process."""
+        role, worker = event.role, self.members.where[event.role]
+        if event.retired:
+            self.known.discard(worker)
+        self._do(Account(event.report, in_flight=role in self._workers))
+        if role not in self._workers:
+            return self._lose([role], "was retired by Dask")
+        self.members.leave(role)
+        self._over(role, event.incarnation)
+        self._do(Record(RoleLeft, (role, "was retired by Dask" if event.retired else "")))
+        self._left(role)
+
+    # events of the cluster -------------------------------------------------------------------------------------------------
+
+    def _on_worker_joined(self, event: WorkerJoined) -> None:
+        self.known.add(event.worker)
+        self._suspects.discard(event.worker)
+        outside = self.members.outside - self._stay_outside - self._joining.keys() - self._leaving.keys()
+        willing = [role for role in self._workers if role in outside]
+        if willing and not self._cluster.ours and self._spare() > 0:  # one more role may take part
+            self._joining[willing[0]] = self._now
+
+    def _on_worker_left(self, event: WorkerLeft) -> None:
+        worker = event.worker
+        self.known.discard(worker)
+        self._suspects.discard(worker)
+        self._workers_alive.forget(worker)
+        why = "was killed" if worker in self._killed else "ended unexpectedly"
+        for placement in self._placements:
+            if placement.worker == worker and placement.grouped:
+                placement.worker = None
+        kept = [role for role, home in self._homes.items() if home == worker and role not in self.members.where]
+        for role in kept:
+            del self._homes[role]
+            if self.members.state[role] is State.ENDED:
+                self.members.unplace(role, why)
+        self._seek([role for role in kept if self.members.state[role] in SOUGHT])
+        if event.expected and worker not in self._killed:
+            self._retired[worker] = self._now  # its roles are about to say that they leave
+        else:
+            self._lose(self.members.on(worker), why)
+
+    def _on_workers_seen(self, event: WorkersSeen) -> None:
+        for worker, at in event.seen.items():
+            self._workers_alive.progress(worker, at, self._now)
+
+    # requests --------------------------------------------------------------------------------------------------------------
+
+    def _on_killed(self, event: Killed) -> None:
+        role, node = event.role, self._layout.on_node_of(event.role)
+        self._held = self._held - node if event.restart else self._held | (node - {"chief"}) | {role}
+        if event.worker is not None:
+            self._killed.add(event.worker)  # that the process is gone is an event of its own
+        elif self.members.state[role] in PRESENT:
+            self._lose([role], "was killed")  # it is starting, and has not said where it is: it is given up
+        elif event.restart:
+            self._want_back([role])
+        else:
+            away = [one for one in self._held if self.members.state[one] in (State.LOST, State.ENDED)]
+            self._drop_placements(away)
+            for one in away:
+                self.members.hold(one)
+                self._homes.pop(one, None)
+            self._say_who_stays_away(away)
+
+    def _on_restart(self, command: Restart) -> None:
+        node = self._layout.on_node_of(command.role)
+        self._held -= node
+        self._want_back(sorted(node))
+
+    def _want_back(self, roles: Iterable[str]) -> None:
+        back = [role for role in roles if self.members.state[role] is State.AWAY]
+        for role in back:
+            self.members.want(role)
+        self._seek(back)
+
+    def _on_join(self, command: Join) -> None:
+        role = command.role
+        if role not in self.present:
+            self._stay_outside.discard(role)
+            self._held.discard(role)
+            self._leaving.pop(role, None)
+            self._joining[role] = self._now
+
+    def _on_leave(self, command: Leave) -> None:
+        role = command.role
+        if role in self.present:
+            self._stay_outside.add(role)
+            self._joining.pop(role, None)
+            self._leaving[role] = float("-inf")
+
+    def _on_timer(self, event: Timer) -> None:
+        """What is due is done after every event."""
+
+    # losses ------------------------------------------------------------------------------------------------------------------
+
+    def _lose(self, roles: Collection[str], why: str, silent: bool = False) -> None:
+        """These incarnations are lost. `why`: "was killed". `silent`: what has become of their processes is not known."""
+        roles = [role for role in roles if self.members.state[role] in PRESENT]
+        if not roles:
+            return
+        if silent:
+            self._suspects |= {self.members.where[role] for role in roles}
+        for role in roles:
+            incarnation = self.members.lose(role, why, held=role in self._held or role in self._leaving)
+            self._over(role, incarnation)
+            self._lost_since.setdefault(role, self._now)
+            self._do(Record(RoleLost, (role, incarnation, why)))
+        for role in roles:
+            if role in self._group:
+                self._leaves_group(role)
+        self._drop_placements(roles)
+        self._tell_all()
+        self._seek([role for role in roles if self.members.state[role] in SOUGHT], grow=silent)
+        self._say_who_stays_away([r for r in roles if r in self._held and self.members.state[r] is State.AWAY])
+
+    def _over(self, role: str, incarnation: int) -> None:
+        """This incarnation is over: it is not listened for any more."""
+        self._roles_alive.forget(role)
+        self._cancelled.discard(role)
+        self._beginning.pop(role, None)
+        self._repeated.pop(role, None)
+        self._do(Dismiss(role, incarnation))
+
+    def _left(self, role: str) -> None:
+        """A role takes part no more."""
+        self._leaving.pop(role, None)
+        self._settle(role)
+        if role in self._group:
+            self._leaves_group(role, regroup=True)
+        self._tell_all()
+        self._do(CheckReturned())
+
+    def _say_who_is_awaited(self) -> None:
+        """The log names the roles that have been missing for `GIVE_UP_S` seconds, though they are being restarted."""
+        long = (role for role, since in self._lost_since.items() if self._now - since > GIVE_UP_S)
+        wanted = PARTICIPATING - {State.AWAY}  # of a role that stays away the log says so at once
+        news = [role for role in long if role not in self._awaited and self.members.state[role] in wanted]
+        self._awaited.update(news)
+        self._say_who_stays_away(news)
+
+    def _say_who_stays_away(self, roles: Iterable[str]) -> None:
+        gone = self._held | self.members.outside
+        others_go_on = any(name not in gone for name in self._players)
+        for role in roles:
+            why = self.members.why[role]
+            if role in self.members.leaves and others_go_on:
+                self._do(Record(RoleLeft, (role, why)))
+            else:
+                self._do(Record(RunWaits, (f"{role}, which {why}", role)))
+
+    def _tell_all(self) -> None:
+        """Broadcast the membership to all roles that are here."""
+        workers = _distinct(self.members.where[role] for role in self.members.contact)
+        self._do(Announce(workers, self.members.order()))
+
+    def _end(self, roles: Iterable[str], why: str) -> None:
+        self._do(End(tuple(roles), why))
+        self._ended = True
+
+    # what is due -------------------------------------------------------------------------------------------------------------
+
+    def _consult(self) -> None:
+        self._roles_alive.consult(self._now)
+        self._workers_alive.consult(self._now)
+
+    def _advance(self) -> None:
+        """Do what is due now."""
+        if self._ended or self._look_at_cancelled():
+            return
+        self._look_for_silence()
+        self._look_at_joins_and_leaves()
+        for worker, since in list(self._retired.items()):
+            if self._now - since > LEAVE_S:
+                del self._retired[worker]
+                self._lose(self.members.on(worker), "was retired by Dask")
+        for placement in list(self._placements):
+            self._look_at_placement(placement)
+        if self._group:
+            self._look_at_group()
+        self._say_who_is_awaited()
+        for role, since in list(self._beginning.items()):
+            if self._now - since > REPEAT_S:
+                self._tell_to_begin(role)
+        self._observe()
+        self._look_whether_empty()
+
+    def _look_at_cancelled(self) -> bool:
+        """Tasks that Dask cancelled one by one are losses; all of them, on Dask workers that stay, are the end of the run.
+
+        Returns whether it is not clear yet.
+        """
+        waited = self._now - self._cancelled_since
+        if not self._cancelled or waited <= CANCELLED_S:
+            return False
+        every = len(self._cancelled) == len(self.members.where) > 1
+        if every and waited < RESTARTED_S:
+            return True
+        gone = sorted(self._cancelled)
+        if every:
+            self._end(gone, "Dask cancelled its tasks (was the cluster restarted?)")
+        else:
+            self._lose(gone, "was cancelled by Dask")
+        return self._ended
+
+    def _look_for_silence(self) -> None:
+        """Roles that are here and have been silent for `patience` seconds are lost, with those of the same process."""
+        alive, patience, members = self._roles_alive, self._patience, self.members
+        silent = {role for role in alive.silent(patience, self._now) if members.state[role] is State.HERE}
+        if silent:  # a role of the same process has been silent nearly as long
+            homes = {members.where[role] for role in silent}
+            nearly = (role for role in alive.silent(0.6 * patience, self._now) if members.state[role] is State.HERE)
+            silent |= {role for role in nearly if members.where[role] in homes}
+            self._lose(sorted(silent), f"did not answer for {patience:g} s (frozen, or cut off)", silent=True)
+
+    def _look_at_joins_and_leaves(self) -> None:
+        for role, since in list(self._joining.items()):
+            state = self.members.state[role]
+            if state is State.OUTSIDE:
+                self.members.invite(role)
+                self._seek([role], grow=True)
+            elif state is State.INVITED:
+                if self._now - since > UNPLACED_S and role not in self._unplaced and self._is_unplaced(role):
+                    self._unplaced.add(role)
+                    self._do(Record(RoleUnplaced, (role,)))
+            elif state is State.HERE:
+                del self._joining[role]
+            elif state is State.AWAY:  # it was lost while it was to leave
+                self._want_back([role])
+        for role, told in list(self._leaving.items()):
+            state = self.members.state[role]
+            if state is State.HERE and not self._phase and self._now - told > REPEAT_S:
+                self._leaving[role] = self._now
+                command = {"do": "depart"}
+                self._do(Order(role, self.members.incarnation[role], self.members.where[role], command))
+            elif state in (State.LOST, State.AWAY, State.ENDED):  # it does not come back
+                self.members.leave(role)
+                self._drop_placements([role])
+                self._do(Record(RoleLeft, (role,)))
+                self._left(role)
+            elif state in (State.OUTSIDE, State.INVITED):
+                del self._leaving[role]
+        for role in self.members.in_state(State.INVITED):
+            if role not in self._joining:
+                self._drop_placements([role])
+                self._homes.pop(role, None)
+                self._settle(role)
+                self.members.withdraw(role)
+
+    def _observe(self) -> None:
+        """Watch the Dask workers on which roles are starting."""
+        starting = [self.members.where[role] for role in self.members.in_state(State.STARTING, State.JOINING)]
+        self._workers_alive.watch(starting, self._now)
+        if starting and self._now - self._observed > LOOK_S:
+            self._observed = self._now
+            self._do(Observe())
+
+    def _does_not_start(self, worker: str, since: float) -> bool:
+        """Whether a role whose task was given to a Dask worker at `since` will not start there: slow is not dead."""
+        return worker in self._workers_alive.silent(SILENT_S, self._now) or self._now - since > START_S
+
+    def _look_whether_empty(self) -> None:
+        if self._ended:
+            return
+        if self.known or self._cluster.returning:
+            self._empty_since = None
+        elif self._empty_since is None:
+            self._empty_since = self._now
+        elif self._now - self._empty_since > RETURN_S:
+            missing = self.members.missing
+            gone = "; ".join(f"{role} {self.members.why.get(role, 'is gone')}" for role in missing)
+            self._end(missing, f"{gone}, and no Dask worker is left, and none came back within {RETURN_S:g} s")
+
+    # where next incarnations go ----------------------------------------------------------------------------------------------
+
+    def _seek(self, roles: Collection[str], grow: bool = False) -> None:
+        """Seek Dask workers for the next incarnations of `roles`, one for each node. `grow`: more processes are needed."""
+        for node in dict.fromkeys(self._node[role] for role in roles):
+            here = [role for role in roles if self._node[role] == node]
+            for member in (False, True):  # the chief begins without its group
+                together = [role for role in here if (role in self._group) == member]
+                if together:
+                    placement = Placement(together, self._now, grouped=member)
+                    self._placements.append(placement)
+                    if grow:
+                        self._grow(placement)
+
+    def _drop_placements(self, roles: Collection[str]) -> None:
+        """Nothing is sought for these any more."""
+        for placement in self._placements:
+            placement.roles = [role for role in placement.roles if role not in roles]
+        self._placements = [placement for placement in self._placements if placement.roles]
+
+    def _look_at_placement(self, placement: Placement) -> None:
+        now = self._now
+        if not placement.roles:
+            return
+        if placement.worker is None:
+            worker = self._free(placement.roles[0], shared=now - placement.since > SHARE_S)
+            if worker is not None:
+                placement.worker, placement.tried = worker, now
+                if not placement.grouped:
+                    self._workers_alive.sign(worker, now)
+                    for role in placement.roles:
+                        self._do(Submit(role, self.members.place(role, worker), worker))
+            elif now - max(placement.since, placement.grown) > GROW_S:
+                self._grow(placement)
+        elif not placement.grouped and self._does_not_start(placement.worker, placement.tried):
+            self._lose(placement.roles, "did not start", silent=True)
+
+    def _free(self, role: str, shared: bool) -> str | None:
+        """A Dask worker for `role` that this run does not use, and, unless `shared`, no other run."""
+        members = self.members
+        rest = self.known - self._suspects - set(members.where.values()) - self._kept()
+        free = {worker for worker in rest if shared or members.usage[worker] <= 0}
+        placed = {self._node[name]: worker for name, worker in members.where.items()}
+        return next_home(self._node[role], self._layout.roles, free, placed, members.usage, self._cluster.place)
+
+    def _kept(self) -> set[str]:
+        """The Dask workers that are kept for members of the group, until it starts."""
+        return {*self._homes.values(), *(p.worker for p in self._placements if p.worker is not None)}
+
+    def _is_unplaced(self, role: str) -> bool:
+        return any(role in placement.roles and placement.worker is None for placement in self._placements)
+
+    def _used(self) -> set[str]:
+        """The Dask workers that any run uses or keeps."""
+        return {worker for worker, roles in self.members.usage.items() if roles > 0} | self._kept()
+
+    def _wanting(self) -> int:
+        """For how many nodes a Dask worker is sought."""
+        return sum(placement.worker is None for placement in self._placements)
+
+    def _spare(self) -> int:
+        """How many Dask workers no run uses or waits for."""
+        return len(self.known - self._suspects - self._used()) - self._wanting()
+
+    def _grow(self, placement: Placement) -> None:
+        placement.grown = self._now
+        self._do(Grow(len(self._used() | (self._suspects & self.known)) + self._wanting()))
+
+    # restart of a group ------------------------------------------------------------------------------------------------------
+
+    def _leaves_group(self, role: str, regroup: bool = False) -> None:
+        """A member is lost, or has left. `regroup`: the others begin again at once."""
+        self._homes.pop(role, None)
+        if self._phase == "collect":
+            self._pending.discard(role)
+        elif self._phase == "start":  # those that were starting end before they have begun; their places stay
+            self._phase = "collect"
+            self._phase_since = self._now
+            self._pending.clear()
+            self._fetching.clear()
+            for other in self._homes:
+                if self.members.state[other] in PRESENT:
+                    self._over(other, self.members.recall(other))
+        self._restart_wanted = self._restart_wanted or regroup or self._goes_on or self._phase != ""
+
+    def _look_at_group(self) -> None:
+        if self._phase == "":
+            if self._restart_due():
+                self._collect()
+        elif self._phase == "collect":
+            for role in sorted(self._pending - self._fetching.keys()):
+                if self._now - self._told[role] > REPEAT_S:  # the order may be lost: its process was too busy to take it in
+                    self._tell_to_hand_over(role)
+            late = [role for role in self._pending if self._now - self._fetching.get(role, self._now) > FETCH_S]
+            self._lose(sorted(late), "did not hand over its shard", silent=True)
+            if not self._pending and self._may_start():
+                self._start()
+        else:
+            where = self.members.where
+            late = [role for role in self._pending if self._does_not_start(where[role], self._phase_since)]
+            self._lose(sorted(late), "did not start", silent=True)
+
+    def _placed(self) -> dict[str, str]:
+        """{member that was lost or joins: the Dask worker that is kept for it}."""
+        return {role: p.worker for p in self._placements for role in p.roles if role in self._group and p.worker is not None}
+
+    def _taking_part(self) -> list[str]:
+        outside = self.members.outside
+        return [role for role in self._group if role not in outside]
+
+    def _restart_due(self) -> bool:
+        lost = [role for role in self._taking_part() if self.members.state[role] in (State.LOST, State.AWAY)]
+        placed = self._placed()
+        if self._goes_on:
+            return self._restart_wanted or bool(placed)
+        return bool(lost or placed or self._restart_wanted) and all(role in placed for role in lost)
+
+    def _may_start(self) -> bool:
+        placed = self._placed()
+        if self._goes_on and self._homes:
+            return True
+        awaited = self._taking_part()
+        if self._goes_on:
+            awaited = [role for role in awaited if self.members.state[role] is not State.AWAY]
+        return bool(self._homes or placed) and all(role in self._homes or role in placed for role in awaited)
+
+    def _collect(self) -> None:
+        self._phase, self._phase_since, self._restart_wanted = "collect", self._now, False
+        self._fetching.clear()
+        self._pending = {role for role in self._group if self.members.state[role] is State.HERE}
+        for role in sorted(self._pending):
+            self._tell_to_hand_over(role)
+
+    def _tell_to_hand_over(self, role: str) -> None:
+        self._told[role] = self._now
+        self._do(Order(role, self.members.incarnation[role], self.members.where[role], {"do": "regroup"}))
+
+    def _start(self) -> None:
+        placed = self._placed()
+        self._homes |= placed
+        self._drop_placements(placed)
+        workers = {role: self._homes[role] for role in self._group if role in self._homes}
+        incarnation = max(self.members.incarnation[role] for role in self._group)
+        self._phase, self._phase_since, self._restart_wanted = "start", self._now, False
+        self._pending = set(workers)
+        for role, worker in workers.items():
+            self.members.place(role, worker, incarnation)
+            self._workers_alive.sign(worker, self._now)
+        self._do(StartGroup(incarnation, workers, dict(self._reports)))
+        self._reports.clear()
+
+    def _do(self, action: Action) -> None:
+        if not self._ended:
+            self._actions.append(action)
+
+
+def _distinct(workers: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(workers)))
+
+
+_HANDLERS: dict[type, Callable[[RecoveryPolicy, Any], None]] = {
+    Report: RecoveryPolicy._on_report,
+    RoleUp: RecoveryPolicy._on_up,
+    TaskFinished: RecoveryPolicy._on_task_finished,
+    TaskFailed: RecoveryPolicy._on_task_failed,
+    HandedOver: RecoveryPolicy._on_handed_over,
+    Departed: RecoveryPolicy._on_departed,
+    WorkerJoined: RecoveryPolicy._on_worker_joined,
+    WorkerLeft: RecoveryPolicy._on_worker_left,
+    WorkersSeen: RecoveryPolicy._on_workers_seen,
+    Announced: RecoveryPolicy._on_announced,
+    Killed: RecoveryPolicy._on_killed,
+    Restart: RecoveryPolicy._on_restart,
+    Join: RecoveryPolicy._on_join,
+    Leave: RecoveryPolicy._on_leave,
+    Timer: RecoveryPolicy._on_timer,
+}

@@ -1,0 +1,103 @@
+"""The lifecycle of one role: every pair of a state and a trigger, and what can be reached. No process is needed."""
+
+import pickle
+from itertools import product
+
+import pytest
+
+from labkit.engines.lifecycle import (
+    PARTICIPATING,
+    PRESENT,
+    SOUGHT,
+    TRANSITIONS,
+    InvalidTransition,
+    State,
+    Trigger,
+    next_state,
+)
+
+EXPECTED = {
+    ("outside", "invite"): "invited",
+    ("invited", "place"): "joining",
+    ("invited", "withdraw"): "outside",
+    ("joining", "up"): "here",
+    ("joining", "lose"): "invited",
+    ("joining", "lose and keep away"): "invited",
+    ("joining", "recall"): "invited",
+    ("starting", "up"): "here",
+    ("starting", "lose"): "lost",
+    ("starting", "lose and keep away"): "away",
+    ("starting", "recall"): "ended",
+    ("here", "lose"): "lost",
+    ("here", "lose and keep away"): "away",
+    ("here", "end"): "ended",
+    ("here", "recall"): "ended",
+    ("here", "leave"): "outside",
+    ("lost", "place"): "starting",
+    ("lost", "keep away"): "away",
+    ("lost", "leave"): "outside",
+    ("away", "want back"): "lost",
+    ("away", "leave"): "outside",
+    ("ended", "place"): "starting",
+    ("ended", "unplace"): "lost",
+    ("ended", "keep away"): "away",
+    ("ended", "leave"): "outside",
+}
+
+
+@pytest.mark.parametrize(("state", "trigger"), list(product(State, Trigger)))
+def test_every_pair_is_listed_or_refused_by_name(state, trigger):
+    expected = EXPECTED.get((state.value, trigger.value))
+    if expected is not None:
+        assert next_state("worker-1", state, trigger) == expected
+        return
+    with pytest.raises(InvalidTransition) as caught:
+        next_state("worker-1", state, trigger)
+    said = str(caught.value)
+    assert said.startswith(f"worker-1 is {state}, where '{trigger}' is not possible; possible are ")
+    assert all(f"'{allowed}'" in said for allowed in TRANSITIONS[state])
+    assert str(pickle.loads(pickle.dumps(caught.value))) == said
+
+
+def test_the_table_names_every_state_and_uses_every_trigger():
+    assert TRANSITIONS.keys() == set(State)
+    assert {trigger for row in TRANSITIONS.values() for trigger in row} == set(Trigger)
+    assert sum(map(len, TRANSITIONS.values())) == len(EXPECTED)
+
+
+def reached(state, without=()):
+    found, new = set(), {state}
+    while new:
+        found |= new
+        new = {to for one in new for trigger, to in TRANSITIONS[one].items() if trigger not in without} - found
+    return found
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_role_can_be_here_again_from_every_state(state):
+    assert State.HERE in reached(state)
+    assert reached(state) == set(State)
+
+
+def test_an_incarnation_begins_only_by_being_placed_and_is_here_only_after_it_has_come_up():
+    for state, row in TRANSITIONS.items():
+        for trigger, to in row.items():
+            assert (trigger is Trigger.PLACE) == (to in PRESENT and state not in PRESENT)
+            assert (trigger is Trigger.UP) == (to is State.HERE)
+
+
+def test_who_stays_away_or_outside_comes_back_by_request_only():
+    assert TRANSITIONS[State.AWAY].keys() == {Trigger.WANT, Trigger.LEAVE}
+    assert TRANSITIONS[State.OUTSIDE].keys() == {Trigger.INVITE}
+
+
+def test_a_role_takes_part_from_its_first_incarnation_that_is_up_until_it_leaves():
+    for state, row in TRANSITIONS.items():
+        for trigger, to in row.items():
+            if (state in PARTICIPATING) != (to in PARTICIPATING):
+                assert trigger in (Trigger.UP, Trigger.LEAVE)
+
+
+def test_a_place_is_sought_for_what_has_no_place():
+    for state in State:
+        assert (state in SOUGHT) == (Trigger.PLACE in TRANSITIONS[state] and state is not State.ENDED)
