@@ -91,6 +91,7 @@ def test_the_list_names_them_all_and_an_unknown_name_is_answered_with_it() -> No
         "watching",
         "simulator",
         "startup",
+        "recovery",
         "round-trip",
         "slow-worker",
     ]

@@ -33,8 +33,8 @@ from ....trace.events import EngineWarning, RoleFenced, RoleJoined, RoleLeft, Ro
 from ....trace.events import Event as TraceEvent
 from ...commands import Join, Leave, Restart
 from ...lifecycle import PARTICIPATING, PRESENT, SOUGHT, InvalidTransition, State, Trigger
-from ..failure_detector import FailureDetector
 from ..cluster.placement import Wish, next_home
+from ..failure_detector import FailureDetector
 from ..timeouts import (
     ABSENT_S,
     CANCELLED_S,

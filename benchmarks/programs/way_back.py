@@ -1,0 +1,63 @@
+"""Kill one role of a run, then all at once; say how long it takes until they are back, and until they compute again.
+
+`python -m benchmarks.programs.way_back WORKERS SERVERS`. Times are in seconds of engine time, from the kill.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import numpy as np
+
+import labkit as lk
+
+LIMIT = 60.0  # seconds for anything that is awaited
+GOES_ON = 50  # updates between two kills: the run has settled
+PACE = 0.01  # seconds that a worker takes for a gradient
+
+
+def _main(workers: int, servers: int) -> None:
+    budget = lk.Budget(seconds=600)
+    with (
+        lk.DaskCluster(workers=workers, servers=servers, pace=PACE).open() as cluster,
+        lk.train(lk.Problem("digits"), lk.AsyncPS(), cluster, budget) as run,
+    ):
+        told = {"one": _way_back(run, ["worker-1"]), "all": _way_back(run, list(run.trace.roles))}
+        run.stop()
+    print(json.dumps(told))
+
+
+def _way_back(run: lk.Run, roles: list[str]) -> list[float]:
+    """[seconds until all of `roles` are back, until a worker among them begins to compute] after they were killed."""
+    _until(run, GOES_ON + run.summary()["updates"])
+    since, killed_at = len(run.trace.events), run.engine.seconds
+    for role in roles:
+        run.kill(role)
+    while len(back := [e for e in run.trace.events[since:] if e.kind == "restarted"]) < len(roles):
+        _wait(run, killed_at)
+    lost_at = max(event.time for event in run.trace.events[since:] if event.kind == "lost")
+    workers = [run.trace.roles.index(event.name) for event in back if event.name.startswith("worker")]
+    while True:
+        role, start = run.trace.column("spans", "role", "start")
+        first = start[np.isin(role, workers) & (start > lost_at)]
+        if len(first):
+            return [max(event.time for event in back) / 1e9 - killed_at, first.min() / 1e9 - killed_at]
+        _wait(run, killed_at)
+
+
+def _until(run: lk.Run, updates: int) -> None:
+    since = run.engine.seconds
+    while run.summary()["updates"] < updates:
+        _wait(run, since)
+
+
+def _wait(run: lk.Run, since: float) -> None:
+    if run.done or run.engine.seconds - since > LIMIT:
+        raise RuntimeError(f"the run did not go on: {run.stopped_by}, {[str(e) for e in run.trace.events]}")
+    time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), int(sys.argv[2]))
