@@ -336,7 +336,7 @@ def test_a_command_that_comes_when_the_run_is_being_ended_is_answered_and_has_no
     options = SetOptions({"learning_rate": 0.1})
     for command in (lk.Slow("worker-0", 3.0), Pause(), lk.Kill("worker-0"), Cut("worker-0"), options):
         run.engine.execute(command)
-    run.engine.step()
+    assert not run.engine.step()
     stopping.join(30)
     assert run.engine.commands == log
     assert run.stopped_by == "user"

@@ -72,7 +72,7 @@ def test_a_report_that_is_lost_with_its_process_is_not_waited_for(loop, gone):
         members=types.SimpleNamespace(outside=set()),
         never_began=set(),
         queue=queue,
-        command=lambda command, but, limit: [queue.put(RoleEnded(role, 0)) for role in roles],
+        order_and_wait=lambda order, but, limit: [queue.put(RoleEnded(role, 0)) for role in roles],
     )
     began = time.monotonic()
     heard = Counter()

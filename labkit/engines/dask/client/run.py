@@ -443,10 +443,10 @@ class DaskRun(Engine):
                 self.event(EngineWarning, f"{self.supervisor.roles_on(address)} did not hear of {order['do']!r}")
             done(None)
 
-        self.supervisor.order(order, role, answered)
+        self.supervisor.send_in_order(order, role, answered)
 
     def _order_all(self, order: dict[str, Any], then: Callable[[], None]) -> None:
-        self.supervisor.order(order, None, lambda deaf: then())
+        self.supervisor.send_in_order(order, None, lambda deaf: then())
 
     def _post_to(self, order: dict[str, Any], role: str, incarnation: int) -> None:
         self.supervisor.post(order, [self.members.where[role]], role, incarnation)
@@ -490,7 +490,7 @@ class DaskRun(Engine):
         def heard(deaf: list[str]) -> None:
             self._finish_heard_at = self.now
 
-        self.supervisor.order({"do": "hurry", "reason": reason}, "chief", heard)
+        self.supervisor.send_in_order({"do": "hurry", "reason": reason}, "chief", heard)
 
     def check_returned(self) -> None:
         """Have all returned who compute (or, where nobody does, all but the chief) and take part?"""
@@ -559,10 +559,10 @@ class DaskRun(Engine):
             self._answer_all()
 
     def _hear_the_last(self, event: Event) -> None:
-        """Reports count until the roles have ended; commands have no effect any more."""
+        """Reports count until the roles have ended; commands have no effect any more, and steps end with the run."""
         if isinstance(event, Report) and self.members.is_present(event.role, event.incarnation):
             self.trace.append(event.batch)
-        elif isinstance(event, Execute | Step):
+        elif isinstance(event, Execute):
             event.done(None)
 
     def _answer_all(self) -> None:

@@ -38,7 +38,7 @@ class Shutdown:
         return self._collect()
 
     def _order(self, order: dict[str, Any]) -> None:
-        self._supervisor.command(order, but=self._missing, limit=ANSWER_S)
+        self._supervisor.order_and_wait(order, but=self._missing, limit=ANSWER_S)
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())

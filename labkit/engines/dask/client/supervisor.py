@@ -201,7 +201,7 @@ class Supervisor:
             except ClusterError as error:
                 raise LostWhileStarting(str(error)) from error
         self.clock.begin()
-        deaf = self.command({**self.members.order(), "do": "begin", "zero": self.clock.zero})
+        deaf = self.order_and_wait({**self.members.order(), "do": "begin", "zero": self.clock.zero})
         self.unheard = {role for address in deaf for role in self.members.on(address)}
 
     def measure(self, address: str, then: Callable[[], None]) -> None:
@@ -218,14 +218,14 @@ class Supervisor:
 
     # orders that wait: only while the run starts and ends ---------------------------------------------------------------
 
-    def command(
-        self, command: dict[str, Any], role: str | None = None, but: Collection[str] = (), limit: float = ANSWER_S
+    def order_and_wait(
+        self, order: dict[str, Any], role: str | None = None, but: Collection[str] = (), limit: float = ANSWER_S
     ) -> list[str]:  # fmt: skip
         """Send an order to `role`, or to all `but` some, at the same time, and wait. Returns the addresses without an answer."""
         homes = self._homes(role)
 
         def arguments(address: str) -> tuple[Any, ...]:
-            return self.run, role, self._local(command, address)
+            return self.run, role, self._local(order, address)
 
         addresses = sorted({home for name, home in homes.items() if name not in but})
         answers = ask(self.client, addresses, limit, deliver, arguments, lambda: self._closed)
@@ -235,31 +235,31 @@ class Supervisor:
         where = self.where
         return where if role is None else {role: where[role]} if role in where else {}
 
-    def _local(self, command: dict[str, Any], address: str) -> dict[str, Any]:
+    def _local(self, order: dict[str, Any], address: str) -> dict[str, Any]:
         """The order, with times by the clock of the machine that gets it."""
-        return {**command, "zero": self._offsets.local(command["zero"], address)} if "zero" in command else command
+        return {**order, "zero": self._offsets.local(order["zero"], address)} if "zero" in order else order
 
     # orders that do not wait --------------------------------------------------------------------------------------------
 
     def post(
-        self, command: dict[str, Any], addresses: Iterable[str], role: str | None = None, life: int | None = None,
+        self, order: dict[str, Any], addresses: Iterable[str], role: str | None = None, incarnation: int | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """Send an order to these Dask workers; does not wait. `life`: only to this incarnation of `role`.
+        """Send an order to these Dask workers; does not wait. `incarnation`: only to this instance of `role`.
 
         `then`: called on the run's thread when all have answered, or a second has passed.
         """
         homes = sorted(set(addresses))
 
         async def send() -> None:
-            await asyncio.gather(*(self._deliver(command, home, role, life, POST_S) for home in homes))
+            await asyncio.gather(*(self._deliver(order, home, role, incarnation, POST_S) for home in homes))
             if then is not None:
                 self.queue.put(Answered(then))
 
         self._in_background(send, None if then is None else Answered(then))
 
-    def order(
-        self, command: dict[str, Any], role: str | None, then: Callable[[list[str]], None] = lambda deaf: None
+    def send_in_order(
+        self, order: dict[str, Any], role: str | None, then: Callable[[list[str]], None] = lambda deaf: None
     ) -> None:  # fmt: skip
         """Send an order to `role`, or to all (None), after the orders that were sent before in this way; does not wait.
 
@@ -269,7 +269,7 @@ class Supervisor:
 
         async def one(home: str) -> bool:
             async with self._lanes.setdefault(home, asyncio.Lock()):
-                return await self._deliver(command, home, role, None, ANSWER_S)
+                return await self._deliver(order, home, role, None, ANSWER_S)
 
         async def send() -> None:
             heard = await asyncio.gather(*map(one, homes))
@@ -279,11 +279,11 @@ class Supervisor:
         self._in_background(send, Answered(lambda: then(homes)))
 
     async def _deliver(
-        self, command: dict[str, Any], address: str, role: str | None, life: int | None, limit: float
+        self, order: dict[str, Any], address: str, role: str | None, incarnation: int | None, limit: float
     ) -> bool:  # fmt: skip
         """Whether the order has arrived in time. A process that is gone or frozen is noticed elsewhere."""
         call = self.client._run(
-            deliver, self.run, role, self._local(command, address), life, workers=[address], on_error="return"
+            deliver, self.run, role, self._local(order, address), incarnation, workers=[address], on_error="return"
         )
         try:
             return (await asyncio.wait_for(call, limit)).get(address) is True
@@ -362,7 +362,7 @@ class Supervisor:
 
     def abandon(self) -> None:
         """Give up a run that could not start."""
-        self.command({"do": "leave", "why": "the run could not start"}, limit=POST_S)
+        self.order_and_wait({"do": "leave", "why": "the run could not start"}, limit=POST_S)
         self.close()
 
     def close(self) -> None:
