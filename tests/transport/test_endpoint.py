@@ -348,6 +348,32 @@ def test_an_earlier_incarnation_is_refused(make: Callable[..., Endpoint]) -> Non
     assert not server.lost
 
 
+def test_a_fenced_role_is_neither_heard_nor_sent_to(make: Callable[..., Endpoint]) -> None:
+    server, old, new = make("server"), make("worker", 0), make("worker", 1)
+    introduce(server, old)
+    old.send("server", Ack(0))
+    server.send("worker", Ack(0))
+    run((server, old), lambda: server.inbox and old.inbox)
+    server.fence("worker", 1)  # it is lost, and there is no news of its next incarnation yet
+    assert server.refused == ["worker: incarnation 0, but 1 is known"]
+    assert (server.received, server.sent, server.lost) == ({}, {}, set())
+    assert server.send("worker", Ack(1)) == 0
+    assert server.undelivered == {"worker": 1}
+    again = make("worker", 0)
+    introduce(server, again)  # late news of the earlier incarnation changes nothing
+    again.send("server", Ack(2))
+    run((server, again), lambda: len(server.refused) == 2)
+    introduce(server, new)
+    new.send("server", Ack(3))
+    server.send("worker", Ack(4))
+    run((server, new), lambda: new.inbox and len(server.inbox) == 2)
+    assert [(m.incarnation, m.step) for m in values(server)] == [(0, 0), (1, 3)]
+    assert (server.sent, server.received) == ({"worker": 1}, {"worker": 1})
+    server.fence("worker", 1)  # it is gone, but not earlier than itself
+    new.send("server", Ack(5))
+    run((server, new), lambda: len(server.inbox) == 3)
+
+
 def test_a_restarted_role_waits_for_the_news_of_it(make: Callable[..., Endpoint]) -> None:
     """Only Dask says which incarnation there is: else a role could fence another off by claiming to be its next one."""
     server, old, new = make("server"), make("worker", 0), make("worker", 1)

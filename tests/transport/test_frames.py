@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from labkit.engines.dask.protocol import ProtocolError
-from labkit.engines.dask.transport.frames import FINAL, HEADER, MAGIC, Codec, lay_out, read_header
+from labkit.engines.dask.transport.frames import (
+    FINAL,
+    HEADER,
+    MAGIC,
+    MAX_FRAME,
+    READ_AHEAD,
+    Codec,
+    FrameParser,
+    Header,
+    lay_out,
+    read_header,
+)  # fmt: skip
 from labkit.engines.dask.transport.handshake import MAX_HELLO, Hello, verify
 from labkit.errors import BadInput, RoleError
 from labkit.nn.pool import BufferPool
@@ -214,6 +225,61 @@ def test_a_header_is_believed_only_within_bounds() -> None:
     ):
         with pytest.raises(ProtocolError):
             read_header(bad, 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.lists(st.one_of(st.integers(0, 40), st.sampled_from([400, 464, 465, 1000, 5000])), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(1, 1200), min_size=1, max_size=30),
+    ahead=st.integers(0, READ_AHEAD),
+)
+def test_frames_are_found_wherever_the_bytes_are_cut(sizes: list[int], cuts: list[int], ahead: int) -> None:
+    frames = [
+        (HEADER.pack(MAGIC, 1, 0, 0, 16, 0, number, 0, 0, size), bytes([number]) * (16 + size))
+        for number, size in enumerate(sizes, 1)
+    ]
+    wanted = [(HEADER.unpack(header), body) for header, body in frames]
+    data = b"".join(header + body for header, body in frames)
+    checked: list[int] = []
+    parser = FrameParser(BufferPool(), MAX_FRAME, lambda header: checked.append(header[6]), data[:ahead])
+    at, step, found = min(ahead, len(data)), 0, []
+
+    def take() -> None:
+        while (frame := parser.next()) is not None:
+            found.append((frame[0], bytes(frame[1])))
+
+    take()
+    while at < len(data):
+        left = count = min(cuts[step % len(cuts)], len(data) - at, sum(map(len, parser.buffers())))
+        full = count == sum(map(len, parser.buffers()))
+        for buffer in parser.buffers():
+            size = min(left, len(buffer))
+            buffer[:size] = data[at : at + size]
+            at, left = at + size, left - size
+        assert parser.received(count) is full
+        take()
+        step += 1
+    assert (found, checked) == (wanted, list(range(1, len(sizes) + 1)))
+    assert parser.empty
+    assert not parser.between
+    there = memoryview(data)
+    for header, body in wanted:
+        used, *frame = parser.whole(there) or (0,)
+        assert (used, frame[0], bytes(frame[1])) == (48 + len(body), header, body)
+        assert parser.whole(there[: used - 1]) is None
+        there = there[used:]
+    assert parser.whole(there) is None
+
+
+def test_a_frame_that_is_not_due_is_refused_before_memory_is_taken_for_it() -> None:
+    def refuse(header: Header) -> None:
+        raise ProtocolError("not due")
+
+    pool = BufferPool()
+    parser = FrameParser(pool, MAX_FRAME, refuse, HEADER.pack(MAGIC, 1, 0, 0, 16, 0, 7, 0, 0, 1 << 30))
+    with pytest.raises(ProtocolError, match="not due"):
+        parser.next()
+    assert pool.kept == 0
 
 
 @given(st.binary(max_size=MAX_HELLO))
