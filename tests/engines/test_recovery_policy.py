@@ -222,6 +222,49 @@ def test_a_member_that_is_frozen_while_it_is_to_hand_over_does_not_hold_up_the_g
     assert "did not answer for 5 s (frozen, or cut off)" in [reason for *_, reason in recorded(world, RoleLost)]
 
 
+def test_a_dask_worker_that_was_kept_for_a_member_is_replaced_when_it_is_lost():
+    world = World(ring(), spare=2)
+    world.freeze(world.members.where["worker-2"], 4.0)  # the group cannot begin before it is thawed
+    world.kill("worker-1")
+    world.run(1.0)
+    (kept,) = world.policy._kept() - set(world.members.where.values()) - set(world.policy._homes.values())
+    world.kill_process(kept)
+    world.settle()
+    assert [reason for *_, reason in recorded(world, RoleLost)] == ["was killed"]
+    assert world.members.whole
+
+
+def test_a_dask_worker_on_which_a_member_has_handed_over_is_replaced_when_it_is_lost():
+    world = World(ring())
+    world.freeze(world.members.where["worker-2"], 4.0)
+    world.kill("worker-1")
+    world.run(1.0)
+    assert world.members.state["worker-0"] is State.ENDED
+    world.kill_process(world.policy._homes["worker-0"])
+    world.settle()
+    assert "did not start" not in [reason for *_, reason in recorded(world, RoleLost)]
+    assert world.members.whole
+
+
+def test_members_that_are_all_lost_do_not_wait_for_one_that_stays_away_where_the_others_go_on():
+    world = World(ring(), on_loss="continue")
+    world.kill("worker-2", restart=False)
+    world.kill("worker-0")
+    world.kill("worker-1")
+    world.settle()
+    assert world.members.missing == ["worker-2"]
+
+
+def test_members_that_do_not_start_are_lost_together():
+    world = World(ring())
+    world.kill("worker-1")
+    world.run(0.3)
+    world.hang_starts = 2
+    world.settle()
+    assert world.members.whole
+    assert world.answered_in_time()
+
+
 # joins and leaves -------------------------------------------------------------------------------------------------------
 
 
