@@ -388,7 +388,7 @@ def inflict(world, fault, which):
         case "hang a start":
             world.hang_starts = 1
         case "absent":
-            world.now += 4.0
+            world.be_absent(4.0)
         case "kill process" if home:
             world.kill_process(home)
         case "freeze" if home:
