@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from typing import Any
+from typing import Any, Literal
 
 from ...checkpoints import Store
 from .resume import without_accounting
@@ -21,14 +21,14 @@ class RunCheckpoints:
     `folder`: where roles write, None: nowhere. `age`: of the run, as `Store` has it. `named`: the place, if one was asked for.
     """
 
-    def __init__(self, store: Any, resume: Store | None):
+    def __init__(self, store: Store | Literal[False] | None, resume: Store | None):
         self.named: Store | None = resume or store or None
         self.age = resume.age if resume else 0
         self.folder: str | None = None
         if store is None:
             self.folder = tempfile.mkdtemp(prefix="labkit-")
             weakref.finalize(self, _remove, self.folder, os.getpid())
-        elif store is not False:
+        elif store:
             self.folder = str(store.place)
 
     def newest_evaluation(self) -> dict[str, Any]:

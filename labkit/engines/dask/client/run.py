@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as NotYet
 from dataclasses import replace
 from operator import attrgetter
 from queue import Empty
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -118,7 +118,7 @@ class DaskRun(Engine):
 
     def __init__(
         self, plan: Plan, cluster: Cluster, backend: Backend, supervisor: Supervisor,
-        commands: Iterable[Command | Executed], store: Any, began: float, resume: Store | None = None,
+        commands: Iterable[Command | Executed], store: Store | Literal[False] | None, began: float, resume: Store | None = None,
     ):  # fmt: skip
         self.plan, self.cluster, self.backend, self.supervisor = plan, cluster, backend, supervisor
         self.members, self.clock = supervisor.members, supervisor.clock
