@@ -1,0 +1,134 @@
+"""Orders to roles that do not wait: each process gets them in the order in which they were given; no cluster is needed."""
+
+import asyncio
+import threading
+import types
+from collections import Counter, defaultdict
+
+import pytest
+
+from labkit.engines.dask.client import supervisor as supervisors
+from labkit.engines.dask.client.events import Answered, InternalError
+from labkit.engines.dask.client.supervisor import Supervisor
+from labkit.roles.layout import Layout, RoleSpec
+
+ROLES = ("worker-0", "worker-1", "chief")
+
+
+class Loop:
+    """An event loop in a thread, with what is used of tornado's."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def add_callback(self, make):
+        asyncio.run_coroutine_threadsafe(make(), self.loop)
+
+    def end(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+
+
+class Client:
+    """Takes orders to Dask workers: each is answered when the test opens the gate of its address."""
+
+    def __init__(self, loop):
+        self.loop, self.status = loop, "running"
+        self.arrived = defaultdict(list)
+        self.gates = defaultdict(asyncio.Event)
+        self.answers = defaultdict(lambda: True)
+
+    def subscribe_topic(self, topic, handler):
+        """Nothing is heard."""
+
+    unsubscribe_topic = subscribe_topic
+
+    async def _run(self, fn, run, role, order, incarnation, workers, on_error):
+        (address,) = workers
+        self.arrived[address].append(order["do"])
+        await self.gates[address].wait()
+        return {address: self.answers[address]}
+
+    def open(self, *addresses):
+        for address in addresses:
+            self.loop.loop.call_soon_threadsafe(self.gates[address].set)
+
+
+@pytest.fixture
+def client():
+    loop = Loop()
+    yield Client(loop)
+    loop.end()
+
+
+@pytest.fixture
+def supervisor(client):
+    layout = Layout(tuple(RoleSpec(name, name.partition("-")[0], i, name) for i, name in enumerate(ROLES)), (), ())
+    plan = types.SimpleNamespace(layout=layout, strategy=types.SimpleNamespace(on_loss="wait"), elastic=None)
+    return Supervisor(client, plan, ["a", "b", "c"], Counter())
+
+
+def answered(supervisor):
+    """Take one event, an answer, and do with it what the run's thread does."""
+    event = supervisor.queue.get(timeout=30)
+    assert isinstance(event, Answered)
+    event.then()
+
+
+def test_orders_to_one_process_keep_their_order_and_a_frozen_one_delays_no_other(client, supervisor):
+    done = []
+    client.open("a", "b")
+    for word in ("pause", "resume", "set"):
+        supervisor.send_in_order({"do": word}, None, lambda deaf, word=word: done.append((word, deaf)))
+    supervisor.send_in_order({"do": "slow"}, "worker-0", lambda deaf: done.append(("slow", deaf)))
+    answered(supervisor)  # of the one that does not wait for c
+    assert done == [("slow", [])]
+    assert client.arrived == {"a": ["pause", "resume", "set", "slow"], "b": ["pause", "resume", "set"], "c": ["pause"]}
+    client.open("c")
+    for _ in range(3):
+        answered(supervisor)
+    assert [word for word, _ in done] == ["slow", "pause", "resume", "set"]
+    assert client.arrived["c"] == ["pause", "resume", "set"]
+
+
+def test_who_does_not_answer_in_time_or_has_no_such_role_is_named(client, supervisor, monkeypatch):
+    monkeypatch.setattr(supervisors, "ANSWER_S", 0.01)
+    client.answers["b"] = False
+    client.open("a", "b")
+    found = []
+    supervisor.send_in_order({"do": "set"}, None, found.append)
+    answered(supervisor)
+    assert found == [["b", "c"]]
+
+
+def test_an_answer_is_dealt_with_by_the_thread_that_takes_it_out_of_the_queue(client, supervisor):
+    threads = []
+    client.open("a", "b", "c")
+    supervisor.post({"do": "members"}, ["a", "b"], then=lambda: threads.append(threading.current_thread()))
+    answered(supervisor)
+    assert threads == [threading.current_thread()]
+
+
+def test_of_a_client_that_is_closed_nobody_answers_and_nothing_hangs(client, supervisor):
+    client.status = "closed"
+    found = []
+    supervisor.send_in_order({"do": "pause"}, None, found.append)
+    supervisor.post({"do": "members"}, ["a"], then=lambda: found.append("posted"))
+    supervisor.post({"do": "members"}, ["a"])
+    supervisor.call("a", print, (), 1.0, found.append)
+    for _ in range(3):
+        answered(supervisor)
+    assert found[:2] == [["a", "b", "c"], "posted"]
+    assert isinstance(found[2], OSError)
+    assert supervisor.queue.empty()
+
+
+def test_a_mistake_on_the_event_loop_is_logged_and_becomes_an_event(client, supervisor, monkeypatch, caplog):
+    monkeypatch.setattr(supervisor, "_deliver", lambda *arguments: 1 / 0)
+    supervisor.post({"do": "members"}, ["a"])
+    event = supervisor.queue.get(timeout=30)
+    assert isinstance(event, InternalError)
+    assert isinstance(event.error, ZeroDivisionError)
+    assert "An order to roles" in caplog.text
