@@ -44,7 +44,7 @@ class FailureDetector:
         self._values[name] = value
 
     def consult(self, now: float) -> None:
-        """To be called regularly: whoever watches is awake. After an absence all silences start anew."""
+        """To be called regularly: the detector runs. After an absence all silences start anew."""
         if self._consulted is not None and now - self._consulted > self._absence:
             self._signs = dict.fromkeys(self._signs, now)
         self._consulted = now

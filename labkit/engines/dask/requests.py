@@ -1,5 +1,8 @@
-"""Asking others with a limit: `Client.run` waits for all workers, and for a frozen one for ever; `Client` itself waits
-for ever for whoever accepts a connection and then says nothing."""
+"""Requests with a timeout, to Dask workers and schedulers.
+
+`Client.run` waits for all workers, and without a limit for a frozen one; `Client` itself waits without a limit for a server
+that accepts a connection and then sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ from distributed.security import Security
 
 __all__ = ["ask", "ask_scheduler", "heartbeats", "who_is", "who_is_there"]
 
-LOOK_S = 0.1  # seconds between two looks whether waiting has become pointless
+LOOK_S = 0.1  # seconds between two checks whether waiting has become pointless
 
 
 def ask(
     client: Client, addresses: Iterable[str], limit: float, fn: Any, arguments: Callable[[str], tuple[Any, ...]],
     pointless: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:  # fmt: skip
-    """{address: what `fn(*arguments(address))` returned there}, asked at the same time.
+    """{address: what `fn(*arguments(address))` returned there}; all are called at the same time.
 
-    An exception stands for its answer where it failed: `TimeoutError` if nobody answered within `limit` seconds, or
+    Where the call failed, the exception stands for the answer: `TimeoutError` without an answer within `limit` seconds, or
     before it became `pointless()` to wait. Never raises.
     """
     asked = list(addresses)
@@ -42,7 +45,7 @@ def ask(
             _, waiting = await asyncio.wait(waiting, timeout=LOOK_S)
         for call in waiting:
             call.cancel()
-        return [TimeoutError("nobody waits any more") if call in waiting else call.result() for call in calls]
+        return [TimeoutError("the answer is not waited for any more") if call in waiting else call.result() for call in calls]
 
     try:
         if client.status != "running":

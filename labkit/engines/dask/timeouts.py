@@ -4,7 +4,7 @@ polling, and what one connection, handshake or checkpoint may take, stand in the
 One policy stands behind them. A fault is repaired, or reported by an error or in the log of the run, within `REPORT_S` of its
 occurrence. A process is dead when its connection is closed, its process is gone, or it has given no sign of life
 for a stated time; a process that gives signs of life (an answer, a heartbeat, processor time used) is slow, and slow is
-never an error: it is waited for, by whoever can be interrupted.
+never an error: it is waited for, by a thread that can be interrupted.
 """
 
 from __future__ import annotations

@@ -493,7 +493,7 @@ class DaskRun(Engine):
         self.supervisor.send_in_order({"do": "hurry", "reason": reason}, "chief", heard)
 
     def check_returned(self) -> None:
-        """Have all returned who compute (or, where nobody does, all but the chief) and take part?"""
+        """Ask the chief to finish if all roles that compute and take part have returned; if none computes, all but the chief."""
         roles = [r for r in self.plan.layout.roles if r.name not in self.members.outside and r.kind != "chief"]
         players = [r.name for r in roles if r.computes] or [r.name for r in roles]
         if players and self._returned.issuperset(players):
