@@ -163,7 +163,7 @@ def test_two_roles_that_send_64_mb_at_once_do_not_deadlock(pair: tuple[Endpoint,
     assert [message.values[[0, -1]].tolist() for message in values(two)] == [[1, 1]]
 
 
-def test_a_slow_reader_stops_nobody(make: Callable[..., Endpoint]) -> None:
+def test_a_slow_reader_blocks_no_other(make: Callable[..., Endpoint]) -> None:
     fast, slow, other = endpoints = make("fast"), make("slow"), make("other")
     introduce(*endpoints)
     connect(*endpoints)
@@ -194,7 +194,7 @@ def test_wake_ends_a_poll_from_another_thread(pair: tuple[Endpoint, Endpoint]) -
     start = time.monotonic()
     one.poll(PATIENCE)
     assert time.monotonic() - start < PATIENCE / 2
-    for _ in range(100_000):  # nobody reads: it rings, and does not block
+    for _ in range(100_000):  # it is not read: it rings, and does not block
         one.wake()
 
 
@@ -406,13 +406,13 @@ def test_a_vanished_peer_is_counted_and_no_exception(make: Callable[..., Endpoin
     assert one.send("two", Pull()) == 0
     assert 2 <= one.undelivered["two"] <= 5  # what the kernel had taken counts as sent
     assert one.sent["two"] + one.undelivered["two"] == 6
-    one.add_peer("nobody", "127.0.0.1", two.address[1], two.identity.public, 0)  # where nobody listens
-    one.send("nobody", Pull())
-    run((one,), lambda: one.undelivered["nobody"] == 1)
-    one.remove_peer("nobody")
-    one.send("nobody", Pull())
-    assert one.undelivered["nobody"] == 2
-    assert one.sent["nobody"] == 0
+    one.add_peer("gone", "127.0.0.1", two.address[1], two.identity.public, 0)  # where nothing listens
+    one.send("gone", Pull())
+    run((one,), lambda: one.undelivered["gone"] == 1)
+    one.remove_peer("gone")
+    one.send("gone", Pull())
+    assert one.undelivered["gone"] == 2
+    assert one.sent["gone"] == 0
 
 
 def test_the_end_in_order_counts_what_was_under_way(make: Callable[..., Endpoint]) -> None:

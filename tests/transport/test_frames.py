@@ -48,7 +48,7 @@ class Foo(Message):
 CODEC = Codec((Push, Pull, Anything))
 
 
-def over_the_wire(message: Message, codec: Codec = CODEC) -> Message:
+def encoded_and_decoded(message: Message, codec: Codec = CODEC) -> Message:
     meta, arrays = codec.encode(message)
     assert len(meta) % 16 == 0
     pieces, total, _ = lay_out(arrays)
@@ -96,7 +96,7 @@ VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=4).map(tuple
 def test_every_message_arrives_as_it_was(value: Any, number: Any, rate: Any, other: Any) -> None:
     message = Anything(value, number, rate, other)
     for _ in range(2):  # the second time its shape is familiar
-        there = over_the_wire(message)
+        there = encoded_and_decoded(message)
         assert type(there) is Anything
         assert (there.sender, there.incarnation) == ("worker-0", 3)
         for field in ("value", "number", "rate", "other"):
@@ -114,7 +114,7 @@ def test_every_message_arrives_as_it_was(value: Any, number: Any, rate: Any, oth
     ],
 )
 def test_arrays_that_are_not_contiguous_are_copied(array: np.ndarray) -> None:
-    there = over_the_wire(Anything(array))
+    there = encoded_and_decoded(Anything(array))
     assert isinstance(there, Anything)
     assert there.value.flags.c_contiguous
     np.testing.assert_array_equal(there.value, array)
@@ -122,7 +122,7 @@ def test_arrays_that_are_not_contiguous_are_copied(array: np.ndarray) -> None:
 
 @pytest.mark.parametrize("value", [np.int32(3), np.float32(0.5), np.bool_(True), np.str_("a"), np.uint64(7)])
 def test_numbers_of_numpy_arrive_as_plain_numbers(value: Any) -> None:
-    there = over_the_wire(Anything(value, value, value))
+    there = encoded_and_decoded(Anything(value, value, value))
     assert isinstance(there, Anything)
     for got in (there.value, there.number, there.rate):
         assert type(got) is type(value.item())
@@ -305,7 +305,7 @@ def test_a_hello_is_whole_or_refused(noise: bytes) -> None:
         hello._replace(run="x" * 500).pack(b"secret")
 
 
-def test_a_buffer_is_used_again_only_when_nobody_holds_it() -> None:
+def test_a_buffer_is_used_again_only_when_nothing_holds_it() -> None:
     pool = BufferPool()
     first = pool.take(100_000)
     address = first.ctypes.data

@@ -1,4 +1,4 @@
-"""Who may speak in a role's name: the instance that Dask has named, once, and nobody else; and it gets in through any crowd."""
+"""A connection is made in the name of a role by the instance that Dask has named, once, and by no other; no crowd keeps it out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def share() -> bool:
 
 
 class Relay:
-    """Passes bytes on between whoever connects and `to`, and keeps what each side has said."""
+    """Passes bytes on between a client and `to`, and keeps what each side has said."""
 
     def __init__(self, to: tuple[str, int]) -> None:
         self.to, self.forth, self.back = to, bytearray(), bytearray()

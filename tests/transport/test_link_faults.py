@@ -305,7 +305,7 @@ def test_a_frame_that_is_half_written_is_finished(pair: tuple[Endpoint, Endpoint
     assert all((message.values == message.step).all() for message in values(two))
 
 
-def test_everybody_means_strangers_and_those_to_come(make: Callable[..., Endpoint]) -> None:
+def test_all_links_means_unknown_ones_and_later_ones(make: Callable[..., Endpoint]) -> None:
     one, two, three = make("one"), make("two"), make("three")
     introduce(one, two)
     warm(one, two)
@@ -339,7 +339,7 @@ def test_what_is_held_at_the_end_is_named(pair: tuple[Endpoint, Endpoint], how: 
     run(pair, lambda: not two.receiving or "cut" not in how)
     start = time.monotonic()
     assert one.finish_sending(20.0 if "cut" in how else 0.02) == {"two"}
-    assert time.monotonic() - start < 10.0  # for a link that is cut nobody waits
+    assert time.monotonic() - start < 10.0  # a link that is cut is not waited for
     impair(one, two)  # too late: the books have been written
     idle(one, two)
     start = time.monotonic()
@@ -444,12 +444,12 @@ def test_an_old_life_behind_a_cut_is_not_heard_afterwards(make: Callable[..., En
     assert one.received == {"two": 1}
 
 
-def test_a_frozen_peer_blocks_nobody_and_costs_nothing_when_forgotten(make: Callable[..., Endpoint]) -> None:
+def test_a_frozen_peer_blocks_no_other_and_costs_nothing_when_forgotten(make: Callable[..., Endpoint]) -> None:
     one, frozen, other = make("one"), make("frozen"), make("other")
     introduce(one, frozen, other)
     warm(one, frozen)
     warm(one, other)
-    one.pool.limit = 0  # what nobody needs is given back
+    one.pool.limit = 0  # what is not needed is given back
     shared_before = mappings() if available() else 0
     tracemalloc.start()
     try:

@@ -448,7 +448,7 @@ def test_64_mb_at_once_in_turns(pair: tuple[Endpoint, Endpoint]) -> None:
     ]
 
 
-def test_a_reader_whose_memory_is_full_stops_nobody(make: Callable[..., Endpoint]) -> None:
+def test_a_reader_whose_memory_is_full_blocks_no_other(make: Callable[..., Endpoint]) -> None:
     fast, slow, third = endpoints = make("fast"), make("slow"), make("third")
     introduce(*endpoints)
     turn(fast, slow)

@@ -26,7 +26,7 @@ READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's have the same values
 _WATCH_NS = 1_000_000  # a moment
 _SELECTABLE = 1024  # FD_SETSIZE: descriptors from here on cannot be given to select()
 _TURNS = 8  # looks into shared memory for one look at the sockets
-_offer = getattr(os, "sched_yield", lambda: time.sleep(0))  # the core, to whoever is ready to run
+_offer = getattr(os, "sched_yield", lambda: time.sleep(0))  # the core, to processes that are ready to run
 
 
 class Pollable(Protocol):
