@@ -1,4 +1,4 @@
-"""A connection is made in the name of a role by the instance that Dask has named, once, and by no other; no crowd keeps it out."""
+"""Only the instance that Dask has named connects in the name of a role, and once; and no crowd keeps it out."""
 
 from __future__ import annotations
 
