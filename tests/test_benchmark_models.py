@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import labkit as lk
-from labkit.engines.simulated.network import Network
+from labkit.engines.simulated.network import Links
 from labkit.trace.vocabulary import STARTUP, TRAINING
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +59,7 @@ def test_any_traffic_arrives_when_it_does_in_labkit(seed: int, latency: int) -> 
     from benchmarks.peers.simpy_nodes import Cluster
 
     luck, env, nodes = random.Random(seed), simpy.Environment(), 5
-    cluster, network = Cluster(env, latency, per_byte=1.0), Network(nodes, latency * 1e-9, 1e9)
+    cluster, network = Cluster(env, latency, per_byte=1.0), Links(nodes, latency * 1e-9, 1e9)
     roles = [cluster.role(f"role-{i}", f"node-{i}") for i in range(nodes)]
     sends = [(luck.randrange(100_000), *luck.sample(range(nodes), 2), luck.randrange(5_000)) for _ in range(200)]
     expected = {

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..engines.simulated.network import Network
+from ..engines.simulated.network import Links
 from ..roles.schedules import BACKWARD, FORWARD, Work
 from ..trace.vocabulary import nanoseconds, seconds
 
@@ -92,7 +92,7 @@ def period(
     when the last of them has done its step's work.
     """
     count = len(stages)
-    network = Network(count * replicas, latency, bandwidth)
+    network = Links(count * replicas, latency, bandwidth)
     walks = [_Walk(stages[i % count], draw) for i, draw in enumerate(draws)]
     ready: list[tuple[int, int]] = []  # (end of its next piece of work, walk): in the order of time, as links are taken
 
@@ -152,7 +152,7 @@ def gossip(
     """Seconds an iteration if all send `size` bytes to the neighbours, compute, and wait for what those sent: the mean over the
     second half of so many iterations.
     """
-    network, n, caused = Network(len(graph), latency, bandwidth), len(graph), itertools.count()
+    network, n, caused = Links(len(graph), latency, bandwidth), len(graph), itertools.count()
     count, ends = [0] * n, [(0, 0)] * n  # (time, number of the event): of one instant, what was caused first is first
     heard = [dict[int, list[tuple[int, int]]]() for _ in range(n)]  # by iteration: when the neighbours' models came
     ready, total = [(0, 0, i) for i in range(n)], [0, 0]

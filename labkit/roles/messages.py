@@ -24,7 +24,7 @@ from ..errors import RoleError
 
 __all__ = [
     "Ack", "CentreWeights", "Chunk", "Joined", "Left", "Look", "Message", "Mix", "Position", "Pull", "Push", "Snapshot",
-    "Weights", "field_names", "loose_bytes", "own_copy", "weightless",
+    "Weights", "field_names", "loose_bytes", "own_copy", "payload_bytes", "weightless",
 ]  # fmt: skip
 
 
@@ -279,6 +279,15 @@ def own_copy(message: Message, sender: str, incarnation: int = 0) -> tuple[Messa
     twin = object.__new__(kind)
     twin.__dict__.update(have, sender=sender, incarnation=incarnation, **own)
     return twin, size
+
+
+def payload_bytes(message: Message) -> int:
+    """The bytes of a message's payload."""
+    size: int | None = message.__dict__.get("weightless")
+    if size is None:
+        have = message.__dict__
+        size = sum(_array_bytes(have[name]) for name in field_names(message.__class__)) + loose_bytes(message)
+    return size
 
 
 def _array_bytes(value: Any) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from labkit.engines.simulated.engine import SimulatedRun
+from labkit.engines.simulated.network import Network
+from labkit.engines.simulated.role import SimulatedRole
 from labkit.roles.applied_log import AppliedLog
 from labkit.roles.gradient import Gradient, Model
 from labkit.roles.judge import Judge
@@ -128,31 +129,31 @@ class Oracle:
     # lives ------------------------------------------------------------------------------------------------------------
 
     def _watch_mail(self, monkeypatch: Any) -> None:
-        post, deliver, release = SimulatedRun.post, SimulatedRun._deliver, SimulatedRun._release
+        post, deliver, release = Network.post, SimulatedRole.deliver, SimulatedRole.resume
         released: list[Any] = []  # whoever is handed now what has come for it before
 
-        def posted(run: Any, role: Any, target: Any, message: Any, *more: Any) -> Any:
-            if role.down or (role.id, role.recorder.incarnation) in self.ended or role.holds:
+        def posted(network: Any, role: Any, target: Any, message: Any, *more: Any) -> Any:
+            if role.down or (role.id, role.recorder.incarnation) in self.ended or role.suspended:
                 self.wrong.append(f"{role.name}#{role.recorder.incarnation} speaks, and is {role.down or 'frozen'}")
-            return post(run, role, target, message, *more)
+            return post(network, role, target, message, *more)
 
-        def delivered(run: Any, role: Any, message: Any) -> Any:
+        def delivered(role: Any, message: Any) -> Any:
             if message.__class__ not in (Left, Joined) and role not in released:
-                life = (run._ids[message.sender], message.incarnation)
+                life = (role.ids[message.sender], message.incarnation)
                 if life in self.ended:
                     self.wrong.append(f"{role.name} hears {message.sender}#{life[1]}, which was lost before")
             if role.down:
                 self.wrong.append(f"{role.name} hears {message.__class__.__name__}, and is away")
-            return deliver(run, role, message)
+            return deliver(role, message)
 
-        def freed(run: Any, role: Any) -> None:
+        def freed(role: Any) -> None:
             released.append(role)
-            release(run, role)
+            release(role)
             released.remove(role)
 
-        monkeypatch.setattr(SimulatedRun, "_release", freed)
-        monkeypatch.setattr(SimulatedRun, "post", posted)
-        monkeypatch.setattr(SimulatedRun, "_deliver", delivered)
+        monkeypatch.setattr(SimulatedRole, "resume", freed)
+        monkeypatch.setattr(Network, "post", posted)
+        monkeypatch.setattr(SimulatedRole, "deliver", delivered)
 
     def _watch_rows(self, monkeypatch: Any) -> None:
         record, append = Trace.event, Trace.append

@@ -59,7 +59,7 @@ def held_by_shards(run, folder):
     """What the shards of roles that are there hold at the end."""
     plan, records = run.plan, indicator.Records(str(folder))
     start = plan.problem.objective().start(plan.seed)
-    there = [role for role in run.engine.roles if role.shard is not None and not role.down]
+    there = [role for role in run.engine.roles.values() if role.shard is not None and not role.down]
     return indicator.Held({
         role.spec.shard: indicator.keys(plan, role.spec.shard, role.shard.values - Boxes.of(role.spec.part).take(start), records)
         for role in there
@@ -179,7 +179,7 @@ def test_a_run_that_is_stopped_between_the_rounds_of_its_replicas(strategy, tmp_
         shape = {"workers": 4, "compute": lk.Exponential(0.02), "latency": 0.003}
         run = started(strategy(eval_every=4), folder, shape, 200)
         run.advance(0.5 + 0.0037 * number).stop()
-        between += len({role.shard.version for role in run.engine.roles if role.shard is not None}) > 1
+        between += len({role.shard.version for role in run.engine.roles.values() if role.shard is not None}) > 1
         check(run, folder)
         found, said = indicator.held_by_model(run, run.result().parameters, folder), run.summary()
         held = len(found.somewhere) if run.plan.layout.copies == "own" else min(map(len, found.parts.values()))

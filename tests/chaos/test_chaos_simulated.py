@@ -27,7 +27,7 @@ def started(plan):
 def call_back(run, roles):
     """Whoever stays away is restarted."""
     for role in roles:
-        if not run.done and run.engine.by_name[role].down:
+        if not run.done and run.engine.roles[role].down:
             run.restart(role)
 
 
@@ -43,7 +43,7 @@ def played(plan):
 def goes_on(run):
     """To its end; or until nothing has been applied for `STILL` virtual seconds, when no fault has an effect any more."""
     versions = None
-    while not run.done and versions != (versions := [r.shard.version for r in run.engine.roles if r.shard is not None]):
+    while not run.done and versions != (versions := [r.shard.version for r in run.engine.roles.values() if r.shard is not None]):
         run.engine.advance(run.engine.seconds + STILL, WALL)
     return run
 
@@ -63,8 +63,8 @@ def closed(run):
 
 def ends_a_wait(run, plan):
     """Promises 1 and 5: a run that waits says for whom, they are really away, and every way to end it is one."""
-    names = run.engine.by_name
-    away = [role.name for role in run.engine.roles if role.down]
+    names = run.engine.roles
+    away = [role.name for role in run.engine.roles.values() if role.down]
     assert away, "nobody is away, and the run stands still"
     assert plan.back is None
     assert {names[role].node for role in away} <= {

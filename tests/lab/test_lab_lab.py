@@ -277,7 +277,7 @@ def test_quick_presses_of_one_kind_all_count(lab):
         one.press("set", {"learning_rate": rate})
     one.stop()
     assert one.view().slow == {f"worker-{i}": 5.0 for i in range(3)}
-    assert one.latest.engine.roles[0].strategy.learning_rate == 0.2
+    assert one.latest.engine.roles["worker-0"].strategy.learning_rate == 0.2
 
 
 def test_after_the_end_a_worker_cannot_be_slowed_and_its_kill_is_in_the_code(lab):

@@ -284,7 +284,7 @@ def test_dpsgd_is_the_matrix_recurrence_and_the_mean_moves_by_the_mean_gradient(
     run = trained(lk.DPSGD(learning_rate=0.3, graph=graph), 20, MOONS, workers)
     np.testing.assert_allclose(run.result().parameters, path[-1].mean(axis=0), rtol=0, atol=1e-12)
     for i in range(workers):  # and not only the mean: every replica
-        mine = run.engine.by_name[f"worker-{i}"].shard.snapshot(False, True)
+        mine = run.engine.roles[f"worker-{i}"].shard.snapshot(False, True)
         np.testing.assert_allclose(mine.values, path[-1][i], rtol=0, atol=1e-12)
         assert mine.version == 20
 
@@ -298,7 +298,7 @@ def test_dpsgd_without_gradients_agrees_as_fast_as_the_second_eigenvalue(graph, 
     def apart(steps):
         strategy = lk.DPSGD(learning_rate=0.5, graph=graph, schedule=lk.Step(3, factor=0.0))
         run = trained(strategy, steps, workers=workers, compute=0.01)
-        x = np.array([run.engine.by_name[f"worker-{i}"].shard.snapshot(False, True).values for i in range(workers)])
+        x = np.array([run.engine.roles[f"worker-{i}"].shard.snapshot(False, True).values for i in range(workers)])
         return x
 
     eigen = np.sort(np.abs(np.linalg.eigvalsh(mixing(graph, workers))))[::-1]
@@ -347,7 +347,7 @@ def test_dpsgd_hides_the_network_behind_the_compute_and_waits_for_neighbours_onl
 
 def replicas(run, workers):
     """The parameters of all replicas now, shape (workers, size)."""
-    return np.array([run.engine.by_name[f"replica-{i}"].shard.values for i in range(workers)])
+    return np.array([run.engine.roles[f"replica-{i}"].shard.values for i in range(workers)])
 
 
 @pytest.mark.parametrize("graph", ["ring", "grid", "complete"])
@@ -359,7 +359,7 @@ def test_adpsgd_averaging_keeps_the_total_and_brings_all_together(graph, workers
     run = lk.train(BOWL, strategy, cluster, lk.Budget(seconds=100))
     run.advance(0.06)
     x = replicas(run, workers)
-    assert min(run.engine.by_name[f"replica-{i}"].shard.version for i in range(workers)) >= 3
+    assert min(run.engine.roles[f"replica-{i}"].shard.version for i in range(workers)) >= 3
     spread = [np.abs(x - x.mean(axis=0)).max()]
     assert spread[0] > 1e-3
     for _ in range(4):
@@ -425,7 +425,7 @@ def test_adpsgd_is_looked_at_as_often_with_a_slow_worker():
     assert np.array_equal(np.unique(even), np.unique(uneven))
     cluster = lk.SimulatedCluster(workers=4, compute=0.01, slow={"worker-3": 10.0})
     run = lk.train(MOONS, lk.ADPSGD(learning_rate=0.3), cluster, lk.Budget(updates=12)).wait()
-    shown = [run.engine.by_name[f"replica-{i}"].shard.snapshot(False, True).values for i in range(4)]
+    shown = [run.engine.roles[f"replica-{i}"].shard.snapshot(False, True).values for i in range(4)]
     np.testing.assert_allclose(run.result().parameters, np.mean(shown, axis=0), rtol=0, atol=1e-14)
     assert run.trace.ending["update"] == 12
 

@@ -146,7 +146,7 @@ def test_e6_with_the_true_hessian_stale_is_sequential(strategy, workers, servers
     if workers > 1:
         assert np.abs(plain - alone).max() > 1e-3  # it makes a difference
     for server in run.trace.role_ids("server"):
-        kept = run.engine.roles[server].shard.parameters.correction.kept
+        kept = run.engine.roles[run.trace.roles[server]].shard.parameters.correction.kept
         assert len(kept) <= 2 * workers + 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from test_simulated_time import MOONS, RANDOM, TIMING, contents
 
 import labkit as lk
-from labkit.engines.simulated import engine as simulated
+from labkit.engines.simulated import run as simulated
 from labkit.trace.ledger import ledger
 
 ENDLESS = lk.Budget(updates=10**9)
@@ -125,7 +125,7 @@ def test_buffers_are_emptied_on_the_way_and_nothing_else_changes(monkeypatch):
     flush, found = simulated.SimulatedRun.flush, []
 
     def flush_too(run):
-        found[-1].append(max(role.recorder.rows_waiting() for role in run.roles))
+        found[-1].append(max(role.recorder.rows_waiting() for role in run.roles.values()))
         flush(run)
 
     def made():

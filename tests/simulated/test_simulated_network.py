@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.engines.simulated.network import RESEND_S
-from labkit.engines.simulated.trouble import transmissions
+from labkit.engines.simulated.network import RESEND_S, transmissions
 
 pytestmark = pytest.mark.sample(6)
 

@@ -44,7 +44,7 @@ def closed(run):
 
 
 def shard(run, name="server-0"):
-    return run.engine.by_name[name].shard
+    return run.engine.roles[name].shard
 
 
 # a worker -------------------------------------------------------------------------------------------------------------

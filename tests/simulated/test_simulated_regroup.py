@@ -17,11 +17,11 @@ WHOLE = [lk.RingAllReduce, lk.HalvingDoubling, lk.LocalSGD]
 
 def replicas(run):
     """{worker: (parameters, version)} of those that are there."""
-    return {r.name: (r.shard.values.copy(), r.shard.version) for r in run.engine.roles if r.shard and not r.down}
+    return {r.name: (r.shard.values.copy(), r.shard.version) for r in run.engine.roles.values() if r.shard and not r.down}
 
 
 def lives(run):
-    return {r.name: r.recorder.incarnation for r in run.engine.roles}
+    return {r.name: r.recorder.incarnation for r in run.engine.roles.values()}
 
 
 def versions(run):
@@ -35,7 +35,7 @@ def versions(run):
 @pytest.mark.parametrize("strategy", [lk.RingAllReduce, lk.HalvingDoubling], ids=lambda s: s.__name__)
 def test_a_ring_that_waits_goes_on_from_where_it_was(strategy, optimizer):
     run = started(strategy(on_loss="wait", optimizer=optimizer, learning_rate=0.01)).advance(0.505)
-    kept, memory = replicas(run)["worker-0"], run.engine.by_name["worker-0"].shard.to_state()
+    kept, memory = replicas(run)["worker-0"], run.engine.roles["worker-0"].shard.to_state()
     run.kill("worker-1").advance(BACK - 0.001)
     assert versions(run) == [50, 50]
     assert lives(run)["worker-0"] == 0
@@ -44,7 +44,7 @@ def test_a_ring_that_waits_goes_on_from_where_it_was(strategy, optimizer):
     for name, (values, version) in replicas(run).items():
         assert version == 50
         assert values.tobytes() == kept[0].tobytes(), name
-        state = run.engine.by_name[name].shard.to_state()
+        state = run.engine.roles[name].shard.to_state()
         assert all(state[key].tobytes() == memory[key].tobytes() for key in memory if ":" in key)
     assert lives(run) == {"worker-0": 1, "worker-1": 1, "worker-2": 1, "chief": 0}
     run.advance(0.5)
@@ -100,7 +100,7 @@ def test_replicas_of_their_own_go_on_from_their_mean():
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
 def test_all_members_are_killed_and_come_back(strategy, on_loss):
     run = started(strategy(on_loss=on_loss), checkpoint_every=0.1, budget=lk.Budget(updates=300)).advance(0.505)
-    for name in [r.name for r in run.engine.roles]:
+    for name in [r.name for r in run.engine.roles.values()]:
         run.kill(name)
     run.wait()
     assert run.stopped_by == "updates"
@@ -130,8 +130,8 @@ def test_parts_of_a_split_model_go_on_from_a_version_that_all_have(strategy, wor
     run = started(strategy, workers, problem=DEEP).advance(0)
     first = {name: values for name, (values, _) in replicas(run).items()}
     run.advance(at)
-    common = set.intersection(*(set(run.engine._checkpoints.get(name, ())) for name in first))
-    saved = {name: dict(run.engine._checkpoints.get(name, {})) for name in first}
+    common = set.intersection(*(set(run.engine.checkpoints.of(name)) for name in first))
+    saved = {name: dict(run.engine.checkpoints.of(name)) for name in first}
     run.kill("worker-1").advance(BACK)
     assert set(replicas(run)) == set(first)
     goal = max(common, default=0)

@@ -19,7 +19,7 @@ WIRE = {"latency": 0.001}  # so that a server that is back has not heard anythin
 
 def saved(run, name="server-0"):
     """The newest checkpoint of a role."""
-    return list(run.engine._checkpoints[name].values())[-1]
+    return list(run.engine.checkpoints.of(name).values())[-1]
 
 
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Momentum(), lk.Adam()], ids=lambda o: type(o).__name__)

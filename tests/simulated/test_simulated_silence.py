@@ -33,7 +33,7 @@ def test_who_thaws_in_time_goes_on_as_if_nothing_had_been(role):
         assert applied(run, 0.505, 1.405) == 0
     run.thaw(role).advance(1)
     assert told(run) == [("frozen", 0.505), ("thawed", 1.405)]
-    assert all(r.recorder.incarnation == 0 for r in run.engine.roles)
+    assert all(r.recorder.incarnation == 0 for r in run.engine.roles.values())
     assert applied(run, 1.405, 2.405, "worker-1") == 100
     book = closed(run)
     assert (book["lost"], book["rolled_back"], book["dropped"]) == (0, 0, {})
@@ -60,7 +60,7 @@ def test_who_thaws_too_late_finds_its_place_taken(role):
     before = run.summary()["updates"]
     run.thaw(role).advance(0.1)
     assert told(run)[-2:] == [("thawed", 3.505), ("fenced", 3.505)]
-    assert run.engine.by_name[role].recorder.incarnation == 1  # never both
+    assert run.engine.roles[role].recorder.incarnation == 1  # never both
     assert run.summary()["updates"] == before + 30
     run.thaw(role)
     assert [m.kind for m in run.trace.events].count("fenced") == 1

@@ -82,7 +82,7 @@ class SimulatedCluster(Cluster):
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: object = None, resume: Store | None = None
     ) -> VirtualTimeEngine:  # fmt: skip
         """A run of `plan`, at time zero. `resume`: not used, because the log of an earlier run is repeated instead."""
-        from .engine import SimulatedRun
+        from .run import SimulatedRun
 
         return SimulatedRun(plan, self, commands, checkpoint)
 

@@ -1,23 +1,52 @@
-"""The network of virtual time: cut-through and full duplex.
+"""The network of virtual time, and faults of its links.
 
-A message starts when the sender's egress and, `latency` later, the receiver's ingress are free, and holds both for
-bytes / bandwidth. Roles on one node talk for free. All times are whole nanoseconds. What can go wrong on a link is in
-`trouble`.
+The network is cut-through and full duplex. A message starts when the egress of the sender's node and, `latency` later, the
+ingress of the receiver's are free, and holds both for bytes / bandwidth. Roles on one node exchange messages in no time. All
+times are whole nanoseconds.
+
+Link faults change when a message arrives, never whether or in which order: a link stays first-in first-out, and every message
+is delivered once. There is no link between two roles on one node.
+
+- Delayed: a message arrives `delay` later than it would.
+- Lossy: every transmission is lost with the same probability, and so is every acknowledgement. What is not acknowledged is
+  retransmitted `RESEND_S` later; all of that is decided when the message is sent. A message whose first K transmissions are
+  lost arrives K x RESEND_S later; further arrivals are discarded, and counted. Retransmissions count as bytes sent, but they
+  do not occupy the nodes.
+- Cut: messages are held, and sent when the link is reconnected. What was under way already arrives.
+
+Evaluation is measurement: its messages are held by a cut, but neither delayed nor lost.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...trace.vocabulary import NANO, nanoseconds
+import numpy as np
 
-__all__ = ["RESEND_S", "Network"]
+from ...roles.context import stream
+from ...roles.messages import Message
+from ...trace.recorder import MESSAGE
+from ...trace.vocabulary import EVALUATION, NANO, nanoseconds
+from .event_loop import DELIVER, EARLY, EventLoop
 
-RESEND_S = 0.05  # what is not acknowledged is sent again
+if TYPE_CHECKING:
+    from .role import SimulatedRole
+
+__all__ = ["RESEND_S", "LinkFaults", "Links", "Network", "transmissions"]
+
+RESEND_S = 0.05  # seconds after which what was not acknowledged is sent again
+RESEND = nanoseconds(RESEND_S)
+
+Link = tuple[str, str]  # sender, receiver
 
 
-class Network:
-    """Links between `nodes` nodes. `latency` seconds, `bandwidth` bytes a second (may be infinite)."""
+class Links:
+    """When messages arrive between `nodes` nodes. `latency` in seconds, `bandwidth` in bytes per second (may be infinite).
+
+    `free`: whether messages take no time.
+    """
 
     __slots__ = ("_egress", "_ingress", "_latency", "_per_byte", "free")
 
@@ -28,7 +57,7 @@ class Network:
         self._egress, self._ingress = [0] * nodes, [0] * nodes
 
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
-        """When a message of `size` bytes sent now from node `source` has arrived at node `target`; both are busy until
+        """When (ns) a message of `size` bytes sent now from node `source` has arrived at node `target`; both are busy until
         then.
         """
         if source == target or self.free:
@@ -38,3 +67,188 @@ class Network:
         self._egress[source] = start + held
         self._ingress[target] = arrival = start + self._latency + held
         return arrival
+
+
+class Network:
+    """Delivers messages over `links`. `kind_ids`: the number of each kind of message in the trace. `seed`: of the random
+    streams of lossy links.
+    """
+
+    __slots__ = ("_faults", "_kind_ids", "_links", "_loop", "_seed")
+
+    def __init__(self, loop: EventLoop, links: Links, kind_ids: Mapping[type, int], seed: int):
+        self._loop, self._links, self._kind_ids, self._seed = loop, links, kind_ids, seed
+        self._faults: LinkFaults | None = None
+
+    def post(self, role: SimulatedRole, target: SimulatedRole, message: Message, size: int, category: int) -> None:
+        """Send `message` of `size` bytes from `role` to `target`. It shares no memory with the sender's."""
+        loop = self._loop
+        now = loop.now
+        role.touched = target.touched = True
+        if self._faults is not None:
+            self._faults.post(Mail(role, target, message, size, category, now))
+            return
+        links = self._links
+        free = links.free or category == EVALUATION or role.node == target.node
+        arrival = now if free else links.arrival(now, role.node, target.node, size)
+        target.recorder.messages += MESSAGE(role.id, self._kind_ids[message.__class__], category, size, now, arrival)
+        if free:
+            target.deliver(message)
+        else:
+            loop.schedule(arrival, EARLY, DELIVER, target, message)
+
+    # faults -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def faults(self) -> LinkFaults:
+        """The faults of its links. From the first use on, messages are checked for them."""
+        if self._faults is None:
+            self._faults = LinkFaults(self._links, self._loop, self._kind_ids, self._seed)
+        return self._faults
+
+    def held(self) -> list[tuple[SimulatedRole, Message]]:
+        """(receiver, message) of all that cut links hold, in order of sending."""
+        return [] if self._faults is None else self._faults.held()
+
+    def held_links(self) -> list[Link]:
+        """The links that hold something, each once."""
+        return list(dict.fromkeys((message.sender, target.name) for target, message in self.held()))
+
+    def isolated(self) -> Collection[str]:
+        """Roles that are cut off from every other one."""
+        return () if self._faults is None else self._faults.isolated
+
+    def reconnect(self, name: str) -> None:
+        """Role `name` is not cut off from every other one any more, or its next instance will not be."""
+        if self._faults is not None:
+            self._faults.isolated.discard(name)
+
+    def discard_messages(self, names: Collection[str]) -> None:
+        """Messages from or to these roles, under way or held, never arrive."""
+        self._loop.discard_messages(names)
+        if self._faults is not None:
+            self._faults.discard_messages(names)
+
+
+class Mail(NamedTuple):
+    """A message on its way to be sent."""
+
+    role: SimulatedRole
+    target: SimulatedRole
+    message: Message
+    size: int
+    category: int
+    sent: int  # ns
+
+
+def transmissions(rng: np.random.Generator, chance: float) -> tuple[int, int, int]:
+    """How one message fares on a lossy link: (times sent, times lost before it first arrived, times that it arrived again)."""
+    sent = lost = arrived = 0
+    while True:
+        sent += 1
+        if rng.random() < chance:
+            lost += not arrived
+            continue
+        arrived += 1
+        if rng.random() >= chance:  # the acknowledgement arrives
+            return sent, lost, arrived - 1
+
+
+class LinkFaults:
+    """What is wrong with the links of a run. `isolated`: roles that are cut off from every other one."""
+
+    def __init__(self, links: Links, loop: EventLoop, kind_ids: Mapping[type, int], seed: int):
+        self._links, self._loop, self._kind_ids, self._seed = links, loop, kind_ids, seed
+        self._delays: dict[Link, int] = {}  # ns
+        self._chances: dict[Link, float] = {}
+        self._streams: dict[Link, np.random.Generator] = {}
+        self._last: dict[Link, int] = {}  # when the last message of a link arrives
+        self._cuts: set[Link] = set()
+        self.isolated: set[str] = set()
+        self._held: list[Mail] = []  # in order of sending
+
+    # what is wrong ----------------------------------------------------------------------------------------------------
+
+    def delay(self, role: SimulatedRole, peer: SimulatedRole, time: int) -> None:
+        """Between these two roles messages arrive `time` ns later from now on."""
+        for link in _links(role, peer):
+            self._delays[link] = time
+
+    def drop(self, role: SimulatedRole, peer: SimulatedRole, chance: float) -> None:
+        """Between these two roles a transmission is lost with this probability from now on."""
+        for link in _links(role, peer):
+            self._chances[link] = chance
+
+    def cut(self, role: SimulatedRole, peer: SimulatedRole) -> None:
+        """Between these two roles nothing passes from now on."""
+        self._cuts.update(_links(role, peer))
+
+    def isolate(self, names: Iterable[str]) -> None:
+        """Between these roles and those on other nodes nothing passes from now on."""
+        self.isolated.update(names)
+
+    def reconnect(self, role: SimulatedRole, peers: Iterable[SimulatedRole]) -> None:
+        """Undo `cut` between `role` and `peers`, and send what is held no longer."""
+        for peer in peers:
+            self._cuts.difference_update(_links(role, peer))
+        free = [mail for mail in self._held if not self._is_cut(mail.role, mail.target)]
+        self._held = [mail for mail in self._held if self._is_cut(mail.role, mail.target)]
+        for mail in free:
+            self._send(mail)
+
+    def _is_cut(self, role: SimulatedRole, target: SimulatedRole) -> bool:
+        if role.node == target.node:
+            return False
+        return role.name in self.isolated or target.name in self.isolated or (role.name, target.name) in self._cuts
+
+    # messages ---------------------------------------------------------------------------------------------------------
+
+    def post(self, mail: Mail) -> None:
+        """See `Network.post`."""
+        if self._is_cut(mail.role, mail.target):
+            self._held.append(mail)
+        else:
+            self._send(mail)
+
+    def held(self) -> list[tuple[SimulatedRole, Message]]:
+        """See `Network.held`."""
+        return [(mail.target, mail.message) for mail in self._held]
+
+    def discard_messages(self, names: Collection[str]) -> None:
+        """What is held from or to these roles never arrives."""
+        self._held = [m for m in self._held if m.role.name not in names and m.target.name not in names]
+
+    def _send(self, mail: Mail) -> None:
+        role, target, message, size, category, began = mail
+        now, link = self._loop.now, (role.name, target.name)
+        arrival, sent = now, 1
+        if role.node != target.node and category != EVALUATION:
+            arrival = self._links.arrival(now, role.node, target.node, size) + self._delays.get(link, 0)
+            chance = self._chances.get(link)
+            if chance:
+                sent, lost, again = transmissions(self._stream(link, role, target), chance)
+                arrival += lost * RESEND
+                role.counters.bytes[category] += (sent - 1) * size
+                target.counters.duplicates += again
+        last = self._last.get(link, -1)
+        arrival = max(arrival, last)
+        role.touched = target.touched = True
+        kind = self._kind_ids[message.__class__]
+        target.recorder.messages += MESSAGE(role.id, kind, category, sent * size, began, arrival)
+        if last < now == arrival:
+            target.deliver(message)
+        else:
+            self._last[link] = arrival
+            self._loop.schedule(arrival, EARLY, DELIVER, target, message)
+
+    def _stream(self, link: Link, role: SimulatedRole, target: SimulatedRole) -> np.random.Generator:
+        """The random stream of a link: another link, or another role, changes nothing in it."""
+        if link not in self._streams:
+            spec, other = role.spec, target.spec
+            more = (*other.kind.encode(), 0, other.index)
+            self._streams[link] = stream(self._seed, spec.kind, spec.index, "network", more=more)
+        return self._streams[link]
+
+
+def _links(role: SimulatedRole, peer: SimulatedRole) -> tuple[Link, Link]:
+    return (role.name, peer.name), (peer.name, role.name)

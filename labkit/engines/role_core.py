@@ -1,0 +1,213 @@
+"""The rules of a role instance that are the same on every engine: what it may send, what it receives, and what is counted.
+
+`RoleCore` has no clock, no network and no control flow. A driver is a subclass for one engine: it drives the coroutine, lets
+time pass, and moves messages (`transmit`, `deliver`).
+
+- **Matching.** A coroutine that waits for some kinds of message (from one sender) gets the first that fits, in order of
+  arrival; the others stay in the inbox.
+- **Incarnations.** A role that listened for `Joined` addresses the lost instance of a peer, and so nobody, until it has taken
+  `Joined` out of its inbox, or a message of the new instance (`unacknowledged`): whatever it sent before has to be repeated,
+  and this tells it so. An answer to a message goes to the instance that sent the message, or is lost with it.
+- **Accounting.** Bytes are payload bytes, counted by the sender when it sends, also when the addressed instance is gone. What
+  two roles exchange of which neither has computed a gradient is start-up traffic; snapshots and requests for them are
+  evaluation; the rest is training.
+- **Membership.** A role sees who takes part in a `Membership`, which its engine keeps up to date.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import RoleError
+from ..roles.effects import Posted
+from ..roles.layout import RoleSpec
+from ..roles.messages import Joined, Left, Look, Message, payload_bytes
+from ..roles.shard import Shard
+from ..trace.recorder import Recorder
+from ..trace.vocabulary import EVALUATION, EVERYONE, STARTUP, TRAINING, UNUSED
+
+__all__ = ["Membership", "RoleCore"]
+
+SENT = Posted("send")
+
+
+@dataclass
+class Membership:
+    """Who takes part in a run. `peers`: {kind or group: names of its members, in the order of the layout}. `incarnations`:
+    {role: the newest incarnation}. `absent`: roles of which no instance is present.
+
+    An engine has one and changes it in place; the roles only read it. On processes every role has its own, which the client's
+    broadcasts bring up to date.
+    """
+
+    peers: dict[str, tuple[str, ...]]
+    incarnations: dict[str, int]
+    absent: set[str] = field(default_factory=set)
+
+    def is_current(self, role: str, incarnation: int) -> bool:
+        """Whether this is the present instance of `role`."""
+        return role not in self.absent and self.incarnations[role] == incarnation
+
+
+class RoleCore(ABC):
+    """One role instance.
+
+    `ids`: {role: its number in the trace}. `kinds`: the messages that may be sent. To read: `inbox`, `listens` (the kinds that
+    the role waited for last), `unacknowledged` (peers that were lost or restarted, and of whose present instance the role does
+    not know).
+    """
+
+    __slots__ = (
+        "counters", "ids", "inbox", "kinds", "listens", "members", "name", "recorder", "shard", "spec", "strategy",
+        "unacknowledged",
+    )  # fmt: skip
+
+    def __init__(
+        self, spec: RoleSpec, recorder: Recorder, ids: Mapping[str, int], kinds: frozenset[type], members: Membership,
+        strategy: Any,
+    ):  # fmt: skip
+        self.spec, self.name, self.strategy = spec, spec.name, strategy
+        self.recorder, self.counters = recorder, recorder.counters
+        self.ids, self.kinds, self.members = ids, kinds, members
+        self.inbox: deque[Message] = deque()
+        self.listens: tuple[type, ...] = ()
+        self.unacknowledged: set[str] = set()
+        self.shard: Shard | None = None
+
+    # what a driver does -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def clock(self) -> int:
+        """Engine time, ns."""
+
+    @abstractmethod
+    def transmit(self, to: str, message: Message, category: int) -> int:
+        """Send `message` to role `to`; returns the bytes of its payload. Never waits, never aliases."""
+
+    @abstractmethod
+    def deliver(self, message: Message) -> None:
+        """A message has arrived: hand it to the coroutine if that waits for it, or put it into the inbox."""
+
+    @abstractmethod
+    def has_computed(self, peer: str) -> bool:
+        """Whether the present instance of `peer` has computed a gradient, as far as this role can know."""
+
+    # sending ----------------------------------------------------------------------------------------------------------
+
+    def send(self, to: str | Message, message: Message) -> Posted:
+        """Send `message` to role `to`, or to the instance that sent the message `to`. See `Context.send`.
+
+        `RoleError` if there is no such role, or if the strategy does not list this kind of message.
+        """
+        kind, asked = message.__class__, -1
+        if to.__class__ is not str:
+            to, asked = to.sender, to.incarnation  # type: ignore[union-attr]
+        if to not in self.ids or kind not in self.kinds:
+            raise self._refused(to, message)  # type: ignore[arg-type]
+        counters, category = self.counters, TRAINING
+        if message.carries:
+            if message.count == 1 and message.step == counters.handed:  # type: ignore[attr-defined]
+                counters.handed += 1
+            else:
+                self._released(message)
+        elif kind is Look:
+            category = EVALUATION
+        elif not (counters.computed or counters.steps or self.has_computed(to)):  # type: ignore[arg-type]
+            category = STARTUP
+        if kind.reads:
+            counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined, index]
+        counters.messages += 1
+        if (self.unacknowledged and to in self.unacknowledged) or (asked >= 0 and asked != self.members.incarnations[to]):  # type: ignore[index]
+            size = payload_bytes(message)
+        else:
+            size = self.transmit(to, message, category)  # type: ignore[arg-type]
+        counters.bytes[category] += size
+        return SENT
+
+    def _released(self, message: Any) -> None:
+        """Gradients up to `message.step` leave their worker; those that were skipped will never be used."""
+        counters, recorder = self.counters, self.recorder
+        first = message.step - message.count + 1
+        if first > counters.handed:
+            skipped = first - counters.handed
+            recorder.drop(EVERYONE, self.clock(), recorder.role, recorder.incarnation, first - 1, skipped, UNUSED)
+        counters.handed = max(counters.handed, message.step + 1)
+
+    def _refused(self, to: str, message: Any) -> RoleError:
+        """Why `message` may not be sent."""
+        if to not in self.ids:
+            there = ", ".join(list(self.ids)[:8])
+            return RoleError(f"{self.name} sends to {to!r}; there is no such role in this run (there is {there}).")
+        if hasattr(message, "send") or hasattr(message, "__await__"):
+            return RoleError(f"{self.name} sends a {type(message).__name__}, not a message: is an `await` missing?")
+        listed = ", ".join(k.__name__ for k in self.strategy.messages)
+        return RoleError(
+            f"{self.name} sends {type(message).__name__}, which {self.strategy.name} does not list: messages = ({listed})."
+        )
+
+    # receiving --------------------------------------------------------------------------------------------------------
+
+    def take(self, kinds: tuple[type, ...], sender: str | None) -> Message | None:
+        """Remove the first message of these kinds (from `sender`) from the inbox; None if there is none."""
+        inbox = self.inbox
+        for i, message in enumerate(inbox):
+            if message.__class__ in kinds and (sender is None or message.sender == sender):
+                if i:
+                    del inbox[i]
+                else:
+                    inbox.popleft()
+                if message.carries or self.unacknowledged:
+                    self.received(message)
+                return message
+        return None
+
+    def received(self, message: Message) -> None:
+        """Account for a message that the coroutine is about to get."""
+        if message.carries:
+            instance = self.ids[message.sender] + message.incarnation * len(self.ids)
+            self.counters.taken[instance] = message.step  # type: ignore[attr-defined]
+        if self.unacknowledged:
+            name = message.name if message.__class__ is Joined else message.sender  # type: ignore[attr-defined]
+            if name in self.unacknowledged and self.members.is_current(name, message.incarnation):
+                self.unacknowledged.discard(name)
+
+    # evaluation -------------------------------------------------------------------------------------------------------
+
+    def requested(self, look: Look) -> None:
+        """The chief asks for a snapshot of the shard: now, or when it comes to a certain version."""
+        assert self.shard is not None
+        if self.shard.requested(look.at, look.final):
+            self.send_snapshot(look.final)
+
+    def send_snapshot(self, final: bool = False) -> None:
+        """Send the chief a snapshot of the shard. A chief that is lost asks again when it is back."""
+        if "chief" not in self.members.absent:
+            assert self.shard is not None
+            size = self.transmit("chief", self.shard.evaluation(final, self.clock()), EVALUATION)
+            self.counters.bytes[EVALUATION] += size
+            self.counters.messages += 1
+
+    # membership -------------------------------------------------------------------------------------------------------
+
+    def peer_joined(self, name: str) -> None:
+        """The present instance of `name` takes part from now on."""
+        if Joined in self.listens:
+            self._tell(Joined(name))
+        else:  # it has nothing to repeat, and addresses the new instance at once
+            self.unacknowledged.discard(name)
+
+    def peer_left(self, name: str) -> None:
+        """`name` takes part no more, and the others go on without it."""
+        if Left in self.listens:
+            self._tell(Left(name))
+
+    def _tell(self, news: Left | Joined) -> None:
+        """Deliver news of a member; earlier news of it that was not read yet is out of date."""
+        for old in [m for m in self.inbox if isinstance(m, Left | Joined) and m.name == news.name]:
+            self.inbox.remove(old)
+        news.__dict__.update(sender=news.name, incarnation=self.members.incarnations[news.name])
+        self.deliver(news)

@@ -1,0 +1,86 @@
+"""Checkpoints of shards in virtual time. They are kept in memory: virtual machines lose theirs, and virtual disks do not fail.
+
+A shard is saved after the first application that is due: every `checkpoint_every` seconds of virtual time (by default every
+second, and never more than 5% of its time). Saving takes `checkpoint_time`, in which its role is suspended; only then is the
+checkpoint complete. Of equal replicas the first one that is present saves for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...roles.layout import Layout
+from ...roles.regroup import SAVE_EVERY, grouped, replicas
+from ...roles.shard import NEVER, Shard
+from ...trace.vocabulary import nanoseconds
+from .event_loop import EventLoop
+from .role import SimulatedRole
+
+__all__ = ["Checkpoints"]
+
+KEEP = 3  # checkpoints of a role
+
+State = Mapping[str, Any]
+
+
+class Checkpoints:
+    """Those of one run. `cost`: seconds that saving one takes; `every`: seconds between two, None: the default."""
+
+    def __init__(
+        self, layout: Layout, loop: EventLoop, roles: Sequence[SimulatedRole], cost: float, every: float | None
+    ):  # fmt: skip
+        self._loop, self._roles = loop, roles
+        self._grouped, self._replicas = grouped(layout), replicas(layout)
+        self._cost = nanoseconds(cost)
+        self._every = max(nanoseconds(1.0), 19 * self._cost) if every is None else nanoseconds(every)
+        self._kept: dict[str, dict[int, State]] = {}
+
+    def register(self, role: SimulatedRole) -> None:
+        """Save the shard of `role`, if it has one, whenever it is due."""
+        shard = role.shard
+        if shard is None:
+            return
+        shard.keeper, shard.save_at = self._due, NEVER
+        if not self._grouped or not self._replicas:
+            shard.save_at = 0 if self._grouped else self._loop.now + self._every
+        elif role is next((r for r in self._roles if r.shard is not None and not r.down), role):
+            shard.save_at = self._loop.now + self._every
+
+    def _due(self, shard: Shard) -> None:
+        """The shard has just applied something, and is to be saved."""
+        role = self._roles[shard.recorder.role]
+        if shard.save_at == 0 and shard.version % SAVE_EVERY:
+            return
+        if shard.save_at:
+            shard.save_at = self._loop.now + self._cost + self._every
+        if self._cost:
+            self._loop.call_at(self._loop.now, self._begin, role, role.recorder.incarnation, shard.to_state())
+        else:
+            self._save(role, shard.to_state())
+
+    def _begin(self, role: SimulatedRole, incarnation: int, state: State) -> None:
+        """Saving takes time: the role is suspended until it is done."""
+        if not role.down and role.recorder.incarnation == incarnation:
+            role.suspend()
+            self._loop.call_at(self._loop.now + self._cost, self._complete, role, incarnation, state)
+
+    def _complete(self, role: SimulatedRole, incarnation: int, state: State) -> None:
+        if not role.down and role.recorder.incarnation == incarnation:
+            self._save(role, state)
+            role.resume()
+
+    def _save(self, role: SimulatedRole, state: State) -> None:
+        kept = self._kept.setdefault(role.name, {})
+        kept.pop(int(state["version"]), None)
+        kept[int(state["version"])] = state
+        while len(kept) > KEEP:
+            del kept[next(iter(kept))]
+
+    def of(self, name: str) -> Mapping[int, State]:
+        """{version: state} of a role's checkpoints, oldest first."""
+        return self._kept.get(name, {})
+
+    def newest(self, name: str) -> State | None:
+        """The newest checkpoint of a role; None if there is none."""
+        return next(reversed(list(self.of(name).values())), None)

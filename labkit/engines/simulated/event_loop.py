@@ -1,0 +1,158 @@
+"""The event loop of virtual time.
+
+Events, and roles that can go on at once, are ordered by (integer nanoseconds, priority, sequence number): what happens in an
+instant happens in the order in which it was caused, so all workers that finish together push before the first of them pulls
+again. Nothing here reads the machine's clock, and nothing iterates over a set: the same run gives the same bytes.
+
+A turn is one event of a role, or one role that goes on. Turns are counted: a command of an earlier run is repeated before
+the same turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...roles.messages import Message
+    from .role import SimulatedRole
+
+__all__ = ["CHIEF_WAKE", "DELIVER", "DONE", "EARLY", "LATE", "WAKE", "EventLoop", "Outcome", "RunEvent"]
+
+# What an event is. Of roles: work is done, a message arrives, a wait or a sleep is over, the same of the chief.
+# Of the run: a call, of a command or of what follows from one. From CHIEF_WAKE on, the run looks at the event first.
+DONE, DELIVER, WAKE, CHIEF_WAKE, CALL = range(5)
+EARLY, LATE = 0, 1  # priorities: timeouts come after everything else of their instant
+
+RunEvent = tuple[int, int, int, int, Any, Any]  # time (ns), priority, sequence, what, role or function, payload
+Outcome = RunEvent | str
+
+
+class EventLoop:
+    """A heap of events and a queue of roles that go on in this instant.
+
+    To read: `now` (ns), `turn` (how many there have been). `pause`: `run` returns before this turn.
+    """
+
+    __slots__ = ("_heap", "_ready", "_sequence", "now", "pause", "turn")
+
+    # why `run` returned, where it was for no event
+    PAUSED, EMPTY, AHEAD = "paused", "no event", "the next event is later"
+
+    def __init__(self) -> None:
+        self.now = self.turn = self.pause = 0
+        self._heap: list[RunEvent] = []
+        self._ready: deque[tuple[int, int, int, SimulatedRole, Any]] = deque()
+        self._sequence = 0
+
+    def run(self, until: int) -> Outcome:
+        """Turns up to `pause`, of events not later than `until` (ns). Returns why there are no more, or an event that the run
+        has to look at: it is taken out, and `now` is not changed yet.
+        """
+        heap, ready = self._heap, self._ready
+        while self.turn < self.pause:
+            if ready and not (heap and heap[0] < ready[0]):  # type: ignore[operator]
+                self.turn += 1
+                _, _, _, role, value = ready.popleft()
+                role.drive(value)
+            elif not heap:
+                return self.EMPTY
+            elif heap[0][0] > until:
+                return self.AHEAD
+            else:
+                event = heappop(heap)
+                time, _, _, what, role, payload = event
+                if what >= CHIEF_WAKE:
+                    return event
+                self.now = time
+                self.turn += 1
+                if what == DELIVER:
+                    role.deliver(payload)
+                elif role.token == payload:
+                    if what == DONE:
+                        role.work_done()
+                    else:
+                        role.wait_over()
+        return self.PAUSED
+
+    # scheduling -------------------------------------------------------------------------------------------------------
+
+    def schedule(self, time: int, priority: int, what: int, role: SimulatedRole, payload: Any) -> None:
+        """An event of a role at `time` (ns)."""
+        self._sequence = entry = self._sequence + 1
+        heappush(self._heap, (time, priority, entry, what, role, payload))
+
+    def call_at(self, time: int, fn: Callable[..., Any], *args: Any) -> None:
+        """Have the run call `fn(*args)` at `time` (ns)."""
+        self._sequence += 1
+        heappush(self._heap, (time, EARLY, self._sequence, CALL, fn, args))
+
+    def go_on(self, role: SimulatedRole, value: Any) -> None:
+        """`role` goes on with `value`, after all that was caused before."""
+        self._sequence = entry = self._sequence + 1
+        self._ready.append((self.now, EARLY, entry, role, value))
+
+    def reserve(self) -> int:
+        """A place in the order of this instant, for a role that is about to do something that takes no time: see `place`."""
+        self._sequence += 1
+        return self._sequence
+
+    def place(self, role: SimulatedRole, value: Any, number: int) -> bool:
+        """`role` goes on with `value` in the place `number`, before all that was caused since that was reserved.
+
+        True: nothing else is ahead in this instant, so it goes on at once, which is a turn of its own.
+        """
+        ready, heap = self._ready, self._heap
+        if not ready and self.turn + 1 < self.pause and not (heap and heap[0][0] == self.now):
+            self.turn += 1
+            return True
+        at = len(ready)
+        while at and ready[at - 1][2] > number:
+            at -= 1
+        ready.insert(at, (self.now, EARLY, number, role, value))
+        return False
+
+    # taking back ------------------------------------------------------------------------------------------------------
+
+    def suspend(self, role: SimulatedRole) -> tuple[list[tuple[int, int, int]], list[Any]]:
+        """Take out what `role` was about to do: ([(ns left, priority, what) of its timers], [values with which it goes on])."""
+        mine = [e for e in self._heap if e[4] is role and e[3] != DELIVER and e[5] == role.token]
+        timers = [(e[0] - self.now, e[1], e[3]) for e in sorted(mine, key=lambda e: e[:3])]
+        values = [e[4] for e in self._ready if e[3] is role]
+        self.cancel(role)
+        return timers, values
+
+    def cancel(self, role: SimulatedRole) -> None:
+        """`role` does not go on in this instant. Its timers become void with its token."""
+        kept = [entry for entry in self._ready if entry[3] is not role]
+        self._ready.clear()
+        self._ready.extend(kept)
+
+    def discard_messages(self, names: Collection[str]) -> None:
+        """Messages under way from or to these roles never arrive."""
+        self._heap[:] = [
+            e for e in self._heap if not (e[3] == DELIVER and (e[4].name in names or e[5].sender in names))
+        ]  # fmt: skip
+        heapify(self._heap)
+
+    # what is ahead ----------------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether a role goes on in this instant."""
+        return bool(self._ready)
+
+    def messages(self) -> list[tuple[SimulatedRole, Message]]:
+        """(receiver, message) of all that is under way, in order of arrival."""
+        return [(e[4], e[5]) for e in sorted(self._heap, key=lambda e: e[:3]) if e[3] == DELIVER]
+
+    def roles_have_events(self, but_chief: bool = False) -> bool:
+        """Whether a message is under way, or a role has a timer or work. `but_chief`: the chief's timers do not count."""
+        last = WAKE if but_chief else CHIEF_WAKE
+        return any(e[3] <= last and (e[3] == DELIVER or e[4].token == e[5]) for e in self._heap)
+
+    def run_has_events(self) -> bool:
+        """Whether a call of the run is ahead."""
+        return any(e[3] == CALL for e in self._heap)

@@ -1,0 +1,483 @@
+"""A role in virtual time: its coroutine, and what each effect means that this asks for.
+
+The coroutine is moved by `coroutine.send`. Work takes the time that is drawn from the distribution of its kind, and is done
+when that is over: a function whose work is given up is never called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...errors import RoleError
+from ...roles.context import NOTED, SAVED, Context, stream
+from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
+from ...roles.layout import RoleSpec
+from ...roles.messages import Look, Message, own_copy
+from ...trace.events import Note
+from ...trace.recorder import SPAN, Counters, Recorder
+from ...trace.vocabulary import APPLY, EVALUATE, nanoseconds, seconds
+from ...trace.vocabulary import COMPUTE as COMPUTING
+from ...trace.vocabulary import SLEEP as SLEEPING
+from ...trace.vocabulary import WAIT as WAITING
+from ..drive import foreign_effect
+from ..laws import Deterministic, Law, Sampler
+from ..role_core import Membership, RoleCore
+from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
+from .network import Network
+
+__all__ = ["Endings", "SimulatedContext", "SimulatedRole"]
+
+POLLS = 100_000  # receives in a row without a wait, in one instant, after which a role is told that time stands still
+
+# (draws how long it takes, None: no time; phase; whether it is an update, which ends a turn)
+Job = tuple[Callable[[], int] | None, int, bool]
+
+_WAIT: Any = object()  # in place of an effect's result: the role has to wait
+
+
+class Endings(Protocol):
+    """What is told when the coroutine of a role ends."""
+
+    def role_returned(self, role: SimulatedRole) -> None:
+        """It has returned."""
+
+    def role_failed(self, role: SimulatedRole, error: BaseException) -> None:
+        """It has raised `error`."""
+
+
+@dataclass
+class Suspended:
+    """What a role that is suspended was about to do."""
+
+    waiting: Any
+    sender: str | None
+    unless: Any
+    timers: list[tuple[int, int, int]]  # (ns left, priority, what)
+    values: list[Any]  # with which it goes on
+    looks: list[Look] = field(default_factory=list)  # requests for snapshots that came since
+
+
+class SimulatedRole(RoleCore):
+    """One role, in its newest incarnation.
+
+    `id`: its number in the trace; `node`: that of its node; `cores`: until when (ns) each core of the node is busy, if several
+    roles share them. `factor`: how many times slower it computes than its distribution says. `down`: why no instance of it is
+    present; "" if one is. `returned`: whether its coroutine has returned. `state`: what it has saved for its next incarnation.
+    """
+
+    __slots__ = (
+        "_coroutine", "_jobs", "_latest", "_loop", "_network", "_polls", "_resume", "_suspended", "_suspensions", "_unless",
+        "_wait_sender", "_wake", "_working", "by_name", "cores", "down", "endings", "factor", "id", "make_coroutine", "node",
+        "returned", "since", "state", "token", "touched", "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self, spec: RoleSpec, node: int, recorder: Recorder, ids: Mapping[str, int], kinds: frozenset[type],
+        members: Membership, strategy: Any, loop: EventLoop, network: Network, by_name: Mapping[str, SimulatedRole],
+        endings: Endings,
+    ):  # fmt: skip
+        super().__init__(spec, recorder, ids, kinds, members, strategy)
+        self.id, self.node, self.by_name, self.endings = ids[spec.name], node, by_name, endings
+        self._loop, self._network = loop, network
+        self.cores: list[int] | None = None
+        self.factor = 1.0
+        self.down, self.returned = "", False
+        self.state: dict[str, Any] | None = None
+        self.make_coroutine: Callable[[], Any] | None = None
+        self._coroutine: Any = None
+        self._resume: Any = None  # coroutine.send
+        self.waiting: tuple[type, ...] | None = None  # kinds of message that it waits for
+        self._wait_sender: str | None = None
+        self.since = 0  # when (ns) the wait, the work or the sleep began
+        self._unless: Any = None  # the kind of message with which it gives up its work
+        self._working: Any = None  # (fn, args, phase, core, end) of the work under way
+        self.token = 0  # timers that carry another number are void
+        self._wake = CHIEF_WAKE if spec.kind == "chief" else WAKE
+        self.touched = True  # it may have rows or counts that the trace does not have
+        self._polls = (0, 0)  # (instant, how often it has received in it without waiting)
+        self._jobs: dict[str, Job] = {}  # by kind of work
+        self._latest: tuple[Any, Any] = (self, None)  # the object whose work came last, and its job
+        self._suspensions = 0  # how many reasons there are for it to be suspended
+        self._suspended: Suspended | None = None
+
+    def draw_times(self, seed: int, gradient: Law, server: Law | None, evaluation: Law) -> None:
+        """Set the distributions of the time of its work. Each has a random stream of its own: another one for server work does
+        not change the times of gradients."""
+        kind, index = self.spec.kind, self.spec.index
+
+        def draw(law: Law, purpose: str) -> Callable[[], int]:
+            luck = None if isinstance(law, Deterministic) else stream(seed, kind, index, purpose)
+            return Sampler(law, luck).next
+
+        self._jobs = {
+            "gradient": (draw(gradient, "time"), COMPUTING, False),
+            "server": (draw(server, "service") if server else None, APPLY, True),
+            "measure": (draw(evaluation, "time"), EVALUATE, False),
+        }
+
+    # its life ---------------------------------------------------------------------------------------------------------
+
+    def next_incarnation(self, recorder: Recorder) -> None:
+        """Begin the records of another incarnation."""
+        self.recorder, self.counters = recorder, recorder.counters
+        self.returned, self._latest = False, (self, None)
+
+    @property
+    def begun(self) -> bool:
+        """Whether its coroutine exists."""
+        return self._coroutine is not None
+
+    def begin(self) -> None:
+        """Make the coroutine. It runs when the role goes on."""
+        assert self.make_coroutine is not None
+        self._coroutine = self.make_coroutine()
+        self._resume = self._coroutine.send
+
+    def close(self) -> None:
+        """End the coroutine where it stands."""
+        with contextlib.suppress(Exception, SystemExit):  # it may go on after it was told to end: it is not driven any more
+            self._coroutine.close()
+
+    def end_instance(self) -> None:
+        """The instance is gone: nothing of what it was about to do happens, and its inbox is lost."""
+        if self._working is not None:
+            self._free_core()
+        self.waiting = self._unless = self._working = self._suspended = None
+        self._suspensions, self._resume, self.listens = 0, None, ()
+        self.token += 1
+        self.inbox.clear()
+        self._loop.cancel(self)
+        self.close()
+
+    def suspend(self) -> None:
+        """Stop: what it was about to do is postponed, and what comes for it waits. Suspensions are counted."""
+        self._suspensions += 1
+        if self._suspensions == 1:
+            timers, values = self._loop.suspend(self)
+            self._suspended = Suspended(self.waiting, self._wait_sender, self._unless, timers, values)
+            self.waiting = self._unless = None
+            self.token += 1
+
+    def resume(self) -> None:
+        """Undo one `suspend`; after the last one the role goes on where it was."""
+        self._suspensions -= 1
+        if self._suspensions or self._suspended is None:
+            return
+        before, self._suspended, loop = self._suspended, None, self._loop
+        self.waiting, self._wait_sender, self._unless = before.waiting, before.sender, before.unless
+        for left, priority, what in before.timers:
+            loop.schedule(loop.now + left, priority, what, self, self.token)
+        for value in before.values:
+            loop.go_on(self, value)
+        for look in before.looks:
+            self.requested(look)
+        for i, message in enumerate(self.inbox):
+            kind = message.__class__
+            fits = self.waiting is not None and kind in self.waiting and self._wait_sender in (None, message.sender)
+            if fits or (kind is self._unless and self._unless is not None):
+                del self.inbox[i]
+                return self.deliver(message)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it is suspended: frozen, or being saved."""
+        return self._suspensions > 0
+
+    def interrupt(self) -> None:
+        """If it waits for a message, go on without one."""
+        if self.waiting is not None:
+            self.waiting = None
+            self.token += 1
+            self._loop.go_on(self, None)
+
+    @property
+    def waits_for(self) -> tuple[tuple[str, ...], str | None]:
+        """(names of the kinds of message that it waits for, the only sender that it listens to)."""
+        return tuple(kind.__name__ for kind in self.waiting or ()), self._wait_sender
+
+    # effects ----------------------------------------------------------------------------------------------------------
+
+    def drive(self, value: Any) -> None:
+        """Go on with `value`, and perform what the coroutine asks for until it has to wait."""
+        self.touched = True
+        while True:
+            try:
+                effect = self._resume(value)
+            except StopIteration:
+                self._returned()
+                return
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # sys.exit() in a role ends the run, not the program
+                self.endings.role_failed(self, error)
+                return
+            mark = effect[0] if effect.__class__ is tuple and effect else None
+            if mark is RECV:
+                self.listens = effect[1]
+                if not self.inbox and effect[2] is None:
+                    self.waiting, self._wait_sender, self.since = effect[1], effect[3], self._loop.now
+                    return
+                value = self._receive(effect[1], effect[2], effect[3])
+            elif mark is COMPUTE:
+                value = self._compute(effect)
+            elif mark is SLEEP:
+                value = self._sleep(effect[1])
+            else:
+                self._throw(foreign_effect(self.name, effect))
+                return
+            if value is _WAIT:
+                return
+
+    # Each of the following returns the result of an effect, or `_WAIT`.
+
+    def _receive(self, kinds: tuple[type, ...], timeout: float | None, sender: str | None) -> Any:
+        message = self.take(kinds, sender)
+        if message is not None:
+            return message
+        loop = self._loop
+        if timeout is not None:
+            if timeout <= 0:
+                return self._at_once()
+            self.token += 1
+            loop.schedule(loop.now + nanoseconds(timeout), LATE, self._wake, self, self.token)
+        self.waiting, self._wait_sender, self.since = kinds, sender, loop.now
+        return _WAIT
+
+    def _sleep(self, duration: float) -> Any:
+        if duration <= 0:
+            return self._at_once()
+        loop = self._loop
+        self.since = loop.now
+        self.token += 1
+        loop.schedule(loop.now + nanoseconds(duration), EARLY, self._wake, self, self.token)
+        return _WAIT
+
+    def _at_once(self) -> Any:
+        """A receive, or a sleep, of no length. In a loop without end they would keep virtual time from passing."""
+        instant, polls = self._polls
+        self._polls = (self._loop.now, polls + 1 if instant == self._loop.now else 1)
+        if polls < POLLS:
+            return None
+        error = RoleError(
+            f"looked {POLLS:,} times in one instant (timeout=0, or sleep(0), in a loop): virtual time passes only in a wait; let "
+            "the loop `await ctx.sleep(0.001)`, or wait without timeout=0."
+        )
+        self._throw(error)
+        return _WAIT
+
+    def _compute(self, effect: tuple[Any, ...]) -> Any:
+        _, fn, args, cost, unless = effect
+        part, job = self._latest
+        if getattr(fn, "__self__", None) is not part:
+            job = self._job_of(fn)
+        draw, phase, serves = job
+        duration = draw() if draw is not None else 0
+        if cost != 1.0 or self.factor != 1.0:
+            duration = round(duration * cost * self.factor)
+        if unless is not None and any(m.__class__ is unless for m in self.inbox):
+            return self._give_up(fn)
+        if not duration:
+            return self._update(fn, args) if serves else self._call(fn, args)
+        loop = self._loop
+        start, core, cores = loop.now, -1, self.cores
+        if cores is not None:
+            core = min(range(len(cores)), key=cores.__getitem__)
+            start = max(start, cores[core])
+            cores[core] = start + duration
+        end = start + duration
+        self.since, self._working, self._unless = start, (fn, args, phase, core, end), unless
+        self.token = token = self.token + 1
+        loop.schedule(end, EARLY, DONE, self, token)
+        return _WAIT
+
+    def _job_of(self, fn: Any) -> Job:
+        """What kind of work `fn` is: the object whose method it is says so, or else the role's kind."""
+        part = getattr(fn, "__self__", None)
+        job = self._jobs[getattr(part, "work", "gradient" if self.spec.computes else "server")]
+        if part is not None:
+            self._latest = part, job
+        return job
+
+    def _update(self, fn: Any, args: tuple[Any, ...]) -> Any:
+        """An update that takes no time. It ends a turn: a run can be stepped, and roles that were ready before come first."""
+        number = self._loop.reserve()
+        value = self._call(fn, args)
+        return value if value is _WAIT or self._loop.place(self, value, number) else _WAIT
+
+    def _call(self, fn: Any, args: tuple[Any, ...]) -> Any:
+        """`fn(*args)`; an exception goes to the coroutine, at the line where it waits."""
+        try:
+            return fn(*args)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._throw(error)
+            return _WAIT
+
+    def _throw(self, error: BaseException) -> None:
+        """Raise `error` inside the coroutine. If that catches it, the role goes on with its next effect."""
+        self.touched = True
+        try:
+            effect = self._coroutine.throw(error)
+        except StopIteration:
+            self._returned()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:
+            self.endings.role_failed(self, failure)
+        else:
+            self._resume = self._effect_first(effect)
+            self._loop.go_on(self, None)
+
+    def _effect_first(self, effect: Any) -> Callable[[Any], Any]:
+        """A stand-in for `coroutine.send` that returns an effect that is known already."""
+
+        def resume(_: Any) -> Any:
+            self._resume = self._coroutine.send
+            return effect
+
+        return resume
+
+    def _returned(self) -> None:
+        self._resume, self.returned = None, True
+        self.endings.role_returned(self)
+
+    @staticmethod
+    def _give_up(fn: Any) -> None:
+        cancelled = getattr(getattr(fn, "__self__", None), "cancelled", None)
+        if cancelled is not None:
+            cancelled()
+
+    def _free_core(self) -> None:
+        """Work was given up. Roles that have queued behind it keep their times; the core is free for the next one."""
+        _, _, _, core, end = self._working
+        if core >= 0 and self.cores is not None and self.cores[core] == end:
+            self.cores[core] = max(self._loop.now, self.since)
+
+    # events -----------------------------------------------------------------------------------------------------------
+
+    def work_done(self) -> None:
+        """The time of the work under way is over."""
+        fn, args, phase, _, _ = self._working
+        self._working = self._unless = None
+        since, now, counters = self.since, self._loop.now, self.counters
+        counters.phases[phase] += now - since
+        self.touched = True
+        self.recorder.spans += SPAN(phase, since, now, counters.computed)
+        value = self._call(fn, args)
+        if value is not _WAIT:
+            self.drive(value)
+
+    def wait_over(self) -> None:
+        """A sleep is over, or a wait has lasted as long as it may."""
+        waited = self.waiting is not None
+        self.waiting = None
+        self.recorder.span(WAITING if waited else SLEEPING, self.since, self._loop.now)
+        self.drive(None)
+
+    def deliver(self, message: Message) -> None:
+        """See `RoleCore.deliver`. A request for a snapshot is answered without the coroutine."""
+        kind, waiting, loop = message.__class__, self.waiting, self._loop
+        self.touched = True
+        if waiting is not None and kind in waiting and (self._wait_sender is None or self._wait_sender == message.sender):
+            now = loop.now
+            if now > self.since:
+                self.recorder.span(WAITING, self.since, now)
+            self.waiting = None
+            self.token += 1
+            if message.carries or self.unacknowledged:
+                self.received(message)
+            loop.go_on(self, message)
+        elif kind is Look:
+            if self._suspended is not None:
+                self._suspended.looks.append(message)  # type: ignore[arg-type]
+            else:
+                self.requested(message)  # type: ignore[arg-type]
+        else:
+            self.inbox.append(message)
+            if self._unless is kind:
+                self.token += 1
+                self.recorder.span(self._working[2], self.since, loop.now, self.counters.computed)
+                self._give_up(self._working[0])
+                self._free_core()
+                self._working = self._unless = None
+                loop.go_on(self, None)
+
+    # what the core asks for -------------------------------------------------------------------------------------------
+
+    def clock(self) -> int:
+        """Virtual time, ns."""
+        return self._loop.now
+
+    def transmit(self, to: str, message: Message, category: int) -> int:
+        """See `RoleCore.transmit`."""
+        have = message.__dict__
+        size, incarnation = have.get("weightless"), self.recorder.incarnation
+        if size is None or incarnation or have.setdefault("sender", self.name) != self.name:
+            message, size = own_copy(message, self.name, incarnation)
+        self._network.post(self, self.by_name[to], message, size, category)
+        return size  # type: ignore[no-any-return]
+
+    def has_computed(self, peer: str) -> bool:
+        """See `RoleCore.has_computed`. In virtual time it is known at once."""
+        counters = self.by_name[peer].counters
+        return bool(counters.computed or counters.steps)
+
+    # the record -------------------------------------------------------------------------------------------------------
+
+    def report(self, now: int) -> dict[str, Any]:
+        """A batch for the trace: what has happened since the last one. Counters are copied: other threads read the trace while
+        the role goes on."""
+        self.touched = False
+        self.counters.open = [] if self._working is None else [self._working[2], self.since]
+        return self.recorder.take(now, plain=False) | {"counters": _copied(self.counters)}
+
+
+def _copied(counters: Counters) -> Counters:
+    made = Counters.__new__(Counters)
+    for name, value in zip(_COUNTED, _COUNTS(counters)):
+        setattr(made, name, value)
+    for name in _COLLECTED:
+        setattr(made, name, getattr(made, name).copy())
+    return made
+
+
+# Which of the counters are numbers and which collections does not change, and copying is done often.
+_COUNTED: Sequence[str] = Counters.__slots__
+_COUNTS = attrgetter(*_COUNTED)
+_COLLECTED = tuple(name for name in _COUNTED if isinstance(getattr(Counters(), name), dict | list))
+
+
+class SimulatedContext(Context):
+    """The posts, performed in virtual time."""
+
+    def __init__(self, role: SimulatedRole, seed: int, batches: Any):
+        super().__init__(role.name, role.spec.kind, role.spec.index, seed, role.members.peers, batches)
+        self._role = role
+        self.send = role.send  # type: ignore[method-assign]  # one call less for every message
+
+    def send(self, to: str | Message, message: Message) -> Posted:
+        """See `Context.send`."""
+        return self._role.send(to, message)
+
+    def note(self, text: str, **numbers: float) -> Posted:
+        """See `Context.note`."""
+        role = self._role
+        role.recorder.event(Note(role.clock(), text, {k: float(v) for k, v in numbers.items()}))
+        return NOTED
+
+    def save(self, state: Mapping[str, Any]) -> Posted:
+        """See `Context.save`. In memory: virtual machines lose theirs, and virtual disks do not fail."""
+        self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
+        return SAVED
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the run began."""
+        return seconds(self._role.clock())

@@ -1,0 +1,582 @@
+"""One run in virtual time: the engine that moves it, and executes commands.
+
+A run is (plan, cluster, commands): given the command log of an earlier run, that run is repeated exactly. It moves only when it
+is asked to, by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ...errors import BadInput, ClusterError, Deadlock, LabkitError, shown
+from ...nn import SparseParameters
+from ...roles.judge import Judge
+from ...roles.messages import Joined, Left
+from ...trace.events import (
+    EngineWarning,
+    LinkCut,
+    LinkDelayed,
+    LinkEvent,
+    LinkLossy,
+    LinkReconnected,
+    OptionsSet,
+    RoleSlowed,
+)
+from ...trace.trace import Trace
+from ...trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK, nanoseconds, seconds
+from ..base import Cluster, VirtualTimeEngine
+from ..checkpoints import fingerprint, open_store
+from ..commands import (
+    Command,
+    Cut,
+    Delay,
+    Drop,
+    Executed,
+    Freeze,
+    Inject,
+    Join,
+    Kill,
+    Leave,
+    Pause,
+    Reconnect,
+    Restart,
+    Resume,
+    SetOptions,
+    Slow,
+    Stop,
+    Thaw,
+    check_supported,
+    not_executed,
+)
+from ..drive import deadlock_text, divergence_text, failure_report, loss_text, render_failure
+from ..elastic import check_elastic
+from ..log import Diary
+from ..parts import Plan, find_role
+from ..role_core import Membership
+from .checkpointing import Checkpoints
+from .event_loop import CHIEF_WAKE, EventLoop, RunEvent
+from .interpreter_tuning import TUNING
+from .network import Links, Network
+from .recovery import Recovery
+from .role import SimulatedRole
+from .role_factory import RoleFactory, check_time_passes
+from .run_lock import DeferredInterrupt, RunLock, TimeSlices
+
+__all__ = ["SimulatedRun"]
+
+FOREVER = 1 << 62
+FLUSH = 200_000  # turns after which the roles' buffers go into the trace
+
+
+class SimulatedRun(VirtualTimeEngine):
+    """One run in virtual time. It moves only when asked: `advance`, `wait`, `step`. Any thread may ask.
+
+    `commands`: primitive commands, executed at their times, and entries of an earlier run's log, executed before the same
+    turns of the loop: given the whole log, that run is repeated exactly. Its own log is in the attribute `commands`.
+    `supported_commands`: the classes of commands that `execute` takes. `checkpoint`: a place for what is needed to go on
+    with the run when the program is gone; None: nowhere.
+    """
+
+    def __init__(
+        self, plan: Plan, cluster: Cluster, commands: Iterable[Command | Executed] = (), checkpoint: object = None
+    ) -> None:
+        spec = cluster.spec
+        check_time_passes(plan, spec)
+        for name in spec.slow:
+            find_role(name, plan.role_ids)
+        self.plan, self.cluster, self._loop = plan, cluster, EventLoop()
+        self.stopped_by: str | None = None
+        self.error: LabkitError | None = None
+        self.trace = Trace(plan.header(spec))
+        self.commands: list[Executed] = []
+        self.supported_commands = frozenset(_HANDLERS)
+        self._last_word: Executed | None = None  # the entry of the command that ended the run
+        self._diary = Diary(open_store(checkpoint), self._warn)
+        self._threads, self._lock, self._stride = ThreadpoolController(), RunLock(), TimeSlices(None).turns
+        kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
+        links = Links(len(plan.layout.nodes), spec.latency, spec.bandwidth)
+        self._network = Network(self._loop, links, kind_ids, plan.seed)
+        with TUNING(self._threads):
+            self._make_roles()
+        self._rest = 0  # the turn before which a slice ends
+        self._flush_every = max(FLUSH, 50 * len(self._roles))  # a flush asks every role
+        self._flush_at = self._flush_every
+        entries = list(commands)
+        self._script = [e for e in reversed(entries) if isinstance(e, Executed) and e.turn is not None]
+        timed = [e for e in entries if not isinstance(e, Executed) or e.turn is None]
+        self._schedule = [e.command if isinstance(e, Executed) else e for e in timed]
+        for command in self._schedule:
+            self._loop.call_at(nanoseconds(command.at), self.execute, command)
+        for name, factor in spec.slow.items():
+            self._slow(name, factor)
+        for role in self._roles:
+            if not role.down:
+                self._loop.go_on(role, None)
+
+    def _make_roles(self) -> None:
+        plan, spec, loop = self.plan, self.cluster.spec, self._loop
+        self._members = Membership(plan.layout.peers(), dict.fromkeys(plan.role_ids, 0))
+        self._factory = RoleFactory(plan, spec, loop, self._network, self._members)
+        self._roles = self._factory.make_roles(self)
+        self._by_name = {role.name: role for role in self._roles}
+        self._chief = self._by_name["chief"]
+        # the run is finished when these have returned: roles that compute, or, if there are none, all but the chief
+        self._players = [r for r in self._roles if r.spec.computes] or [r for r in self._roles if r is not self._chief]
+        self._checkpoints = Checkpoints(plan.layout, loop, self._roles, spec.checkpoint_time, spec.checkpoint_every)
+        for role in self._roles:
+            self._factory.prepare(role, 0)
+            self._checkpoints.register(role)
+        self._recovery = Recovery(
+            plan, spec, loop, self._network, self._roles, self._members, self._factory, self._checkpoints, self.trace
+        )
+
+    def _warn(self, what: str) -> None:
+        self.trace.event(EngineWarning(self._loop.now, what))
+
+    # moving -----------------------------------------------------------------------------------------------------------
+
+    def advance(self, until: float, timeout: float | None = None) -> bool:
+        """See `VirtualTimeEngine.advance`. What the run does is the same, whatever the pieces in which it is moved."""
+        goal = min(nanoseconds(min(until, seconds(FOREVER))), FOREVER)
+        there = self._move(goal, False, timeout)
+        with self._lock:
+            if self.stopped_by is None:
+                if there:
+                    self._loop.now = max(self._loop.now, goal)
+                self.flush()
+                self._save_reached()
+        return self.stopped_by is None
+
+    def wait(self, timeout: float | None = None) -> None:
+        """See `Engine.wait`."""
+        if self.stopped_by is None and not self._move(FOREVER, False, timeout):
+            self._save_reached()
+            raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
+        with self._lock:
+            if self.stopped_by is None:
+                self._end_waiting()
+
+    def step(self, timeout: float | None = None) -> bool:
+        """See `Engine.step`: to the next update."""
+        self._move(FOREVER, True, timeout)
+        self.flush()
+        self._save_reached()
+        return self.stopped_by is None
+
+    def _move(self, until: int, one_update: bool, timeout: float | None = None) -> bool:
+        """Move in time slices; other threads get the lock in between. False after `timeout` seconds of wall time."""
+        slices = TimeSlices(timeout, self._stride)
+        with DeferredInterrupt(self._end_slice) as interrupt, TUNING(self._threads):
+            going = True
+            while going:
+                if slices.over:
+                    return False
+                with self._lock:
+                    self._rest = min(self._loop.turn + slices.turns, self._flush_at)
+                    interrupt.check()
+                    going = self._slice(until, one_update)
+                slices.next()
+                self._stride = slices.turns
+                self._lock.offer()
+        return True
+
+    def _end_slice(self) -> None:
+        """End the slice before the next turn."""
+        self._rest = self._loop.pause = 0
+
+    def _slice(self, until: int, one_update: bool) -> bool:
+        """Turns up to the end of the slice. True if there is more to do."""
+        loop = self._loop
+        if not loop.turn:  # when the run is moved for the first time; some may have been killed, or restarted, before
+            for role in self._roles:
+                if not role.begun and not role.down:
+                    role.begin()
+        if until == FOREVER and not one_update and self._recovery.chief_is_gone() and not loop.run_has_events():
+            self._stuck()  # the chief alone can end the run
+            return False
+        try:
+            going = self._turns(until, one_update)
+        except KeyboardInterrupt:
+            self._end("interrupted", "in the middle of an event, so there is no last evaluation")
+            raise
+        if loop.turn >= self._flush_at:
+            self._flush_at = loop.turn + self._flush_every
+            self.flush()
+        return going
+
+    def _turns(self, until: int, one_update: bool) -> bool:
+        loop, script = self._loop, self._script
+        versions = self._versions() if one_update else 0
+        while self.stopped_by is None:
+            if loop.turn >= self._rest:
+                return True
+            if script and script[-1].turn == loop.turn and nanoseconds(script[-1].at) <= until:
+                self._repeat()
+            else:
+                loop.pause = loop.turn + 1 if script or one_update else self._rest
+                outcome = loop.run(until)
+                if outcome is loop.EMPTY:
+                    self._stuck()
+                    return False
+                if outcome is loop.AHEAD:
+                    self._report_waiting()
+                    return False
+                if outcome is not loop.PAUSED and not self._run_event(outcome):  # type: ignore[arg-type]
+                    return False
+            if one_update and self._versions() > versions:
+                return False
+        return False
+
+    def _run_event(self, event: RunEvent) -> bool:
+        """Carry out an event that the event loop leaves to the run. False if the run does not get to it."""
+        time, _, _, what, subject, payload = event
+        loop = self._loop
+        if what == CHIEF_WAKE:
+            self._report_waiting()
+            if self._idle(time):
+                self._stuck()
+                return False
+            loop.now = time
+            loop.turn += 1
+            if subject.token == payload:
+                subject.wait_over()
+            return True
+        loop.now = time
+        if subject != self.execute:  # a consequence of a command is a turn; the command itself is an entry of the log
+            loop.turn += 1
+        subject(*payload)
+        return True
+
+    def _repeat(self) -> None:
+        """Execute the next command of an earlier run's log, before the same turn as then."""
+        entry = self._script.pop()
+        self._loop.now = max(self._loop.now, nanoseconds(entry.at))
+        self.execute(entry.command)
+
+    def _versions(self) -> int:
+        observed = (self._by_name[owner] for owner in self.plan.layout.observed)
+        return min((r.shard.version for r in observed if not r.down and r.shard is not None), default=0)
+
+    def _idle(self, time: int) -> bool:
+        """Whether only the end of the budget's seconds would move this run: then it is stuck before."""
+        limit = self.plan.budget.seconds
+        if not self._recovery.all_present or self._network.held():
+            return False
+        if limit is None or time < nanoseconds(limit) or self._chief.waiting is None or self._loop.ready:
+            return False
+        return not self._loop.roles_have_events()
+
+    def _report_waiting(self) -> None:
+        """Record for which roles the run waits, if nothing but the end of the budget's seconds is ahead of it."""
+        if not self._loop.ready and self._recovery.may_wait() and not self._loop.roles_have_events(but_chief=True):
+            self._recovery.report_waiting(self._players)
+
+    @property
+    def seconds(self) -> float:
+        """Virtual time, in seconds."""
+        return seconds(self._loop.now)
+
+    def _save_reached(self) -> None:
+        """Save how far this run is, for a run that goes on with it when this program is gone."""
+        if self.stopped_by is None and not self._script:
+            self._diary.reached(self.seconds)
+
+    def fork(self, at: float | None = None) -> SimulatedRun:
+        """See `VirtualTimeEngine.fork`. The run is free after `at`.
+
+        What was done to this run up to then is done again, and its faults come at their times. The command that ended this run
+        (a stop, a kill) is not repeated.
+        """
+        with self._lock:
+            instant = self._loop.now if at is None else nanoseconds(at)
+            log = [e for e in self.commands if nanoseconds(e.at) <= instant and e is not self._last_word]
+            ahead = [command for command in self._schedule if nanoseconds(command.at) > instant]
+        return SimulatedRun(self.plan, self.cluster, [*log, *ahead])
+
+    # commands ---------------------------------------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> None:
+        """See `Engine.execute`."""
+        check_supported(command, self.supported_commands)
+        command.check(self._by_name)
+        with self._lock:
+            if self.stopped_by is None:
+                _HANDLERS[type(command)](self, command)
+        if isinstance(command, Stop):
+            self.wait()
+
+    def _log(self, command: Command) -> None:
+        self.commands.append(Executed(command.changed(at=self.seconds), self._loop.turn))
+        if not self._script:  # what is repeated is known there already
+            self._diary.commands(self.commands, self.seconds)
+
+    def _do_kill(self, command: Kill) -> None:
+        self._log(command)
+        self._recovery.kill(command.role, command.restart)
+
+    def _do_restart(self, command: Restart) -> None:
+        if not self._by_name[command.role].down:
+            raise BadInput(f"restart({shown(command.role)}): it is not away; kill it first.")
+        self._log(command)
+        self._recovery.restart(command.role)
+
+    def _do_freeze(self, command: Freeze) -> None:
+        self._log(command)
+        self._recovery.freeze(command.role)
+
+    def _do_thaw(self, command: Thaw) -> None:
+        self._log(command)
+        self._recovery.thaw(command.role)
+
+    def _do_join(self, command: Join) -> None:
+        check_elastic(command, self.plan)
+        if command.role in self._recovery.outside:
+            self._log(command)
+            self._recovery.join(command.role)
+
+    def _do_leave(self, command: Leave) -> None:
+        check_elastic(command, self.plan)
+        if not self._by_name[command.role].down:
+            self._log(command)
+            self._recovery.leave(command.role)
+
+    def _do_cut(self, command: Cut) -> None:
+        role, peers = self._link_command(command, LinkCut)
+        faults = self._network.faults
+        if command.peer is not None:
+            for peer in peers:
+                faults.cut(role, peer)
+        elif peers:
+            self._recovery.isolate(role.name)
+
+    def _do_reconnect(self, command: Reconnect) -> None:
+        role, peers = self._link_command(command, LinkReconnected)
+        faults = self._network.faults
+        if command.peer is None and peers:
+            self._recovery.reconnect(role.name)
+        faults.reconnect(role, peers)
+
+    def _do_delay(self, command: Delay) -> None:
+        role, peers = self._link_command(command, LinkDelayed, command.seconds)
+        for peer in peers:
+            self._network.faults.delay(role, peer, nanoseconds(command.seconds))
+
+    def _do_drop(self, command: Drop) -> None:
+        role, peers = self._link_command(command, LinkLossy, command.chance)
+        for peer in peers:
+            self._network.faults.drop(role, peer, command.chance)
+
+    def _link_command(
+        self, command: Delay | Drop | Cut | Reconnect, event: type[LinkEvent], *more: float
+    ) -> tuple[SimulatedRole, list[SimulatedRole]]:
+        """Log and record a command about links: of the role to these peers."""
+        role = self._by_name[command.role]
+        peers = self._roles if command.peer is None else [self._by_name[command.peer]]
+        self._log(command)
+        self.trace.event(event(self._loop.now, command.role, command.peer, *more))
+        return role, [peer for peer in peers if peer is not role]
+
+    def _do_slow(self, command: Slow) -> None:
+        self._slow(command.role, command.factor)
+        self._log(command)
+
+    def _slow(self, role: str, factor: float) -> None:
+        self._by_name[role].factor = float(factor)
+        self.trace.event(RoleSlowed(self._loop.now, role, float(factor)))
+
+    def _do_inject(self, command: Inject) -> None:
+        """A run that repeats this one gets it at the same turn; what it repeats anyway is not done twice."""
+        for one in command.scheduled:
+            check_supported(one, self.supported_commands)
+        due = tuple(one.changed(at=max(one.at, self.seconds)) for one in command.scheduled)
+        self._log(command.changed(scheduled=due))
+        for left in not_executed(due, self._script):
+            self._loop.call_at(max(nanoseconds(left.at), self._loop.now), self.execute, left)
+
+    def _do_set(self, command: SetOptions) -> None:
+        changed = self.plan.strategy.changed(**command.options)
+        values = {name: getattr(changed, name) for name in command.options}
+        self._log(command.changed(options=values))
+        for name, value in values.items():  # one object, which all roles share
+            object.__setattr__(self._chief.strategy, name, value)
+        self.trace.event(OptionsSet(self._loop.now, values))
+
+    def _do_stop(self, command: Stop) -> None:
+        if self.judge.hurry is None:
+            self._log(command)
+            self._last_word = self.commands[-1]
+            self._evaluate_and_end(command.reason)
+
+    def _do_nothing(self, command: Pause | Resume) -> None:
+        """Virtual time stands still unless it is advanced."""
+
+    # how it ends ------------------------------------------------------------------------------------------------------
+
+    def _evaluate_and_end(self, reason: str) -> None:
+        """Have the chief evaluate once more, now, and end the run."""
+        self.judge.hurry = reason
+        self._chief.interrupt()
+
+    def role_returned(self, role: SimulatedRole) -> None:
+        """A coroutine has returned. When the chief's has, the run is over; when those of all players have, it is to end."""
+        if role is self._chief:
+            self._end(self.judge.verdict or "finished", "")
+        elif all(r.returned or r.name in self._recovery.outside for r in self._players):
+            self._evaluate_and_end("finished")
+
+    def role_failed(self, role: SimulatedRole, error: BaseException) -> None:
+        """A coroutine has raised `error`, which ends the run."""
+        step = role.counters.computed if role.spec.computes else role.counters.version
+        self.error = render_failure(failure_report(role.name, step, error))
+        self._end("error", str(self.error))
+
+    def _stuck(self) -> None:
+        """No role can go on: a deadlock, unless the run waits for a role that has to be brought back."""
+        if self._recovery.report_waiting(self._players):
+            return
+        waiting = {
+            r.name: (tuple(k.__name__ for k in r.waiting if k not in (Left, Joined)), r.waits_for[1])
+            for r in self._roles
+            if r.waiting is not None and r is not self._chief
+        }
+        self.flush()
+        self.error = Deadlock(deadlock_text(self.trace, self._loop.now, waiting))
+        self._end("deadlock", str(self.error))
+
+    def _end_waiting(self) -> None:
+        """Nothing will happen any more: the roles that the run waits for do not come back by themselves."""
+        awaited = self._recovery.awaited(self._players)
+        if self.judge.hurry is not None:
+            return self._end(self.judge.hurry, f"there is no last evaluation: it would wait for {awaited}")
+        self.error = ClusterError(loss_text(self._loop.now, f"it waits for {awaited}, and nobody brings it back"))
+        self._end("error", str(self.error))
+
+    def _end(self, stopped_by: str, why: str) -> None:
+        if self.stopped_by is not None:
+            return
+        self.stopped_by = stopped_by
+        self._end_slice()
+        self.flush()
+        judge, recovery = self.judge, self._recovery
+        if stopped_by == "diverged":
+            why = divergence_text(judge.update, getattr(self._chief.strategy, "learning_rate", None))
+        if self._chief.state is not None:
+            self._diary.state(self._chief.name, self._chief.state, max(judge.update, 0))
+        self._diary.reached(self.seconds, stopped_by)
+        self.trace.end(
+            stopped_by=stopped_by, why=why, time=self._loop.now, wall_seconds=None, in_flight=self._in_flight(),
+            update=judge.update, samples=judge.samples, loss=judge.loss, accuracy=judge.accuracy,
+            parameters_sha256=fingerprint(judge.parameters), **self._returned_gradients(stopped_by),
+            lost=sorted(r.name for r in self._roles if r.down and r.name not in recovery.outside),
+            lost_lives=recovery.lost_instances,
+            commands=[entry.to_dict() for entry in self.commands],
+        )  # fmt: skip
+        for role in self._roles:
+            role.close()
+
+    def _returned_gradients(self, stopped_by: str) -> dict[str, Any]:
+        """{"returned": {"held": [[shard, which gradients its part of the returned parameters holds], ...], "over": why the
+        parameters do not hold what was applied later}}; {} if the shards are as the chief has evaluated them, or none was.
+        Replicas that it did not evaluate are so if they hold what the evaluated one holds.
+        """
+        evaluated = {shard: json.loads(text) for shard, text in self.judge.held or ()}
+        outside = self._recovery.outside
+        shards = [(r, r.shard) for r in self._roles if r.shard is not None and r.name not in outside]
+        known = [_gradients(one) for one in evaluated.values()]
+        unchanged = all(
+            not role.down
+            and _gradients(shard.log.held())
+            in ([_gradients(evaluated[shard.index])] if shard.index in evaluated else known)
+            for role, shard in shards
+        )
+        if not evaluated or (evaluated.keys() <= {shard.index for _, shard in shards} and unchanged):
+            return {}
+        orderly = not self._chief.down and stopped_by not in ("error", "deadlock")
+        over = REASONS[AFTER_END if orderly else ROLLED_BACK]
+        return {"returned": {"held": [list(one) for one in evaluated.items()], "over": over}}
+
+    def _in_flight(self) -> list[list[int]]:
+        """Every gradient under way, held by a cut link, or in an inbox, but those that are lost with their receiver:
+        [shard, sender, incarnation, step, count].
+        """
+        pending = self._loop.messages()
+        for role in self._roles:
+            pending.extend((role, message) for message in role.inbox)
+        pending.extend(self._network.held())
+        ids = self.plan.role_ids
+        return [
+            [role.shard.index, ids[m.sender], m.incarnation, m.step, m.count]  # type: ignore[attr-defined]
+            for role, m in pending
+            if m.carries and role.shard is not None and not role.down
+        ]
+
+    # the record -------------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Bring the trace up to this instant."""
+        with TUNING(self._threads), self._lock:
+            unchanged = []
+            for role in self._roles:
+                if role.touched:
+                    self.trace.append(role.report(self._loop.now))
+                else:
+                    unchanged.append(role.id)
+            self.trace.nothing_new(unchanged, self._loop.now)
+
+    @property
+    def parameters(self) -> np.ndarray | SparseParameters | None:
+        """See `Engine.parameters`."""
+        parameters: np.ndarray | SparseParameters | None = self.judge.parameters
+        return parameters
+
+    # what there is to read, for measurements and tests -----------------------------------------------------------------
+
+    @property
+    def roles(self) -> Mapping[str, SimulatedRole]:
+        """The roles by name, in the order of the layout."""
+        return self._by_name
+
+    @property
+    def judge(self) -> Judge:
+        """The chief's evaluator, in its newest instance."""
+        return self._factory.judge
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints of all roles."""
+        return self._checkpoints
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """See `Engine.present`."""
+        return self._members.peers["worker"]
+
+
+def _gradients(held: dict[str, Any]) -> Any:
+    """What `AppliedLog.held` returns, or a snapshot says, of the gradients that a shard holds, in a form that can be compared."""
+    return [held["incarnation"], held["rounds"], *(sorted(map(list, held[name])) for name in ("eras", "applied"))]
+
+
+_HANDLERS: dict[type[Command], Callable[[SimulatedRun, Any], None]] = {
+    Slow: SimulatedRun._do_slow,
+    Kill: SimulatedRun._do_kill,
+    Restart: SimulatedRun._do_restart,
+    Freeze: SimulatedRun._do_freeze,
+    Thaw: SimulatedRun._do_thaw,
+    Delay: SimulatedRun._do_delay,
+    Drop: SimulatedRun._do_drop,
+    Cut: SimulatedRun._do_cut,
+    Reconnect: SimulatedRun._do_reconnect,
+    Join: SimulatedRun._do_join,
+    Leave: SimulatedRun._do_leave,
+    SetOptions: SimulatedRun._do_set,
+    Pause: SimulatedRun._do_nothing,
+    Resume: SimulatedRun._do_nothing,
+    Stop: SimulatedRun._do_stop,
+    Inject: SimulatedRun._do_inject,
+}

@@ -1,0 +1,111 @@
+"""A fair lock of a run in virtual time, and the time slices in which the run is moved.
+
+A run is one state machine: a thread that moves it, commands it, or reads its records holds its lock. A long move is made in
+time slices of about a fiftieth of a second; between two of them other threads are let in. (A plain lock that is taken again
+at once kept them waiting for up to 2 s.) Time slices decide when a move can be left, and nothing that happens in it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+__all__ = ["DeferredInterrupt", "RunLock", "TimeSlices"]
+
+YIELD_S = 0.001  # seconds for a thread that waits to take the lock
+SLICE_S = 0.02
+FIRST, MOST = 16, 4000  # turns of a slice
+
+
+class RunLock:
+    """A reentrant lock that knows whether other threads wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._waiting: set[int] = set()  # threads
+
+    def __enter__(self) -> Self:
+        if not self._lock.acquire(blocking=False):
+            me = threading.get_ident()
+            self._waiting.add(me)
+            try:
+                self._lock.acquire()
+            finally:
+                self._waiting.discard(me)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+    def offer(self) -> None:
+        """Let threads that wait take the lock first. For a thread that does not hold it, and is about to."""
+        if self._waiting:
+            time.sleep(YIELD_S)
+
+
+class TimeSlices:
+    """The slices of one move, which may take about `timeout` seconds (None: any time).
+
+    `turns`: how many turns the next slice has. A turn of a timing-only run takes 5 us, one with the gradient of a large network
+    50 ms, so the number is adapted. It begins with `turns`.
+    """
+
+    def __init__(self, timeout: float | None, turns: int = FIRST):
+        self.turns = turns
+        self._last = time.monotonic()
+        self._deadline = None if timeout is None else self._last + timeout
+        self._goal = SLICE_S if timeout is None else min(SLICE_S, timeout / 4)
+
+    @property
+    def over(self) -> bool:
+        """Whether the timeout had passed when the last slice was done."""
+        return self._deadline is not None and self._last >= self._deadline
+
+    def next(self) -> None:
+        """A slice is done: read the clock."""
+        now = time.monotonic()
+        if now - self._last > self._goal:
+            self.turns = max(1, self.turns // 2)
+        elif now - self._last < self._goal / 2:
+            self.turns = min(MOST, 2 * self.turns)
+        self._last = now
+
+
+class DeferredInterrupt:
+    """A block in which Ctrl-C takes effect between two events: in the middle of one it would leave a role that can neither go
+    on nor end.
+
+    The first Ctrl-C calls `requested()` and waits for `check()`; a second one does not wait. The handler that was installed
+    before still decides what happens. Only the main thread is ever interrupted: in other threads the block does nothing.
+    """
+
+    def __init__(self, requested: Callable[[], None]):
+        self._requested, self._pending, self._before = requested, False, None
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self._pending:
+            self._before(number, frame)  # type: ignore[misc]
+        self._pending = True
+        self._requested()
+
+    def check(self) -> None:
+        """Pass on a Ctrl-C that has come since: as a rule this raises `KeyboardInterrupt`."""
+        if self._pending:
+            self._pending = False
+            self._before(signal.SIGINT, None)  # type: ignore[misc]
+
+    def __enter__(self) -> Self:
+        before: Any = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(before):
+            self._before = before
+            signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            if kind is None:
+                self.check()
