@@ -4,14 +4,13 @@ import contextlib
 import errno
 import os
 import resource
-import types
 
 import numpy as np
 import pytest
 
 import labkit as lk
 from labkit.engines import limits
-from labkit.engines.dask.keeping import Keeper
+from labkit.engines.dask.worker.checkpointing import Checkpointing
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
 
@@ -48,21 +47,19 @@ class Disk:
 
 def test_a_checkpoint_that_fails_is_reported_once_and_again_when_it_works():
     told, disk = [], Disk()
-    ticket = types.SimpleNamespace(spec=types.SimpleNamespace(name="chief"), incarnation=0, every=None, folder=None, age=0)
-    keeper = Keeper(ticket, told.append)
-    keeper._store = disk
+    checkpoints = Checkpointing("chief", 0, disk, None, told.append)
     for step in range(43):
-        keeper.say({"step": step}, None, 0)
-        keeper.keep(None, 0)
+        checkpoints.request({"step": step}, None, 0)
+        checkpoints.save(None, 0)
     assert len(told) == 1
     assert "No space left" in told[0]
     disk.full = False
-    keeper.keep(None, 0)
-    keeper.keep(None, 0)
+    checkpoints.save(None, 0)
+    checkpoints.save(None, 0)
     assert len(told) == 2
     assert told[1].startswith("saves its checkpoints again, after ")
     disk.full = True
-    keeper.keep(None, 0)
+    checkpoints.save(None, 0)
     assert len(told) == 3
 
 

@@ -82,7 +82,7 @@ def test_a_kill_at_its_engine_time(cluster, started):
 def test_processes_of_others_are_killed_only_where_it_is_allowed():
     options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
-        client.run(__import__, "labkit.engines.dask.task")  # which can take long where everybody shares one core
+        client.run(__import__, "labkit.engines.dask.worker.task")  # which can take long where everybody shares one core
         asked = lk.DaskCluster(client, workers=1)
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), asked, lk.Budget(seconds=60)))
         signals = {lk.Kill, Restart, lk.Freeze, Thaw}

@@ -53,7 +53,7 @@ def test_nobody_is_left_and_nobody_comes():
     """Workers without nannies, of which none is replaced."""
     options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
     with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
-        client.run(__import__, "labkit.engines.dask.task")
+        client.run(__import__, "labkit.engines.dask.worker.task")
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), lk.DaskCluster(client, workers=1)))
         local.scale(0)
         with pytest.raises(lk.ClusterError, match=r"worker-0 was retired by Dask.*no Dask worker is left"):

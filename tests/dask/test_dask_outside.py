@@ -189,7 +189,7 @@ def test_the_processes_of_labkit_are_taken_away_and_come_back(how):
 def test_the_cluster_of_somebody_else_is_taken_away(how):
     options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
-        client.run(__import__, "labkit.engines.dask.task")  # which can take long where everybody shares one core
+        client.run(__import__, "labkit.engines.dask.worker.task")  # which can take long where everybody shares one core
         cluster = lk.DaskCluster(client, workers=1, pace=0.002, may_kill=True)
         run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
         all_at_once(run, {"shutdown": client.shutdown, "close": local.close}[how])

@@ -7,7 +7,7 @@ import pytest
 
 from labkit.engines.dask.client import events
 from labkit.engines.dask.client.event_router import EventRouter, router_of
-from labkit.engines.dask.mailbox import TOPIC, Slot
+from labkit.engines.dask.worker.command_channel import TOPIC, Slot
 
 
 class Client:

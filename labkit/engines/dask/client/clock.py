@@ -14,8 +14,8 @@ from distributed import Client
 from ....errors import ClusterError
 from ....trace.vocabulary import seconds
 from ..requests import ask
-from ..task import clock
 from ..timeouts import SILENT_S
+from ..worker.task import clock
 
 __all__ = ["ClockOffsets", "EngineClock"]
 

@@ -15,8 +15,8 @@ from distributed import Client, Future
 from ....errors import BadInput
 from ....roles.layout import RoleSpec
 from ...parts import Plan, split
-from ..station import Ticket
-from ..task import play
+from ..worker.assignment import RoleAssignment
+from ..worker.task import play
 
 __all__ = ["Launcher"]
 
@@ -98,13 +98,13 @@ class Launcher:
             self._move(spec, home)
         plan = self.plan if strategy is None else replace(self.plan, strategy=strategy)
         needs_it = spec.computes or spec.shard is not None or spec.backs is not None or spec.kind == "chief"
-        ticket = Ticket(
+        assignment = RoleAssignment(
             self.run, index, incarnation, plan, self.objective if needs_it else None,
             factor=self.factors.get(role, 1.0), restored=restored, **self.settings,
         )  # fmt: skip
         share = self._shares[spec.data] if self._shares and spec.data is not None else None
         future = self.client.submit(
-            play, ticket, share, self._test if spec.kind == "chief" else None,
+            play, assignment, share, self._test if spec.kind == "chief" else None,
             key=f"{role}#{incarnation}-labkit-{self.run}", workers=[home], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
         future.add_done_callback(done)

@@ -24,11 +24,11 @@ from ....roles.layout import RoleSpec
 from ....roles.regroup import spared
 from ...parts import Plan
 from ..failure_detector import FailureDetector
-from ..mailbox import deliver
 from ..processes import boot_id
 from ..requests import ask, heartbeats
-from ..task import WAITING_FOR_A_THREAD, task_state
 from ..timeouts import ABSENT_S, ANSWER_S, BUSY_S, LOOK_S, POST_S, SILENT_S, START_S
+from ..worker.command_channel import deliver
+from ..worker.task import WAITING_FOR_A_THREAD, task_state
 from .clock import ClockOffsets, EngineClock
 from .event_router import router_of
 from .events import Answered, Event, InternalError, RoleUp, TaskFailed, TaskFinished, WorkerLeft, WorkersSeen

@@ -1,4 +1,4 @@
-"""The processes behind a `DaskCluster`: started late, reached in time or not at all, checked, and ended for certain."""
+"""The processes behind a `DaskCluster`: started when a run needs them, or reached at a scheduler; checked; ended."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ....errors import BadInput, ClusterError, shown
 from ...commands import Stop
 from ...limits import MOST_PROCESSES, check_room
 from ..requests import ask, ask_scheduler, who_is, who_is_there
-from ..task import DISTRIBUTION, version
 from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
+from ..worker.task import DISTRIBUTION, version
 from .credentials import new_token
 from .forked import disown, in_forked_child
-from .local import Arrivals, check_script, deaf_to_interrupts, interrupt_is_pending, new_cluster, settings
+from .local import PresentWorkers, check_script, interrupt_is_pending, interrupts_blocked, new_cluster, settings
 from .nannies import OwnCluster
 from .servers import with_token
 
@@ -56,7 +56,7 @@ class Backend:
         self._client: Client | None = target if isinstance(target, Client) else None
         self._cluster: OwnCluster | None = None
         self._lock = threading.RLock()
-        self._arrivals = Arrivals()
+        self._present = PresentWorkers()
         self._reached = False  # there have been processes, and they have answered
         self._link: tuple[Client, str | None] | None = None  # the dashboard's, of this client
         self._silent: set[str] = set()  # Dask workers that did not answer when last asked
@@ -90,11 +90,11 @@ class Backend:
             return "on this machine"
         return self._target if isinstance(self._target, str) else "on a given client"
 
-    # to look at, from any thread, also while another one opens the cluster: none of these waits for it -----------------
+    # to read from any thread, also while another one opens the cluster: none of these waits for it -----------------
 
     @property
     def is_open(self) -> bool:
-        """Whether the processes have been reached, and nobody has closed them since."""
+        """Whether the processes have been reached, and not been closed since."""
         client, cluster = self._client, self._cluster
         if not self._reached or client is None or client.status != "running":
             return False
@@ -109,7 +109,7 @@ class Backend:
         """How many of the processes that are wanted are there. Those of others are there once they have been reached."""
         if not self.ours:
             return wanted if self.is_open else 0
-        return min(wanted, self._arrivals.count)
+        return min(wanted, self._present.count)
 
     def dashboard_link(self) -> str | None:
         """Where Dask's dashboard can be seen; None if there is none."""
@@ -198,10 +198,10 @@ class Backend:
         check_script()
         self._end_processes()  # of a cluster that others have closed
         atexit.register(self.close)  # runs before Dask's own handlers: they were registered earlier
-        self._arrivals = Arrivals()
+        self._present = PresentWorkers()
         try:
-            with settings(), deaf_to_interrupts():
-                self._cluster = new_cluster(self._arrivals, self._token)
+            with settings(), interrupts_blocked():
+                self._cluster = new_cluster(self._present, self._token)
                 self._client = Client(self._cluster, set_as_default=False, timeout=REACH_S)
                 self._grow(nodes)
         except BaseException as error:
@@ -227,7 +227,7 @@ class Backend:
             while not replaced.done():
                 if self._closed or cluster.status.name != "running":
                     raise ClusterError("The local cluster was closed while its processes were starting.")
-                if interrupt_is_pending():  # Ctrl-C is delivered when `deaf_to_interrupts` is left
+                if interrupt_is_pending():  # Ctrl-C is delivered when `interrupts_blocked` is left
                     raise ClusterError("The start of the local cluster was interrupted.")
                 wait([replaced], LOOK_S / 5)
             if replaced.exception() is not None:

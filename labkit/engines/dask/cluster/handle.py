@@ -19,7 +19,7 @@ from ...checkpoints import Store
 from ...cluster_spec import PACE, ClusterSpec, check_slow, default_workers, options_of
 from ...commands import Command, Executed
 from ...parts import Plan
-from ..mailbox import BEAT_S
+from ..worker.command_channel import BEAT_S
 from .backend import Backend
 from .placement import Wish, place
 
@@ -55,7 +55,7 @@ class DaskCluster(Cluster):
     comes (as `cluster.scale` or `adapt` start them), and leaves in order when Dask retires its Dask worker:
     `DaskCluster(client, workers=2, max_workers=6)`.
     `checkpoint_every`: seconds between two checkpoints of a shard; None is every second, but at most 5% of its time.
-    `place`: who plays where, as "spread", "pack" or {"server-0": "10.0.0.2", "worker": "10.0.0.3"}, by role or kind;
+    `place`: which role runs where, as "spread", "pack" or {"server-0": "10.0.0.2", "worker": "10.0.0.3"}, by role or kind;
     None takes the least used Dask workers.
     """
 
@@ -156,7 +156,7 @@ class DaskCluster(Cluster):
 
     @property
     def is_open(self) -> bool:
-        """Whether the processes are there: started or reached, and not closed since, by whomever."""
+        """Whether the processes are there: started or reached, and not closed since."""
         return self._backend.is_open
 
     @property
@@ -197,7 +197,7 @@ class DaskCluster(Cluster):
         return place(nodes, roles, there, self._backend.usage, self.place)
 
     def resources(self, speeds: bool = True) -> Any:
-        """A table of the Dask workers that are there (`.rows`): threads, memory, the roles they play, their speed.
+        """A table of the Dask workers that are there (`.rows`): threads, memory, the roles they run, their speed.
 
         `speeds=False`: not measured, which takes half a second and the cores.
         """
@@ -206,7 +206,7 @@ class DaskCluster(Cluster):
         return resources(self._backend.client(), self.runs, speeds)
 
     def speeds(self, problem: Any, strategy: Any) -> tuple[float, ...]:
-        """For each share of the data, the speed (gradients a second) of who will compute on it: for `lk.ByWeight`.
+        """For each share of the data, the speed (gradients a second) of the role that will compute on it: for `lk.ByWeight`.
 
         Measured now, where a run of `strategy` that starts next will be placed; a role that is `slow` counts as such.
         """

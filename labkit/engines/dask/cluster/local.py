@@ -23,7 +23,7 @@ from .nannies import Nanny, OwnCluster
 from .servers import Scheduler
 
 __all__ = [
-    "Arrivals", "check_script", "deaf_to_interrupts", "guard_line", "interrupt_is_pending", "new_cluster", "settings"
+    "PresentWorkers", "check_script", "guard_line", "interrupt_is_pending", "interrupts_blocked", "new_cluster", "settings",
 ]  # fmt: skip
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
@@ -32,29 +32,29 @@ SILENT = 50  # the level of logging that Dask's servers keep to
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
 
-class Arrivals(SchedulerPlugin):
-    """Counts the processes that are there. Any thread may look, also while they start."""
+class PresentWorkers(SchedulerPlugin):
+    """Counts the Dask workers that are registered with the scheduler. Any thread may read the count, also while they start."""
 
-    name = "labkit-arrivals"
+    name = "labkit-present-workers"
 
     def __init__(self) -> None:
-        self._there: set[str] = set()
+        self._addresses: set[str] = set()
 
     @property
     def count(self) -> int:
-        """How many there are."""
-        return len(self._there)
+        """How many are registered."""
+        return len(self._addresses)
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Dask: a worker has come."""
-        self._there.add(worker)
+        self._addresses.add(worker)
 
     def remove_worker(self, scheduler: Any, worker: str, **more: Any) -> None:
         """Dask: a worker has gone."""
-        self._there.discard(worker)
+        self._addresses.discard(worker)
 
 
-def new_cluster(arrivals: Arrivals, token: str | None) -> OwnCluster:
+def new_cluster(present: PresentWorkers, token: str | None) -> OwnCluster:
     """A scheduler in this process; `scale` adds processes with one thread each. To be called inside `settings()`.
 
     Only processes and clients with the cluster's credentials, which are made here, can connect to it.
@@ -66,7 +66,7 @@ def new_cluster(arrivals: Arrivals, token: str | None) -> OwnCluster:
         forkserver.ensure_running()  # it imports its modules while the key is made
     common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security()}
     scheduler = {
-        "plugins": [arrivals],
+        "plugins": [present],
         "dashboard": token is not None,
         "dashboard_address": "127.0.0.1:0",
         "token": token,
@@ -116,22 +116,22 @@ def _quick_start() -> dict[str, str]:
     method = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(method):
         get_mp_context()  # Dask names its modules once; ours come in addition
-    preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.task"]
+    preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.worker.task"]
     multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.cluster.servers"])
     return method
 
 
 @contextlib.contextmanager
-def deaf_to_interrupts() -> Iterator[None]:
-    """Threads that are started here, and all processes that they start, never get SIGINT.
+def interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT: threads that are started here, and all processes that they start, never get it.
 
     Ctrl-C, and a notebook's interrupt, go to the whole process group, and the workers must be there to end the run in
-    order. This process hears of it when the block is left.
+    order. This process gets it when the block is left.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # whichever thread starts that one hears signals again
+    resource_tracker.ensure_running()  # the thread that starts it unblocks signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

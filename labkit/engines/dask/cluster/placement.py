@@ -1,9 +1,9 @@
 """Which node of a layout goes to which Dask worker, and what that demands of the place where roles keep their state.
 
-Law: every function here is pure, and a Dask worker plays one node of a run at most. Without a wish, the least used
+Every function here is pure. A Dask worker runs one node of a run at most. Without a wish, the least used
 Dask workers are taken. The wishes are
 
-- "spread": servers on different hosts first, then everybody where the fewest of this run are; a backup is kept away
+- "spread": servers on different hosts first, then each node where the fewest of this run are; a backup is kept away
   from the host of its server;
 - "pack": as few hosts as possible;
 - {"server-0": "10.0.0.2", "worker": "10.0.0.3"}: a role, or all roles of a kind, on a host or on the Dask worker with
@@ -49,20 +49,20 @@ def place(
     """{node: address}, in the order of the nodes.
 
     `addresses`: the Dask workers that can be had; equally used ones are taken in this order. `usage`: how many roles
-    play on each now. `BadInput` says what there is if that is too little, or if the wish names what there is not.
+    run on each now. `BadInput` says what there is if that is too little, or if the wish names what there is not.
     """
     if len(addresses) < len(nodes):
         raise BadInput(f"This run has {len(nodes)} nodes (one Dask worker each) and there are {len(addresses)}.")
-    played = _played(roles)
-    wanted = _wanted(nodes, played, addresses, wish)
+    roles_of = _roles_of(roles)
+    wanted = _wanted(nodes, roles_of, addresses, wish)
     placed: dict[str, str] = {}
-    for node in sorted(nodes, key=lambda node: _rank(node, played[node], wanted.get(node), wish)):
+    for node in sorted(nodes, key=lambda node: _rank(node, roles_of[node], wanted.get(node), wish)):
         free = [address for address in addresses if address not in placed.values()]
         if node in wanted:
             free = [address for address in free if wanted[node] in (address, host_of(address))]
             if not free:
                 raise _too_few(node, wanted, addresses)
-        placed[node] = _choose(node, played, free, placed, usage, wish)
+        placed[node] = _choose(node, roles_of, free, placed, usage, wish)
     return {node: placed[node] for node in nodes}
 
 
@@ -72,15 +72,15 @@ def next_home(
 ) -> str | None:  # fmt: skip
     """Where a node goes whose process was lost; None if nothing is `free`.
 
-    `placed`: where the run's other nodes are. The wish is kept if it can be: a host that is gone holds up nobody.
+    `placed`: where the run's other nodes are. The wish is kept if it can be: not if its host is gone.
     """
     there = sorted(free)
     if not there:
         return None
-    played = _played(roles)
-    wanted = _wish_of(played[node], wish)
+    roles_of = _roles_of(roles)
+    wanted = _wish_of(roles_of[node], wish)
     kept = [address for address in there if {address, host_of(address)} & {wanted, host_of(wanted or "")}]
-    return _choose(node, played, kept or there, placed, usage, wish)
+    return _choose(node, roles_of, kept or there, placed, usage, wish)
 
 
 def check_place(where: Any, hosts: Collection[str]) -> None:
@@ -99,12 +99,12 @@ def check_place(where: Any, hosts: Collection[str]) -> None:
     )
 
 
-def _played(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
+def _roles_of(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
     """The roles of every node."""
-    played: dict[str, list[RoleSpec]] = defaultdict(list)
+    roles_of: dict[str, list[RoleSpec]] = defaultdict(list)
     for role in roles:
-        played[role.node].append(role)
-    return played
+        roles_of[role.node].append(role)
+    return roles_of
 
 
 def _wish_of(roles: Sequence[RoleSpec], wish: Wish) -> str | None:
@@ -120,12 +120,12 @@ def _wish_of(roles: Sequence[RoleSpec], wish: Wish) -> str | None:
 
 
 def _wanted(
-    nodes: Sequence[str], played: Mapping[str, Sequence[RoleSpec]], addresses: Sequence[str], wish: Wish
+    nodes: Sequence[str], roles_of: Mapping[str, Sequence[RoleSpec]], addresses: Sequence[str], wish: Wish
 ) -> dict[str, str]:  # fmt: skip
     """{node: host or address}, of the nodes for which there is a wish; `BadInput` if it names what there is not."""
     if not isinstance(wish, Mapping):
         return {}
-    names = {name for roles in played.values() for role in roles for name in (role.name, role.kind)}
+    names = {name for roles in roles_of.values() for role in roles for name in (role.name, role.kind)}
     for name, where in wish.items():
         if name not in names:
             raise nearest("role or kind of roles", name, names)
@@ -133,12 +133,12 @@ def _wanted(
             raise BadInput(
                 f"place: {shown(name)} is to be on {shown(where)}, where no Dask worker is. {_what_there_is(addresses)}"
             )
-    found = {node: _wish_of(played[node], wish) for node in nodes}
+    found = {node: _wish_of(roles_of[node], wish) for node in nodes}
     return {node: where for node, where in found.items() if where is not None}
 
 
 def _rank(node: str, roles: Sequence[RoleSpec], wanted: str | None, wish: Wish) -> int:
-    """Who chooses first: those who can take one Dask worker only, those who need one of a host, servers, the rest."""
+    """The order of choice: nodes that can take one Dask worker only, those that need one of a host, servers, the rest."""
     if wanted is not None:
         return 0 if "://" in wanted else 1
     kinds = {role.kind for role in roles} if wish == "spread" else set()
@@ -146,22 +146,22 @@ def _rank(node: str, roles: Sequence[RoleSpec], wanted: str | None, wish: Wish) 
 
 
 def _choose(
-    node: str, played: Mapping[str, Sequence[RoleSpec]], free: Sequence[str], placed: Mapping[str, str],
+    node: str, roles_of: Mapping[str, Sequence[RoleSpec]], free: Sequence[str], placed: Mapping[str, str],
     usage: Mapping[str, int], wish: Wish,
 ) -> str:  # fmt: skip
     """The best of the free addresses; of equal ones the first."""
     mine = Counter(host_of(address) for address in placed.values())
     room = Counter(host_of(address) for address in free)
-    there = Counter((r.kind, host_of(address)) for other, address in placed.items() for r in played[other])
-    numbers = {(r.kind, r.index, host_of(address)) for other, address in placed.items() for r in played[other]}
-    serves = any(role.kind == "server" for role in played[node])
+    there = Counter((r.kind, host_of(address)) for other, address in placed.items() for r in roles_of[other])
+    numbers = {(r.kind, r.index, host_of(address)) for other, address in placed.items() for r in roles_of[other]}
+    serves = any(role.kind == "server" for role in roles_of[node])
 
     def key(address: str) -> tuple[int, ...]:
         host, used = host_of(address), usage.get(address, 0)
         if wish == "pack":
             return -mine[host], -room[host], used
         if wish == "spread":
-            beside = any(("server", r.index, host) in numbers for r in played[node] if r.kind == "backup")
+            beside = any(("server", r.index, host) in numbers for r in roles_of[node] if r.kind == "backup")
             return int(beside), there["server", host] if serves else 0, mine[host], used
         return (used,)
 

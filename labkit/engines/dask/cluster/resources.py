@@ -1,7 +1,7 @@
 """What there is on a cluster, what runs ask of it, and how fast each Dask worker is.
 
 A role is one thread that computes in NumPy on one thread of linear algebra: that is what it asks for. What it is given
-is the Dask worker it plays on. Speeds are measured on all Dask workers at the same time, as roles will run: neighbours
+is the Dask worker it runs on. Speeds are measured on all Dask workers at the same time, as roles will run: neighbours
 on one host share its cores, and what they do not get they will not get later.
 """
 
@@ -99,7 +99,7 @@ def _plain(name: str, value: Any) -> str:
 
 
 def resources(client: Client, runs: Collection[Any] = (), speeds: bool = True) -> Resources:
-    """The table of all Dask workers that `client` knows. `runs`: those whose roles are told; `speeds`: measure them.
+    """The table of all Dask workers that `client` knows. `runs`: those whose roles are listed; `speeds`: measure them.
 
     A Dask worker that does not answer within 5 s is in the table with what the scheduler knows. `ClusterError` if the
     scheduler itself does not answer.

@@ -1,0 +1,171 @@
+"""The checkpoints of one role instance: its shard, and what the role itself asked to be saved, for the next incarnation.
+
+They are taken between two effects, so they are always whole. A shard is saved once a second, but at most 5% of the time: after
+a checkpoint nineteen times as long passes until the next. How long one takes is the shortest of the last three: one that took
+long because the process waited for a core or the disk says nothing about the next one, and 0.8 s of waiting would cost the
+next incarnation 15 s of updates. The number of a checkpoint grows from incarnation to incarnation, so an instance that was
+declared lost, and goes on, sees that a later one has saved something, and saves nothing more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ....roles.judge import Judge
+from ....roles.shard import Shard
+from ...checkpoints import LIFE
+
+__all__ = ["Checkpointing", "CheckpointStore", "tag_of"]
+
+SAVE_EVERY = 1.0  # seconds between two checkpoints
+REST = 19  # times as long as one takes
+SAMPLES = 3  # checkpoints, the shortest of which says how long one takes
+SAVED = "said:"  # before the names of what a role with a shard asked to be saved
+TIME = "engine_time"  # ns, when a shard was saved
+Restored = tuple[dict[str, Any] | None, bool]  # (the state to begin with, whether nothing of it was lost)
+
+
+def tag_of(incarnation: int, version: int) -> int:
+    """The number of a checkpoint."""
+    return incarnation * LIFE + version
+
+
+class CheckpointStore(Protocol):
+    """Where checkpoints are kept: see `engines.checkpoints.Store`."""
+
+    def known(self, role: str) -> list[int]:
+        """The numbers of the role's checkpoints."""
+
+    def write(self, role: str, state: dict[str, Any], tag: int) -> None:
+        """Save a checkpoint."""
+
+    def read(self, role: str) -> tuple[dict[str, Any], str] | None:
+        """(the newest checkpoint, a remark about damaged ones); None if there is none."""
+
+
+class Checkpointing:
+    """The checkpoints of an `incarnation` of `role`, kept in `store` (None: nowhere), `every` so many seconds (None: as above).
+
+    `warn(text)` is called when a checkpoint could not be written, and when one can be again; the role goes on. `seconds`: a
+    clock. `saved_at`: the engine time (ns) of the checkpoint that the instance began with, until it has saved one itself.
+    """
+
+    def __init__(
+        self, role: str, incarnation: int, store: CheckpointStore | None, every: float | None,
+        warn: Callable[[str], None], seconds: Callable[[], float] = time.monotonic,
+    ):  # fmt: skip
+        self._role, self._incarnation, self._store, self._every = role, incarnation, store, every
+        self._warn, self._seconds = warn, seconds
+        self.saved_at: int | None = None
+        self._error: tuple[Any, Any] | None = None  # that the last attempt ended with, as far as it was reported
+        self._repeated = 0
+        self._asked: dict[str, Any] | None = None  # what the role has asked to be saved
+        self._unsaved = False
+        self._asked_at = 0.0
+        self._count = 0
+        self._due = 0.0
+        self._took: deque[float] = deque(maxlen=SAMPLES)  # seconds, of the newest checkpoints
+        self._version = (-1, -1)  # of the shard, as it was saved last
+
+    def request(self, state: Mapping[str, Any], shard: Shard | None, now: int) -> None:
+        """The role asks for `state` to be saved: at most once a second, and the newest in the end."""
+        self._asked, self._unsaved = dict(state), True
+        if self._seconds() - self._asked_at >= SAVE_EVERY:
+            self.save(shard, now)
+
+    def save_if_due(self, shard: Shard | None, now: int) -> None:
+        """Save the shard if it is time, and if it has changed. `now`: engine time, ns."""
+        if self._store is None or shard is None or self._seconds() < self._due:
+            return
+        if self._version != (shard.generation, shard.version):
+            self.save(shard, now)
+
+    def save(self, shard: Shard | None, now: int) -> None:
+        """Save the state as it is now."""
+        if self._store is None or (shard is None and self._asked is None):
+            return
+        began = self._asked_at = self._seconds()
+        state, self._count = dict(self._asked or {}), self._count + 1
+        version = self._count
+        if shard is not None:
+            own = {f"{SAVED}{name}": value for name, value in state.items()}
+            state = shard.to_state() | own | {TIME: self.saved_at or now}
+            version = shard.version
+        try:
+            if self._followed(self._store):
+                return
+            self._store.write(self._role, state, tag_of(self._incarnation, version))
+            self._unsaved = False
+            self._version = (-1, -1) if shard is None else (shard.generation, shard.version)
+            self._works()
+        except OSError as error:
+            self._failed(error)
+        ended = self._seconds()
+        self._took.append(ended - began)
+        if self._every is not None:
+            self._due = began + self._every
+        elif len(self._took) == 1:  # its process has just begun, and loads modules
+            self._due = ended + SAVE_EVERY
+        else:
+            self._due = max(began + SAVE_EVERY, ended + REST * min(self._took))
+
+    def _failed(self, error: OSError) -> None:
+        """Report it once; errors of the same kind are counted, and reported when saving works again."""
+        if (error.errno, error.strerror) == self._error:
+            self._repeated += 1
+            return
+        self._error, self._repeated = (error.errno, error.strerror), 0
+        self._warn(f"could not save its checkpoint: {error}")
+
+    def _works(self) -> None:
+        if self._error is not None:
+            again = f", after {self._repeated:,} more failures" if self._repeated else ""
+            self._error = None
+            self._warn(f"saves its checkpoints again{again}")
+
+    def _followed(self, store: CheckpointStore) -> bool:
+        """Whether a later incarnation has saved something: then this instance was declared lost."""
+        newest = max(store.known(self._role), default=0)
+        return newest >= (self._incarnation + 1) * LIFE
+
+    def finish(self, shard: Shard | None, now: int) -> None:
+        """The instance ends: save what is not saved yet."""
+        if self._unsaved or (shard is not None and self._version != (shard.generation, shard.version)):
+            self.save(shard, now)
+
+    def restore(
+        self, shard: Shard | None, judge: Judge | None, given: Restored | None
+    ) -> tuple[dict[str, Any] | None, list[Any]]:  # fmt: skip
+        """Restore what the last incarnation saved, or `given` (`RoleAssignment.restored`).
+
+        Returns (what the role had asked to be saved, [source, update, remark] as `RoleRestarted` has them; [] for a role
+        without state).
+        """
+        state, same = given or (None, False)
+        found = (None if state is None else dict(state), "") if given is not None else self._read()
+        state, remark = found or (None, "")
+        asked, begins = state, []
+        if shard is not None and state is not None:
+            self.saved_at = state.pop(TIME, None)
+            asked = {
+                name.removeprefix(SAVED): state.pop(name) for name in list(state) if name.startswith(SAVED)
+            } or None
+            shard.restore(state, same)
+            begins = ["checkpoint", shard.version, remark]
+        elif shard is not None:
+            shard.restore(None)
+            begins = ["first weights", None, remark]
+        elif judge is not None and state is not None:
+            judge.restore(state)
+            begins = ["evaluation", judge.update, remark]
+        return asked, begins
+
+    def _read(self) -> tuple[dict[str, Any], str] | None:
+        try:
+            return None if self._store is None else self._store.read(self._role)
+        except OSError as error:
+            self._failed(error)
+            return None

@@ -1,0 +1,217 @@
+"""A role in real time without processes: an endpoint of the test's own, and commands that are posted by hand."""
+
+from collections import Counter
+
+import pytest
+
+import labkit as lk
+from labkit.engines.dask.protocol import ProtocolError
+from labkit.engines.dask.worker.assignment import RoleAssignment
+from labkit.engines.dask.worker.command_channel import CommandChannel
+from labkit.engines.dask.worker.role import RealRole
+from labkit.roles.messages import Joined, Look, Snapshot
+from labkit.trace.vocabulary import EVALUATION, NANO, STARTUP, TRAINING
+
+TIMING = lk.Problem("moons", hidden=(), timing_only=True)
+WORKERS = ("worker-0", "worker-1")
+
+
+class Endpoint:
+    """What a role sends, and `script`: what happens at each of its waits, one step a wait."""
+
+    def __init__(self, *script):
+        self.script, self.outbox, self.peers, self.fenced, self.links = list(script), [], {}, {}, {}
+        self.sent, self.received, self.repeated, self.refused = Counter(), Counter(), Counter(), []
+        self.clock = self.deliver = None
+
+    def poll(self, timeout, watch=True):
+        if timeout and self.script:
+            self.script.pop(0)()
+
+    def send(self, to, message, category, computed):
+        self.outbox.append((to, message, category))
+        return 8
+
+    def add_peer(self, name, host, port, key, incarnation):
+        self.peers[name] = incarnation
+
+    def fence(self, name, incarnation):
+        self.fenced[name] = incarnation
+
+    def set_link_fault(self, peer, **fault):
+        self.links[peer] = fault
+
+    def wake(self):
+        pass
+
+    flush = progress = wake
+
+    def finish_sending(self, limit):
+        return set()
+
+    drain = remove_peer = finish_sending
+
+    def unsent_gradients(self):
+        return []
+
+
+class Role:
+    """A role instance of AsyncPS, or of `strategy`, with two workers. `do(...)` posts a command."""
+
+    def __init__(self, name="server-0", incarnation=0, strategy=None):
+        strategy = strategy or lk.AsyncPS()
+        plan = lk.train(TIMING, strategy, lk.SimulatedCluster(workers=2), lk.Budget(updates=5)).plan
+        self.reports, self.endpoint, self.now = [], Endpoint(), 0
+        self.channel = CommandChannel("run", name, incarnation, "key", self.reports.append)
+        assignment = RoleAssignment(
+            "run", plan.role_ids[name], incarnation, plan, TIMING.objective(), None, None, 1.0, None, True
+        )
+        share = None if name == "server-0" else ([], [])
+        self.role = RealRole(assignment, share, None, self.endpoint, self.channel, lambda: self.now)
+        self.names = [role.name for role in plan.layout.roles]
+        self.lives = dict.fromkeys(self.names, 0) | {name: incarnation}
+        self.change = 0
+
+    def do(self, what, **more):
+        self.channel.post({"do": what, **more})
+
+    def members(self, *away, change=None):
+        """A membership broadcast: all are present but those that are `away`."""
+        self.change = self.change + 1 if change is None else change
+        present = [name for name in self.names if name not in away]
+        here = {name: ("host", 1, "key", self.lives[name]) for name in present if name != self.role.name}
+        peers = {"worker": [w for w in WORKERS if w in present], "server": ["server-0"], "chief": ["chief"]}
+        return {"change": self.change, "lives": dict(self.lives), "here": here, "peers": peers}
+
+    def arrives(self, message, sender, incarnation=0, computed=0):
+        message.__dict__.update(sender=sender, incarnation=incarnation)
+        self.endpoint.deliver(message, 0, TRAINING, 0, 0, 0, computed)
+
+    def run(self, *script):
+        """Begin, perform one step of the script at each wait, then end; returns the final report."""
+        self.endpoint.script = [*script, lambda: self.do("leave")]
+        self.role.begin({"do": "begin", "zero": 0, **self.members()})
+        return self.role.run()
+
+    @property
+    def outbox(self):
+        return [(to, type(message).__name__, category) for to, message, category in self.endpoint.outbox]
+
+
+def push(step, version=0):
+    return lk.Push(lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=1)).plan.start(TIMING.objective()),
+                   step, 0, version, 1, 4)  # fmt: skip
+
+
+def test_a_server_answers_what_arrives_and_reports_what_it_did():
+    one = Role()
+    report = one.run(lambda: one.arrives(lk.Pull(), "worker-0"), lambda: one.arrives(push(0), "worker-0", computed=1))
+    assert one.outbox[:2] == [("worker-0", "Weights", STARTUP), ("worker-0", "Weights", TRAINING)]
+    assert report["batch"]["counters"]["updates"] == 1
+    assert (report["role"], report["in_flight"], report["late"]) == ("server-0", [], [])
+
+
+def test_what_is_in_the_inbox_at_the_end_is_in_flight():
+    one = Role()
+
+    def comes_and_ends():
+        one.do("leave")
+        one.arrives(push(3), "worker-1", incarnation=2)
+
+    one.endpoint.script = []
+    one.role.begin({"do": "begin", "zero": 0, **one.members()})
+    comes_and_ends()
+    assert one.role.run()["in_flight"] == [[0, one.role.ids["worker-1"], 2, 3, 1]]
+
+
+def test_a_snapshot_that_is_requested_is_sent_as_evaluation():
+    one = Role()
+    one.run(lambda: one.arrives(Look(0, True), "chief"))
+    ((to, message, category),) = [sent for sent in one.endpoint.outbox if isinstance(sent[1], Snapshot)]
+    assert (to, category, message.final) == ("chief", EVALUATION, True)
+
+
+def test_a_lost_peer_is_fenced_and_an_answer_to_its_old_instance_is_not_sent():
+    one = Role()
+
+    def lost_and_back():
+        one.do("members", **one.members("worker-0"))
+        one.lives["worker-0"] = 1
+
+    report = one.run(
+        lost_and_back, lambda: one.do("members", **one.members()), lambda: one.arrives(lk.Pull(), "worker-0", 0),
+        lambda: one.arrives(lk.Pull(), "worker-0", 1),
+    )  # fmt: skip
+    assert one.endpoint.fenced == {"worker-0": 0}
+    assert one.endpoint.peers["worker-0"] == 1
+    assert one.outbox == [("worker-0", "Weights", STARTUP)]  # the answer to the new instance
+    assert report["batch"]["counters"]["messages"] == 2
+
+
+def test_an_older_membership_broadcast_is_ignored():
+    one = Role()
+    one.run(lambda: one.do("members", **one.members("worker-1")), lambda: one.do("members", **one.members(change=1)))
+    assert one.role.members.absent == {"worker-1"}
+    assert one.role.members.peers["worker"] == ("worker-0",)
+
+
+def test_an_instance_that_was_replaced_ends_and_saves_nothing():
+    one = Role()
+    one.lives["server-0"] = 1
+    saved = []
+    one.role.checkpoints.finish = lambda *state: saved.append(state)
+    one.endpoint.script = []
+    one.role.begin({"do": "begin", "zero": 0, **one.members()})
+    one.do("members", **one.members())
+    assert one.role.run()["role"] == "server-0"
+    assert saved == []
+
+
+class Listens(lk.AsyncPS):
+    """Its server waits for a member to come back."""
+
+    messages = (*lk.AsyncPS.messages, Joined)
+
+    async def server(self, ctx, shard):
+        news = await ctx.recv(Joined)
+        ctx.note(f"{news.name} has joined", incarnation=news.incarnation)
+
+
+def test_a_role_that_listens_for_news_of_members_gets_them():
+    one = Role(strategy=Listens())
+
+    def back():
+        one.lives["worker-0"] = 1
+        one.do("members", **one.members())
+
+    report = one.run(lambda: one.do("members", **one.members("worker-0")), back, lambda: None)
+    (note,) = report["batch"]["events"]
+    assert (note["text"], note["numbers"]) == ("worker-0 has joined", {"incarnation": 1.0})
+
+
+def test_engine_time_stands_still_during_a_pause_and_the_role_does_nothing():
+    one = Role()
+
+    def pauses():
+        one.now = 3 * NANO
+        one.do("pause")
+        one.do("resume", zero=2 * NANO, goals={})
+
+    report = one.run(pauses, lambda: None)
+    assert report["time"] == NANO
+
+
+def test_links_are_told_what_has_changed():
+    one = Role()
+    slow, none = {"worker-0": {"delay": 1.0}}, {}
+    one.run(
+        lambda: one.do("impair", number=1, links=slow, alone=False),
+        lambda: one.do("impair", number=0, links=none, alone=False),
+    )
+    assert one.endpoint.links == {"worker-0": {"delay": 1.0}}
+
+
+def test_a_command_that_it_does_not_know_is_an_error():
+    one = Role()
+    with pytest.raises(ProtocolError, match="server-0 was sent a command that it does not know: 'dance'"):
+        one.run(lambda: one.do("dance"))
