@@ -112,7 +112,7 @@ class RealRole(RoleCore):
         self.assignment, self._plan, self._incarnation = assignment, plan, incarnation
         self._endpoint, self._channel = endpoint, channel
         self._poll = endpoint.poll  # wait for messages, at most so many seconds
-        self._clock = RoleClock(monotonic_ns)
+        self._monotonic, self._clock = monotonic_ns, RoleClock(monotonic_ns)
         self._now = self._clock.now
         endpoint.clock, endpoint.deliver = self._now, self._delivered
         self._trained: set[str] = set()  # peers that have computed a gradient
@@ -188,12 +188,12 @@ class RealRole(RoleCore):
 
     def transmit(self, to: str, message: Message, category: int) -> int:
         """See `RoleCore.transmit`."""
-        counters, began = self.counters, self._now()
+        counters, began = self.counters, self._monotonic()  # a role that sends is not paused: one call less than `_now`
         size = self._endpoint.send(to, message, category, counters.computed or counters.steps)
         if (
             message.__class__ is not Snapshot
         ):  # which is sent while the shard applies, and belongs to no phase of its own
-            counters.phases[SEND] += self._now() - began
+            counters.phases[SEND] += self._monotonic() - began
         return size
 
     def deliver(self, message: Message) -> None:
