@@ -7,7 +7,7 @@ import pytest
 
 from labkit.engines.dask.client import events
 from labkit.engines.dask.client.event_router import EventRouter, router_of
-from labkit.engines.dask.worker.command_channel import TOPIC, Slot
+from labkit.engines.dask.worker.command_channel import TOPIC, CommandChannel
 
 
 class Client:
@@ -56,7 +56,7 @@ def test_what_a_role_reports_becomes_an_event_of_its_run(what, values, kind):
     client = Client()
     router = EventRouter(client)
     queue, others = router.open("run"), router.open("other")
-    slot = Slot("run", "worker-0", 7, "key", lambda plain: client.hear(TOPIC, plain))
+    slot = CommandChannel("run", "worker-0", 7, "key", lambda plain: client.hear(TOPIC, plain))
     slot.report(what, **values)
     assert left(queue) == [kind("worker-0", 7, **values)]
     assert left(others) == []
