@@ -58,12 +58,12 @@ class RoleCore(ABC):
 
     `ids`: {role: its number in the trace}. `kinds`: the messages that may be sent. To read: `inbox`, `listens` (the kinds that
     the role waited for last), `unacknowledged` (peers that were lost or restarted, and of whose present instance the role does
-    not know).
+    not know), `trained` (peers whose present instance is known to have computed a gradient).
     """
 
     __slots__ = (
         "counters", "ids", "inbox", "kinds", "listens", "members", "name", "recorder", "shard", "spec", "strategy",
-        "unacknowledged",
+        "trained", "unacknowledged",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +76,7 @@ class RoleCore(ABC):
         self.inbox: deque[Message] = deque()
         self.listens: tuple[type, ...] = ()
         self.unacknowledged: set[str] = set()
+        self.trained: set[str] = set()
         self.shard: Shard | None = None
 
     # what a driver does -----------------------------------------------------------------------------------------------
@@ -85,16 +86,16 @@ class RoleCore(ABC):
         """Engine time, ns."""
 
     @abstractmethod
-    def transmit(self, to: str, message: Message, category: int) -> int:
+    def transmit(self, to: str, message: Message, category: int, /) -> int:
         """Send `message` to role `to`; returns the bytes of its payload. Never waits, never aliases."""
 
     @abstractmethod
     def deliver(self, message: Message) -> None:
         """A message has arrived: hand it to the coroutine if that waits for it, or put it into the inbox."""
 
-    @abstractmethod
     def has_computed(self, peer: str) -> bool:
-        """Whether the present instance of `peer` has computed a gradient, as far as this role can know."""
+        """Whether the present instance of `peer`, which is not in `trained`, has computed a gradient, if the engine knows."""
+        return False
 
     # sending ----------------------------------------------------------------------------------------------------------
 
@@ -116,8 +117,11 @@ class RoleCore(ABC):
                 self._released(message)
         elif kind is Look:
             category = EVALUATION
-        elif not (counters.computed or counters.steps or self.has_computed(to)):  # type: ignore[arg-type]
-            category = STARTUP
+        elif to not in self.trained and not (counters.computed or counters.steps):
+            if self.has_computed(to):  # type: ignore[arg-type]
+                self.trained.add(to)  # type: ignore[arg-type]
+            else:
+                category = STARTUP
         if kind.reads:
             counters.reads[self.ids[to]] = message.version  # type: ignore[attr-defined, index]
         counters.messages += 1
@@ -195,6 +199,7 @@ class RoleCore(ABC):
 
     def peer_joined(self, name: str) -> None:
         """The present instance of `name` takes part from now on."""
+        self.trained.discard(name)
         if Joined in self.listens:
             self._tell(Joined(name))
         else:  # it has nothing to repeat, and addresses the new instance at once

@@ -129,13 +129,13 @@ class Oracle:
     # lives ------------------------------------------------------------------------------------------------------------
 
     def _watch_mail(self, monkeypatch: Any) -> None:
-        post, deliver, release = Network.post, SimulatedRole.deliver, SimulatedRole.resume
+        send, deliver, release = Network.send, SimulatedRole.deliver, SimulatedRole.resume
         released: list[Any] = []  # whoever is handed now what has come for it before
 
-        def posted(network: Any, role: Any, target: Any, message: Any, *more: Any) -> Any:
+        def sent(network: Any, role: Any, *more: Any) -> Any:
             if role.down or (role.id, role.recorder.incarnation) in self.ended or role.suspended:
                 self.wrong.append(f"{role.name}#{role.recorder.incarnation} speaks, and is {role.down or 'frozen'}")
-            return post(network, role, target, message, *more)
+            return send(network, role, *more)
 
         def delivered(role: Any, message: Any) -> Any:
             if message.__class__ not in (Left, Joined) and role not in released:
@@ -152,7 +152,7 @@ class Oracle:
             released.remove(role)
 
         monkeypatch.setattr(SimulatedRole, "resume", freed)
-        monkeypatch.setattr(Network, "post", posted)
+        monkeypatch.setattr(Network, "send", sent)
         monkeypatch.setattr(SimulatedRole, "deliver", delivered)
 
     def _watch_rows(self, monkeypatch: Any) -> None:

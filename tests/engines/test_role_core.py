@@ -96,7 +96,18 @@ def test_what_neither_has_computed_for_is_startup_traffic():
     role.send("server-0", Pull())
     role.send("server-0", push(0))
     assert [category for *_, category in role.transmitted] == [STARTUP, TRAINING, TRAINING, TRAINING]
+    assert role.trained == {"server-0"}
     assert (role.counters.bytes[STARTUP], role.counters.bytes[TRAINING], role.counters.messages) == (100, 300, 4)
+
+
+def test_a_restarted_peer_has_not_computed_yet():
+    role = Driver("server-0", "server")
+    role.computed.add("worker-1")
+    role.send("worker-1", weights())
+    role.computed.clear()
+    role.peer_joined("worker-1")
+    role.send("worker-1", weights())
+    assert [category for *_, category in role.transmitted] == [TRAINING, STARTUP]
 
 
 def test_requests_for_snapshots_are_evaluation():

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...roles.context import stream
-from ...roles.messages import Message
+from ...roles.messages import Message, own_copy
 from ...trace.recorder import MESSAGE
 from ...trace.vocabulary import EVALUATION, NANO, nanoseconds
 from .event_loop import DELIVER, EARLY, EventLoop
@@ -80,14 +80,18 @@ class Network:
         self._loop, self._links, self._kind_ids, self._seed = loop, links, kind_ids, seed
         self._faults: LinkFaults | None = None
 
-    def post(self, role: SimulatedRole, target: SimulatedRole, message: Message, size: int, category: int) -> None:
-        """Send `message` of `size` bytes from `role` to `target`. It shares no memory with the sender's."""
-        loop = self._loop
+    def send(self, role: SimulatedRole, to: str, message: Message, category: int) -> int:
+        """Send a copy of `message` from `role` to the role `to`; returns the bytes of its payload."""
+        have = message.__dict__
+        size, incarnation = have.get("weightless"), role.recorder.incarnation
+        if size is None or incarnation or have.setdefault("sender", role.name) != role.name:
+            message, size = own_copy(message, role.name, incarnation)
+        loop, target = self._loop, role.by_name[to]
         now = loop.now
         role.touched = target.touched = True
         if self._faults is not None:
-            self._faults.post(Mail(role, target, message, size, category, now))
-            return
+            self._faults.send(Mail(role, target, message, size, category, now))
+            return size
         links = self._links
         free = links.free or category == EVALUATION or role.node == target.node
         arrival = now if free else links.arrival(now, role.node, target.node, size)
@@ -96,6 +100,7 @@ class Network:
             target.deliver(message)
         else:
             loop.schedule(arrival, EARLY, DELIVER, target, message)
+        return size
 
     # faults -----------------------------------------------------------------------------------------------------------
 
@@ -203,8 +208,8 @@ class LinkFaults:
 
     # messages ---------------------------------------------------------------------------------------------------------
 
-    def post(self, mail: Mail) -> None:
-        """See `Network.post`."""
+    def send(self, mail: Mail) -> None:
+        """Send a message, or hold it."""
         if self._is_cut(mail.role, mail.target):
             self._held.append(mail)
         else:

@@ -115,7 +115,6 @@ class RealRole(RoleCore):
         self._monotonic, self._clock = monotonic_ns, RoleClock(monotonic_ns)
         self._now = self._clock.now
         endpoint.clock, endpoint.deliver = self._now, self._delivered
-        self._trained: set[str] = set()  # peers that have computed a gradient
         self._membership_number = self._links_number = -1  # of the newest broadcast of each kind
         self._joined: dict[str, int] = {}  # the newest incarnation of each role that has been present
         self._links: dict[str, dict[str, Any]] = {}  # the faults of links that have any
@@ -200,10 +199,6 @@ class RealRole(RoleCore):
         """See `RoleCore.deliver`."""
         self.inbox.append(message)
 
-    def has_computed(self, peer: str) -> bool:
-        """See `RoleCore.has_computed`: its frames say so."""
-        return peer in self._trained
-
     def _delivered(
         self, message: Message, kind: int, category: int, nbytes: int, sent_ns: int, received_ns: int, computed: int
     ) -> None:
@@ -212,7 +207,7 @@ class RealRole(RoleCore):
         nbytes += loose_bytes(message)
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
         if computed and not (self.counters.computed or self.counters.steps):
-            self._trained.add(sender)
+            self.trained.add(sender)  # its frame says so
         if message.__class__ is Look:
             self.requested(message)  # type: ignore[arg-type]
         else:
