@@ -64,7 +64,7 @@ class AppliedLog:
         if isinstance(g, Gradient):
             return False
         key = (g.sender, g.incarnation)
-        if g.step > self._last.get(key, -1) and g.step not in self._dropped.get(key, ()):
+        if g.step > self._last.get(key, -1) and not (self._dropped and g.step in self._dropped.get(key, ())):
             return False
         self._recorder.counters.duplicates += 1
         return True

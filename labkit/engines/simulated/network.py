@@ -99,7 +99,8 @@ class Network:
         if free:
             target.deliver(message)
         else:
-            loop.schedule(arrival, EARLY, DELIVER, target, message)
+            loop.sequence = entry = loop.sequence + 1
+            loop.add_event((arrival, EARLY, entry, DELIVER, target, message))
         return size
 
     # faults -----------------------------------------------------------------------------------------------------------

@@ -296,7 +296,8 @@ class SimulatedRole(RoleCore):
         end = start + duration
         self.since, self._working, self._unless = start, (fn, args, phase, core, end), unless
         self.token = token = self.token + 1
-        loop.schedule(end, EARLY, DONE, self, token)
+        loop.sequence = entry = loop.sequence + 1
+        loop.add_event((end, EARLY, entry, DONE, self, token))
         return _WAIT
 
     def _job_of(self, fn: Any) -> Job:
@@ -309,9 +310,10 @@ class SimulatedRole(RoleCore):
 
     def _update(self, fn: Any, args: tuple[Any, ...]) -> Any:
         """An update that takes no time. It ends a turn: a run can be stepped, and roles that were ready before come first."""
-        number = self._loop.reserve()
+        loop = self._loop
+        loop.sequence = number = loop.sequence + 1
         value = self._call(fn, args)
-        return value if value is _WAIT or self._loop.place(self, value, number) else _WAIT
+        return value if value is _WAIT or loop.place(self, value, number) else _WAIT
 
     def _call(self, fn: Any, args: tuple[Any, ...]) -> Any:
         """`fn(*args)`; an exception goes to the coroutine, at the line where it waits."""
@@ -396,7 +398,8 @@ class SimulatedRole(RoleCore):
             self.token += 1
             if message.carries or self.unacknowledged:
                 self.received(message)
-            loop.go_on(self, message)
+            loop.sequence = entry = loop.sequence + 1
+            loop.add_ready((now, EARLY, entry, self, message))
         elif kind is Look:
             if self._suspended is not None:
                 self._suspended.looks.append(message)  # type: ignore[arg-type]
