@@ -53,7 +53,7 @@ def withhold(run, role):
 
     def muted(role, dask_worker):
         boxes = [plugin for name, plugin in dask_worker.plugins.items() if name.startswith("labkit-")]
-        (slot,) = [slot for box in boxes for key, slot in box.slots.items() if key[0] == role]
+        (slot,) = [slot for box in boxes for key, slot in box.channels.items() if key[0] == role]
         whole = slot.report
         slot.report = lambda what, **more: None if what == "batch" else whole(what, **more)
 
