@@ -30,11 +30,13 @@ from ..trace.vocabulary import nanoseconds
 from .parts import Plan, find_role
 
 __all__ = [
-    "COMMANDS", "EVERY", "LATEST", "Command", "Cut", "Delay", "Drop", "During", "Executed", "Freeze", "Inject",
+    "COMMANDS", "EVERY", "LATEST", "RESEND_S", "Command", "Cut", "Delay", "Drop", "During", "Executed", "Freeze", "Inject",
     "Join", "Kill", "Lasting", "Leave", "OnLink", "OnLinks", "OnRole", "Pause", "Reconnect", "Restart", "Resume", "SetOptions",
     "Slow", "Stop", "Thaw", "Who", "check_supported", "check_who", "until_option", "from_dict", "log_text", "named",
     "not_executed", "parse_command", "parse_log", "read_entry", "at_option", "value_of_text",
 ]  # fmt: skip
+
+RESEND_S = 0.05  # seconds after which a transmission that is lost, or not acknowledged, is repeated (see `Drop`)
 
 Who = str | tuple[str, ...]
 During = tuple[float, float | None] | None
@@ -332,8 +334,8 @@ class Delay(OnLinks):
 
 @dataclass(frozen=True)
 class Drop(OnLinks):
-    """Every transmission between `a` and `b`, and every acknowledgement, is lost with this `chance`, and is repeated until it
-    arrives; from `at` on, until `until`, if given."""
+    """Every transmission between `a` and `b`, and every acknowledgement, is lost with this `chance`, and is repeated every
+    `RESEND_S` until it arrives; from `at` on, until `until`, if given."""
 
     a: Who
     b: Who = EVERY

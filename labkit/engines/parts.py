@@ -251,8 +251,8 @@ def begin(strategy: Any, plan: Plan, spec: RoleSpec, context: Any, parts: tuple[
     if spec.backs is not None:
         return keep_copy(context, *parts)
     play = getattr(strategy, spec.kind)
-    backup = spec.name.replace("server", "backup")
-    if spec.kind == "server" and backup in plan.role_ids:
+    backup = plan.layout.backup_of(spec.name)
+    if backup is not None:
         return backed(play, context, parts[0], backup)
     return play(context, *parts)
 

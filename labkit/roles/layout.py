@@ -81,6 +81,11 @@ class Layout:
         """The nodes, in order of first use."""
         return tuple(dict.fromkeys(role.node for role in self.roles))
 
+    def backup_of(self, role: str) -> str | None:
+        """The name of the role that keeps a copy of the shard of `role`; None if there is none."""
+        backed = (spec for spec in self.roles if spec.backs is not None)
+        return next((spec.name for spec in backed if self.roles[spec.backs].name == role), None)  # type: ignore[index]
+
     def on_node_of(self, role: str) -> set[str]:
         """The names of the roles that share a node, and so a process, with `role`, which is one of them."""
         nodes = {spec.name: spec.node for spec in self.roles}

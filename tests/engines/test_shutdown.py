@@ -1,13 +1,13 @@
 """The last reports of roles that have ended are fetched from their Dask workers: one that is lost is not waited for."""
 
 import asyncio
-import threading
 import time
 import types
 from collections import Counter
 from queue import Queue
 
 import pytest
+from client_stub import Loop
 
 from labkit.engines.dask.client.events import RoleEnded, WorkerLeft
 from labkit.engines.dask.client.shutdown import SHUTDOWN_S, Shutdown
@@ -27,22 +27,6 @@ class Task:
             time.sleep(timeout)
             raise TimeoutError
         return self.report
-
-
-class Loop:
-    """An event loop in a thread, with what is used of tornado's."""
-
-    def __init__(self):
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-
-    def add_callback(self, make):
-        asyncio.run_coroutine_threadsafe(make(), self.loop)
-
-    def end(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import types
 from collections import Counter, defaultdict
 
 import pytest
+from client_stub import Loop
 
 from labkit.engines.dask.client import supervisor as supervisors
 from labkit.engines.dask.client.events import Answered, InternalError
@@ -13,22 +14,6 @@ from labkit.engines.dask.client.supervisor import Supervisor
 from labkit.roles.layout import Layout, RoleSpec
 
 ROLES = ("worker-0", "worker-1", "chief")
-
-
-class Loop:
-    """An event loop in a thread, with what is used of tornado's."""
-
-    def __init__(self):
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-
-    def add_callback(self, make):
-        asyncio.run_coroutine_threadsafe(make(), self.loop)
-
-    def end(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
 
 
 class Client:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.engines.simulated.network import RESEND_S, transmissions
+from labkit.engines.commands import RESEND_S
+from labkit.engines.simulated.network import transmissions
 
 pytestmark = pytest.mark.sample(6)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transport_help import KINDS
+from transport_help import KINDS, introduce
 
 from labkit.engines.dask.transport.endpoint import Endpoint
 from labkit.engines.dask.transport.frames import Codec
@@ -49,3 +49,10 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ssl.SSLContext]:
         context.load_cert_chain(certificate, key)
     server.verify_mode = ssl.CERT_REQUIRED
     return {"server_context": server, "client_context": client}
+
+
+@pytest.fixture
+def pair(make: Callable[..., Endpoint]) -> tuple[Endpoint, Endpoint]:
+    one, two = make("one"), make("two")
+    introduce(one, two)
+    return one, two

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from transport_help import KINDS, connect, descriptors, dial, hello, introduce, mappings, run, suspended, values
 
+from labkit.engines.commands import RESEND_S
 from labkit.engines.dask.transport.endpoint import Endpoint
 from labkit.engines.dask.transport.frames import Codec
-from labkit.engines.dask.transport.link_faults import RESEND_S
 from labkit.engines.dask.transport.shared_memory import SIZE, available
 from labkit.errors import BadInput
 from labkit.roles.messages import Ack, Pull, Push
@@ -76,13 +76,6 @@ def make(carrier: dict[str, Any], running: Clock) -> Iterator[Callable[..., Endp
             return endpoint
 
         yield make
-
-
-@pytest.fixture
-def pair(make: Callable[..., Endpoint]) -> tuple[Endpoint, Endpoint]:
-    one, two = make("one"), make("two")
-    introduce(one, two)
-    return one, two
 
 
 def impair(one: Endpoint, two: Endpoint, **how: Any) -> None:

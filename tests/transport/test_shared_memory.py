@@ -305,13 +305,6 @@ def make() -> Iterator[Callable[..., Endpoint]]:
         yield make
 
 
-@pytest.fixture
-def pair(make: Callable[..., Endpoint]) -> tuple[Endpoint, Endpoint]:
-    one, two = make("one"), make("two")
-    introduce(one, two)
-    return one, two
-
-
 def turn(one: Endpoint, two: Endpoint) -> tuple[SendConnection, ReceiveConnection]:
     """Both ends of the connection from one to two, whose frames go through the memory after this."""
     link, end, intruder = turn_and_intrude(one, two)

@@ -29,14 +29,14 @@ from ...roles.context import stream
 from ...roles.messages import Message, own_copy
 from ...trace.recorder import MESSAGE
 from ...trace.vocabulary import EVALUATION, NANO, nanoseconds
+from ..commands import RESEND_S
 from .event_loop import DELIVER, EARLY, EventLoop
 
 if TYPE_CHECKING:
     from .role import SimulatedRole
 
-__all__ = ["RESEND_S", "LinkFaults", "Links", "Network", "transmissions"]
+__all__ = ["LinkFaults", "Links", "Network", "transmissions"]
 
-RESEND_S = 0.05  # seconds after which what was not acknowledged is sent again
 RESEND = nanoseconds(RESEND_S)
 
 Link = tuple[str, str]  # sender, receiver

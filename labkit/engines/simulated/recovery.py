@@ -272,8 +272,9 @@ class Recovery:
         if was in (JOINS, LEFT):
             self._trace.event(RoleJoined(self._loop.now, role.name, number))
         elif was:
-            copy = self._by_name.get(role.name.replace("server", "backup"), role)
-            begins = _begins_with(role, state, before) if copy is role or copy.down else {"source": "backup"}
+            backup = self._layout.backup_of(role.name)
+            copied = backup is not None and not self._by_name[backup].down
+            begins = {"source": "backup"} if copied else _begins_with(role, state, before)
             self._trace.event(RoleRestarted(self._loop.now, role.name, number, **begins))
         role.begin()
         self._loop.go_on(role, None)

@@ -424,8 +424,8 @@ class RecoveryPolicy:
             self._settle(role)
             self._do(Record(RoleJoined, (role, event.incarnation)))
         elif role in self._lost_since:
-            backup = role.replace("server", "backup")
-            self._do(RecordRestart(event, backup != role and self.members.state.get(backup) is State.HERE))
+            backup = self._layout.backup_of(role)
+            self._do(RecordRestart(event, backup is not None and self.members.state[backup] is State.HERE))
             self._settle(role)
         beginning = [role]
         if member:

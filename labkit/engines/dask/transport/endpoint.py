@@ -25,11 +25,12 @@ from typing import Any
 from ....errors import BadInput, RoleError, nearest
 from ....nn.pool import BufferPool
 from ....roles.messages import Message, loose_bytes
+from ...commands import RESEND_S
 from ..protocol import ProtocolError
 from .connection import ReceiveConnection, Receiver, SendConnection
 from .frames import FINAL, HEADER, MAGIC, MAX_FRAME, SUSPENDED, Codec, Header, lay_out
 from .handshake import DialerHandshake, Hello, Identity, verify, welcome
-from .link_faults import RESEND_S, DelayedLink, LinkFault, LinkFaults
+from .link_faults import DelayedLink, LinkFault, LinkFaults
 from .links import Links
 from .listener import Listener, Unauthenticated
 from .poller import Poller

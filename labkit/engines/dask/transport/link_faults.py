@@ -26,13 +26,12 @@ from typing import NamedTuple
 
 from ....errors import BadInput, shown
 from ....nn.pool import BufferPool
+from ...commands import RESEND_S
 from .connection import SendConnection, copied
 from .frames import FINAL, SUSPENDED, Piece
 from .links import Links
 
-__all__ = ["RESEND_S", "DelayedLink", "LinkFault", "LinkFaults"]
-
-RESEND_S = 0.05
+__all__ = ["DelayedLink", "LinkFault", "LinkFaults"]
 
 
 class LinkFault(NamedTuple):
