@@ -5,11 +5,17 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # One lesson and one assignment are representatives of their kind; the other notebooks belong to the slow suites.
 QUICK_NOTEBOOKS = ("04_asynchronous_and_stale.ipynb", "02_synchronous_server.ipynb")
 NOTEBOOKS = Path(__file__).parent / "notebooks"
+
+# Every run of the tests tries the same examples; `--hypothesis-profile=random` tries new ones.
+hypothesis.settings.register_profile("same", derandomize=True, database=None)
+hypothesis.settings.register_profile("random", print_blob=True)
+hypothesis.settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

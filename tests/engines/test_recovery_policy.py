@@ -114,6 +114,18 @@ def test_a_start_that_fails_is_repeated_elsewhere_and_three_in_a_row_end_the_run
     assert world.ended.why == "worker-1 could not be started again: ValueError: no"
 
 
+def test_a_role_that_is_lost_again_before_it_is_back_is_reported_again():
+    world = World(servers(), ours=False)
+    world.kill("worker-1")
+    world.run(13.0)
+    assert recorded(world, RunWaits) == [("worker-1, which was killed", "worker-1")]
+    world.fail_starts = 1
+    world.join_process()
+    world.run(1.0)
+    assert recorded(world, RunWaits)[1:] == [("worker-1, which did not start", "worker-1")]
+    assert at(world, RunWaits)[1] == at(world, RoleLost)[1]
+
+
 def test_a_start_that_hangs_is_repeated_elsewhere():
     world = World(servers())
     world.hang_starts = 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from labkit.errors import BadInput
 from labkit.nn import Dense, Network, ReLU, SoftmaxCrossEntropy, SquaredError, Tanh
 
-EXACT = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+EXACT = settings(max_examples=40, deadline=None)
 
 
 def textbook(network_args, flat, x, y):

@@ -218,5 +218,5 @@ class OnceOnly(RuleBasedStateMachine):
         assert sum(count for count, _ in counters.applied.values()) == len(self.held)
 
 
-OnceOnly.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, derandomize=True)
+OnceOnly.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestOnceOnly = OnceOnly.TestCase

@@ -597,6 +597,7 @@ class RecoveryPolicy:
             incarnation = self.members.lose(role, why, held=role in self._held or role in self._leaving)
             self._over(role, incarnation)
             self._lost_since.setdefault(role, self._now)
+            self._awaited.discard(role)  # what the log said of an earlier incarnation is no answer to this loss
             self._do(Record(RoleLost, (role, incarnation, why)))
         for role in roles:
             if role in self._group:
