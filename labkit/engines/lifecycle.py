@@ -35,8 +35,8 @@ class Trigger(StrEnum):
     PLACE = "place"  # its next incarnation starts in a place that was found
     UP = "up"  # its incarnation has started, and listens
     LOSE = "lose"  # its incarnation is declared lost
-    LOSE_HELD = "lose and keep away"  # the same, and no incarnation is to follow
-    HOLD = "keep away"  # no incarnation is to follow the one that was lost
+    LOSE_AND_KEEP_AWAY = "lose and keep away"  # the same, and no incarnation is to follow
+    KEEP_AWAY = "keep away"  # no incarnation is to follow the one that was lost
     WANT = "want back"  # a next incarnation is to follow after all
     END = "end"  # its incarnation has handed over its state for a group restart
     RECALL = "recall"  # a group restart begins anew: the incarnation that was about to begin ends
@@ -51,28 +51,28 @@ TRANSITIONS: Mapping[State, Mapping[Trigger, State]] = MappingProxyType(
         State.JOINING: {
             Trigger.UP: State.HERE,
             Trigger.LOSE: State.INVITED,
-            Trigger.LOSE_HELD: State.INVITED,  # to keep a role away that has not joined is to let it leave
+            Trigger.LOSE_AND_KEEP_AWAY: State.INVITED,  # to keep a role away that has not joined is to let it leave
             Trigger.RECALL: State.INVITED,
         },
         State.STARTING: {
             Trigger.UP: State.HERE,
             Trigger.LOSE: State.LOST,
-            Trigger.LOSE_HELD: State.AWAY,
+            Trigger.LOSE_AND_KEEP_AWAY: State.AWAY,
             Trigger.RECALL: State.ENDED,
         },
         State.HERE: {
             Trigger.LOSE: State.LOST,
-            Trigger.LOSE_HELD: State.AWAY,
+            Trigger.LOSE_AND_KEEP_AWAY: State.AWAY,
             Trigger.END: State.ENDED,
             Trigger.RECALL: State.ENDED,
             Trigger.LEAVE: State.OUTSIDE,
         },
-        State.LOST: {Trigger.PLACE: State.STARTING, Trigger.HOLD: State.AWAY, Trigger.LEAVE: State.OUTSIDE},
+        State.LOST: {Trigger.PLACE: State.STARTING, Trigger.KEEP_AWAY: State.AWAY, Trigger.LEAVE: State.OUTSIDE},
         State.AWAY: {Trigger.WANT: State.LOST, Trigger.LEAVE: State.OUTSIDE},
         State.ENDED: {
             Trigger.PLACE: State.STARTING,
             Trigger.UNPLACE: State.LOST,
-            Trigger.HOLD: State.AWAY,
+            Trigger.KEEP_AWAY: State.AWAY,
             Trigger.LEAVE: State.OUTSIDE,
         },
     }

@@ -104,6 +104,48 @@ def test_who_leaves_may_be_killed_instead_and_who_joins_too(wide, started):
     assert run.trace.ending["lost"] == []
 
 
+class Finish(lk.AsyncPS):
+    """Workers that compute five gradients, or as many as they can if they are the last, and return."""
+
+    async def worker(self, ctx, model):
+        weights = await lk.pull(ctx)
+        for _, batch in zip(range(10**6 if ctx.name == "worker-1" else 5), ctx.batches()):
+            weights = await lk.push_pull(ctx, await ctx.compute(model.gradient, weights, batch))
+
+
+def test_a_run_ends_when_all_have_returned_but_one_that_was_killed_for_good(started):
+    with lk.DaskCluster(workers=2, pace=0.01) as own:
+        run = moving(started(Finish(), on=own), 20)
+        run.kill("worker-1", restart=False)
+        run.wait(30)
+    assert run.stopped_by == "finished"
+    closes(run)
+
+
+class Stall(lk.AsyncPS):
+    """Workers that compute five gradients, and then wait for what the server never sends."""
+
+    async def worker(self, ctx, model):
+        weights = await lk.pull(ctx)
+        for _, batch in zip(range(5), ctx.batches()):
+            weights = await lk.push_pull(ctx, await ctx.compute(model.gradient, weights, batch))
+        if ctx.name != "worker-1":  # this one goes on until it leaves
+            await ctx.recv(lk.Weights)
+        for batch in ctx.batches():
+            weights = await lk.push_pull(ctx, await ctx.compute(model.gradient, weights, batch))
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["not there yet", "left"])
+def test_a_deadlock_is_noticed_while_a_worker_is_outside(wide, started, leaves):
+    run = started(Stall(), on=wide if leaves else wide.resized(workers=1))
+    if leaves:
+        moving(run, 20)
+        run.scale(1)
+    with pytest.raises(lk.Deadlock, match="worker-0 waits for Weights"):
+        run.wait(30)
+    assert run.stopped_by == "deadlock"
+
+
 def test_faults_of_a_worker_that_is_not_there_are_said(wide, started):
     run = moving(started(on=wide), 5)
     with pytest.raises(lk.BadInput, match="it is not here"):

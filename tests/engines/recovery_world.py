@@ -75,13 +75,16 @@ class Task:
 
 
 class World:
-    """Of one run. `ours`: lost processes are started again by the cluster. `chance`: numbers in [0, 1)."""
+    """Of one run. `ours`: lost processes are started again by the cluster. `same_address`: they come back where they were.
 
-    def __init__(self, layout, *, on_loss="wait", ours=True, outside=(), seed=0, spare=0):
+    `chance`: numbers in [0, 1).
+    """
+
+    def __init__(self, layout, *, on_loss="wait", ours=True, outside=(), seed=0, spare=0, same_address=False):
         self.chance = random.Random(seed)
         self.now, self._heap, self._order = 0.0, [], count()
         self.addresses = count()
-        self.ours, self.place = ours, None
+        self.ours, self.place, self.same_address = ours, None, same_address
         self.processes = {}
         self.respawning = 0
         self.lose_orders = 0.0  # the chance that an order gets lost
@@ -118,18 +121,18 @@ class World:
     def returning(self):
         return self.ours and (self.respawning > 0 or any(p.alive for p in self.processes.values()))
 
-    def _new_process(self):
-        address = f"tcp://host-{next(self.addresses)}:1"
+    def _new_process(self, address=None):
+        address = address or f"tcp://host-{next(self.addresses)}:1"
         process = self.processes[address] = Process(address)
         return process
 
-    def _respawn(self):
+    def _respawn(self, address=None):
         self.respawning -= 1
-        self.join_process()
+        self.join_process(address)
 
-    def join_process(self):
-        """The cluster has one more Dask worker."""
-        process = self._new_process()
+    def join_process(self, address=None):
+        """The cluster has one more Dask worker, at this address, where an earlier one was, or at a new one."""
+        process = self._new_process(address)
         self.tell(WorkerJoined(process.address))
 
     def kill_process(self, address):
@@ -148,7 +151,8 @@ class World:
         del self.processes[process.address]
         if self.ours:
             self.respawning += 1
-            self._in(0.3 + self._delay(), self._respawn)
+            address = process.address if self.same_address and not process.frozen else None
+            self._in(0.3 + self._delay(), self._respawn, address)
 
     def freeze(self, address, seconds):
         process = self.processes.get(address)
@@ -255,7 +259,7 @@ class World:
             task.over = True
             if task.begun:
                 self.tell(Departed(task.role, task.incarnation, {}, retired))
-                self._in(self._delay(), self._task_finished, task)
+            self._in(self._delay(), self._task_finished, task)
 
     def _hand_over(self, task):
         if not task.over and task.begun:
@@ -268,7 +272,8 @@ class World:
 
     def _handed_over(self, task):
         if task.process.alive:
-            self.tell(HandedOver(task.role, task.incarnation, {"by": task.role}))
+            report = {"by": task.role} if task.begun else {"role": task.role, "abandoned": True}
+            self.tell(HandedOver(task.role, task.incarnation, report))
 
     def _told_to_leave(self, task):
         task.over = True
@@ -291,7 +296,8 @@ class World:
             self.kill_process(task.process.address)
 
     def request(self, command):
-        if isinstance(command, Restart) and self.members.state[command.role] in PRESENT and not self.policy.is_held(command.role):
+        role = command.role
+        if isinstance(command, Restart) and self.members.state[role] in PRESENT and not self.policy.stays_away(role):
             return  # refused before the policy hears of it
         self.tell(command)
 
@@ -321,7 +327,7 @@ class World:
         key = (getattr(action, "role", None), getattr(action, "incarnation", None))
         if isinstance(action, policy.Fence):
             assert key in self.members.fenced
-        elif isinstance(action, policy.Instance):
+        elif isinstance(action, policy.RoleAction):
             assert key not in self.dismissed, (action, "acts on an instance that is over, or fenced")
         if isinstance(action, policy.Dismiss):
             self.dismissed.add(key)
@@ -413,7 +419,7 @@ class World:
             self._in(self._delay(), self.tell, policy.Announced(action.then))
 
     def _do_account(self, action):
-        pass
+        assert not action.report.get("abandoned"), "it has nothing to account for"
 
     def _do_record(self, action):
         self._record(action.kind, action.fields)
@@ -445,7 +451,7 @@ class World:
     def _do_checkreturned(self, action):
         pass
 
-    def _do_end(self, action):
+    def _do_failrun(self, action):
         self.ended = action
         self.lost_at.clear()
 

@@ -10,11 +10,12 @@ import pytest
 from labkit.engines.commands import Cut, Delay, Drop, Freeze, Kill, Reconnect, Restart, Thaw
 from labkit.engines.dask.client import process_faults
 from labkit.engines.dask.client.clock import EngineClock
+from labkit.engines.dask.client.events import Heartbeat, RoleUp, WorkerJoined, WorkerLeft
 from labkit.engines.dask.client.link_faults import LinkFaults
 from labkit.engines.dask.client.membership import Membership
 from labkit.engines.dask.client.process_faults import ProcessFaults, check_allowed
 from labkit.engines.dask.client.record import RunRecord
-from labkit.engines.dask.client.recovery_policy import Killed, RecoveryPolicy
+from labkit.engines.dask.client.recovery_policy import Killed, RecoveryPolicy, Timer
 from labkit.engines.dask.processes import boot_id, this_process
 from labkit.engines.lifecycle import State
 from labkit.errors import BadInput
@@ -42,7 +43,7 @@ class World:
         trace = types.SimpleNamespace(lock=threading.RLock(), event=self.events.append)
         self.record = RunRecord(trace, clock)
         self.links = LinkFaults(self.layout, self.members, self.record, lambda *order: self.posted.append(order))
-        self.answer = None
+        self.answer, self.answers_at_once, self.unanswered = None, True, []
         self.supervisor = types.SimpleNamespace(
             members=self.members, processes={home: (boot_id(), 10 + i, 0.0) for i, home in enumerate("abcd")}, call=self.call
         )
@@ -52,7 +53,9 @@ class World:
 
     def call(self, address, fn, arguments, limit, then, nanny=False):
         self.called.append((address, fn, arguments, nanny))
-        then(self.answer)
+        self.unanswered.append(then)
+        if self.answers_at_once:
+            self.unanswered.pop()(self.answer)
 
     def killed(self, role, restart, worker):
         self.told.append(("killed", role, restart, worker))
@@ -62,8 +65,8 @@ class World:
         self.told.append(("restart", command.role))
         self.policy.handle(command, 0.0)
 
-    def is_held(self, role):
-        return self.policy.is_held(role)
+    def stays_away(self, role):
+        return self.policy.stays_away(role)
 
     @property
     def words(self):
@@ -139,19 +142,19 @@ def test_a_process_on_this_machine_is_killed_at_once(signals):
     assert signals == [("end", 10)]
     assert world.done == [None]
     assert world.told == [("killed", "worker-0", True, "a")]
-    assert not world.is_held("worker-0")
+    assert not world.stays_away("worker-0")
     assert [str(event.kind) for event in world.events] == ["killed"]
 
 
 def test_a_role_that_is_to_stay_away_stays_with_its_node_until_it_is_restarted(signals):
     world = World(nodes=("node", "worker-1", "node", "chief"))
     world.processes.kill(Kill("worker-0", restart=False), world.done.append)
-    assert [role for role in ROLES if world.is_held(role)] == ["worker-0", "server-0"]
+    assert [role for role in ROLES if world.stays_away(role)] == ["worker-0", "server-0"]
     for role in ("worker-0", "server-0"):
-        world.members.lose(role, "was killed", held=True)
+        world.members.lose(role, "was killed", stays_away=True)
     world.processes.restart(Restart("server-0"))
     assert world.told == [("killed", "worker-0", False, "a"), ("restart", "server-0")]
-    assert not world.is_held("worker-0")
+    assert not world.stays_away("worker-0")
     assert State.AWAY not in world.members.state.values()
 
 
@@ -178,12 +181,48 @@ def test_a_process_elsewhere_ends_itself_and_its_silence_is_an_answer(signals):
     world.answer = OSError("the connection is gone")
     world.processes.kill(Kill("worker-0"), world.done.append)
     assert signals == []
-    assert [(address, fn.__name__, nanny) for address, fn, _, nanny in world.called] == [("a", "end_this_process", False)]
+    process = ("another boot", 10, 0.0)
+    assert world.called == [("a", process_faults.end_process, (process,), False)]
     assert [event.kind for event in world.events] == ["killed"]
-    world.answer = TimeoutError()
+    assert world.done == [None]
+
+
+def test_a_kill_elsewhere_is_repeated_until_the_role_instance_is_lost(signals):
+    world = World(ours=False)
+    world.supervisor.processes["a"] = ("another boot", 10, 0.0)
+    world.answers_at_once = False
+    world.processes.kill(Kill("worker-0", restart=False), world.done.append)
+    for times in (1, 2, 3):
+        assert len(world.called) == times
+        assert len(world.done) == (times > 1)
+        world.unanswered.pop()(TimeoutError())
+    assert [event.kind for event in world.events] == ["killed", "warning"]
+    assert "did not hear of 'kill', which is repeated" in world.events[1].text
+    world.policy.handle(WorkerLeft("a", expected=False), 1.0)
+    assert world.members.state["worker-0"] is State.AWAY
+    world.unanswered.pop()(TimeoutError())
+    assert len(world.called) == 4
+    assert world.done == [None]
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["without effect", "with effect"])
+def test_a_kill_is_the_reason_of_the_loss_that_it_leads_to_and_of_no_other(signals, silent):
+    world = World()
     world.processes.kill(Kill("worker-0"), world.done.append)
-    assert [event.kind for event in world.events] == ["killed", "killed", "warning"]
-    assert world.done == [None, None]
+    if silent:
+        for second in range(1, 8):
+            for role in ROLES[1:]:
+                world.policy.handle(Heartbeat(role, 0), float(second))
+            world.policy.handle(Timer(), float(second))
+    else:
+        world.policy.handle(WorkerLeft("a", expected=False), 7.0)
+    assert world.members.why["worker-0"].startswith("did not answer" if silent else "was killed")
+    world.policy.handle(WorkerJoined("a"), 7.1)
+    world.policy.handle(Timer(), 7.2)
+    world.policy.handle(RoleUp("worker-0", 1, ["h", 1, ""], [], [], None, 0), 7.3)
+    assert world.members.where["worker-0"] == "a"
+    world.policy.handle(WorkerLeft("a", expected=False), 7.5)
+    assert world.members.why["worker-0"] == "ended unexpectedly"
 
 
 def test_this_process_is_neither_killed_nor_frozen(signals):
@@ -228,7 +267,7 @@ def test_a_process_elsewhere_is_frozen_by_its_nanny_and_it_is_said_if_there_is_n
 def test_a_role_that_is_not_here_is_not_frozen(state):
     world = World()
     if state == "lost":
-        world.members.lose("worker-0", "was killed", held=True)
+        world.members.lose("worker-0", "was killed", stays_away=True)
         assert world.members.state["worker-0"] is State.AWAY
     else:
         del world.supervisor.processes["a"]

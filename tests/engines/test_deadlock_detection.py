@@ -42,6 +42,18 @@ def test_who_has_returned_is_not_waited_for_and_not_named():
     assert heard(*reports) == {"a": (("W",), None)}
 
 
+def test_only_roles_that_are_here_are_waited_for():
+    detector = DeadlockDetector("ab")
+    for ms in range(0, 400, 100):
+        detector.report("a", ["W"], None, 3, 3, ms * MS)
+    assert detector.blocked() is None
+    detector.reset("a")
+    assert detector.blocked() is None
+    for ms in range(400, 800, 100):
+        detector.report("a", ["W"], None, 3, 3, ms * MS)
+    assert detector.blocked() == {"a": (("W",), None)}
+
+
 def test_counts_that_agree_by_chance_prove_nothing():
     """b got a's message, answered and works on, which its last report cannot know; a got the answer: 6 and 6."""
     old = [("b", ["W"], 2, 2, ms) for ms in range(0, 400, 100)]

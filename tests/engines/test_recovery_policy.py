@@ -102,6 +102,23 @@ def test_the_others_go_on_without_a_role_that_they_do_not_wait_for():
     assert world.members.peers()["worker"] == ("worker-0", "worker-2")
 
 
+@pytest.mark.parametrize("away", ["at once", "later", "when it is lost already"])
+def test_when_a_role_stays_away_it_is_checked_whether_all_others_have_returned(away):
+    world = World(servers(), on_loss="continue", ours=False)
+    world.kill("worker-1", restart=away != "at once")
+    world.run(1.0)
+    if away != "at once":
+        assert not any(isinstance(action, policy.CheckReturned) for action in world.done)
+    if away == "later":
+        world.join_process()
+        world.settle()
+    if away != "at once":
+        world.kill("worker-1", restart=False)
+    world.run(1.0)
+    assert world.members.must_return == ["worker-0", "worker-2"]
+    assert any(isinstance(action, policy.CheckReturned) for action in world.done)
+
+
 def test_a_start_that_fails_is_repeated_elsewhere_and_three_in_a_row_end_the_run():
     world = World(servers())
     world.fail_starts = STARTS - 1
@@ -133,6 +150,45 @@ def test_a_start_that_hangs_is_repeated_elsewhere():
     world.run(30)
     assert [reason for _, _, reason in recorded(world, RoleLost)] == ["was killed", "did not start"]
     assert world.members.whole
+
+
+def test_a_dask_worker_on_which_a_start_failed_is_used_again_if_it_lives_and_there_is_no_other():
+    world = World(servers(), ours=False)
+    world.kill("worker-1")
+    world.fail_starts = 1
+    world.join_process()
+    world.run(10)
+    assert submitted(world) == [("worker-1", 1), ("worker-1", 2)]
+    assert world.members.whole
+
+
+def test_a_dask_worker_that_is_frozen_is_not_used_again_before_it_is_heard_of():
+    world = World(servers(), ours=False)
+    world.freeze(world.members.where["worker-1"], 40.0)
+    world.run(39)
+    assert submitted(world) == []
+    world.settle()
+    assert submitted(world) == [("worker-1", 1)]
+
+
+def test_what_happened_to_an_earlier_process_at_an_address_is_not_said_of_the_next_one():
+    world = World(servers(), same_address=True)
+    home = world.members.where["worker-1"]
+    world.kill("worker-1")
+    world.settle()
+    assert world.members.where["worker-1"] == home
+    world.kill_process(home)
+    world.settle()
+    assert [why for *_, why in recorded(world, RoleLost)] == ["was killed", "ended unexpectedly"]
+
+
+def test_a_dask_worker_that_was_retired_and_is_back_at_its_address_keeps_its_new_role():
+    world = World(servers(), same_address=True)
+    home = world.members.where["worker-1"]
+    world.retire(home)
+    world.settle()
+    assert recorded(world, RoleLost) == [("worker-1", 0, "was retired by Dask")]
+    assert world.members.where["worker-1"] == home
 
 
 def test_orders_that_get_lost_are_repeated():
@@ -258,6 +314,24 @@ def test_a_dask_worker_on_which_a_member_has_handed_over_is_replaced_when_it_is_
     assert world.members.whole
 
 
+def test_a_member_that_ends_before_it_has_begun_and_is_to_hand_over_is_lost():
+    world = World(ring())
+    world.kill("worker-1")
+    world.run(0.5)
+    world.lose_orders = 1.0  # the order to begin, too
+    while world.policy.phase or not world.members.whole:
+        world.run(0.1)
+    world.kill("worker-1")
+    while world.policy.phase != "collect":
+        world.run(0.1)
+    world.retire(world.members.where["worker-2"])
+    world.run(0.5)
+    world.lose_orders = 0.0
+    world.settle()
+    assert ("worker-2", 1, "ended before it began") in recorded(world, RoleLost)
+    assert world.members.whole
+
+
 def test_members_that_are_all_lost_do_not_wait_for_one_that_stays_away_where_the_others_go_on():
     world = World(ring(), on_loss="continue")
     world.kill("worker-2", restart=False)
@@ -322,6 +396,42 @@ def test_a_join_is_called_off_by_a_leave():
     assert submitted(world) == []
 
 
+@pytest.mark.parametrize("layout", [servers(4, 1), ring(4)], ids=["servers", "ring"])
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.3, 0.6, 1.0])
+def test_a_worker_that_is_to_join_again_while_it_leaves_leaves_and_joins(layout, after):
+    world = World(layout, outside=OUTSIDE, on_loss="continue")
+    world.leave("worker-1")
+    world.run(after)
+    world.join("worker-1")
+    assert world.policy.present == ("worker-0", "worker-1")
+    world.settle()
+    assert world.members.state["worker-1"] is State.HERE
+    assert recorded(world, RoleLeft) == [("worker-1", "")]
+    assert [role for role, _ in recorded(world, RoleJoined)] == ["worker-1"]
+
+
+def test_the_last_of_several_requests_counts():
+    world = World(servers(4, 1), outside=OUTSIDE, on_loss="continue")
+    for _ in range(3):
+        world.leave("worker-1")
+        world.join("worker-1")
+    world.leave("worker-1")
+    assert world.policy.present == ("worker-0",)
+    world.settle()
+    assert world.members.state["worker-1"] is State.OUTSIDE
+
+
+def test_a_leave_that_was_not_ordered_yet_is_called_off_by_a_join():
+    world = World(servers(4, 1), outside=OUTSIDE, on_loss="continue")
+    world.kill("worker-1")
+    world.run(0.3)
+    assert world.members.state["worker-1"] is not State.HERE
+    world.leave("worker-1")
+    world.join("worker-1")
+    world.settle()
+    assert world.members.state["worker-1"] is State.HERE
+
+
 def test_on_a_cluster_of_others_a_worker_joins_by_itself_when_a_dask_worker_comes_unless_it_was_asked_to_leave():
     world = World(servers(3, 1), outside=("worker-2",), ours=False)
     world.join_process()
@@ -364,6 +474,8 @@ SHAPES = {
     "parts": lambda seed: World(ring(3, parts=True), seed=seed),
     "elastic": lambda seed: World(servers(4, 1), outside=OUTSIDE, on_loss="continue", seed=seed),
     "elastic ring": lambda seed: World(ring(4), outside=OUTSIDE, on_loss="continue", seed=seed),
+    "same addresses": lambda seed: World(ring(3), on_loss="continue", seed=seed, same_address=True),
+    "elastic, same addresses": lambda seed: World(servers(4, 1), outside=OUTSIDE, seed=seed, same_address=True),
     "elastic, given": lambda seed: World(servers(4, 1), outside=OUTSIDE, ours=False, spare=1, seed=seed),
 }
 FAULTS = (
@@ -423,7 +535,8 @@ def goes_well(shape, seed, sequence):
         world.run(seconds)
     world.lose_orders, world.fail_starts, world.hang_starts = 0.0, 0, 0
     if not world.ours:  # what was lost for good is replaced, or the run ends
-        for _ in world.members.state:
+        there = sum(process.alive and not process.closing for process in world.processes.values())
+        for _ in range(len(world.members.state) - there):
             world.join_process()
     world.settle()
     assert world.answered_in_time(), (world.longest, world.describe())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import psutil
 
-__all__ = ["boot_id", "end_process", "end_this_process", "freeze_process", "thaw_process", "this_process"]
+__all__ = ["boot_id", "end_process", "freeze_process", "thaw_process", "this_process"]
 
 
 def boot_id() -> str:
@@ -51,8 +51,3 @@ def _act(process: Sequence[object], act: Callable[[psutil.Process], None]) -> No
         found = psutil.Process(int(number))  # type: ignore[call-overload]
         if found.create_time() == start:
             act(found)
-
-
-def end_this_process() -> None:
-    """End the process that runs this: nothing after it happens."""
-    psutil.Process().kill()

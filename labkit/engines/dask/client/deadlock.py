@@ -24,12 +24,11 @@ class DeadlockDetector:
     """For each role its last report, and since when its reports have been the same. Without a clock of its own."""
 
     def __init__(self, roles: Collection[str]):
-        self._roles = tuple(roles)
-        self.reset()
+        self.reset(roles)
 
-    def reset(self) -> None:
-        """Membership has changed: counts from before mean nothing any more."""
-        self._missing = set(self._roles)
+    def reset(self, roles: Collection[str]) -> None:
+        """Membership has changed: counts from before mean nothing any more. `roles`: those that are here, and report."""
+        self._missing = set(roles)
         self._same: dict[str, tuple[State, int, int]] = {}  # role -> (state, since, until)
 
     def report(

@@ -44,6 +44,8 @@ class Membership:
         self._over = False
         self._unused: set[str] = set()  # roles whose newest incarnation number has not been given to a task
         self._numbers = {name: number for number, name in enumerate(names)}
+        computing = [role.name for role in layout.roles if role.computes]
+        self._players = computing or [role.name for role in layout.roles if role.kind != "chief"]
         usage.update(where.values())
 
     # what is -----------------------------------------------------------------------------------------------------------
@@ -67,6 +69,20 @@ class Membership:
         """Whether every role is here that takes part."""
         return all(state is State.HERE or state not in PARTICIPATING for state in self.state.values())
 
+    @property
+    def settled(self) -> bool:
+        """Whether every role is here that takes part, one that computes among them, and none is about to join."""
+        joining = State.INVITED in self.state.values() or State.JOINING in self.state.values()
+        return self.whole and not joining and any(self.state[name] is State.HERE for name in self._players)
+
+    @property
+    def must_return(self) -> list[str]:
+        """The roles whose coroutines have returned when the run is finished: those that compute, or if there are none all
+        but the chief. One that takes no part is not among them, nor one that stays away while the others go on.
+        """
+        gone = self.outside | {name for name in self.leaves if self.state[name] is State.AWAY}
+        return [name for name in self._players if name not in gone]
+
     def on(self, worker: str) -> list[str]:
         """The roles on a Dask worker."""
         return [name for name, home in self.where.items() if home == worker]
@@ -87,11 +103,11 @@ class Membership:
 
     # what changes ------------------------------------------------------------------------------------------------------
 
-    def lose(self, role: str, why: str, held: bool = False) -> int:
-        """Its incarnation is lost, and fenced; its number. `held`: no other one is to follow."""
+    def lose(self, role: str, why: str, stays_away: bool = False) -> int:
+        """Its incarnation is lost, and fenced; its number. `stays_away`: no other one is to follow."""
         self.lost_instances.append([self._numbers[role], self.incarnation[role]])
         self._fence(role)
-        return self._end(role, Trigger.LOSE_HELD if held else Trigger.LOSE, why)
+        return self._end(role, Trigger.LOSE_AND_KEEP_AWAY if stays_away else Trigger.LOSE, why)
 
     def recall(self, role: str) -> int:
         """Its incarnation ends before it has begun, and is fenced: a group restart begins anew. Its number."""
@@ -102,9 +118,9 @@ class Membership:
         """Its incarnation has ended in order for a group restart, with a last report. Its number."""
         return self._end(role, Trigger.END, "ended its life with the others")
 
-    def hold(self, role: str) -> None:
+    def keep_away(self, role: str) -> None:
         """No other incarnation is to follow the one that was lost."""
-        self._move(role, Trigger.HOLD)
+        self._move(role, Trigger.KEEP_AWAY)
 
     def want(self, role: str) -> None:
         """A next incarnation is to follow after all."""

@@ -13,7 +13,7 @@ from ....errors import BadInput, shown
 from ....trace.events import EngineWarning, RoleFrozen, RoleKilled, RoleThawed
 from ...commands import Command, Freeze, Kill, Restart, Thaw
 from ...lifecycle import PRESENT
-from ..processes import boot_id, end_process, end_this_process, freeze_process, thaw_process, this_process
+from ..processes import boot_id, end_process, freeze_process, thaw_process, this_process
 from ..timeouts import KILL_S
 from .events import Done
 from .membership import Membership
@@ -37,7 +37,7 @@ class Losses(Protocol):
     def restart(self, command: Restart) -> None:
         """The roles of a node that were to stay away are to come back."""
 
-    def is_held(self, role: str) -> bool:
+    def stays_away(self, role: str) -> bool:
         """Whether a role is to stay away when it is lost."""
 
 
@@ -60,7 +60,11 @@ class ProcessFaults:
         self._frozen: dict[str, list[tuple[str, Process]]] = {}  # role -> (Dask worker, process) that is stopped
 
     def kill(self, command: Kill, done: Done) -> None:
-        """With SIGKILL. `BadInput` if the process is this one."""
+        """With SIGKILL. `BadInput` if the process is this one.
+
+        A process on another machine is told to end itself, again and again until the role instance is lost: `done` is called
+        after the first time.
+        """
         role, restart = command.role, command.restart
         address = self._members.where.get(role)
         process = None if address is None else self._supervisor.processes.get(address)
@@ -75,17 +79,28 @@ class ProcessFaults:
             end_process(process)
             return done(None)
 
-        def answered(answer: Any) -> None:
-            if isinstance(answer, TimeoutError):  # an error of the connection is what a kill looks like
-                self._record.event(EngineWarning, f"{role} did not hear of 'kill'")
-            done(None)
+        incarnation, first = self._members.incarnation[role], True
 
-        self._supervisor.call(address, end_this_process, (), KILL_S, answered)
+        def order() -> None:
+            self._supervisor.call(address, end_process, (process,), KILL_S, answered)
+
+        def answered(answer: Any) -> None:
+            nonlocal first
+            unheard = isinstance(answer, TimeoutError)  # an error of the connection is what a kill looks like
+            if first:
+                first = False
+                if unheard:
+                    self._record.event(EngineWarning, f"{role} did not hear of 'kill', which is repeated")
+                done(None)
+            if unheard and self._members.is_present(role, incarnation):
+                order()
+
+        order()
 
     def restart(self, command: Restart) -> None:
         """A role comes back that was killed to stay away. `BadInput` if it is here."""
         role = command.role
-        if self._members.state[role] in PRESENT and not self._losses.is_held(role):
+        if self._members.state[role] in PRESENT and not self._losses.stays_away(role):
             raise BadInput(
                 f"restart({shown(role)}): it is {self._members.state[role]}; only who was to stay away is restarted."
             )

@@ -31,7 +31,7 @@ from .recovery_policy import (
     Begin,
     CheckReturned,
     Dismiss,
-    End,
+    FailRun,
     Fence,
     Fetch,
     Grow,
@@ -66,7 +66,7 @@ class Instances(Protocol):
         """What an instance that begins in the middle of the run has to know, as fields of the order to begin."""
 
     def check_returned(self) -> None:
-        """A role takes part no more: perhaps all others have returned."""
+        """A role takes part no more, or stays away: perhaps all roles have returned that are waited for."""
 
 
 class BackendView:
@@ -105,7 +105,7 @@ class Recovery:
             elastic=plan.elastic is not None, now=clock(),
         )  # fmt: skip
         self._lost_at: dict[str, float] = {}  # engine time, s, of roles that are not back
-        self.ended: End | None = None
+        self.ended: FailRun | None = None
         self._perform: dict[type[Action], Callable[[Any], None]] = {
             Submit: lambda do: self._submit(do.role, do.incarnation, do.worker),
             Admit: lambda do: instances.admitted(do.role),
@@ -122,7 +122,7 @@ class Recovery:
             Grow: self._grow,
             Observe: lambda do: supervisor.look_at_workers(),
             CheckReturned: lambda do: instances.check_returned(),
-            End: self._end,
+            FailRun: self._end,
         }
 
     @property
@@ -150,9 +150,9 @@ class Recovery:
         """The roles of a node that were to stay away are to come back."""
         self.handle(command)
 
-    def is_held(self, role: str) -> bool:
+    def stays_away(self, role: str) -> bool:
         """Whether a role is to stay away when it is lost."""
-        return self._policy.is_held(role)
+        return self._policy.stays_away(role)
 
     # instances --------------------------------------------------------------------------------------------------------
 
@@ -242,5 +242,5 @@ class Recovery:
             begins = (source, update, age, rolled_back, True, remark)
         self._record.event(RoleRestarted, up.role, up.incarnation, *begins)
 
-    def _end(self, do: End) -> None:
+    def _end(self, do: FailRun) -> None:
         self.ended = do

@@ -8,7 +8,7 @@ What happens to one role is in the table of `engines/lifecycle.py`; which incarn
 decides. Three chains of events make up most of it:
 
 - *One role.* Its incarnation is lost (`_lose`): it is fenced, the others hear of it, and a Dask worker is sought for the next
-  incarnation (`Placement`). When there is one, the incarnation starts (`Submit`); when that is up (`RoleUp`), first the
+  incarnation (`PlacementRequest`). When there is one, the incarnation starts (`Submit`); when that is up (`RoleUp`), first the
   others are told, then it is told to begin (`Announce`, `Begin`).
 - *A group* (strategies without servers, where a lost member takes the round with it; all roles but the chief). In three
   phases, each left by events: members that are here end their incarnations and hand over their state ("collect"); the next
@@ -77,7 +77,7 @@ __all__ = [
     "CheckReturned",
     "ClusterView",
     "Dismiss",
-    "End",
+    "FailRun",
     "Fence",
     "Fetch",
     "Grow",
@@ -145,7 +145,7 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Instance(Action):
+class RoleAction(Action):
     """An action on one role instance."""
 
     role: str
@@ -153,24 +153,24 @@ class Instance(Action):
 
 
 @dataclass(frozen=True)
-class Submit(Instance):
+class Submit(RoleAction):
     """Start its task on this Dask worker."""
 
     worker: str
 
 
 @dataclass(frozen=True)
-class Admit(Instance):
+class Admit(RoleAction):
     """It is up, and takes part from now on."""
 
 
 @dataclass(frozen=True)
-class Dismiss(Instance):
+class Dismiss(RoleAction):
     """It is over: release its task, and expect nothing of it."""
 
 
 @dataclass(frozen=True)
-class Begin(Instance):
+class Begin(RoleAction):
     """Send the order to begin. `order`: the membership."""
 
     worker: str
@@ -178,7 +178,7 @@ class Begin(Instance):
 
 
 @dataclass(frozen=True)
-class Order(Instance):
+class Order(RoleAction):
     """Send it this command."""
 
     worker: str
@@ -186,14 +186,14 @@ class Order(Instance):
 
 
 @dataclass(frozen=True)
-class Fence(Instance):
+class Fence(RoleAction):
     """It was declared lost, and was heard of again: tell it to leave."""
 
     worker: str
 
 
 @dataclass(frozen=True)
-class Fetch(Instance):
+class Fetch(RoleAction):
     """Its task has ended: fetch its final report, which comes as `HandedOver`."""
 
 
@@ -258,22 +258,24 @@ class Observe(Action):
 
 @dataclass(frozen=True)
 class CheckReturned(Action):
-    """A role takes part no more: perhaps all others have returned."""
+    """A role takes part no more, or stays away: perhaps all roles have returned that are waited for."""
 
 
 @dataclass(frozen=True)
-class End(Action):
-    """End the run with an error. `roles`: no final report is awaited of these."""
+class FailRun(Action):
+    """FailRun the run with an error. `roles`: no final report is awaited of these."""
 
     roles: tuple[str, ...]
     why: str
 
 
+NOT_ORDERED = float("-inf")  # a role that is to leave has not been told so yet
+
 # the policy -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Placement:
+class PlacementRequest:
     """A Dask worker is sought for roles of one node, or was found and their incarnations have not come up yet."""
 
     roles: list[str]
@@ -290,7 +292,7 @@ class RecoveryPolicy:
     `members` is changed by it alone. `known`: the Dask workers of the cluster. `patience`: seconds without a sign of life after
     which a role is lost. `elastic`: whether workers may join and leave. `now`: seconds, as in `handle`.
 
-    Once it has returned `End`, it returns no other action.
+    Once it has returned `FailRun`, it returns no other action.
     """
 
     def __init__(
@@ -311,10 +313,11 @@ class RecoveryPolicy:
         self._roles_alive.watch(members.where, now)
         self._workers_alive = FailureDetector(ABSENT_S)  # of Dask workers on which roles are starting
         self._observed = float("-inf")
-        self._suspects: set[str] = set()  # Dask workers that have been silent
+        # Dask workers that were silent, or on which a start failed -> the heartbeat that was observed first since
+        self._suspects: dict[str, float | None] = {}
         # losses
-        self._placements: list[Placement] = []
-        self._held: set[str] = set()  # roles that are to stay away when they are lost
+        self._requests: list[PlacementRequest] = []
+        self._stay_away: set[str] = set()  # roles that are to stay away when they are lost
         self._killed: set[str] = set()  # Dask workers whose processes were killed by request
         self._lost_since: dict[str, float] = {}  # roles that are not back
         self._awaited: set[str] = set()  # those of them of which the log says that the run waits for them
@@ -367,17 +370,17 @@ class RecoveryPolicy:
         """The workers of an elastic run that take part, or are about to."""
         if not self._workers:
             return ()
-        outside = self.members.outside - self._joining.keys()
-        return tuple(name for name in self._workers if name not in outside and name not in self._leaving)
+        gone = (self.members.outside | self._leaving.keys()) - self._joining.keys()
+        return tuple(name for name in self._workers if name not in gone)
 
     @property
     def phase(self) -> str:
         """Of a group restart: "" (none goes on), "collect" or "start"."""
         return self._phase
 
-    def is_held(self, role: str) -> bool:
+    def stays_away(self, role: str) -> bool:
         """Whether a role of its node is to stay away when it is lost."""
-        return not self._held.isdisjoint(self._layout.on_node_of(role))
+        return not self._stay_away.isdisjoint(self._layout.on_node_of(role))
 
     # events of role instances ---------------------------------------------------------------------------------------------
 
@@ -395,7 +398,7 @@ class RecoveryPolicy:
         worker, before = self.members.fenced.get(key), self._fenced_at.get(key)
         if worker is None or (before is not None and self._now - before < REPEAT_S / 4):
             return
-        self._suspects.discard(worker)  # it answers
+        self._suspects.pop(worker, None)  # it answers
         if before is None:
             self._do(Record(RoleFenced, (*key, "was heard of again")))
         self._fenced_at[key] = self._now
@@ -416,7 +419,7 @@ class RecoveryPolicy:
         if member and self._phase != "start":
             raise InvalidTransition(role, self.members.state[role], Trigger.UP)
         self.members.arrive(role, event.contact)
-        self._drop_placements([role])
+        self._drop_requests([role])
         self._do(Admit(role, event.incarnation))
         if joins:
             self._joining.pop(role, None)
@@ -484,6 +487,8 @@ class RecoveryPolicy:
         role = event.role
         if self._phase != "collect" or role not in self._pending:
             return
+        if event.report.get("abandoned"):
+            return self._lose([role], "ended before it began")
         self._pending.discard(role)
         self._do(Account(event.report))
         self._reports[role], self._homes[role] = event.report, self.members.where[role]
@@ -505,8 +510,12 @@ class RecoveryPolicy:
     # events of the cluster -------------------------------------------------------------------------------------------------
 
     def _on_worker_joined(self, event: WorkerJoined) -> None:
-        self.known.add(event.worker)
-        self._suspects.discard(event.worker)
+        worker = event.worker
+        self.known.add(worker)
+        self._suspects.pop(worker, None)
+        self._killed.discard(worker)  # that was an earlier process at this address, and so were roles that are there still
+        if self._retired.pop(worker, None) is not None:
+            self._lose(self.members.on(worker), "was retired by Dask")
         outside = self.members.outside - self._stay_outside - self._joining.keys() - self._leaving.keys()
         willing = [role for role in self._workers if role in outside]
         if willing and not self._cluster.ours and self._spare() > 0:  # one more role may take part
@@ -515,19 +524,21 @@ class RecoveryPolicy:
     def _on_worker_left(self, event: WorkerLeft) -> None:
         worker = event.worker
         self.known.discard(worker)
-        self._suspects.discard(worker)
+        self._suspects.pop(worker, None)
         self._workers_alive.forget(worker)
-        why = "was killed" if worker in self._killed else "ended unexpectedly"
-        for placement in self._placements:
-            if placement.worker == worker and placement.grouped:
-                placement.worker = None
+        was_killed = worker in self._killed
+        self._killed.discard(worker)
+        why = "was killed" if was_killed else "ended unexpectedly"
+        for request in self._requests:
+            if request.worker == worker and request.grouped:
+                request.worker = None
         kept = [role for role, home in self._homes.items() if home == worker and role not in self.members.where]
         for role in kept:
             del self._homes[role]
             if self.members.state[role] is State.ENDED:
                 self.members.unplace(role, why)
         self._seek([role for role in kept if self.members.state[role] in SOUGHT])
-        if event.expected and worker not in self._killed:
+        if event.expected and not was_killed:
             self._retired[worker] = self._now  # its roles are about to say that they leave
         else:
             self._lose(self.members.on(worker), why)
@@ -535,12 +546,18 @@ class RecoveryPolicy:
     def _on_workers_seen(self, event: WorkersSeen) -> None:
         for worker, at in event.seen.items():
             self._workers_alive.progress(worker, at, self._now)
+        for worker in self._suspects.keys() & event.seen.keys():
+            at, before = event.seen[worker], self._suspects[worker]
+            if before is None:
+                self._suspects[worker] = at
+            elif at != before:  # it lives
+                del self._suspects[worker]
 
-    # requests --------------------------------------------------------------------------------------------------------------
+    # commands --------------------------------------------------------------------------------------------------------------
 
     def _on_killed(self, event: Killed) -> None:
         role, node = event.role, self._layout.on_node_of(event.role)
-        self._held = self._held - node if event.restart else self._held | (node - {"chief"}) | {role}
+        self._stay_away = self._stay_away - node if event.restart else self._stay_away | (node - {"chief"}) | {role}
         if event.worker is not None:
             self._killed.add(event.worker)  # that the process is gone is an event of its own
         elif self.members.state[role] in PRESENT:
@@ -548,16 +565,16 @@ class RecoveryPolicy:
         elif event.restart:
             self._want_back([role])
         else:
-            away = [one for one in self._held if self.members.state[one] in (State.LOST, State.ENDED)]
-            self._drop_placements(away)
+            away = [one for one in self._stay_away if self.members.state[one] in (State.LOST, State.ENDED)]
+            self._drop_requests(away)
             for one in away:
-                self.members.hold(one)
+                self.members.keep_away(one)
                 self._homes.pop(one, None)
             self._say_who_stays_away(away)
 
     def _on_restart(self, command: Restart) -> None:
         node = self._layout.on_node_of(command.role)
-        self._held -= node
+        self._stay_away -= node
         self._want_back(sorted(node))
 
     def _want_back(self, roles: Iterable[str]) -> None:
@@ -570,8 +587,9 @@ class RecoveryPolicy:
         role = command.role
         if role not in self.present:
             self._stay_outside.discard(role)
-            self._held.discard(role)
-            self._leaving.pop(role, None)
+            self._stay_away.discard(role)
+            if self._leaving.get(role) == NOT_ORDERED:
+                del self._leaving[role]  # it has not been told yet, and stays; else it leaves first
             self._joining[role] = self._now
 
     def _on_leave(self, command: Leave) -> None:
@@ -579,7 +597,7 @@ class RecoveryPolicy:
         if role in self.present:
             self._stay_outside.add(role)
             self._joining.pop(role, None)
-            self._leaving[role] = float("-inf")
+            self._leaving.setdefault(role, NOT_ORDERED)
 
     def _on_timer(self, event: Timer) -> None:
         """What is due is done after every event."""
@@ -592,9 +610,11 @@ class RecoveryPolicy:
         if not roles:
             return
         if silent:
-            self._suspects |= {self.members.where[role] for role in roles}
+            homes = {self.members.where[role] for role in roles}
+            self._suspects |= dict.fromkeys(homes)
+            self._killed -= homes  # the kill has had no effect
         for role in roles:
-            incarnation = self.members.lose(role, why, held=role in self._held or role in self._leaving)
+            incarnation = self.members.lose(role, why, stays_away=role in self._stay_away or role in self._leaving)
             self._over(role, incarnation)
             self._lost_since.setdefault(role, self._now)
             self._awaited.discard(role)  # what the log said of an earlier incarnation is no answer to this loss
@@ -602,10 +622,10 @@ class RecoveryPolicy:
         for role in roles:
             if role in self._group:
                 self._leaves_group(role)
-        self._drop_placements(roles)
+        self._drop_requests(roles)
         self._tell_all()
         self._seek([role for role in roles if self.members.state[role] in SOUGHT], grow=silent)
-        self._say_who_stays_away([r for r in roles if r in self._held and self.members.state[r] is State.AWAY])
+        self._say_who_stays_away([r for r in roles if r in self._stay_away and self.members.state[r] is State.AWAY])
 
     def _over(self, role: str, incarnation: int) -> None:
         """This incarnation is over: it is not listened for any more."""
@@ -632,8 +652,8 @@ class RecoveryPolicy:
         self._awaited.update(news)
         self._say_who_stays_away(news)
 
-    def _say_who_stays_away(self, roles: Iterable[str]) -> None:
-        gone = self._held | self.members.outside
+    def _say_who_stays_away(self, roles: Collection[str]) -> None:
+        gone = self._stay_away | self.members.outside
         others_go_on = any(name not in gone for name in self._players)
         for role in roles:
             why = self.members.why[role]
@@ -641,6 +661,8 @@ class RecoveryPolicy:
                 self._do(Record(RoleLeft, (role, why)))
             else:
                 self._do(Record(RunWaits, (f"{role}, which {why}", role)))
+        if any(self.members.state[role] is State.AWAY for role in roles):
+            self._do(CheckReturned())
 
     def _tell_all(self) -> None:
         """Broadcast the membership to all roles that are here."""
@@ -648,7 +670,7 @@ class RecoveryPolicy:
         self._do(Announce(workers, self.members.order()))
 
     def _end(self, roles: Iterable[str], why: str) -> None:
-        self._do(End(tuple(roles), why))
+        self._do(FailRun(tuple(roles), why))
         self._ended = True
 
     # what is due -------------------------------------------------------------------------------------------------------------
@@ -667,8 +689,8 @@ class RecoveryPolicy:
             if self._now - since > LEAVE_S:
                 del self._retired[worker]
                 self._lose(self.members.on(worker), "was retired by Dask")
-        for placement in list(self._placements):
-            self._look_at_placement(placement)
+        for request in list(self._requests):
+            self._look_at_request(request)
         if self._group:
             self._look_at_group()
         self._say_who_is_awaited()
@@ -709,7 +731,10 @@ class RecoveryPolicy:
     def _look_at_joins_and_leaves(self) -> None:
         for role, since in list(self._joining.items()):
             state = self.members.state[role]
+            if role in self._leaving:
+                continue
             if state is State.OUTSIDE:
+                self._joining[role] = self._now
                 self.members.invite(role)
                 self._seek([role], grow=True)
             elif state is State.INVITED:
@@ -718,8 +743,6 @@ class RecoveryPolicy:
                     self._do(Record(RoleUnplaced, (role,)))
             elif state is State.HERE:
                 del self._joining[role]
-            elif state is State.AWAY:  # it was lost while it was to leave
-                self._want_back([role])
         for role, told in list(self._leaving.items()):
             state = self.members.state[role]
             if state is State.HERE and not self._phase and self._now - told > REPEAT_S:
@@ -728,23 +751,26 @@ class RecoveryPolicy:
                 self._do(Order(role, self.members.incarnation[role], self.members.where[role], command))
             elif state in (State.LOST, State.AWAY, State.ENDED):  # it does not come back
                 self.members.leave(role)
-                self._drop_placements([role])
+                self._drop_requests([role])
                 self._do(Record(RoleLeft, (role,)))
                 self._left(role)
             elif state in (State.OUTSIDE, State.INVITED):
                 del self._leaving[role]
         for role in self.members.in_state(State.INVITED):
             if role not in self._joining:
-                self._drop_placements([role])
+                self._drop_requests([role])
                 self._homes.pop(role, None)
                 self._settle(role)
                 self.members.withdraw(role)
 
     def _observe(self) -> None:
-        """Watch the Dask workers on which roles are starting."""
+        """Watch the Dask workers on which roles are starting, and suspects that are needed because there is no other."""
         starting = [self.members.where[role] for role in self.members.in_state(State.STARTING, State.JOINING)]
         self._workers_alive.watch(starting, self._now)
-        if starting and self._now - self._observed > LOOK_S:
+        needed = bool(self._suspects) and any(
+            request.worker is None and self._now - request.since > SHARE_S for request in self._requests
+        )
+        if (starting or needed) and self._now - self._observed > LOOK_S:
             self._observed = self._now
             self._do(Observe())
 
@@ -773,48 +799,48 @@ class RecoveryPolicy:
             for member in (False, True):  # the chief begins without its group
                 together = [role for role in here if (role in self._group) == member]
                 if together:
-                    placement = Placement(together, self._now, grouped=member)
-                    self._placements.append(placement)
+                    request = PlacementRequest(together, self._now, grouped=member)
+                    self._requests.append(request)
                     if grow:
-                        self._grow(placement)
+                        self._grow(request)
 
-    def _drop_placements(self, roles: Collection[str]) -> None:
+    def _drop_requests(self, roles: Collection[str]) -> None:
         """Nothing is sought for these any more."""
-        for placement in self._placements:
-            placement.roles = [role for role in placement.roles if role not in roles]
-        self._placements = [placement for placement in self._placements if placement.roles]
+        for request in self._requests:
+            request.roles = [role for role in request.roles if role not in roles]
+        self._requests = [request for request in self._requests if request.roles]
 
-    def _look_at_placement(self, placement: Placement) -> None:
+    def _look_at_request(self, request: PlacementRequest) -> None:
         now = self._now
-        if not placement.roles:
+        if not request.roles:
             return
-        if placement.worker is None:
-            worker = self._free(placement.roles[0], shared=now - placement.since > SHARE_S)
+        if request.worker is None:
+            worker = self._free(request.roles[0], shared=now - request.since > SHARE_S)
             if worker is not None:
-                placement.worker, placement.tried = worker, now
-                if not placement.grouped:
+                request.worker, request.tried = worker, now
+                if not request.grouped:
                     self._workers_alive.sign(worker, now)
-                    for role in placement.roles:
+                    for role in request.roles:
                         self._do(Submit(role, self.members.place(role, worker), worker))
-            elif now - max(placement.since, placement.grown) > GROW_S:
-                self._grow(placement)
-        elif not placement.grouped and self._does_not_start(placement.worker, placement.tried):
-            self._lose(placement.roles, "did not start", silent=True)
+            elif now - max(request.since, request.grown) > GROW_S:
+                self._grow(request)
+        elif not request.grouped and self._does_not_start(request.worker, request.tried):
+            self._lose(request.roles, "did not start", silent=True)
 
     def _free(self, role: str, shared: bool) -> str | None:
         """A Dask worker for `role` that this run does not use, and, unless `shared`, no other run."""
         members = self.members
-        rest = self.known - self._suspects - set(members.where.values()) - self._kept()
+        rest = self.known - self._suspects.keys() - set(members.where.values()) - self._kept()
         free = {worker for worker in rest if shared or members.usage[worker] <= 0}
         placed = {self._node[name]: worker for name, worker in members.where.items()}
         return next_home(self._node[role], self._layout.roles, free, placed, members.usage, self._cluster.place)
 
     def _kept(self) -> set[str]:
         """The Dask workers that are kept for members of the group, until it starts."""
-        return {*self._homes.values(), *(p.worker for p in self._placements if p.worker is not None)}
+        return {*self._homes.values(), *(p.worker for p in self._requests if p.worker is not None)}
 
     def _is_unplaced(self, role: str) -> bool:
-        return any(role in placement.roles and placement.worker is None for placement in self._placements)
+        return any(role in request.roles and request.worker is None for request in self._requests)
 
     def _used(self) -> set[str]:
         """The Dask workers that any run uses or keeps."""
@@ -822,15 +848,15 @@ class RecoveryPolicy:
 
     def _wanting(self) -> int:
         """For how many nodes a Dask worker is sought."""
-        return sum(placement.worker is None for placement in self._placements)
+        return sum(request.worker is None for request in self._requests)
 
     def _spare(self) -> int:
         """How many Dask workers no run uses or waits for."""
-        return len(self.known - self._suspects - self._used()) - self._wanting()
+        return len(self.known - self._suspects.keys() - self._used()) - self._wanting()
 
-    def _grow(self, placement: Placement) -> None:
-        placement.grown = self._now
-        self._do(Grow(len(self._used() | (self._suspects & self.known)) + self._wanting()))
+    def _grow(self, request: PlacementRequest) -> None:
+        request.grown = self._now
+        self._do(Grow(len(self._used() | (self._suspects.keys() & self.known)) + self._wanting()))
 
     # restart of a group ------------------------------------------------------------------------------------------------------
 
@@ -868,7 +894,7 @@ class RecoveryPolicy:
 
     def _placed(self) -> dict[str, str]:
         """{member that was lost or joins: the Dask worker that is kept for it}."""
-        return {role: p.worker for p in self._placements for role in p.roles if role in self._group and p.worker is not None}
+        return {role: p.worker for p in self._requests for role in p.roles if role in self._group and p.worker is not None}
 
     def _taking_part(self) -> list[str]:
         outside = self.members.outside
@@ -904,7 +930,7 @@ class RecoveryPolicy:
     def _start(self) -> None:
         placed = self._placed()
         self._homes |= placed
-        self._drop_placements(placed)
+        self._drop_requests(placed)
         workers = {role: self._homes[role] for role in self._group if role in self._homes}
         incarnation = max(self.members.incarnation[role] for role in self._group)
         self._phase, self._phase_since, self._restart_wanted = "start", self._now, False

@@ -100,7 +100,7 @@ at = attrgetter("at")  # when a command is due
 log = logging.getLogger("labkit.engines.dask.client")
 
 
-class End(NamedTuple):
+class RunEnd(NamedTuple):
     """How the run ends."""
 
     stopped_by: str
@@ -139,7 +139,7 @@ class DaskRun(Engine):
         self._due = sorted(
             (c.command if isinstance(c, Executed) else c for c in commands), key=at
         )  # the next one first
-        self._deadlock = DeadlockDetector(plan.role_ids)
+        self._deadlock = DeadlockDetector(self.members.where)
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles that are not waited for when the run ends
@@ -290,14 +290,14 @@ class DaskRun(Engine):
         except Exception as error:
             end = self._internal_error(error)
         finally:
-            self._finish(end or End("error", "its thread was ended"))
+            self._finish(end or RunEnd("error", "its thread was ended"))
 
-    def _internal_error(self, error: Exception) -> End:
+    def _internal_error(self, error: Exception) -> RunEnd:
         log.error("Run %s has failed by a mistake inside labkit", self.supervisor.run, exc_info=error)
         self.error = ClusterError(f"The supervisor failed: {type(error).__name__}: {error}")
-        return End("error", str(self.error))
+        return RunEnd("error", str(self.error))
 
-    def _turn(self) -> End | None:
+    def _turn(self) -> RunEnd | None:
         """Take in one event, or none in a while."""
         self._execute_due()
         try:
@@ -313,7 +313,7 @@ class DaskRun(Engine):
             left = min(left, self._due[0].at - self.seconds)
         return min(max(left, 0.0), LISTEN_S)
 
-    def _take(self, event: Event) -> End | None:
+    def _take(self, event: Event) -> RunEnd | None:
         """Recovery decides what comes of it for the roles; then the rest of the run takes it, unless the instance is fenced."""
         present = not isinstance(event, OfRole) or self.members.is_present(event.role, event.incarnation)
         if present and isinstance(event, RoleUp) and not self._clock_is_known(event):
@@ -326,7 +326,7 @@ class DaskRun(Engine):
         handler = self._event_handlers.get(type(event)) if present else None
         return (None if handler is None else handler(event)) or self._check_recovery()
 
-    def _event_table(self) -> dict[type[Event], Callable[[Any], End | None]]:
+    def _event_table(self) -> dict[type[Event], Callable[[Any], RunEnd | None]]:
         return {
             Report: self._on_report,
             Returned: self._on_returned,
@@ -346,24 +346,24 @@ class DaskRun(Engine):
         self.supervisor.measure(self.members.where[event.role], lambda: self.supervisor.queue.put(event))
         return False
 
-    def _on_report(self, event: Report) -> End | None:
+    def _on_report(self, event: Report) -> RunEnd | None:
         self.trace.append(event.batch)
         self._acknowledgements.heard(event.role, event.incarnation, event.batch)
         return self._check_deadlock(event)
 
-    def _on_returned(self, event: Returned) -> End | None:
+    def _on_returned(self, event: Returned) -> RunEnd | None:
         role = event.role
         if self.plan.layout.roles[self.plan.role_ids[role]].kind == "chief":
-            return End(event.verdict or "finished", "")
+            return RunEnd(event.verdict or "finished", "")
         self._returned.add(role)
         self.check_returned()
         return None
 
-    def _on_failed(self, event: RoleFailed) -> End:
+    def _on_failed(self, event: RoleFailed) -> RunEnd:
         self.error = render_failure(event.report)
-        return End("error", str(self.error))
+        return RunEnd("error", str(self.error))
 
-    def _check_recovery(self) -> End | None:
+    def _check_recovery(self) -> RunEnd | None:
         """The end, if recovery has come to one."""
         ended = self.recovery.ended
         return None if ended is None else self._over_because(ended.roles, ended.why)
@@ -493,18 +493,17 @@ class DaskRun(Engine):
         self.supervisor.send_in_order({"do": "hurry", "reason": reason}, "chief", heard)
 
     def check_returned(self) -> None:
-        """Ask the chief to finish if all roles that compute and take part have returned; if none computes, all but the chief."""
-        roles = [r for r in self.plan.layout.roles if r.name not in self.members.outside and r.kind != "chief"]
-        players = [r.name for r in roles if r.computes] or [r.name for r in roles]
-        if players and self._returned.issuperset(players):
+        """Ask the chief to finish if the coroutines of all roles have returned that are waited for."""
+        awaited = self.members.must_return
+        if self._finish_reason is None and awaited and self._returned.issuperset(awaited):
             self._ask_to_finish("finished")
 
-    def _look_around(self) -> End | None:
+    def _look_around(self) -> RunEnd | None:
         """Look at the limits: what has been silent, or has waited, for too long?"""
         now = time.monotonic()
         self.pauses.look(now)
         if self._stop_reason is not None and now > self._stop_deadline:
-            return End(self._stop_reason, "the chief did not answer, so there is no last evaluation")
+            return RunEnd(self._stop_reason, "the chief did not answer, so there is no last evaluation")
         if self.supervisor.client.status != "running":
             return self._over_because(self.plan.role_ids, "the connection to the Dask scheduler is gone")
         if now >= self._timer_due:
@@ -513,13 +512,13 @@ class DaskRun(Engine):
             self._present = self.recovery.present
         return self._check_recovery()
 
-    def _over_because(self, roles: Iterable[str], what: str) -> End:
+    def _over_because(self, roles: Iterable[str], what: str) -> RunEnd:
         self._given_up.update(roles)
         self.error = ClusterError(loss_text(self.now, what))
-        return End("error", str(self.error))
+        return RunEnd("error", str(self.error))
 
-    def _check_deadlock(self, event: Report) -> End | None:
-        if event.change != self.members.change or not self.members.whole:
+    def _check_deadlock(self, event: Report) -> RunEnd | None:
+        if event.change != self.members.change or not self.members.settled:
             return None
         until = event.batch["until"]
         if self._finish_heard_at is None or until <= self._finish_heard_at + MARGIN_NS:
@@ -533,9 +532,9 @@ class DaskRun(Engine):
             kinds, only = blocked[name]
             awaited[name] = tuple(kind for kind in kinds if kind not in NEWS), only
         self.error = Deadlock(deadlock_text(self.trace, self.now, awaited))
-        return End("deadlock", str(self.error))
+        return RunEnd("deadlock", str(self.error))
 
-    def _finish(self, end: End) -> None:
+    def _finish(self, end: RunEnd) -> None:
         """Shut all roles down, and complete the trace. Takes a limited time, whatever has become of the roles."""
         self.record.close()
         stopped_by, why = end
@@ -586,12 +585,12 @@ class DaskRun(Engine):
         """See `Instances.dismissed`."""
         self.links.mend(role)
         self._returned.discard(role)
-        self._deadlock.reset()
+        self._deadlock.reset(self.members.contact)
         self.pauses.lost(role)
 
     def admitted(self, role: str) -> None:
         """See `Instances.admitted`."""
-        self._deadlock.reset()
+        self._deadlock.reset(self.members.contact)
 
     def situation(self, role: str) -> dict[str, Any]:
         """What an instance that begins in the middle of a run has to know: when engine time began, and when it was paused, if it

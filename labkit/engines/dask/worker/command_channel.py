@@ -32,7 +32,7 @@ TOPIC = "labkit"
 TICK_MS = 100
 BEAT_S = 0.5
 ISOLATED_S = 25.0  # after which a role that is cut off checks whether its task still exists
-HELD = 1000  # reports that a role which is cut off keeps back; the oldest are dropped
+MOST_UNSENT = 1000  # reports that a role which is cut off keeps back; the oldest are dropped
 
 
 class CommandChannel:
@@ -52,7 +52,7 @@ class CommandChannel:
         self.retired = False  # Dask is about to close this worker, and the role was told to leave
         self.isolated, self.isolated_at = False, 0.0  # cut off from all others and from the client
         self._commands: deque[Command] = deque()
-        self._held: deque[dict[str, Any]] = deque(maxlen=HELD)  # reports, while it is isolated
+        self._unsent: deque[dict[str, Any]] = deque(maxlen=MOST_UNSENT)  # reports, while it is isolated
         self._kept_out: list[Command] = []
 
     def post(self, command: Command) -> None:
@@ -82,14 +82,14 @@ class CommandChannel:
         """Send a report to the client. Never blocks."""
         self.last_report = time.monotonic()
         report = {"run": self.run, "role": self.role, "incarnation": self.incarnation, "what": what, **more}
-        (self._held.append if self.isolated else self._send)(report)
+        (self._unsent.append if self.isolated else self._send)(report)
 
     def _isolate(self, isolated: bool) -> None:
         """Cut the role off, or connect it again: then reports and commands of the time in between arrive."""
         self.isolated, self.isolated_at = isolated, time.monotonic()
         if not isolated:
-            while self._held:
-                self._send(self._held.popleft())
+            while self._unsent:
+                self._send(self._unsent.popleft())
             self.report("beat")
             self._commands.extend(self._kept_out)
             self._kept_out.clear()

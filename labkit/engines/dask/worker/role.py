@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -491,8 +491,13 @@ class RealRole(RoleCore):
         self._channel.report(
             "batch", change=self._membership_number, batch=self.recorder.take(self._now(), ROW_BYTES), only=sender,
             waiting=None if busy else [k.__name__ for k in kinds],
-            sent=sum(self._endpoint.sent.values()), received=sum(self._endpoint.received.values()),
+            sent=self._count(self._endpoint.sent), received=self._count(self._endpoint.received),
         )  # fmt: skip
+
+    def _count(self, messages: Counter[str]) -> int:
+        """Of how many messages roles that are present are the other end: deadlock detection compares their counts."""
+        absent = self.members.absent
+        return sum(number for name, number in messages.items() if name not in absent)
 
     def _count_repeated(self) -> None:
         repeated = sum(self._endpoint.repeated.values())
