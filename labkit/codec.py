@@ -30,8 +30,8 @@ from .nn.compensation import COMPENSATIONS
 from .nn.optimizers import OPTIMIZERS
 from .nn.schedules import SCHEDULES
 from .problem import Problem
-from .roles.judge import Budget
-from .roles.placement import PLACEMENTS
+from .roles.budget import Budget
+from .roles.sparse.placement import PLACEMENTS
 from .strategies import STRATEGIES
 
 __all__ = ["CLASSES", "SAID", "NotEncodable", "difference", "fingerprint", "from_dict", "to_dict"]

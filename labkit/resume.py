@@ -17,7 +17,7 @@ from .engines.parts import Plan, make_plan
 from .errors import BadInput, shown
 from .manifest import Manifest, load_manifest, save_manifest, shards_of
 from .problem import Problem
-from .roles.judge import Budget
+from .roles.budget import Budget
 from .run import Run
 from .spec import make_cluster, spec_of
 from .strategies import Strategy

@@ -47,7 +47,7 @@ from .narrative.sentence import sentence
 from .nn import SparseParameters
 from .predictor import Predictor
 from .problem import Problem
-from .roles.judge import Budget
+from .roles.budget import Budget
 from .strategies import Strategy
 from .summary import Summary
 from .trace import Trace

@@ -21,7 +21,7 @@ from .engines.simulated import SimulatedCluster
 from .errors import BadInput, nearest, shown
 from .knobs import Knob, as_number, check_knob, knobs_of, read_knob, write_knob
 from .problem import Problem
-from .roles.judge import Budget
+from .roles.budget import Budget
 from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
 
 __all__ = ["FULL_SPEED", "PARTS", "RunSpec", "make_cluster", "spec_of", "strategy_name"]

@@ -353,7 +353,7 @@ def test_the_run_manifest(tmp_path_factory, spec):
 # parts of which a run is made, too, and which have options of their own, under their own name
 OF_PARTS = (
     "labkit.nn", "labkit.data", "labkit.engines.laws", "labkit.engines.commands", "labkit.engines.faults", "labkit.course",
-    "labkit.roles.placement",
+    "labkit.roles.sparse.placement",
 )  # fmt: skip
 DIFFER = {
     ("on_loss", "AsynchronousServer"),  # asynchronous servers go on without a lost worker

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..engines.simulated.network import Links
-from ..roles.schedules import BACKWARD, FORWARD, Work
+from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
 from ..trace.vocabulary import nanoseconds, seconds
 
 __all__ = ["Stage", "gossip", "iterations_of", "period"]

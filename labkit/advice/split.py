@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from ..nn.split import boxes_of, split_pairs
-from ..roles.cuts import replicas_and_parts, stages_of
 from ..roles.layout import shard_slices
-from ..roles.schedules import BACKWARD, SCHEDULES, Work, pipe_dream
+from ..roles.model_parallel.partitioning import replicas_and_parts, stages_of
+from ..roles.model_parallel.schedules import BACKWARD, SCHEDULES, Work, pipe_dream
 from .estimate import Estimate, slots
 from .estimate import time_text as t
 from .facts import Facts

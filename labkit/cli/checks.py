@@ -134,7 +134,7 @@ def cluster_time() -> Iterator[Line]:
     try:
         from ..engines.dask import DaskCluster
         from ..problem import Problem
-        from ..roles.judge import Budget
+        from ..roles.budget import Budget
         from ..run import train
         from ..strategies import AsyncPS
 

@@ -144,7 +144,7 @@ def run_options() -> tuple[RunOption, ...]:
     from ..engines.cluster_spec import ClusterSpec
     from ..knobs import knobs_of
     from ..problem import Problem
-    from ..roles.judge import Budget
+    from ..roles.budget import Budget
     from ..strategies import Strategy
 
     parts: dict[str, Any] = {"strategy": Strategy, "problem": Problem, "budget": Budget, "cluster": ClusterSpec}

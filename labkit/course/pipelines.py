@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from ..errors import BadInput
 from ..knobs import knob
 from ..roles.context import Context
-from ..roles.schedules import BACKWARD, FORWARD, Work
-from ..roles.stages import pipeline_pass
+from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
+from ..roles.model_parallel.stages import pipeline_pass
 from ..strategies import Pipeline
 
 __all__ = ["Scheduled"]

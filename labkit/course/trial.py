@@ -17,7 +17,7 @@ import numpy as np
 from ..engines.simulated import SimulatedCluster
 from ..errors import LabkitError, RoleError
 from ..problem import Problem
-from ..roles.judge import Budget
+from ..roles.budget import Budget
 from ..run import Run, train
 from ..strategies import Strategy
 from ..trace import ledger, updates

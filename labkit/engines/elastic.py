@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, shown
+from ..roles.group_restart import restarts_as_group, whole_replicas
 from ..roles.layout import Layout
-from ..roles.regroup import grouped, replicas
 from .cluster_spec import ClusterSpec
 
 __all__ = ["Elastic", "check_elastic", "elastic_of"]
@@ -50,7 +50,7 @@ def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout
         return None
     if cluster.max_workers < cluster.workers:
         raise BadInput(f"max_workers={cluster.max_workers} with workers={cluster.workers}: it is at least as many.")
-    if grouped(layout) and not replicas(layout):
+    if restarts_as_group(layout) and not whole_replicas(layout):
         raise BadInput(
             f"max_workers={cluster.max_workers}: {strategy.name} cuts the model to a fixed number of workers; strategies with "
             "servers, RingAllReduce, HalvingDoubling, LocalSGD and DPSGD can change theirs."

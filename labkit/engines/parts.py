@@ -13,20 +13,21 @@ from ..data import Batches, NullBatches
 from ..errors import BadInput, nearest
 from ..nn import Recommender
 from ..roles.backup import BACKUP_KINDS, backed, keep_copy, with_backups
-from ..roles.coder import coder_of
+from ..roles.budget import Budget, Limits
+from ..roles.compressor import compressor_of
 from ..roles.context import stream
+from ..roles.evaluator import Evaluator
 from ..roles.gradient import Model
-from ..roles.judge import Budget, Judge
 from ..roles.layout import Layout, RoleSpec
-from ..roles.looking import Sight
-from ..roles.messages import Joined, Left, Look, Snapshot
-from ..roles.shard import Limits, Shard
+from ..roles.messages import Joined, Left, Snapshot, SnapshotRequest
+from ..roles.probe import ProbeInputs
+from ..roles.shard import Shard
 from ..trace.recorder import Recorder
 from .awaits import check_awaits
 from .cluster_spec import ClusterSpec
 from .elastic import Elastic, elastic_of
 from .shape import check_strategy
-from .showing import samples_in_plain, shares_in_plain, sight_of
+from .showing import probe_inputs_of, samples_in_plain, shares_in_plain
 
 __all__ = [
     "Plan",
@@ -54,7 +55,7 @@ class Plan:
     timing_only: bool
     norms_every: int
     record: bool = True
-    sight: Sight | None = None  # what the chief looks at, beside the accuracy
+    probe_inputs: ProbeInputs | None = None  # what the chief looks at, beside the accuracy
     elastic: Elastic | None = None  # whose workers may come and go
 
     def without_data(self) -> Plan:
@@ -87,19 +88,19 @@ class Plan:
             "layout": self.layout.describe(),
             "layers": list(groups),
             "messages": [k.__name__ for k in self.message_kinds],
-            "samples": samples_in_plain(self.problem, self.sight, self.record),
+            "samples": samples_in_plain(self.problem, self.probe_inputs, self.record),
             "shares": shares_in_plain(self.problem, self.layout.shares),
         }
 
     @property
     def message_kinds(self) -> tuple[type, ...]:
         """What may be said in this run: the strategy's messages, then the engine's own."""
-        return (*self.strategy.messages, Look, Snapshot, Joined, Left, *self._of_backups)
+        return (*self.strategy.messages, SnapshotRequest, Snapshot, Joined, Left, *self._of_backups)
 
     @cached_property
     def message_set(self) -> frozenset[type]:
         """What a role may say."""
-        return frozenset((*self.strategy.messages, Look, *self._of_backups))
+        return frozenset((*self.strategy.messages, SnapshotRequest, *self._of_backups))
 
     @property
     def _of_backups(self) -> tuple[type, ...]:
@@ -145,7 +146,7 @@ def make_plan(
         problem.timing_only,
         every if cluster.record else 0,
         cluster.record,
-        sight_of(problem, cluster.record),
+        probe_inputs_of(problem, cluster.record),
         elastic,
     )
 
@@ -188,7 +189,7 @@ def build_parts(
     test: tuple[np.ndarray, np.ndarray] | None,
     incarnation: int = 0,
 ) -> tuple[Any, ...]:
-    """The parts of one role, in the order in which its method takes them: model, shard, or the chief's judge.
+    """The parts of one role, in the order in which its method takes them: model, shard, or the chief's evaluator.
 
     `objective`: it keeps buffers, so one for each thread. `strategy`: the engine's own, whose live knobs may change.
     `test`: held-out data (needed by the chief).
@@ -198,11 +199,11 @@ def build_parts(
         parts.append(spec.model(objective=objective, recorder=recorder, clock=clock, strategy=strategy))
     elif spec.computes:
         draws = partial(stream, plan.seed, spec.kind, spec.index, "codec", incarnation)
-        coder = coder_of(strategy, objective, plan.layout.parts, draws)
+        compressor = compressor_of(strategy, objective, plan.layout.parts, draws)
         parts.append(
             Model(
                 objective, recorder, clock, plan.layout.parts, clip_norm=strategy.clip_norm,
-                norms_every=plan.norms_every, coder=coder,
+                norms_every=plan.norms_every, compressor=compressor,
             )
         )  # fmt: skip
     if spec.shard is not None:
@@ -219,7 +220,7 @@ def build_parts(
         observed, every = plan.layout.observed, plan.strategy.eval_every
         shards = sum(role.shard is not None for role in plan.layout.roles)
         parts.append(
-            Judge(
+            Evaluator(
                 objective,
                 x,
                 y,
@@ -231,7 +232,7 @@ def build_parts(
                 recorder,
                 clock,
                 plan.layout,
-                plan.sight,
+                plan.probe_inputs,
             )
         )
     return tuple(parts)

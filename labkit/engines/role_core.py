@@ -25,7 +25,7 @@ from typing import Any
 from ..errors import RoleError
 from ..roles.effects import Posted
 from ..roles.layout import RoleSpec
-from ..roles.messages import Joined, Left, Look, Message, payload_bytes
+from ..roles.messages import Joined, Left, Message, SnapshotRequest, payload_bytes
 from ..roles.shard import Shard
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import EVALUATION, EVERYONE, STARTUP, TRAINING, UNUSED
@@ -115,7 +115,7 @@ class RoleCore(ABC):
                 counters.handed += 1
             else:
                 self._released(message)
-        elif kind is Look:
+        elif kind is SnapshotRequest:
             category = EVALUATION
         elif to not in self.trained and not (counters.computed or counters.steps):
             if self.has_computed(to):  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ class RoleCore(ABC):
 
     # evaluation -------------------------------------------------------------------------------------------------------
 
-    def requested(self, look: Look) -> None:
+    def requested(self, look: SnapshotRequest) -> None:
         """The chief asks for a snapshot of the shard: now, or when it comes to a certain version."""
         assert self.shard is not None
         if self.shard.requested(look.at, look.final):

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..roles.looking import Sight
+from ..roles.probe import ProbeInputs
 from ..trace.looks import NO_ANSWER
 
-__all__ = ["samples_in_plain", "shares_in_plain", "sight_of"]
+__all__ = ["samples_in_plain", "shares_in_plain", "probe_inputs_of"]
 
 SAMPLES, POINTS = 18, 200  # held-out samples that are looked at; training points that are drawn in the plane
 SIDE, FEWEST = 40, 12  # cells along a side of the grid; coarser than that, it is no picture
@@ -42,16 +42,16 @@ def why_nothing(problem: Any, record: bool) -> str:
     return f"{dataset.classes:,} classes are too many to show" if dataset.classes >= NO_ANSWER else ""
 
 
-def sight_of(problem: Any, record: bool) -> Sight | None:
+def probe_inputs_of(problem: Any, record: bool) -> ProbeInputs | None:
     """What the chief looks at: a few held-out samples, and a grid if the data lie in a plane and the network is small."""
     if why_nothing(problem, record):
         return None
     dataset, side = problem.dataset, _side(problem)
     if not side:
-        return Sight(min(SAMPLES, dataset.n_test))
+        return ProbeInputs(min(SAMPLES, dataset.n_test))
     low, high = _extent(dataset)
     corners = dataset.standardise(np.array([low, high])).astype(float)
-    return Sight(min(SAMPLES, dataset.n_test), side, tuple(corners[0].tolist()), tuple(corners[1].tolist()))
+    return ProbeInputs(min(SAMPLES, dataset.n_test), side, tuple(corners[0].tolist()), tuple(corners[1].tolist()))
 
 
 def _side(problem: Any) -> int:
@@ -68,21 +68,21 @@ def _extent(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     return ends[0] - MARGIN * wide, ends[1] + MARGIN * wide
 
 
-def samples_in_plain(problem: Any, sight: Sight | None, record: bool) -> dict[str, Any]:
+def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: bool) -> dict[str, Any]:
     """{"labels", "classes", "names", "shape", "features", "plane"} of the held-out samples that are looked at.
 
     `features`: lists of numbers as measured, of small pictures (`shape` (height, width)) and of points in the plane,
     else None. `plane`, of points: {"low", "high", "side", "points", "labels"}: the grid's corners and its cells along
     a side (0: no grid), and training points. {"none": why} if nothing is looked at.
     """
-    if sight is None:
+    if probe_inputs is None:
         return {"none": why_nothing(problem, record)}
     d = problem.dataset
     plain: dict[str, Any] = {
-        "labels": d.y_test[: sight.samples].tolist(), "classes": d.classes, "shape": None, "features": None,
+        "labels": d.y_test[: probe_inputs.samples].tolist(), "classes": d.classes, "shape": None, "features": None,
         "names": list(d.extra["class_names"]) if "class_names" in d.extra else None, "plane": None,
     }  # fmt: skip
-    raw = d.raw(d.x_test[: sight.samples])
+    raw = d.raw(d.x_test[: probe_inputs.samples])
     if d.image_shape is not None:
         pictures = _small(raw.reshape(-1, *d.image_shape))
         plain |= {"shape": list(pictures.shape[1:]), "features": _rounded(pictures.reshape(len(raw), -1))}
@@ -90,7 +90,7 @@ def samples_in_plain(problem: Any, sight: Sight | None, record: bool) -> dict[st
         some = np.unique(np.linspace(0, d.n_train - 1, POINTS).astype(int))
         low, high = (_rounded(end) for end in _extent(d))
         points = {"points": _rounded(d.raw(d.x_train[some])), "labels": d.y_train[some].tolist()}
-        plain |= {"features": _rounded(raw), "plane": {"low": low, "high": high, "side": sight.side, **points}}
+        plain |= {"features": _rounded(raw), "plane": {"low": low, "high": high, "side": probe_inputs.side, **points}}
     return plain
 
 

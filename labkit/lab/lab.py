@@ -29,7 +29,7 @@ from ..engines.commands import (
 from ..engines.dask import DaskCluster
 from ..errors import BadInput, LabkitError
 from ..problem import Problem
-from ..roles.judge import Budget
+from ..roles.budget import Budget
 from ..run import Run
 from ..strategies import Strategy
 from ..trace.vocabulary import NANO

@@ -10,7 +10,7 @@ from ..engines.base import Cluster
 from ..engines.cluster_spec import ClusterSpec, default_workers
 from ..errors import BadInput
 from ..problem import Problem
-from ..roles.judge import Budget
+from ..roles.budget import Budget
 from ..run import Run
 from ..spec import RunSpec
 from .cells import stale

@@ -15,7 +15,7 @@ from ..engines.laws import Deterministic
 from ..errors import BadInput
 from ..knobs import Knob, check_knob, knob, knobs_of, read_knob
 from ..problem import Problem
-from ..roles.judge import Budget
+from ..roles.budget import Budget
 from ..spec import PACE, RunSpec, make_cluster, strategy_name
 from ..strategies import STRATEGIES, Strategy
 

@@ -18,7 +18,7 @@ from ..engines.light import is_light
 from ..errors import BadInput
 from ..knobs import knobs_of
 from ..narrative.table import run_row
-from ..roles.judge import Budget
+from ..roles.budget import Budget
 from ..run import Run, train
 from ..trace import Trace
 from ..trace.query import next_apply

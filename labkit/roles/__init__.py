@@ -1,18 +1,19 @@
 """What a role may say (messages), ask for (effects) and touch (context), and the parts it is given (model, shard,
-judge).
+evaluator).
 """
 
 from __future__ import annotations
 
+from .budget import Budget
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
 from .context import Context
+from .evaluator import Evaluator
 from .gates import Gate, Round, first
 from .gradient import Gradient, Model, Parameters
-from .judge import Budget, Judge
 from .layout import Layout, RoleSpec, shard_slices
 from .messages import Ack, Chunk, Joined, Left, Message, Mix, Pull, Push, Weights
 from .replica import Centre, Replica
-from .servers import Newest, post, pull, push, push_pull
+from .servers import NewestWeights, post, pull, push, push_pull
 from .shard import Shard
 
 __all__ = [
@@ -24,13 +25,13 @@ __all__ = [
     "Gate",
     "Gradient",
     "Joined",
-    "Judge",
+    "Evaluator",
     "Layout",
     "Left",
     "Message",
     "Mix",
     "Model",
-    "Newest",
+    "NewestWeights",
     "Parameters",
     "Pull",
     "Push",

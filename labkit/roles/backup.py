@@ -22,9 +22,9 @@ import numpy as np
 
 from ..errors import BadInput
 from .context import Context
+from .group_restart import restarts_as_group
 from .layout import Layout, RoleSpec
 from .messages import Message, field_names
-from .regroup import grouped
 
 __all__ = ["BACKUP_KINDS", "Applied", "Copy", "Logged", "Want", "backed", "keep_copy", "with_backups"]
 
@@ -77,7 +77,7 @@ def with_backups(layout: Layout, replicas: int, strategy: str) -> Layout:
     if not replicas:
         return layout
     servers = [role for role in layout.roles if role.kind == "server" and role.shard is not None]
-    if not servers or grouped(layout):
+    if not servers or restarts_as_group(layout):
         raise BadInput(f"replicas={replicas}: {strategy} has no servers that could be kept twice; leave replicas out.")
     backups = [
         RoleSpec(f"backup-{s.index}", "backup", s.index, f"backup-{s.index}", backs=layout.roles.index(s))

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import nearest
-from .coder import Coder
+from .compressor import Compressor
 from .context import Context
 from .layout import shard_slices
 from .messages import Chunk
@@ -33,18 +33,18 @@ __all__ = ["ALL_REDUCE", "all_gather", "all_reduce", "barrier", "broadcast", "re
 
 
 async def all_reduce(
-    ctx: Context, values: np.ndarray, group: str = "worker", algorithm: str = "ring", coder: Coder | None = None
+    ctx: Context, values: np.ndarray, group: str = "worker", algorithm: str = "ring", compressor: Compressor | None = None
 ) -> np.ndarray:
     """The sum of everybody's `values` (flat), in place. `algorithm`: a name in `ALL_REDUCE`; `BadInput` for another.
 
-    `coder`: everybody's messages are coded, by a linear codec, and the sum is that of what was sent.
+    `compressor`: everybody's messages are coded, by a linear codec, and the sum is that of what was sent.
     """
     if algorithm not in ALL_REDUCE:
         raise nearest("all-reduce", algorithm, ALL_REDUCE)
-    if coder is None:
+    if compressor is None:
         await ALL_REDUCE[algorithm](ctx, values, group)
         return values
-    for vector in coder.add_up(values, len(ctx.peers(group))):
+    for vector in compressor.add_up(values, len(ctx.peers(group))):
         await ALL_REDUCE[algorithm](ctx, vector, group)
     return values
 

@@ -10,9 +10,9 @@ from ..errors import RoleError
 from ..nn.boxes import Boxes
 from ..nn.codecs import Codec
 from ..nn.optimizers import Optimizer
-from .correction import Correction
 from .gradient import Contribution, Gradient
 from .optimizer_state import OptimizerState
+from .staleness_correction import StalenessCorrection
 
 __all__ = ["DenseParameters"]
 
@@ -27,7 +27,7 @@ class DenseParameters:
 
     def __init__(
         self, index: int, part: slice | Boxes, values: np.ndarray, optimizer: Optimizer, *, weight_decay: float = 0.0,
-        codec: Codec | None = None, correction: Correction | None = None,
+        codec: Codec | None = None, correction: StalenessCorrection | None = None,
     ):  # fmt: skip
         self.index, self.correction = index, correction
         self.timing_only = values.strides == (0,)

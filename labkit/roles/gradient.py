@@ -14,7 +14,7 @@ from ..nn import NullObjective, clip_by_norm
 from ..nn.pool import BufferPool
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import CANCELLED, EVERYONE
-from .coder import Coder
+from .compressor import Compressor
 from .messages import Push, weightless
 
 __all__ = ["Contribution", "Gradient", "Model", "Parameters"]
@@ -40,7 +40,7 @@ class Gradient:
     is a combination of one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
     """
 
-    __slots__ = ("coder", "count", "everyone", "loss", "parts", "read", "samples", "step", "values")
+    __slots__ = ("compressor", "count", "everyone", "loss", "parts", "read", "samples", "step", "values")
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class Gradient:
         loss: float = float("nan"),
         count: int = 1,
         everyone: bool = False,
-        coder: Coder | None = None,
+        compressor: Compressor | None = None,
     ):
         self.values, self.step, self.read, self.samples, self.parts = values, step, read, samples, parts
-        self.loss, self.count, self.everyone, self.coder = loss, count, everyone, coder
+        self.loss, self.count, self.everyone, self.compressor = loss, count, everyone, compressor
 
     def push(self, shard: int) -> Push:
-        """The message for `shard`: its part of this gradient, coded if there is a coder, and what it was computed on."""
+        """The message for `shard`: its part of this gradient, coded if there is a compressor, and what it was computed on."""
         generation, version = self.read[shard]
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
-        said: Any = values if self.coder is None else self.coder.encode(values, shard, version)
+        said: Any = values if self.compressor is None else self.compressor.encode(values, shard, version)
         if values.strides != (0,):
             return Push(said, self.step, generation, version, self.count, self.samples)
         nbytes = values.nbytes if said is values else sum(array.nbytes for array in said)
@@ -90,16 +90,16 @@ Contribution = Push | Gradient  # what a shard applies: a push of another role, 
 
 class Model:
     """A worker's network: computes gradients and numbers them. `parts`: which slice of the vector each shard owns.
-    `coder`: what its gradients are coded with on their way; None: they are sent as they are.
+    `compressor`: what its gradients are coded with on their way; None: they are sent as they are.
     """
 
     work = "gradient"
 
     def __init__(
         self, objective: Any, recorder: Recorder, clock: Any, parts: Sequence[slice], *, clip_norm: float | None = None,
-        norms_every: int = 0, coder: Coder | None = None,
+        norms_every: int = 0, compressor: Compressor | None = None,
     ):  # fmt: skip
-        self.coder = coder
+        self.compressor = compressor
         self.objective, self.recorder, self.clock, self.parts = objective, recorder, clock, tuple(parts)
         self.clip_norm, self.norms_every = clip_norm, norms_every
         self.layers = tuple(objective.layout.groups().values())
@@ -110,12 +110,12 @@ class Model:
     def gradient(self, parameters: Any, batch: Any) -> Gradient:
         """The gradient of the mean loss over `batch`. It is the caller's to keep."""
         counters = self.recorder.counters
-        step, coder = counters.computed, self.coder
-        if coder is not None:
-            coder.version = parameters.read[0][1]
+        step, compressor = counters.computed, self.compressor
+        if compressor is not None:
+            compressor.version = parameters.read[0][1]
         if self.null:
             counters.computed = step + 1
-            return Gradient(self.nothing, step, parameters.read, batch.samples, self.parts, coder=coder)
+            return Gradient(self.nothing, step, parameters.read, batch.samples, self.parts, compressor=compressor)
         like = parameters.values
         values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # used again once nobody refers to it
         loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)
@@ -124,7 +124,7 @@ class Model:
             clip_by_norm(values, self.clip_norm)
         if self.norms_every and step % self.norms_every == 0:
             self._record_norms(step, values, parameters.values)
-        return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, coder=coder)
+        return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
 
     def cancelled(self) -> None:
         """A gradient was begun and given up (simulated engines never finish such work)."""

@@ -18,6 +18,7 @@ from .messages import Snapshot
 __all__ = ["Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]
 
 Snapshots = tuple[Snapshot, ...]
+EXPORTED = {"": "", "synchronized": "equal", "local": "own"}  # `replication`, as traces spell it
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ class Layout:
     """All roles, in the order of their numbers in the trace. `groups`: named sets of roles (stages, replicas).
 
     `observed`: the roles whose shards together are the model that the chief evaluates. `parts[i]`: the slice of shard
-    i as workers push to it. `copies` says what the shards are to each other:
+    i as workers push to it. `replication`: how the shards are related:
 
     - "": parts of one model, to which workers push their gradients;
-    - "equal": all of them step together, so each books one gradient of everyone a step (replicas of a model, or the
-      parts of a model whose workers hold the weights themselves);
-    - "own": replicas that step by themselves and are mixed now and then.
+    - "synchronized": all shards step together, and each records one gradient of all workers a step (replicas of a model, or
+      the parts of a model whose workers hold the weights themselves);
+    - "local": replicas that step independently and are averaged from time to time.
 
     `assemble`: makes the model to evaluate from the observed shards' snapshots, in the order of the shards; without it
     each is put in the place of its part.
@@ -71,7 +72,7 @@ class Layout:
     roles: tuple[RoleSpec, ...]
     observed: tuple[str, ...]
     parts: tuple[slice, ...]
-    copies: str = ""
+    replication: str = ""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     assemble: Callable[[Snapshots], Any] | None = None
     positions: bool = False
@@ -99,7 +100,7 @@ class Layout:
     @property
     def replicated(self) -> bool:
         """Whether a gradient counts once every shard has it, and not once its own part of it has been pushed."""
-        return bool(self.copies)
+        return bool(self.replication)
 
     def together(self, snapshots: Snapshots) -> Any:
         """The model that the observed shards' snapshots make up."""
@@ -133,7 +134,7 @@ class Layout:
         ]  # fmt: skip
         return {
             "roles": roles, "observed": list(self.observed), "replicated": self.replicated,
-            "copies": self.copies, "positions": self.positions,
+            "copies": EXPORTED[self.replication], "positions": self.positions,
             "groups": {name: list(members) for name, members in self.groups.items()},
         }  # fmt: skip
 

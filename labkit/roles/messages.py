@@ -23,8 +23,8 @@ import numpy as np
 from ..errors import RoleError
 
 __all__ = [
-    "Ack", "CentreWeights", "Chunk", "Joined", "Left", "Look", "Message", "Mix", "Position", "Pull", "Push", "Snapshot",
-    "Weights", "field_names", "loose_bytes", "own_copy", "payload_bytes", "weightless",
+    "Ack", "CentreWeights", "Chunk", "Joined", "Left", "Message", "Mix", "Position", "Pull", "Push", "Snapshot",
+    "SnapshotRequest", "Weights", "field_names", "loose_bytes", "own_copy", "payload_bytes", "weightless",
 ]  # fmt: skip
 
 
@@ -142,8 +142,8 @@ class Mix(Message):
 
 
 @dataclass(frozen=True)
-class Look(Message):
-    """chief -> shard, answered by the engine: show me your weights.
+class SnapshotRequest(Message):
+    """chief -> shard, answered by the engine: send a `Snapshot` of the weights.
 
     At the first multiple of `eval_every` from version `at` on, or when the budget is used up; `final`: as they are now.
     """

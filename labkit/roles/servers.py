@@ -1,4 +1,4 @@
-"""What workers say to parameter servers: `pull`, `push`, `push_pull` and `Newest`, over any number of shards.
+"""What workers say to parameter servers: `pull`, `push`, `push_pull` and `NewestWeights`, over any number of shards.
 
 A push and the pull that follows are one operation at each shard: the reply to a push is the shard's newest weights.
 With several shards an asynchronous pull may be a torn read (shards at different versions); it carries the vector of
@@ -16,7 +16,7 @@ from .context import Context
 from .gradient import Gradient, Parameters
 from .messages import Ack, Joined, Left, Message, Pull, Weights
 
-__all__ = ["Newest", "answers", "post", "pull", "push", "push_pull"]
+__all__ = ["NewestWeights", "answers", "post", "pull", "push", "push_pull"]
 
 PULL, WEIGHTS = Pull(), (Weights, Joined)
 
@@ -92,7 +92,7 @@ async def answers(
     return arrived
 
 
-class Newest:
+class NewestWeights:
     """The newest weights, where servers send every version to everybody, asked for or not.
 
     A worker that was busy during several versions takes the last one. With several shards it waits until it has the

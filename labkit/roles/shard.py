@@ -26,35 +26,17 @@ from ..nn.boxes import Boxes
 from ..trace.recorder import Recorder
 from ..trace.vocabulary import AFTER_END, REASONS
 from .applied_log import AppliedLog
-from .correction import Correction, correction_of
+from .budget import Limits
 from .dense_parameters import DenseParameters
 from .gradient import Contribution, Gradient
 from .gradient_check import GradientCheck
 from .messages import Push, Snapshot, Weights, weightless
+from .staleness_correction import StalenessCorrection, staleness_correction
 
-__all__ = ["NEVER", "Limits", "Shard", "ShardParameters"]
+__all__ = ["NEVER", "Shard", "ShardParameters"]
 
 NEVER = 1 << 62  # a time (ns) or a version that is not reached
 REDUCTIONS = ("mean", "sum")
-
-
-class Limits:
-    """How much may be applied: `updates`, `samples` (None: no limit). The application after the last is refused."""
-
-    __slots__ = ("samples", "updates")
-
-    def __init__(self, updates: int | None = None, samples: int | None = None):
-        self.updates, self.samples = updates, samples
-
-    def divided(self, replicas: int) -> Limits:
-        """What each of so many replicas may apply that step by themselves: as many updates, its part of the samples."""
-        return Limits(self.updates, None if self.samples is None else -(-self.samples // replicas))
-
-    def reached(self, updates: int, samples: int) -> bool:
-        """Whether nothing more may be applied."""
-        return (self.updates is not None and updates >= self.updates) or (
-            self.samples is not None and samples >= self.samples
-        )
 
 
 class ShardParameters(Protocol):
@@ -67,7 +49,7 @@ class ShardParameters(Protocol):
     nbytes: int
     timing_only: bool
     steps: bool
-    correction: Correction | None
+    correction: StalenessCorrection | None
 
     @property
     def dtype(self) -> np.dtype:
@@ -128,7 +110,7 @@ class Shard:
         """The shard of role `spec` in a run by `plan`, with the first weights. `strategy`: the engine's own copy."""
         parameters = DenseParameters(
             spec.shard, spec.part, Boxes.of(spec.part).take(plan.start(objective)), strategy.optimizer,
-            weight_decay=strategy.weight_decay, codec=getattr(strategy, "codec", None), correction=correction_of(strategy),
+            weight_decay=strategy.weight_decay, codec=getattr(strategy, "codec", None), correction=staleness_correction(strategy),
         )  # fmt: skip
         return cls.of_role(parameters, spec, plan, recorder, clock, watcher, strategy)
 
@@ -140,7 +122,7 @@ class Shard:
         """A shard of `parameters` with the limits and options that role `spec` has in a run by `plan`."""
         shard = cls(
             parameters, recorder, clock, plan.role_ids,
-            plan.limits.divided(plan.layout.shares) if plan.layout.copies == "own" else plan.limits,
+            plan.limits.divided(plan.layout.shares) if plan.layout.replication == "local" else plan.limits,
             schedule=strategy.schedule, eval_every=0 if plan.timing_only else strategy.eval_every, watcher=watcher,
             senders=plan.layout.shares,
         )  # fmt: skip
@@ -222,7 +204,7 @@ class Shard:
     # snapshots for the chief ------------------------------------------------------------------------------------------
 
     def requested(self, at: int, final: bool) -> bool:
-        """The chief requests a snapshot (`messages.Look`): whether the engine sends it now, or when `watcher` is called."""
+        """The chief has sent a `SnapshotRequest`. True if the snapshot is due now; else `watcher` is called when it is."""
         self.looked = True
         return final or self.look(at)
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..knobs import knob
-from ..roles.chief import next_mixture
+from ..roles.chief import snapshots_of_replicas
 from ..roles.context import Context
+from ..roles.evaluator import Evaluator
 from ..roles.graphs import GRAPHS, neighbours, sides
-from ..roles.judge import Judge
 from ..roles.layout import Layout, RoleSpec
 from ..roles.messages import Message, Mix, Pull, Push, Snapshot, Weights
 from .base import MixedReplicas
@@ -55,9 +55,9 @@ class ADPSGD(MixedReplicas):
         chief = RoleSpec("chief", "chief", 0, "chief")
         return replace(plan, roles=(*workers, *replicas, chief), observed=tuple(r.name for r in replicas))
 
-    async def look(self, ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
+    async def look(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
         """All replicas as they are when one of them comes to the next `eval_every`."""
-        return await next_mixture(ctx, judge)
+        return await snapshots_of_replicas(ctx, evaluator)
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the replica's weights, give it the gradient, take its newer weights."""

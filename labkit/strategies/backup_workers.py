@@ -25,8 +25,9 @@ from ..roles.gates import first
 from ..roles.gradient import Gradient
 from ..roles.layout import Layout
 from ..roles.messages import Weights
-from ..roles.servers import Newest, post
-from .base import ServerStrategy, server_layout
+from ..roles.servers import NewestWeights, post
+from ..roles.standard_layouts import server_layout
+from .base import ServerStrategy
 
 __all__ = ["BackupWorkers", "FirstOnes"]
 
@@ -66,7 +67,7 @@ class FirstOnes(ServerStrategy):
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """Compute on the newest weights; begin again when newer ones come."""
-        newest = Newest(ctx)
+        newest = NewestWeights(ctx)
         weights = await newest.pull()
         for batch in ctx.batches():
             gradient: Gradient | None = await ctx.compute(model.gradient, weights, batch, unless=self._interrupt)

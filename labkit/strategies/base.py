@@ -18,18 +18,16 @@ from ..nn.compensation import COMPENSATIONS, compensation_by_name
 from ..nn.names import name_as_text
 from ..nn.optimizers import OPTIMIZERS
 from ..nn.schedules import SCHEDULES, schedule_as_text
-from ..roles.chief import all_full, next_snapshot, rest
-from ..roles.coder import check_codec
+from ..roles.chief import all_full, rest, snapshots_of_one_version
 from ..roles.context import Context
-from ..roles.judge import Judge
-from ..roles.layout import Layout, RoleSpec, mean_of_replicas, shard_slices
+from ..roles.evaluator import Evaluator
+from ..roles.layout import Layout
 from ..roles.messages import Joined, Left, Message, Pull, Push, Snapshot, Weights
-from ..roles.replica import Replica
 from ..roles.servers import pull, push_pull
+from ..roles.standard_layouts import replica_layout, server_layout
 
 __all__ = [
-    "AsynchronousServer", "MixedReplicas", "ServerStrategy", "StaleGradients", "Strategy", "refuse_servers", "replica_layout",
-    "server_layout", "worker_specs",
+    "AsynchronousServer", "MixedReplicas", "ServerStrategy", "StaleGradients", "Strategy",
 ]  # fmt: skip
 
 
@@ -114,19 +112,19 @@ class Strategy:
         make = server_layout if self.uses_servers else replica_layout
         return make(self, problem, cluster)
 
-    async def look(self, ctx: Context, judge: Judge) -> tuple[Snapshot, ...]:
+    async def look(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
         """What the chief evaluates next: the model at the next `eval_every`."""
-        return await next_snapshot(ctx, judge)
+        return await snapshots_of_one_version(ctx, evaluator)
 
-    async def chief(self, ctx: Context, judge: Judge) -> None:
+    async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
         """Look at the model every `eval_every` updates; return, and so end the run, when the budget is met."""
-        while not judge.verdict:
-            snapshot = await self.look(ctx, judge)
+        while not evaluator.stopped_by:
+            snapshot = await self.look(ctx, evaluator)
             began = ctx.now
-            await ctx.compute(judge.evaluate, snapshot)
-            ctx.save(judge.state())
-            await rest(ctx, judge, ctx.now - began)
-        await all_full(ctx, judge)
+            await ctx.compute(evaluator.evaluate, snapshot)
+            ctx.save(evaluator.state())
+            await rest(ctx, evaluator, ctx.now - began)
+        await all_full(ctx, evaluator)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,57 +189,4 @@ class MixedReplicas(Strategy):
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Every worker has a replica; the chief watches the mean."""
-        return replica_layout(self, problem, cluster, "own")
-
-
-def server_layout(strategy: Strategy, problem: Any, cluster: Any, store: Any = None) -> Layout:
-    """Parameter servers, workers, and a chief: every role on a node of its own, shards of even size.
-
-    `store`: what makes a server's shard, if it is not a `Shard`.
-    """
-    servers = 1 if cluster.servers is None else cluster.servers
-    size = problem.objective().size
-    if servers < 1:
-        raise BadInput(
-            f"{strategy.name} keeps its parameters on servers and was given servers={servers}; it needs at least 1."
-        )
-    if servers > size:
-        raise BadInput(f"servers={servers}: the model has {size} parameters, so at most {size} servers.")
-    check_codec(strategy, servers)
-    parts = shard_slices(size, servers)
-    workers, chief = worker_specs(strategy, cluster.workers), RoleSpec("chief", "chief", 0, "chief")
-    owners = [
-        RoleSpec(f"server-{i}", "server", i, f"server-{i}", shard=i, part=parts[i], store=store) for i in range(servers)
-    ]
-    return Layout((*owners, *workers, chief), tuple(r.name for r in owners), parts)
-
-
-def worker_specs(strategy: Strategy, workers: int, **more: Any) -> list[RoleSpec]:
-    """Workers that compute, each with a share of the data; worker 0 on the chief's node if the chief works."""
-    nodes = ["chief" if strategy.chief_works and i == 0 else f"worker-{i}" for i in range(workers)]
-    return [RoleSpec(f"worker-{i}", "worker", i, nodes[i], computes=True, data=i, **more) for i in range(workers)]
-
-
-def replica_layout(strategy: Strategy, problem: Any, cluster: Any, copies: str = "equal") -> Layout:
-    """No servers: every worker holds a replica of the whole model.
-
-    `copies`: "equal", all make the same steps, and the chief watches the first one's; "own", each steps by itself, and
-    the chief watches the mean of all.
-    """
-    refuse_servers(strategy, cluster)
-    whole, own = slice(0, problem.objective().size), copies == "own"
-    workers, store = worker_specs(strategy, cluster.workers), Replica.make if own else None
-    replicas = [replace(w, shard=w.index, part=whole, store=store) for w in workers]
-    observed = tuple(w.name for w in replicas) if own else ("worker-0",)
-    return Layout(
-        (*replicas, RoleSpec("chief", "chief", 0, "chief")), observed, (whole,), copies=copies,
-        assemble=mean_of_replicas if own else None,
-    )  # fmt: skip
-
-
-def refuse_servers(strategy: Strategy, cluster: Any) -> None:
-    """`BadInput` if servers were named for a strategy that has none."""
-    if cluster.servers:
-        raise BadInput(
-            f"{strategy.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0."
-        )
+        return replica_layout(self, problem, cluster, "local")

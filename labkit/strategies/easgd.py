@@ -32,7 +32,8 @@ from ..roles.local import Local
 from ..roles.messages import CentreWeights, Joined, Left, Message, Position, Pull
 from ..roles.replica import Centre
 from ..roles.servers import pull, push_pull
-from .base import Strategy, server_layout
+from ..roles.standard_layouts import server_layout
+from .base import Strategy
 
 __all__ = ["EASGD"]
 

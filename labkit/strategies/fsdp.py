@@ -26,10 +26,11 @@ from ..roles.collectives import all_gather, reduce_scatter
 from ..roles.context import Context
 from ..roles.layout import Layout, shard_slices
 from ..roles.messages import Chunk, Message
-from ..roles.pieces import network_of, split_layout
-from ..roles.schedules import BACKWARD, FORWARD, Work
-from ..roles.stages import Layers
-from .base import Strategy, refuse_servers
+from ..roles.model_parallel.model_part import model_parallel_layout, network_of
+from ..roles.model_parallel.schedules import BACKWARD, FORWARD, Work
+from ..roles.model_parallel.stages import ShardedLayers
+from ..roles.standard_layouts import refuse_servers
+from .base import Strategy
 
 __all__ = ["FSDP"]
 
@@ -67,7 +68,7 @@ class FSDP(Strategy):
         layers = [(own.start, shard_slices(own.stop - own.start, n)) for own in network.layout.groups().values()]
         parts = [Boxes((at, 1, own[r].stop, own[r].start, own[r].stop) for at, own in layers) for r in range(n)]
         blocks = tuple((i, i + 1) for i in range(len(layers)))
-        return split_layout(self, parts, [partial(Layers, n, chunks=blocks)] * n, own_data=True)
+        return model_parallel_layout(self, parts, [partial(ShardedLayers, n, chunks=blocks)] * n, own_data=True)
 
     async def worker(self, ctx: Context, layers: Any, shard: Any) -> None:
         """Gather, forward; gather, backward, scatter the sums; step with the own part."""

@@ -22,16 +22,17 @@ from ..errors import BadInput
 from ..knobs import knob
 from ..roles.collectives import ALL_REDUCE, all_reduce
 from ..roles.context import Context
-from ..roles.cuts import replicas_and_parts, stage_pieces
 from ..roles.gates import first
 from ..roles.gradient import Gradient
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message, Pull, Push, Weights
-from ..roles.pieces import clip_together, mean_of, split_layout
-from ..roles.schedules import SCHEDULES
-from ..roles.split import rank_pieces, tensor_pass
-from ..roles.stages import Activation, Delta, pipeline_pass
-from .base import Strategy, refuse_servers
+from ..roles.model_parallel.model_part import clip_by_global_norm, mean_of_pushes, model_parallel_layout
+from ..roles.model_parallel.partitioning import pipeline_parts, replicas_and_parts
+from ..roles.model_parallel.schedules import SCHEDULES
+from ..roles.model_parallel.stages import Activation, Delta, pipeline_pass
+from ..roles.model_parallel.tensor_parallel import tensor_parallel_parts, tensor_pass
+from ..roles.standard_layouts import refuse_servers
+from .base import Strategy
 
 __all__ = ["Hybrid"]
 
@@ -69,17 +70,17 @@ class Hybrid(Strategy):
         elif cluster.servers not in (None, pieces):
             raise BadInput(f"Hybrid has a server for each part, {pieces}, not {cluster.servers}; leave servers out.")
         if self.split == "pipeline":
-            made = stage_pieces(self, problem, pieces, self.order, micro_batches=self.micro_batches)
+            made = pipeline_parts(self, problem, pieces, self.order, micro_batches=self.micro_batches)
         else:
-            made = rank_pieces(self, problem, pieces)
-        return split_layout(self, *made, replicas=replicas, served=served)
+            made = tensor_parallel_parts(self, problem, pieces)
+        return model_parallel_layout(self, *made, replicas=replicas, served=served)
 
     async def server(self, ctx: Context, shard: Any) -> None:
         """Collect one push of each replica, take one step, answer all."""
         workers = ctx.peers(f"part-{shard.index}")
         while True:
             pushes = await first(ctx, shard, len(workers))
-            await ctx.compute(shard.apply, mean_of(pushes), self.learning_rate)
+            await ctx.compute(shard.apply, mean_of_pushes(pushes), self.learning_rate)
             for worker in workers:
                 ctx.send(worker, shard.weights())
 
@@ -91,7 +92,7 @@ class Hybrid(Strategy):
         weights = shard.weights() if shard is not None else await ctx.recv(Weights)
         for batch in ctx.batches():
             gradient = await self._one_pass(ctx, piece, weights, batch)
-            await clip_together(ctx, gradient, self.clip_norm, piece.group)
+            await clip_by_global_norm(ctx, gradient, self.clip_norm, piece.group)
             if shard is None:
                 ctx.send(server, gradient.push(0))
                 weights = await ctx.recv(Weights)

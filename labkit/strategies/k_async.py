@@ -22,7 +22,8 @@ from ..knobs import knob
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.messages import Joined, Left, Pull, Push
-from .base import AsynchronousServer, server_layout
+from ..roles.standard_layouts import server_layout
+from .base import AsynchronousServer
 
 __all__ = ["KAsync", "KBatchAsync"]
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from ..errors import BadInput
 from ..knobs import knob
 from ..roles.context import Context
-from ..roles.servers import Newest, post
+from ..roles.servers import NewestWeights, post
 from .backup_workers import FirstOnes
 
 __all__ = ["KBatchSync", "KSync"]
@@ -60,7 +60,7 @@ class KBatchSync(KSync):
 
     async def worker(self, ctx: Context, model: Any) -> None:
         """One gradient after another on the same weights, until newer ones come; more than K of them nobody needs."""
-        newest, sent = Newest(ctx), 0
+        newest, sent = NewestWeights(ctx), 0
         weights = await newest.pull()
         for batch in ctx.batches():
             gradient = await ctx.compute(model.gradient, weights, batch, unless=self._interrupt)

@@ -21,13 +21,14 @@ from typing import Any, ClassVar
 
 from ..errors import BadInput
 from ..roles.context import Context
-from ..roles.cuts import stage_pieces
 from ..roles.layout import Layout
 from ..roles.messages import Message, Weights
-from ..roles.pieces import split_layout
-from ..roles.schedules import FORWARD, pipe_dream
-from ..roles.stages import Activation, Delta, perform, stash
-from .base import Strategy, refuse_servers
+from ..roles.model_parallel.model_part import model_parallel_layout
+from ..roles.model_parallel.partitioning import pipeline_parts
+from ..roles.model_parallel.schedules import FORWARD, pipe_dream
+from ..roles.model_parallel.stages import Activation, Delta, perform, stash
+from ..roles.standard_layouts import refuse_servers
+from .base import Strategy
 
 __all__ = ["PipeDream"]
 
@@ -62,7 +63,7 @@ class PipeDream(Strategy):
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Stage k is worker k: neighbouring layers, with stages of even work."""
         refuse_servers(self, cluster)
-        return split_layout(self, *stage_pieces(self, problem, cluster.workers))
+        return model_parallel_layout(self, *pipeline_parts(self, problem, cluster.workers))
 
     async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
         """By turns: a forward at the newest weights, a backward at those of its own forward and the step."""

@@ -11,7 +11,7 @@ empties, (P-1)/(M+P-1) of the time with P equal stages. `order` decides how many
 holds ("gpipe": M, "1f1b": at most P-k), or buys a smaller bubble: "interleaved" with more messages (`chunks` pieces of
 the network a stage), "zb-h1" by putting off the gradients of the weights, which nobody waits for.
 
-The orders are in `roles/schedules.py`, what a stage computes in `roles/stages.py`.
+The orders are in `roles/model_parallel/schedules.py`, what a stage computes in `roles/model_parallel/stages.py`.
 
 Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "PipeDream", SOSP 2019 (1F1B), and "Efficient large-scale language
 model training on GPU clusters using Megatron-LM", SC 2021 (interleaved); Qi et al., "Zero bubble pipeline parallelism",
@@ -27,13 +27,14 @@ from ..errors import BadInput
 from ..knobs import knob
 from ..nn import Constant
 from ..roles.context import Context
-from ..roles.cuts import stage_pieces
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
-from ..roles.pieces import clip_together, split_layout
-from ..roles.schedules import SCHEDULES
-from ..roles.stages import Activation, Delta, pipeline_pass
-from .base import Strategy, refuse_servers
+from ..roles.model_parallel.model_part import clip_by_global_norm, model_parallel_layout
+from ..roles.model_parallel.partitioning import pipeline_parts
+from ..roles.model_parallel.schedules import SCHEDULES
+from ..roles.model_parallel.stages import Activation, Delta, pipeline_pass
+from ..roles.standard_layouts import refuse_servers
+from .base import Strategy
 
 __all__ = ["Pipeline"]
 
@@ -80,7 +81,8 @@ class Pipeline(Strategy):
                 f"{cluster.workers} or None, or replicas of a pipeline, as Hybrid(shape='2x2')."
             )
         chunks = self.chunks if self.order == "interleaved" else 1
-        return split_layout(self, *stage_pieces(self, problem, cluster.workers, self.order, chunks, self.micro_batches))
+        parts = pipeline_parts(self, problem, cluster.workers, self.order, chunks, self.micro_batches)
+        return model_parallel_layout(self, *parts)
 
     async def worker(self, ctx: Context, stage: Any, shard: Any) -> None:
         """One mini-batch through the stages, then one step; again."""
@@ -88,5 +90,5 @@ class Pipeline(Strategy):
         order = SCHEDULES[self.order](stages, self.micro_batches, stage.index, self.chunks)
         for batch in ctx.batches():
             gradient = await pipeline_pass(ctx, stage, shard.weights(), batch, order)
-            await clip_together(ctx, gradient, self.clip_norm, "worker")
+            await clip_by_global_norm(ctx, gradient, self.clip_norm, "worker")
             await ctx.compute(shard.apply, gradient, self.learning_rate)

@@ -25,7 +25,8 @@ from ..roles.collectives import all_reduce
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
-from .base import ServerStrategy, Strategy, replica_layout
+from ..roles.standard_layouts import replica_layout
+from .base import ServerStrategy, Strategy
 
 __all__ = ["RingAllReduce"]
 
@@ -63,6 +64,6 @@ class RingAllReduce(Strategy):
         """Compute, add up over all workers, step."""
         for batch in ctx.batches():
             gradient = await ctx.compute(model.gradient, replica.weights(), batch)
-            total = await all_reduce(ctx, gradient.values, algorithm=self.algorithm, coder=gradient.coder)
+            total = await all_reduce(ctx, gradient.values, algorithm=self.algorithm, compressor=gradient.compressor)
             gradient.of_everyone(total, len(ctx.peers("worker")), self.reduce)
             await ctx.compute(replica.apply, gradient, self.learning_rate)

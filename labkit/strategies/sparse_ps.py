@@ -26,17 +26,17 @@ from typing import Any, ClassVar
 from ..knobs import knob, same_knob
 from ..nn import Adagrad
 from ..nn.names import name_as_text
-from ..roles.chief import final_snapshot
+from ..roles.chief import final_snapshots
 from ..roles.collectives import all_reduce
 from ..roles.context import Context
+from ..roles.evaluator import Evaluator
 from ..roles.gates import Round
-from ..roles.judge import Judge
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Joined, Left, Message
-from ..roles.placement import PLACEMENTS, HashPlacement, placement_of
-from ..roles.rows import RowPull, RowPush, Rows, pull_rows, push_rows
+from ..roles.sparse.placement import PLACEMENTS, HashPlacement, placement_of
+from ..roles.sparse.row_layout import row_layout
+from ..roles.sparse.rows import RowPull, RowPush, Rows, pull_rows, push_rows
 from .base import ServerStrategy, StaleGradients
-from .row_layout import row_layout
 
 __all__ = ["SparsePS"]
 
@@ -108,9 +108,9 @@ class SparsePS(StaleGradients):
                 dense.of_everyone(await all_reduce(ctx, dense.values), len(ctx.peers("worker")), self.reduce)
                 await ctx.compute(replica.apply, dense, self.learning_rate)
 
-    async def chief(self, ctx: Context, judge: Judge) -> None:
+    async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
         """Evaluation sees the rows of the held-out samples; the trained model has all rows that were touched."""
-        await super().chief(ctx, judge)
-        if judge.verdict == "accuracy":  # otherwise the last look has brought them all
-            last = judge.layout.together(await final_snapshot(ctx, judge))
-            judge.parameters = last.updated(judge.parameters)
+        await super().chief(ctx, evaluator)
+        if evaluator.stopped_by == "accuracy":  # otherwise the last look has brought them all
+            last = evaluator.layout.together(await final_snapshots(ctx, evaluator))
+            evaluator.parameters = last.updated(evaluator.parameters)

@@ -10,7 +10,7 @@ first pair's dx is wanted by nobody here; it is added up all the same, as where 
 worker holds the whole model, no worker waits idle for another stage. The price: activations of the whole mini-batch
 cross the network, 2(N-1)/N of them in every all-reduce, in the middle of the computation, so it wants fast links.
 
-The arithmetic is in `nn/split.py`, the pass in `roles/split.py`.
+The arithmetic is in `nn/split.py`, the pass in `roles/model_parallel/tensor_parallel.py`.
 
 Shoeybi et al., "Megatron-LM: training multi-billion parameter language models using model parallelism", 2019.
 """
@@ -23,9 +23,10 @@ from typing import Any, ClassVar
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
-from ..roles.pieces import clip_together, split_layout
-from ..roles.split import rank_pieces, tensor_pass
-from .base import Strategy, refuse_servers
+from ..roles.model_parallel.model_part import clip_by_global_norm, model_parallel_layout
+from ..roles.model_parallel.tensor_parallel import tensor_parallel_parts, tensor_pass
+from ..roles.standard_layouts import refuse_servers
+from .base import Strategy
 
 __all__ = ["TensorParallel"]
 
@@ -51,11 +52,11 @@ class TensorParallel(Strategy):
     def layout(self, problem: Any, cluster: Any) -> Layout:
         """Rank r is worker r: columns and rows of every pair of layers."""
         refuse_servers(self, cluster)
-        return split_layout(self, *rank_pieces(self, problem, cluster.workers))
+        return model_parallel_layout(self, *tensor_parallel_parts(self, problem, cluster.workers))
 
     async def worker(self, ctx: Context, rank: Any, shard: Any) -> None:
         """One mini-batch through all layers together, then each steps with its own part."""
         for batch in ctx.batches():
             gradient = await tensor_pass(ctx, rank, shard.weights(), batch)
-            await clip_together(ctx, gradient, self.clip_norm, "worker")
+            await clip_by_global_norm(ctx, gradient, self.clip_norm, "worker")
             await ctx.compute(shard.apply, gradient, self.learning_rate)

@@ -29,7 +29,7 @@ from labkit.nn import SGD
 from labkit.nn.boxes import Boxes
 from labkit.roles.gradient import Model
 from labkit.roles.layout import Layout, RoleSpec, shard_slices
-from labkit.roles.rows import RowModel
+from labkit.roles.sparse.rows import RowModel
 
 SPLIT = ("FSDP", "Hybrid", "PipeDream", "Pipeline", "TensorParallel")
 RATE = 1e-3

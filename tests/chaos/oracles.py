@@ -12,12 +12,12 @@ from typing import Any
 from labkit.engines.simulated.network import Network
 from labkit.engines.simulated.role import SimulatedRole
 from labkit.roles.applied_log import AppliedLog
+from labkit.roles.evaluator import Evaluator
 from labkit.roles.gradient import Gradient, Model
-from labkit.roles.judge import Judge
 from labkit.roles.messages import Joined, Left
-from labkit.roles.row_shard import RowShard
-from labkit.roles.rows import RowModel
 from labkit.roles.shard import Shard
+from labkit.roles.sparse.row_shard import RowShard
+from labkit.roles.sparse.rows import RowModel
 from labkit.trace.events import Event, RoleLost
 from labkit.trace.trace import Trace
 from labkit.trace.vocabulary import nanoseconds
@@ -61,7 +61,7 @@ class Oracle:
         monkeypatch.setattr(AppliedLog, "record", recorded)
 
     def _watch_evaluations(self, monkeypatch: Any) -> None:
-        evaluate = Judge.evaluate
+        evaluate = Evaluator.evaluate
 
         def shown(method: Any) -> Any:
             def snapshot(shard: Any, *more: Any) -> Any:
@@ -71,13 +71,13 @@ class Oracle:
 
             return snapshot
 
-        def evaluated(judge: Any, snapshots: Any) -> Any:
+        def evaluated(evaluator: Any, snapshots: Any) -> Any:
             self.returned = [self.shown[s.shard, s.incarnation, s.version] for s in snapshots]
-            return evaluate(judge, snapshots)
+            return evaluate(evaluator, snapshots)
 
         for kind in (Shard, RowShard):
             monkeypatch.setattr(kind, "snapshot", shown(kind.snapshot))
-        monkeypatch.setattr(Judge, "evaluate", evaluated)
+        monkeypatch.setattr(Evaluator, "evaluate", evaluated)
 
     def _hold(self, shard: Any, gradients: Any) -> None:
         """The parameters of `shard` hold these from now on."""
@@ -177,7 +177,7 @@ class Oracle:
         cluster = run.engine.cluster
         cost, every = nanoseconds(cluster.checkpoint_time), cluster.checkpoint_every
         every = max(nanoseconds(1.0), 19 * cost) if every is None else nanoseconds(every)
-        for role, life, saved, undone in self.undone if not run.plan.layout.copies else ():
+        for role, life, saved, undone in self.undone if not run.plan.layout.replication else ():
             lost = max(time for (who, before), time in self.ended.items() if who == role and before < life)
             overdue = [time for time in undone if saved + cost + every <= time < lost - cost]
             assert not overdue, f"{run.trace.roles[role]}#{life}: saved at {saved} ns, and not at {overdue}"
@@ -186,11 +186,11 @@ class Oracle:
         """Compare labkit's books with these. What replicas, pieces of split models and centres to which positions are pushed
         hold, and what pieces compute, `test_chaos_indicator.py` reads from the parameters.
         """
-        copies = run.plan.layout.copies
+        replication = run.plan.layout.replication
         split = any(role.model is not None for role in run.plan.layout.roles) and run.plan.strategy.name != "SparsePS"
         if not split:
             assert book["computed"] == self.computed, (book, self.computed)
-        if copies or run.plan.layout.positions or not self.returned:
+        if replication or run.plan.layout.positions or not self.returned:
             return
         everywhere, somewhere = frozenset.intersection(*self.returned), frozenset.union(*self.returned)
         assert (book["applied"], book["partly_applied"]) == (len(everywhere), len(somewhere - everywhere)), book

@@ -48,7 +48,7 @@ def check(run, folder):
     if plan.strategy.name != "SparsePS" and "returned" not in run.trace.ending:
         held.append(held_by_shards(run, folder))
     for found in held:
-        if plan.layout.copies == "own":
+        if plan.layout.replication == "local":
             assert (book["applied"], book["partly_applied"]) == (len(found.somewhere), 0), book
         else:
             partly = len(found.somewhere - found.everywhere)
@@ -182,7 +182,7 @@ def test_a_run_that_is_stopped_between_the_rounds_of_its_replicas(strategy, tmp_
         between += len({role.shard.version for role in run.engine.roles.values() if role.shard is not None}) > 1
         check(run, folder)
         found, said = indicator.held_by_model(run, run.result().parameters, folder), run.summary()
-        held = len(found.somewhere) if run.plan.layout.copies == "own" else min(map(len, found.parts.values()))
+        held = len(found.somewhere) if run.plan.layout.replication == "local" else min(map(len, found.parts.values()))
         assert round(said["samples_per_second"] * said["seconds"]) == held * run.plan.problem.batch_size
     assert between or strategy in (lk.FSDP, lk.TensorParallel)  # whose pieces make a step at one instant
 
@@ -200,10 +200,11 @@ def test_the_ledger_describes_the_parameters_that_were_evaluated_last(strategy, 
         run.kill("server-1" if servers else "worker-1")
     run.stop()
     found, book = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
-    partly = 0 if run.plan.layout.copies == "own" else len(found.somewhere - found.everywhere)
+    partly = 0 if run.plan.layout.replication == "local" else len(found.somewhere - found.everywhere)
     assert (book["applied"] + book["partly_applied"], book["partly_applied"]) == (len(found.somewhere), partly), book
     assert run.summary()["updates"] == run.trace.ending["update"]
-    held, said = len(found.somewhere) if run.plan.layout.copies == "own" else min(map(len, found.parts.values())), run.summary()
+    held = len(found.somewhere) if run.plan.layout.replication == "local" else min(map(len, found.parts.values()))
+    said = run.summary()
     assert round(said["samples_per_second"] * said["seconds"]) == held * run.plan.problem.batch_size
     if strategy is lk.AsyncPS:  # an update is one gradient
         assert run.summary()["updates"] == len(found.everywhere)

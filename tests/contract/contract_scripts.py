@@ -9,7 +9,7 @@ import numpy as np
 
 import labkit as lk
 from labkit.roles import Layout
-from labkit.strategies.base import worker_specs
+from labkit.roles.standard_layouts import worker_specs
 
 QUADRATIC = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5, "noise": 1.0})
 
@@ -62,7 +62,7 @@ class Script(lk.Strategy):
         workers = worker_specs(self, cluster.workers)
         return Layout((*workers, lk.RoleSpec("chief", "chief", 0, "chief")), (), ())
 
-    async def chief(self, ctx, judge):
+    async def chief(self, ctx, evaluator):
         for _ in ctx.peers("worker"):
             if await ctx.recv(Done) is None:
                 return

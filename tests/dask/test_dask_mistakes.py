@@ -136,11 +136,11 @@ class HandsOnThenComputes(Play):
 class ChiefComputes(Play):
     """A chief of one's own that lets the others wait."""
 
-    async def chief(self, ctx, judge):
+    async def chief(self, ctx, evaluator):
         await ctx.compute(busy, 1.2)
         ctx.send("worker-0", Word())
         ctx.send("worker-1", Word())
-        while not judge.hurry:
+        while not evaluator.stop_requested:
             await ctx.recv(lk.Weights, timeout=0.1)
 
     async def play(self, ctx, rank):

@@ -32,7 +32,7 @@ __all__ = ["FLOATS", "SECTIONS", "digests"]
 
 PUBLIC: dict[str, str] = {}  # as {"patience": "heartbeat_timeout"}
 
-MESSAGES: dict[str, str] = {"Position": "Push", "CentreWeights": "Weights"}  # of EASGD
+MESSAGES: dict[str, str] = {"Position": "Push", "CentreWeights": "Weights", "SnapshotRequest": "Look"}  # the first two: EASGD
 
 SECTIONS = (
     "layout", "ending", "ledger", "summary", "counters", "events", "spans", "applies", "messages", "drops", "evaluations",

@@ -47,7 +47,7 @@ def ring(workers=3, parts=False):
     for i in range(workers):
         part = slice(i, i + 1) if parts else slice(0, 1)
         roles.append(RoleSpec(f"worker-{i}", "worker", i, f"worker-{i}", computes=True, shard=i, part=part, data=i))
-    return Layout(tuple(roles), (), (), copies="equal")
+    return Layout(tuple(roles), (), (), replication="synchronized")
 
 
 @dataclass

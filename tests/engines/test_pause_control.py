@@ -17,10 +17,10 @@ SERVERS = ("server-0", "server-1")
 class World:
     """The rest of a run: orders that are under way, a trace, and a clock that stands still."""
 
-    def __init__(self, copies="", computes=False, names=SERVERS):
+    def __init__(self, replication="", computes=False, names=SERVERS):
         kind = "worker" if computes else "server"
         roles = tuple(RoleSpec(name, kind, i, name, shard=i, computes=computes) for i, name in enumerate(names))
-        layout = Layout(roles, names, tuple(slice(i, i + 1) for i in range(len(names))), copies)
+        layout = Layout(roles, names, tuple(slice(i, i + 1) for i in range(len(names))), replication)
         self.time, self.sent, self.done = 0.0, [], []
         self.clock = EngineClock(lambda: int(self.time * 1e9))
         self.clock.begin()
@@ -129,7 +129,7 @@ def test_all_shards_step_to_one_version_and_pause(world):
 
 @pytest.mark.parametrize(("computes", "goals"), [(True, [6, 6]), (False, [4, 6])], ids=["in step", "by themselves"])
 def test_replicas_that_only_answer_each_other_step_by_themselves(computes, goals):
-    world = World("own", computes)
+    world = World("local", computes)
     world.ask("step", None)
     world.answer()
     world.say(3, 5)

@@ -8,12 +8,12 @@ import pytest
 import labkit as lk
 from labkit.engines.role_core import Membership, RoleCore
 from labkit.roles.layout import RoleSpec
-from labkit.roles.messages import Joined, Left, Look, Message, Pull, Push, Weights
+from labkit.roles.messages import Joined, Left, Message, Pull, Push, SnapshotRequest, Weights
 from labkit.trace.recorder import Recorder
 from labkit.trace.vocabulary import EVALUATION, STARTUP, TRAINING
 
 IDS = {"chief": 0, "server-0": 1, "worker-0": 2, "worker-1": 3}
-KINDS = frozenset((Push, Pull, Weights, Look))
+KINDS = frozenset((Push, Pull, Weights, SnapshotRequest))
 
 
 class Driver(RoleCore):
@@ -112,8 +112,8 @@ def test_a_restarted_peer_has_not_computed_yet():
 
 def test_requests_for_snapshots_are_evaluation():
     role = Driver("chief", "chief")
-    role.send("server-0", Look(0, False))
-    assert role.transmitted == [("server-0", "Look", EVALUATION)]
+    role.send("server-0", SnapshotRequest(0, False))
+    assert role.transmitted == [("server-0", "SnapshotRequest", EVALUATION)]
 
 
 def test_gradients_that_are_skipped_over_will_never_be_used():

@@ -5,7 +5,7 @@ import pytest
 
 import labkit as lk
 from labkit.nn.codecs import QSGD, Float16, PowerSGD, SignSGD, TopK
-from labkit.roles.coder import Coder
+from labkit.roles.compressor import Compressor
 from labkit.roles.gradient import Model
 from labkit.strategies.halving_doubling import HalvingDoubling
 
@@ -24,20 +24,20 @@ def watched(monkeypatch):
     """{version: [gradient of each worker]} and {version: [memory of each worker after its message]}."""
     gradients: dict[int, list] = {}
     owed: dict[int, list] = {}
-    compute, encode = Model.gradient, Coder.encode
+    compute, encode = Model.gradient, Compressor.encode
 
     def seen(model, parameters, batch):
         gradient = compute(model, parameters, batch)
         gradients.setdefault(parameters.read[0][1], []).append(gradient.values.copy())
         return gradient
 
-    def said(coder, values, part=0, version=None):
-        message = encode(coder, values, part, version)
-        owed.setdefault(version, []).append(coder.memory[part].copy())
+    def said(compressor, values, part=0, version=None):
+        message = encode(compressor, values, part, version)
+        owed.setdefault(version, []).append(compressor.memory[part].copy())
         return message
 
     monkeypatch.setattr(Model, "gradient", seen)
-    monkeypatch.setattr(Coder, "encode", said)
+    monkeypatch.setattr(Compressor, "encode", said)
     return gradients, owed
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.roles.placement import ConsistentHash, HashPlacement
+from labkit.roles.sparse.placement import ConsistentHash, HashPlacement
 from labkit.strategies.sparse_ps import SparsePS
 from labkit.trace import ledger, query
 
@@ -152,7 +152,7 @@ class Colocated(SparsePS):
         plan = super().layout(problem, cluster)
         nodes = {f"server-{i}": f"worker-{i}" for i in range(cluster.workers)}
         roles = tuple(lk.RoleSpec(**{**vars(r), "node": nodes.get(r.name, r.node)}) for r in plan.roles)
-        return lk.Layout(roles, plan.observed, plan.parts, plan.copies, plan.groups, plan.assemble)
+        return lk.Layout(roles, plan.observed, plan.parts, plan.replication, plan.groups, plan.assemble)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])

@@ -1,4 +1,4 @@
-"""A worker's coder: error feedback as Stich et al. prove it, whatever the rate does, and messages of the right size."""
+"""A worker's compressor: error feedback as Stich et al. prove it, whatever the rate does, and messages of the right size."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ import pytest
 import labkit as lk
 from labkit.nn import ParameterLayout
 from labkit.nn.codecs import QSGD, Float16, PowerSGD, SignSGD, TopK
-from labkit.roles.coder import Coder, check_codec, coder_of
+from labkit.roles.compressor import Compressor, check_codec, compressor_of
 
 SHAPES = ((12, 20), (20,), (20, 10), (10,))
 SIZE = 470
@@ -16,8 +16,8 @@ WITH_MEMORY = [TopK(0.01), TopK(5), SignSGD(), PowerSGD(2)]
 ALL = [*WITH_MEMORY, QSGD(), Float16()]
 
 
-def coder(codec, rate=lambda version: 0.1, shapes=(SHAPES,), dtype="float64"):
-    return Coder(codec, shapes, dtype, rate)
+def compressor(codec, rate=lambda version: 0.1, shapes=(SHAPES,), dtype="float64"):
+    return Compressor(codec, shapes, dtype, rate)
 
 
 def gradients(count, size=SIZE, seed=0):
@@ -38,7 +38,7 @@ RATES = {
 def test_e7_what_is_not_sent_is_owed(codec, course):
     """x - memory = x0 - sum of rate x gradient, after each of 1,000 steps."""
     rate = RATES[course]
-    mine = coder(codec, rate)
+    mine = compressor(codec, rate)
     x = exact = np.full(SIZE, 3.0)
     for step, gradient in enumerate(gradients(1000)):
         sent = codec.decode(mine.encode(gradient, 0, step), SIZE, "float64")
@@ -52,14 +52,14 @@ def test_e7_what_is_not_sent_is_owed(codec, course):
 
 @pytest.mark.parametrize("codec", WITH_MEMORY, ids=repr)
 def test_the_first_message_is_of_the_gradient_alone_and_the_second_of_what_is_owed_too(codec):
-    mine, other = coder(codec, [0.1, 0.4].__getitem__), coder(codec)
+    mine, other = compressor(codec, [0.1, 0.4].__getitem__), compressor(codec)
     first, second = gradients(2)
     said = mine.encode(first, 0, 0)
     assert all(np.array_equal(a, b) for a, b in zip(said, other.encode(first)))
     left = first - codec.decode(said, SIZE, "float64")
     assert np.allclose(mine.memory[0], 0.1 * left, rtol=1e-12, atol=1e-15)
     wanted = second + 0.1 * left / 0.4  # a quarter as many steps of the new length
-    again = coder(codec)
+    again = compressor(codec)
     again.encode(first)  # so that what else it remembers is the same
     again.memory.clear()
     said = mine.encode(second, 0, 1)
@@ -70,7 +70,7 @@ def test_the_first_message_is_of_the_gradient_alone_and_the_second_of_what_is_ow
 
 @pytest.mark.parametrize("codec", [QSGD(), Float16()], ids=repr)
 def test_nothing_is_owed_where_nothing_is_left_out_on_purpose(codec):
-    mine = coder(codec)
+    mine = compressor(codec)
     for gradient in gradients(3):
         mine.encode(gradient)
     assert mine.memory == {}
@@ -79,7 +79,7 @@ def test_nothing_is_owed_where_nothing_is_left_out_on_purpose(codec):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("codec", WITH_MEMORY, ids=repr)
 def test_a_gradient_that_is_not_finite_is_sent_and_not_remembered(codec, bad):
-    mine = coder(codec)
+    mine = compressor(codec)
     good, broken, after = gradients(3)
     mine.encode(good)
     memory = mine.memory[0].copy()
@@ -91,7 +91,7 @@ def test_a_gradient_that_is_not_finite_is_sent_and_not_remembered(codec, bad):
 
 def test_parts_are_encoded_apart():
     shapes = (((300,),), ((170,),))
-    mine, alone = coder(TopK(0.1), shapes=shapes), coder(TopK(0.1), shapes=shapes[:1])
+    mine, alone = compressor(TopK(0.1), shapes=shapes), compressor(TopK(0.1), shapes=shapes[:1])
     for gradient in gradients(5):
         first, second = gradient[:300], gradient[300:]
         assert [len(a) for a in mine.encode(second, 1)] == [17, 17]
@@ -102,13 +102,13 @@ def test_parts_are_encoded_apart():
 @pytest.mark.parametrize("codec", ALL, ids=repr)
 def test_without_memory_only_the_size_is_sent(codec):
     """Timing-only: the same shapes as of real values; arrays without memory of their own."""
-    mine = coder(codec, dtype="float32")
+    mine = compressor(codec, dtype="float32")
     null = np.broadcast_to(np.float32(0), (SIZE,))
-    real = coder(codec, dtype="float32").encode(next(gradients(1)).astype("float32"))
+    real = compressor(codec, dtype="float32").encode(next(gradients(1)).astype("float32"))
     blank = mine.encode(null)
     assert [(a.shape, a.dtype) for a in blank] == [(a.shape, a.dtype) for a in real]
     assert all(set(a.strides) == {0} for a in blank)
-    push = lk.Gradient(null, 0, ((0, 0),), 8, (slice(0, SIZE),), coder=mine).push(0)
+    push = lk.Gradient(null, 0, ((0, 0),), 8, (slice(0, SIZE),), compressor=mine).push(0)
     assert push.__dict__["weightless"] == sum(a.nbytes for a in real) == codec.nbytes(SHAPES, "float32")
     if codec.linear:
         vectors = list(mine.add_up(null, 4))
@@ -116,9 +116,9 @@ def test_without_memory_only_the_size_is_sent(codec):
         assert all(v.strides == (0,) for v in vectors)
 
 
-def together(coders, vectors):
+def together(compressors, vectors):
     """All members' `add_up`, side by side, as an all-reduce would."""
-    rounds = [c.add_up(v, len(vectors)) for c, v in zip(coders, vectors)]
+    rounds = [c.add_up(v, len(vectors)) for c, v in zip(compressors, vectors)]
     for parts in zip(*rounds, strict=True):
         total = np.sum(parts, axis=0, dtype=parts[0].dtype)
         for part in parts:
@@ -128,34 +128,34 @@ def together(coders, vectors):
 def test_e7_in_an_all_reduce():
     """The same with PowerSGD inside an all-reduce: x - mean of the memories = x0 - sum of rate x mean gradient."""
     rate = RATES["changed"]
-    coders = [coder(PowerSGD(2), rate) for _ in range(3)]
+    compressors = [compressor(PowerSGD(2), rate) for _ in range(3)]
     streams = [gradients(1000, seed=seed) for seed in range(3)]
     x = exact = np.ones(SIZE)
     for step in range(1000):
         vectors = [next(s) for s in streams]
         exact = exact - rate(step) * np.mean(vectors, axis=0)
-        for c in coders:
+        for c in compressors:
             c.version = step
-        together(coders, vectors)
+        together(compressors, vectors)
         assert np.array_equal(vectors[0], vectors[1])
         x = x - rate(step) * vectors[2] / 3
-    owed = np.mean([c.memory[0] for c in coders], axis=0)
+    owed = np.mean([c.memory[0] for c in compressors], axis=0)
     assert np.abs(x - owed - exact).max() <= 1e-9
     assert owed.any()
 
 
 def test_halves_of_large_values_do_not_overflow_in_a_sum():
-    coders, vectors = [coder(Float16()) for _ in range(8)], [np.full(SIZE, 60000.0) for _ in range(8)]
-    together(coders, vectors)
+    compressors, vectors = [compressor(Float16()) for _ in range(8)], [np.full(SIZE, 60000.0) for _ in range(8)]
+    together(compressors, vectors)
     assert vectors[0] == pytest.approx(480_000, rel=2e-3)
 
 
 def test_a_push_is_coded_when_it_is_made():
     """Its part, at the rate of the version it was computed on; several steps' gradients as one."""
     seen = []
-    mine = coder(TopK(2), lambda version: seen.append(version) or 0.1, (((4,),), ((3,),)))
+    mine = compressor(TopK(2), lambda version: seen.append(version) or 0.1, (((4,),), ((3,),)))
     values = np.array([1.0, -5.0, 3.0, 0.5, 2.0, 0.0, -7.0])
-    gradient = lk.Gradient(values, 4, ((0, 7), (0, 9)), 16, (slice(0, 4), slice(4, 7)), count=2, coder=mine)
+    gradient = lk.Gradient(values, 4, ((0, 7), (0, 9)), 16, (slice(0, 4), slice(4, 7)), count=2, compressor=mine)
     pushes = [gradient.push(shard) for shard in (0, 1)]
     assert seen == [7, 9]
     assert [[a.tolist() for a in p.values] for p in pushes] == [[[1, 2], [-5.0, 3.0]], [[0, 2], [2.0, -7.0]]]
@@ -169,15 +169,15 @@ def test_the_coder_that_a_strategy_asks_for():
     )
     strategy = SimpleNamespace(name="S", codec=None, learning_rate=0.5, schedule=lk.Step(10, 0.1))
     parts = (slice(0, 260),)
-    assert coder_of(strategy, objective, parts, np.random.default_rng) is None
+    assert compressor_of(strategy, objective, parts, np.random.default_rng) is None
     strategy.codec = PowerSGD(2)
-    made = coder_of(strategy, objective, parts, np.random.default_rng)
+    made = compressor_of(strategy, objective, parts, np.random.default_rng)
     assert made.shapes == (((12, 20), (20,)),)
     assert [made.rate(v) for v in (0, 10)] == [0.5, pytest.approx(0.05)]
     strategy.learning_rate = 2.0  # live
     assert made.rate(0) == 2.0
     strategy.codec = TopK()
-    assert coder_of(strategy, objective, (slice(0, 100), slice(100, 260)), np.random.default_rng).shapes == (
+    assert compressor_of(strategy, objective, (slice(0, 100), slice(100, 260)), np.random.default_rng).shapes == (
         ((100,),), ((160,),),
     )  # fmt: skip
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import labkit as lk
+from labkit.roles.budget import Limits
 from labkit.roles.dense_parameters import DenseParameters
-from labkit.roles.shard import Limits, Shard
+from labkit.roles.shard import Shard
 from labkit.trace import Recorder
 from labkit.trace.vocabulary import IGNORED, LATE, ROLLED_BACK, UNKNOWN
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from labkit.errors import BadInput
-from labkit.roles.placement import ConsistentHash, HashPlacement, RangePlacement, placement_of
+from labkit.roles.sparse.placement import ConsistentHash, HashPlacement, RangePlacement, placement_of
 
 KEYS = 100_000
 IDS = np.arange(KEYS)

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 import labkit as lk
 from labkit.errors import RoleError
-from labkit.roles.correction import Correction, correction_of
+from labkit.roles.budget import Limits
 from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.layout import mean_of_replicas
 from labkit.roles.local import Local
 from labkit.roles.messages import CentreWeights, Position, Snapshot, own_copy
 from labkit.roles.replica import Centre, Replica
-from labkit.roles.shard import Limits, Shard
+from labkit.roles.shard import Shard
+from labkit.roles.staleness_correction import StalenessCorrection, staleness_correction
 from labkit.trace import Recorder
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
@@ -312,16 +313,16 @@ class Exact:
 
 
 def test_off_there_is_no_correction_at_all():
-    assert correction_of(lk.AsyncPS()) is None
-    assert correction_of(lk.SyncPS()) is None
-    assert correction_of(lk.AsyncPS(staleness_aware=True)).aware
-    assert correction_of(lk.AsyncPS(compensation="constant:0.1")).compensation.strength == 0.1
+    assert staleness_correction(lk.AsyncPS()) is None
+    assert staleness_correction(lk.SyncPS()) is None
+    assert staleness_correction(lk.AsyncPS(staleness_aware=True)).aware
+    assert staleness_correction(lk.AsyncPS(compensation="constant:0.1")).compensation.strength == 0.1
 
 
 @pytest.mark.parametrize(("stale", "divisor"), [(0, 1), (1, 1), (2, 2), (7, 7)])
 def test_staleness_aware_divides_by_the_staleness_from_2_on(stale, divisor):
     """alpha / tau for tau > 0, alpha for tau = 0 (Zhang et al.): so 0 and 1 are both full steps."""
-    made = Correction(None, True).correct(np.array([6.0]), 3, 3 + stale, np.zeros(1))
+    made = StalenessCorrection(None, True).correct(np.array([6.0]), 3, 3 + stale, np.zeros(1))
     assert made.tolist() == [6.0 / divisor]
 
 
@@ -338,7 +339,7 @@ def test_every_gradient_meets_the_weights_that_it_was_computed_on(luck, k, at_on
     gradient is always the gradient at today's weights. And no more than two copies a reader are kept.
     """
     curvature, rate = np.array([0.5, 2.0]), 0.1
-    shard, _ = made(Shard, (1.0, -1.0), correction=Correction(Exact(curvature), False))
+    shard, _ = made(Shard, (1.0, -1.0), correction=StalenessCorrection(Exact(curvature), False))
     workers = WORKERS[: max(1, k) if not at_once and k < 3 else 3]
     k = k if at_once else min(k, len(workers))
     history, steps = [np.array([1.0, -1.0])], dict.fromkeys(WORKERS, 0)
@@ -364,7 +365,7 @@ def test_every_gradient_meets_the_weights_that_it_was_computed_on(luck, k, at_on
 
 
 def test_one_copy_serves_all_who_have_read_the_same_version():
-    shard, _ = made(Shard, (1.0,), correction=Correction(Exact([1.0]), False))
+    shard, _ = made(Shard, (1.0,), correction=StalenessCorrection(Exact([1.0]), False))
     for worker in WORKERS * 3:
         reader(shard, worker)
     assert list(shard.parameters.correction.kept) == [0]
@@ -373,7 +374,7 @@ def test_one_copy_serves_all_who_have_read_the_same_version():
 
 def test_a_gradient_of_weights_that_are_not_known_is_applied_as_it_is():
     """From before a restore, say: there is nothing to compare with."""
-    shard, _ = made(Shard, (1.0,), correction=Correction(Exact([1.0]), False))
+    shard, _ = made(Shard, (1.0,), correction=StalenessCorrection(Exact([1.0]), False))
     reader(shard, "worker-0")
     shard.apply(push([1.0], 0, 77), 0.5)
     assert shard.values.tolist() == [0.5]

@@ -6,12 +6,12 @@ import pytest
 import labkit as lk
 from labkit.errors import RoleError
 from labkit.nn import NullObjective, Recommender
+from labkit.roles.budget import Limits
 from labkit.roles.messages import Snapshot
-from labkit.roles.placement import HashPlacement
-from labkit.roles.row_parameters import HOTTEST
-from labkit.roles.row_shard import Assembly, RowShard
-from labkit.roles.rows import RowModel, RowPull, RowPush, Wanted
-from labkit.roles.shard import Limits
+from labkit.roles.sparse.placement import HashPlacement
+from labkit.roles.sparse.row_parameters import HOTTEST
+from labkit.roles.sparse.row_shard import Assembly, RowShard
+from labkit.roles.sparse.rows import RowModel, RowPull, RowPush, Wanted
 from labkit.trace.recorder import Counters, Recorder
 from labkit.trace.vocabulary import REASONS
 

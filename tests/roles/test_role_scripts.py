@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.roles.chief import all_full, final_snapshot
+from labkit.roles.budget import Limits
+from labkit.roles.chief import all_full, final_snapshots
 from labkit.roles.context import Context
 from labkit.roles.effects import COMPUTE, RECV
-from labkit.roles.judge import Judge
-from labkit.roles.messages import Joined, Look, Snapshot
-from labkit.roles.shard import Limits
+from labkit.roles.evaluator import Evaluator
+from labkit.roles.messages import Joined, Snapshot, SnapshotRequest
 
 
 class Sheet(Context):
@@ -212,9 +212,9 @@ class Loss:
         return values[0], values[1]
 
 
-def judge(budget, owners=("server-0",), limits=None):
+def evaluator(budget, owners=("server-0",), limits=None):
     roles = tuple(lk.RoleSpec(name, name[:-2], i, name, shard=i) for i, name in enumerate(owners))
-    return Judge(
+    return Evaluator(
         Loss(),
         np.zeros(1),
         np.zeros(1),
@@ -237,11 +237,11 @@ def snapshot(loss, accuracy, version=10, shard=0, final=False, values=None):
 
 
 def test_chief_looks_until_the_accuracy_is_reached():
-    ctx, j = Sheet("chief"), judge(lk.Budget(accuracy=0.9))
+    ctx, j = Sheet("chief"), evaluator(lk.Budget(accuracy=0.9))
     chief = lk.AsyncPS().chief(ctx, j)
     wait = chief.send(None)
     assert wait == (RECV, NEWS, None, None)
-    assert ctx.posted() == [("server-0", Look(0))]
+    assert ctx.posted() == [("server-0", SnapshotRequest(0))]
     perform(chief.send(snapshot(2.0, 0.5)))
     ctx.clock = 1.0
     assert chief.send(None) == (RECV, (Snapshot,), 19.0, None)  # a rest: nineteen times as long as the evaluation took
@@ -249,32 +249,32 @@ def test_chief_looks_until_the_accuracy_is_reached():
         "parameters": pytest.approx([2.0, 0.5]), "update": 10, "samples": 80, "loss": 2.0, "accuracy": 0.5,
     }]  # fmt: skip
     assert chief.send(None) == wait
-    assert ctx.posted() == [("server-0", Look(20))]
+    assert ctx.posted() == [("server-0", SnapshotRequest(20))]
     perform(chief.send(snapshot(1.0, 0.9, 20)))
     with pytest.raises(StopIteration):
         chief.send(None)
-    assert (j.verdict, j.update, j.loss, j.accuracy) == ("accuracy", 20, 1.0, 0.9)
+    assert (j.stopped_by, j.update, j.loss, j.accuracy) == ("accuracy", 20, 1.0, 0.9)
 
 
 def test_chief_takes_a_last_look_when_time_is_up():
-    ctx, j = Sheet("chief", 0.5), judge(lk.Budget(seconds=2.0), ("server-0", "server-1"))
+    ctx, j = Sheet("chief", 0.5), evaluator(lk.Budget(seconds=2.0), ("server-0", "server-1"))
     chief = lk.AsyncPS().chief(ctx, j)
     assert chief.send(None) == (RECV, NEWS, 1.5, None)
     ctx.posted()
     ctx.clock = 2.0
     wait = chief.send(None)
     assert wait == (RECV, NEWS, None, None)
-    assert ctx.posted() == [("server-0", Look(final=True)), ("server-1", Look(final=True))]
+    assert ctx.posted() == [("server-0", SnapshotRequest(final=True)), ("server-1", SnapshotRequest(final=True))]
     assert chief.send(snapshot(1.0, 0.5, 10)) == wait  # an older one, not the answer
     assert chief.send(snapshot(0, 0, 12, 1, True, values=[0.25])) == wait
     perform(chief.send(snapshot(0, 0, 13, 0, True, values=[3.0])))
     with pytest.raises(StopIteration):
         chief.send(None)
-    assert (j.verdict, j.update, j.parameters.tolist()) == ("seconds", 12, [3.0, 0.25])  # an update is on every shard
+    assert (j.stopped_by, j.update, j.parameters.tolist()) == ("seconds", 12, [3.0, 0.25])  # an update is on every shard
 
 
 def test_chief_rests_no_longer_than_the_budget_and_not_once_it_is_used_up():
-    ctx, j = Sheet("chief", 0.0), judge(lk.Budget(seconds=5.0, updates=20))
+    ctx, j = Sheet("chief", 0.0), evaluator(lk.Budget(seconds=5.0, updates=20))
     chief = lk.AsyncPS().chief(ctx, j)
     chief.send(None)
     perform(chief.send(snapshot(2.0, 0.5, 10)))
@@ -282,21 +282,21 @@ def test_chief_rests_no_longer_than_the_budget_and_not_once_it_is_used_up():
     assert chief.send(None) == (RECV, (Snapshot,), 4.0, None)
     ctx.posted()
     assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, NEWS, 4.0, None)  # full: it looks at once
-    assert ctx.posted() == [("server-0", Look(20))]
+    assert ctx.posted() == [("server-0", SnapshotRequest(20))]
     perform(chief.send(snapshot(1.0, 0.6, 20)))
     with pytest.raises(StopIteration):
         chief.send(None)
-    assert j.verdict == "updates"
+    assert j.stopped_by == "updates"
 
 
 def test_chief_evaluates_shards_at_one_version():
-    ctx, j = Sheet("chief"), judge(lk.Budget(updates=100), ("server-0", "server-1"))
+    ctx, j = Sheet("chief"), evaluator(lk.Budget(updates=100), ("server-0", "server-1"))
     chief = lk.SyncPS().chief(ctx, j)
     wait = chief.send(None)
     chief.send(snapshot(0, 0, 10, 0, values=[1.0]))
     ctx.posted()
     assert chief.send(snapshot(0, 0, 20, 1, values=[2.0])) == wait  # they were asked while one was at 10, one past it
-    assert ctx.posted() == [("server-0", Look(30)), ("server-1", Look(30))]
+    assert ctx.posted() == [("server-0", SnapshotRequest(30)), ("server-1", SnapshotRequest(30))]
     assert chief.send(snapshot(0, 0, 30, 1, values=[3.0])) == wait
     perform(chief.send(snapshot(0, 0, 30, 0, values=[4.0])))
     assert (j.update, j.parameters.tolist()) == (30, [4.0, 3.0])
@@ -304,49 +304,49 @@ def test_chief_evaluates_shards_at_one_version():
 
 def test_chief_notes_a_shard_that_is_full_while_it_waits_for_answers():
     """A replica that says so between two answers to the last look does not say it again."""
-    ctx, j = Sheet("chief"), judge(lk.Budget(updates=1), ("replica-0", "replica-1"))
-    look = final_snapshot(ctx, j)
+    ctx, j = Sheet("chief"), evaluator(lk.Budget(updates=1), ("replica-0", "replica-1"))
+    look = final_snapshots(ctx, j)
     look.send(None)
     look.send(snapshot(0, 0, 0, 0, True, values=[1.0]))
     look.send(snapshot(0, 0, 1, 0, values=[2.0]))
     with pytest.raises(StopIteration):
         look.send(snapshot(0, 0, 1, 1, True, values=[3.0]))
-    j.verdict = "samples"
+    j.stopped_by = "samples"
     with pytest.raises(StopIteration):
         all_full(ctx, j).send(None)
 
 
 def test_chief_ends_when_shards_reach_the_budget_one_after_the_other():
     """A shard that is full answers every look at once; the other one may still be on its way."""
-    ctx, j = Sheet("chief"), judge(lk.Budget(updates=20), ("server-0", "server-1"))
+    ctx, j = Sheet("chief"), evaluator(lk.Budget(updates=20), ("server-0", "server-1"))
     chief = lk.SyncPS().chief(ctx, j)
     chief.send(None)
     chief.send(snapshot(0, 0, 20, 0, values=[1.0]))
     chief.send(snapshot(0, 0, 10, 1, values=[2.0]))
-    assert ctx.posted()[2:] == [("server-0", Look(30)), ("server-1", Look(30))]
+    assert ctx.posted()[2:] == [("server-0", SnapshotRequest(30)), ("server-1", SnapshotRequest(30))]
     chief.send(snapshot(0, 0, 20, 0, values=[1.0]))
     perform(chief.send(snapshot(0, 0, 20, 1, values=[5.0])))
     with pytest.raises(StopIteration):
         chief.send(None)
-    assert (j.verdict, j.update, j.parameters.tolist()) == ("updates", 20, [1.0, 5.0])
+    assert (j.stopped_by, j.update, j.parameters.tolist()) == ("updates", 20, [1.0, 5.0])
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_judge_sees_divergence_before_anything_else(loss):
-    j = judge(lk.Budget(updates=10, accuracy=0.1))
+    j = evaluator(lk.Budget(updates=10, accuracy=0.1))
     j.evaluate((snapshot(loss, 0.9),))
-    assert j.verdict == "diverged"
+    assert j.stopped_by == "diverged"
 
 
 def test_judge_evaluates_whole_versions_of_all_shards():
-    j = judge(lk.Budget(updates=10), ("server-0", "server-1"))
+    j = evaluator(lk.Budget(updates=10), ("server-0", "server-1"))
     j.evaluate((snapshot(0, 0, 10, 0, values=[1.0]), snapshot(0, 0, 9, 1, values=[0.5])))
-    assert (j.verdict, j.update) == (None, 9)
+    assert (j.stopped_by, j.update) == (None, 9)
 
 
 def test_judge_has_no_verdict_without_a_reason():
-    j = judge(lk.Budget(updates=10, accuracy=0.9))
+    j = evaluator(lk.Budget(updates=10, accuracy=0.9))
     j.evaluate((snapshot(1.0, 0.89, 9),))
-    assert j.verdict is None
+    assert j.stopped_by is None
     j.evaluate((snapshot(1.0, 0.89, 10),))
-    assert j.verdict == "updates"
+    assert j.stopped_by == "updates"

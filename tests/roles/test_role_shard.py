@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.roles.budget import Limits
 from labkit.roles.dense_parameters import DenseParameters
 from labkit.roles.layout import shard_slices
-from labkit.roles.shard import Limits, Shard
+from labkit.roles.shard import Shard
 from labkit.trace import Recorder
 from labkit.trace.vocabulary import REASONS, UNKNOWN
 

@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
-from labkit.roles.cuts import balanced
-from labkit.roles.schedules import BACKWARD, FORWARD, SCHEDULES, WEIGHTS, pipe_dream
+from labkit.roles.model_parallel.partitioning import balanced
+from labkit.roles.model_parallel.schedules import BACKWARD, FORWARD, SCHEDULES, WEIGHTS, pipe_dream
 
 SHAPES = [(1, 1), (1, 4), (2, 2), (2, 4), (3, 9), (4, 4), (4, 8), (4, 3), (5, 2), (8, 16)]
 

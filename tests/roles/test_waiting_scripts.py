@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from test_role_scripts import NEWS, Counting, Model, Sheet, judge, perform, push, said, snapshot, weights
+from test_role_scripts import NEWS, Counting, Model, Sheet, evaluator, perform, push, said, snapshot, weights
 
 import labkit as lk
 from labkit.roles.effects import COMPUTE, RECV
-from labkit.roles.messages import Joined, Left, Look, Position
+from labkit.roles.messages import Joined, Left, Position, SnapshotRequest
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 REQUESTS = (RECV, (lk.Push, lk.Pull), None, None)
@@ -316,15 +316,15 @@ def test_worker_of_d_psgd_sends_computes_at_what_it_sent_mixes_and_steps():
 
 def test_the_chief_of_ad_psgd_looks_at_all_when_one_has_come_to_the_next_multiple():
     ctx, owners = Sheet("chief"), ("replica-0", "replica-1")
-    j = judge(lk.Budget(updates=20), owners)
+    j = evaluator(lk.Budget(updates=20), owners)
     chief = lk.ADPSGD().chief(ctx, j)
     wait = chief.send(None)
     assert wait == (RECV, NEWS, None, None)
-    assert ctx.posted() == [(r, Look(0)) for r in owners]
+    assert ctx.posted() == [(r, SnapshotRequest(0)) for r in owners]
     for goal, shown in ((0, (0, 0)), (10, (10, 3)), (10, (20, 7)), (10, (20, 20))):
         full = shown[0] == 20
         assert chief.send(snapshot(0, 0, shown[0], 0, values=[1.0])) == wait  # one has come so far
-        assert ctx.posted() == [(r, Look(final=True)) for r in owners]
+        assert ctx.posted() == [(r, SnapshotRequest(final=True)) for r in owners]
         assert chief.send(snapshot(0, 0, shown[1], 1, values=[9.0])) == wait  # an answer to an earlier look
         assert chief.send(snapshot(0, 0, shown[1], 1, final=True, values=[2.0])) == wait
         perform(chief.send(snapshot(0, 0, shown[0], 0, final=True, values=[1.0])))
@@ -332,19 +332,19 @@ def test_the_chief_of_ad_psgd_looks_at_all_when_one_has_come_to_the_next_multipl
         if shown[1] == 20:
             break
         assert chief.send(None) == wait
-        assert ctx.posted() == [(r, Look(max(goal, 10))) for r in owners[full:]]  # who is full has no more to say
-    assert j.verdict == "updates"
+        assert ctx.posted() == [(r, SnapshotRequest(max(goal, 10))) for r in owners[full:]]  # who is full has no more to say
+    assert j.stopped_by == "updates"
     with pytest.raises(StopIteration):
         chief.send(None)
 
 
 def test_the_chief_of_ad_psgd_ends_with_the_time():
-    ctx, j = Sheet("chief", 0.5), judge(lk.Budget(seconds=2.0), ("replica-0",))
+    ctx, j = Sheet("chief", 0.5), evaluator(lk.Budget(seconds=2.0), ("replica-0",))
     chief = lk.ADPSGD().chief(ctx, j)
     assert chief.send(None) == (RECV, NEWS, 1.5, None)
     ctx.clock = 2.0
     assert chief.send(None) == (RECV, NEWS, None, None)
     perform(chief.send(snapshot(0, 0, 3, 0, final=True, values=[1.0, 0.5])))
-    assert j.verdict == "seconds"
+    assert j.stopped_by == "seconds"
     with pytest.raises(StopIteration):
         chief.send(None)

@@ -38,8 +38,8 @@ class InWork(lk.AsyncPS):
 
 
 class InAnEvaluation(lk.AsyncPS):
-    async def chief(self, ctx, judge):
-        evaluate, seen = judge.evaluate, []
+    async def chief(self, ctx, evaluator):
+        evaluate, seen = evaluator.evaluate, []
 
         def evaluate_too(snapshot):
             seen.append(snapshot)
@@ -47,8 +47,8 @@ class InAnEvaluation(lk.AsyncPS):
                 ctrl_c()
             return evaluate(snapshot)
 
-        judge.evaluate = evaluate_too
-        await super().chief(ctx, judge)
+        evaluator.evaluate = evaluate_too
+        await super().chief(ctx, evaluator)
 
 
 @pytest.mark.parametrize("strategy", [InARole(), InWork(), InAnEvaluation()], ids=lambda s: s.name)

@@ -113,10 +113,10 @@ def test_a_chief_that_is_lost_goes_on_judging():
 
 def test_the_next_chief_knows_what_the_last_one_had_measured():
     run = started(lk.AsyncPS(), **WIRE).advance(0.505)
-    told = run.engine.judge.state()
+    told = run.engine.evaluator.state()
     assert told["update"] > 0
     run.kill("chief").advance(BACK)
-    state = run.engine.judge.state()
+    state = run.engine.evaluator.state()
     assert state.pop("parameters").tobytes() == told.pop("parameters").tobytes()
     assert state == told
     closed(run)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.roles.looking import Looker, Sight
+from labkit.roles.probe import Probe, ProbeInputs
 from labkit.trace import Recorder, Trace, ledger
 from labkit.trace.exports import load_npz, save_npz
 from labkit.trace.looks import NO_ANSWER, Looks
@@ -60,9 +60,9 @@ def test_looks_become_rarer_and_the_last_one_is_never_left_out():
             return np.full(len(x), values)
 
     recorder = Recorder(0)
-    looker = Looker(Sight(2), Always(), np.zeros((5, 3)), recorder)
+    probe = Probe(ProbeInputs(2), Always(), np.zeros((5, 3)), recorder)
     for k in range(1, 5001):
-        looker.look(k, k, 1, finite=True, last=k == 5000)
+        probe.record(k, k, 1, finite=True, last=k == 5000)
     when = [time for time, *_ in recorder.looks]
     assert when[:100] == list(range(1, 101))
     assert all(later - earlier <= earlier / 100 + 2 for earlier, later in zip(when, when[1:]))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import labkit as lk
+from labkit.roles.budget import Limits
 from labkit.roles.dense_parameters import DenseParameters
-from labkit.roles.shard import Limits, Shard
+from labkit.roles.shard import Shard
 from labkit.trace import Recorder, Trace, ledger
 
 IDS = {"server-0": 0, "worker-0": 1}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labkit as lk
-from labkit.roles.schedules import BACKWARD, SCHEDULES
+from labkit.roles.model_parallel.schedules import BACKWARD, SCHEDULES
 from labkit.trace import Trace
 from labkit.trace.index import BlockIndex, Lookup, SortedRows
 from labkit.trace.passes import Passes

@@ -9,7 +9,7 @@ from labkit.engines.dask.protocol import ProtocolError
 from labkit.engines.dask.worker.assignment import RoleAssignment
 from labkit.engines.dask.worker.command_channel import CommandChannel
 from labkit.engines.dask.worker.role import RealRole
-from labkit.roles.messages import Joined, Look, Snapshot
+from labkit.roles.messages import Joined, Snapshot, SnapshotRequest
 from labkit.trace.vocabulary import EVALUATION, NANO, STARTUP, TRAINING
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
@@ -126,7 +126,7 @@ def test_what_is_in_the_inbox_at_the_end_is_in_flight():
 
 def test_a_snapshot_that_is_requested_is_sent_as_evaluation():
     one = Role()
-    one.run(lambda: one.arrives(Look(0, True), "chief"))
+    one.run(lambda: one.arrives(SnapshotRequest(0, True), "chief"))
     ((to, message, category),) = [sent for sent in one.endpoint.outbox if isinstance(sent[1], Snapshot)]
     assert (to, category, message.final) == ("chief", EVALUATION, True)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...roles.group_restart import SAVE_EVERY, restarts_as_group, whole_replicas
 from ...roles.layout import Layout
-from ...roles.regroup import SAVE_EVERY, grouped, replicas
 from ...roles.shard import NEVER, Shard
 from ...trace.vocabulary import nanoseconds
 from .event_loop import EventLoop
@@ -31,7 +31,7 @@ class Checkpoints:
         self, layout: Layout, loop: EventLoop, roles: Sequence[SimulatedRole], cost: float, every: float | None
     ):  # fmt: skip
         self._loop, self._roles = loop, roles
-        self._grouped, self._replicas = grouped(layout), replicas(layout)
+        self._grouped, self._replicas = restarts_as_group(layout), whole_replicas(layout)
         self._cost = nanoseconds(cost)
         self._every = max(nanoseconds(1.0), 19 * self._cost) if every is None else nanoseconds(every)
         self._kept: dict[str, dict[int, State]] = {}

@@ -14,7 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...roles.regroup import begin_together, grouped, leave_in_hand, replicas, spared
+from ...roles.group_restart import (
+    drop_unapplied,
+    group_restart_states,
+    not_waited_for,
+    restarts_as_group,
+    whole_replicas,
+)
 from ...trace.events import (
     GroupRestarted,
     RoleFenced,
@@ -59,7 +65,7 @@ class Recovery:
         self._chief = self._by_name["chief"]
         self._members, self._factory, self._checkpoints, self._trace = members, factory, checkpoints, trace
         self._patience, self._restart_after = cluster.patience, cluster.restart_after
-        self._grouped = grouped(plan.layout)
+        self._grouped = restarts_as_group(plan.layout)
         self.lost_instances: list[list[int]] = []
         # Each of these maps a role to the serial number of the timer that it waits for: an older timer is void.
         self._restarting: dict[str, int] = {}  # roles that will be restarted
@@ -130,7 +136,7 @@ class Recovery:
     def leave(self, name: str) -> None:
         """Worker `name` takes part no more: what it has in hand is dropped, what it has sent arrives."""
         role = self._by_name[name]
-        leave_in_hand(role.recorder, self._loop.now, role.id, len(self._roles), None)
+        drop_unapplied(role.recorder, self._loop.now, role.id, len(self._roles), None)
         self._end_instance(role)
         self._set_down(role, LEFT)
         self.outside.add(name)
@@ -205,7 +211,7 @@ class Recovery:
 
     def _is_spared(self, role: SimulatedRole) -> bool:
         """Whether the others go on without a lost role until it is back."""
-        return role.name in self.outside or spared(self._layout, role.spec, self._plan.strategy.on_loss)
+        return role.name in self.outside or not_waited_for(self._layout, role.spec, self._plan.strategy.on_loss)
 
     def _unacknowledged(self, names: Iterable[str]) -> None:
         names = tuple(names)
@@ -293,15 +299,15 @@ class Recovery:
         members = [r for r in self._roles if r is not self._chief and (not r.down or r.name in back)]
         alive = [r for r in members if not r.down]
         shards = {r.name: r.shard for r in alive if r.shard is not None}
-        if replicas(self._layout) and self._layout.copies == "equal" and shards:
+        if whole_replicas(self._layout) and self._layout.replication == "synchronized" and shards:
             newest = max(shards, key=lambda name: shards[name].version)  # one stands for all
             shards = {newest: shards[newest]}
         states = {name: shard.to_state() for name, shard in shards.items()}
-        begins = begin_together(self._layout, states, self._checkpoints.of, [r.name for r in members])
+        begins = group_restart_states(self._layout, states, self._checkpoints.of, [r.name for r in members])
         incarnation = 1 + max(r.recorder.incarnation for r in self._roles if r is not self._chief)
         common = next((state for state in begins.values() if state is not None), None)
         for role in alive:
-            leave_in_hand(role.recorder, now, role.id, len(self._roles), begins.get(role.name) or common)
+            drop_unapplied(role.recorder, now, role.id, len(self._roles), begins.get(role.name) or common)
             self._end_instance(role)
         self._network.discard_messages({r.name for r in members})
         version = max((int(s["version"]) for s in begins.values() if s is not None), default=0)

@@ -19,7 +19,7 @@ from ...errors import RoleError
 from ...roles.context import NOTED, SAVED, Context, stream
 from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ...roles.layout import RoleSpec
-from ...roles.messages import Look, Message
+from ...roles.messages import Message, SnapshotRequest
 from ...trace.events import Note
 from ...trace.recorder import SPAN, Counters, Recorder
 from ...trace.vocabulary import APPLY, EVALUATE, nanoseconds, seconds
@@ -61,7 +61,7 @@ class Suspended:
     unless: Any
     timers: list[tuple[int, int, int]]  # (ns left, priority, what)
     values: list[Any]  # with which it goes on
-    looks: list[Look] = field(default_factory=list)  # requests for snapshots that came since
+    looks: list[SnapshotRequest] = field(default_factory=list)  # requests for snapshots that came since
 
 
 class SimulatedRole(RoleCore):
@@ -400,7 +400,7 @@ class SimulatedRole(RoleCore):
                 self.received(message)
             loop.sequence = entry = loop.sequence + 1
             loop.add_ready((now, EARLY, entry, self, message))
-        elif kind is Look:
+        elif kind is SnapshotRequest:
             if self._suspended is not None:
                 self._suspended.looks.append(message)  # type: ignore[arg-type]
             else:

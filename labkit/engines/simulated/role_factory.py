@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import BadInput
-from ...roles.judge import Judge
+from ...roles.evaluator import Evaluator
 from ...roles.shard import Shard
 from ...trace.recorder import Recorder
 from ..cluster_spec import ClusterSpec
@@ -27,10 +27,10 @@ __all__ = ["RoleFactory", "check_time_passes"]
 
 class RoleFactory:
     """Of one run. The roles share one copy of the strategy, whose options may change, and one objective (in virtual time no two
-    roles compute at once). `judge`: the newest instance of the chief's.
+    roles compute at once). `evaluator`: the newest instance of the chief's.
     """
 
-    judge: Judge
+    evaluator: Evaluator
 
     def __init__(self, plan: Plan, cluster: ClusterSpec, loop: EventLoop, network: Network, members: Membership):
         self._plan, self._cluster, self._loop, self._network, self._members = plan, cluster, loop, network, members
@@ -82,11 +82,11 @@ class RoleFactory:
         if role.shard is not None and incarnation:
             role.shard.restore(state)
         if spec.kind == "chief":
-            judge: Judge = parts[0]
+            evaluator: Evaluator = parts[0]
             if incarnation:
-                judge.restore(role.state)
-                judge.hurry = self.judge.hurry
-            self.judge = judge
+                evaluator.restore(role.state)
+                evaluator.stop_requested = self.evaluator.stop_requested
+            self.evaluator = evaluator
         role.make_coroutine = partial(begin, role.strategy, plan, spec, context, parts)
 
 

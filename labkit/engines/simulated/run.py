@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 
 from ...errors import BadInput, ClusterError, Deadlock, LabkitError, shown
 from ...nn import SparseParameters
-from ...roles.judge import Judge
+from ...roles.evaluator import Evaluator
 from ...roles.messages import Joined, Left
 from ...trace.events import (
     EngineWarning,
@@ -407,7 +407,7 @@ class SimulatedRun(VirtualTimeEngine):
         self.trace.event(OptionsSet(self._loop.now, values))
 
     def _do_stop(self, command: Stop) -> None:
-        if self.judge.hurry is None:
+        if self.evaluator.stop_requested is None:
             self._log(command)
             self._last_word = self.commands[-1]
             self._evaluate_and_end(command.reason)
@@ -419,13 +419,13 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _evaluate_and_end(self, reason: str) -> None:
         """Have the chief evaluate once more, now, and end the run."""
-        self.judge.hurry = reason
+        self.evaluator.stop_requested = reason
         self._chief.interrupt()
 
     def role_returned(self, role: SimulatedRole) -> None:
         """A coroutine has returned. When the chief's has, the run is over; when those of all players have, it is to end."""
         if role is self._chief:
-            self._end(self.judge.verdict or "finished", "")
+            self._end(self.evaluator.stopped_by or "finished", "")
         elif all(r.returned or r.name in self._recovery.outside for r in self._players):
             self._evaluate_and_end("finished")
 
@@ -451,8 +451,8 @@ class SimulatedRun(VirtualTimeEngine):
     def _end_waiting(self) -> None:
         """Nothing will happen any more: the roles that the run waits for do not come back by themselves."""
         awaited = self._recovery.awaited(self._players)
-        if self.judge.hurry is not None:
-            return self._end(self.judge.hurry, f"there is no last evaluation: it would wait for {awaited}")
+        if self.evaluator.stop_requested is not None:
+            return self._end(self.evaluator.stop_requested, f"there is no last evaluation: it would wait for {awaited}")
         self.error = ClusterError(loss_text(self._loop.now, f"it waits for {awaited}, and nobody brings it back"))
         self._end("error", str(self.error))
 
@@ -462,16 +462,16 @@ class SimulatedRun(VirtualTimeEngine):
         self.stopped_by = stopped_by
         self._end_slice()
         self.flush()
-        judge, recovery = self.judge, self._recovery
+        evaluator, recovery = self.evaluator, self._recovery
         if stopped_by == "diverged":
-            why = divergence_text(judge.update, getattr(self._chief.strategy, "learning_rate", None))
+            why = divergence_text(evaluator.update, getattr(self._chief.strategy, "learning_rate", None))
         if self._chief.state is not None:
-            self._diary.state(self._chief.name, self._chief.state, max(judge.update, 0))
+            self._diary.state(self._chief.name, self._chief.state, max(evaluator.update, 0))
         self._diary.reached(self.seconds, stopped_by)
         self.trace.end(
             stopped_by=stopped_by, why=why, time=self._loop.now, wall_seconds=None, in_flight=self._in_flight(),
-            update=judge.update, samples=judge.samples, loss=judge.loss, accuracy=judge.accuracy,
-            parameters_sha256=fingerprint(judge.parameters), **self._returned_gradients(stopped_by),
+            update=evaluator.update, samples=evaluator.samples, loss=evaluator.loss, accuracy=evaluator.accuracy,
+            parameters_sha256=fingerprint(evaluator.parameters), **self._returned_gradients(stopped_by),
             lost=sorted(r.name for r in self._roles if r.down and r.name not in recovery.outside),
             lost_lives=recovery.lost_instances,
             commands=[entry.to_dict() for entry in self.commands],
@@ -484,7 +484,7 @@ class SimulatedRun(VirtualTimeEngine):
         parameters do not hold what was applied later}}; {} if the shards are as the chief has evaluated them, or none was.
         Replicas that it did not evaluate are so if they hold what the evaluated one holds.
         """
-        evaluated = {shard: json.loads(text) for shard, text in self.judge.held or ()}
+        evaluated = {shard: json.loads(text) for shard, text in self.evaluator.held or ()}
         outside = self._recovery.outside
         shards = [(r, r.shard) for r in self._roles if r.shard is not None and r.name not in outside]
         known = [_gradients(one) for one in evaluated.values()]
@@ -531,7 +531,7 @@ class SimulatedRun(VirtualTimeEngine):
     @property
     def parameters(self) -> np.ndarray | SparseParameters | None:
         """See `Engine.parameters`."""
-        parameters: np.ndarray | SparseParameters | None = self.judge.parameters
+        parameters: np.ndarray | SparseParameters | None = self.evaluator.parameters
         return parameters
 
     # what there is to read, for measurements and tests -----------------------------------------------------------------
@@ -542,9 +542,9 @@ class SimulatedRun(VirtualTimeEngine):
         return self._by_name
 
     @property
-    def judge(self) -> Judge:
+    def evaluator(self) -> Evaluator:
         """The chief's evaluator, in its newest instance."""
-        return self._factory.judge
+        return self._factory.evaluator
 
     @property
     def checkpoints(self) -> Checkpoints:

@@ -16,11 +16,11 @@ With d values of 4 bytes a gradient is 4d bytes; a codec sends
 
 Time is a price too, paid in the worker before it sends and in the server for each push: of a matrix of 1000 x 1000 in
 float32, on one core, encoding with error feedback took 2 ms (PowerSGD) to 9 ms (TopK), and 27 ms for QSGD, which also
-decodes slowly (30 ms). `timeit` on `Coder.encode` takes it again. In virtual time it is free.
+decodes slowly (30 ms). `timeit` on `Compressor.encode` takes it again. In virtual time it is free.
 
 What error feedback owes is paid later, not lost: without it sign and top-k steps need not converge (Karimireddy et
 al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019). The memory belongs to
-`labkit.roles.coder`, which knows the rate.
+`labkit.roles.compressor`, which knows the rate.
 
 A codec is *linear* if the sum of its messages is the message of a sum: only then can an all-reduce add messages up on
 their way, without decoding them. The others need a server that decodes each (or an all-gather).

@@ -60,7 +60,7 @@ class PauseControl:
         roles = layout.roles
         self._clock, self._record, self._send, self._monotonic = clock, record, send, monotonic
         self._owners = {role.name for role in roles if role.shard is not None}
-        self._together = layout.copies != "own" or all(role.computes for role in roles if role.shard is not None)
+        self._together = layout.replication != "local" or all(role.computes for role in roles if role.shard is not None)
         self._allowed = True
         self._pausing: list[Then] | None = None  # a pause is under way: what is called when all roles have been told
         self._steps: deque[OneStep] = deque()  # those to come

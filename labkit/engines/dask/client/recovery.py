@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from ....roles.regroup import begin_together, leave_in_hand
+from ....roles.group_restart import drop_unapplied, group_restart_states
 from ....trace.events import GroupRestarted, RoleJoined, RoleLeft, RoleLost, RoleRestarted
 from ....trace.recorder import Counters, Recorder
 from ...commands import Join, Leave, Restart
@@ -194,7 +194,7 @@ class Recovery:
     def _start_group(self, do: StartGroup) -> None:
         layout = self._plan.layout
         states = {role: report["state"] for role, report in do.reports.items() if report["state"] is not None}
-        begins = begin_together(layout, states, self._checkpoints.states, list(do.workers))
+        begins = group_restart_states(layout, states, self._checkpoints.states, list(do.workers))
         self._account_for_ended(do.reports, begins)
         version = max((int(state["version"]) for state in begins.values() if state is not None), default=0)
         workers = sum(spec.computes and spec.name in do.workers for spec in layout.roles)
@@ -210,7 +210,7 @@ class Recovery:
             batch = report["batch"]
             recorder = Recorder(ids[role], batch["incarnation"], True, len(ids))
             recorder.counters = Counters.from_dict(batch["counters"])
-            leave_in_hand(recorder, report["time"], ids[role], len(ids), begins.get(role) or common)
+            drop_unapplied(recorder, report["time"], ids[role], len(ids), begins.get(role) or common)
             self._record.trace.append(recorder.take(batch["until"]))
 
     # the record -------------------------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ....roles.group_restart import restarts_as_group, whole_replicas
 from ....roles.layout import Layout
-from ....roles.regroup import grouped, replicas
 from ....trace.events import EngineWarning, RoleFenced, RoleJoined, RoleLeft, RoleLost, RoleUnplaced, RunWaits
 from ....trace.events import Event as TraceEvent
 from ...commands import Join, Leave, Restart
@@ -336,8 +336,8 @@ class RecoveryPolicy:
         self._stay_outside: set[str] = set()  # roles that were asked to leave, and do not join by themselves
         self._unplaced: set[str] = set()  # roles of which the log says that no Dask worker is free for them
         # the group
-        self._group = [s.name for s in layout.roles if s.kind != "chief"] if grouped(layout) else []
-        self._goes_on = replicas(layout) and on_loss == "continue"
+        self._group = [s.name for s in layout.roles if s.kind != "chief"] if restarts_as_group(layout) else []
+        self._goes_on = whole_replicas(layout) and on_loss == "continue"
         self._phase = ""  # of a group restart: "", "collect", "start"
         self._restart_wanted = False
         self._phase_since = 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....roles.regroup import begin_together, grouped
+from ....roles.group_restart import group_restart_states, restarts_as_group
 from ...checkpoints import Store
 from ...parts import Plan
 
@@ -22,10 +22,10 @@ def resumed_states(plan: Plan, store: Store) -> dict[str, Begin]:
     """{role with a shard: (state, False)} to begin with. Groups take the newest version that all members have kept; others,
     and the backups of servers, the newest of their own. `store`: of the new run; it reads earlier checkpoints, too."""
     roles = plan.layout.roles
-    if grouped(plan.layout):
+    if restarts_as_group(plan.layout):
         absent = plan.elastic.absent if plan.elastic else ()
         members = [spec.name for spec in roles if spec.name not in absent]
-        begins = begin_together(plan.layout, {}, lambda role: _kept(store, role), members)
+        begins = group_restart_states(plan.layout, {}, lambda role: _kept(store, role), members)
         return {role: (_plain(state), False) for role, state in begins.items()}
     found: dict[str, Begin] = {}
     for spec in roles:

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ....errors import BadInput, ClusterError, Deadlock, LabkitError
-from ....roles.regroup import grouped, replicas
+from ....roles.group_restart import restarts_as_group, whole_replicas
 from ....trace.events import EngineWarning, Note, OptionsSet, RoleSlowed
 from ....trace.events import Event as TraceEvent
 from ....trace.trace import Trace
@@ -159,7 +159,7 @@ class DaskRun(Engine):
         settings = {
             "pace": spec.compute, "server_time": spec.server_time, "folder": self.folder,
             "factors": dict(spec.slow or {}), "ours": self.backend.ours, "every": spec.checkpoint_every,
-            "together": grouped(plan.layout) and not replicas(plan.layout),
+            "together": restarts_as_group(plan.layout) and not whole_replicas(plan.layout),
             "age": self.checkpoints.age, "restored": restored,
         }  # fmt: skip
         if resume:

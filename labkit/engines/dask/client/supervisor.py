@@ -20,8 +20,8 @@ from typing import Any
 from distributed import Client, Future
 
 from ....errors import ClusterError
+from ....roles.group_restart import not_waited_for
 from ....roles.layout import RoleSpec
-from ....roles.regroup import spared
 from ...parts import Plan
 from ..failure_detector import FailureDetector
 from ..processes import boot_id
@@ -387,4 +387,4 @@ def present_roles(plan: Plan) -> list[RoleSpec]:
 def _spared_roles(plan: Plan) -> list[str]:
     """The roles without which the others go on, and which are no peers any more when they are lost."""
     layout, on_loss = plan.layout, plan.strategy.on_loss
-    return [spec.name for spec in layout.roles if spared(layout, spec, on_loss)]
+    return [spec.name for spec in layout.roles if not_waited_for(layout, spec, on_loss)]

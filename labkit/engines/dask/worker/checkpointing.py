@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ....roles.judge import Judge
+from ....roles.evaluator import Evaluator
 from ....roles.shard import Shard
 from ...checkpoints import LIFE
 
@@ -137,7 +137,7 @@ class Checkpointing:
             self.save(shard, now)
 
     def restore(
-        self, shard: Shard | None, judge: Judge | None, given: Restored | None
+        self, shard: Shard | None, evaluator: Evaluator | None, given: Restored | None
     ) -> tuple[dict[str, Any] | None, list[Any]]:  # fmt: skip
         """Restore what the last incarnation saved, or `given` (`RoleAssignment.restored`).
 
@@ -158,9 +158,9 @@ class Checkpointing:
         elif shard is not None:
             shard.restore(None)
             begins = ["first weights", None, remark]
-        elif judge is not None and state is not None:
-            judge.restore(state)
-            begins = ["evaluation", judge.update, remark]
+        elif evaluator is not None and state is not None:
+            evaluator.restore(state)
+            begins = ["evaluation", evaluator.update, remark]
         return asked, begins
 
     def _read(self) -> tuple[dict[str, Any], str] | None:

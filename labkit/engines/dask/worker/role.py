@@ -21,9 +21,9 @@ import numpy as np
 from ....nn import SparseParameters
 from ....roles.context import NOTED, SAVED, Context, stream
 from ....roles.effects import COMPUTE, RECV, SLEEP, Posted
-from ....roles.judge import Judge
-from ....roles.messages import Look, Message, Snapshot, loose_bytes
-from ....roles.regroup import SAVE_EVERY, leave_in_hand
+from ....roles.evaluator import Evaluator
+from ....roles.group_restart import SAVE_EVERY, drop_unapplied
+from ....roles.messages import Message, Snapshot, SnapshotRequest, loose_bytes
 from ....roles.shard import Shard
 from ....trace.events import ConnectionRefused, EngineWarning, Note
 from ....trace.recorder import MESSAGE, Recorder
@@ -127,9 +127,9 @@ class RealRole(RoleCore):
             plan, spec, recorder, self._now, self._watch, assignment.objective, self.strategy, test, incarnation
         )
         self.shard = next((p for p in parts if isinstance(p, Shard) and spec.backs is None), None)
-        self._judge: Judge | None = parts[0] if spec.kind == "chief" else None
-        if self._judge is not None:
-            self._judge.warm_up(plan.seed)
+        self._evaluator: Evaluator | None = parts[0] if spec.kind == "chief" else None
+        if self._evaluator is not None:
+            self._evaluator.warm_up(plan.seed)
         batches = batch_maker(plan, spec, share, incarnation, lambda: self._context.peers("worker"))
         self._context = RealContext(self, batches)
         store = None if assignment.folder is None else Store(assignment.folder, age=assignment.age)
@@ -165,7 +165,7 @@ class RealRole(RoleCore):
     def _restore(self) -> list[Any]:
         """Restore what the last incarnation left, and save it at once under this one. See `Checkpointing.restore`."""
         checkpoints = self.checkpoints
-        self._context.restored, begins = checkpoints.restore(self.shard, self._judge, self.assignment.restored)
+        self._context.restored, begins = checkpoints.restore(self.shard, self._evaluator, self.assignment.restored)
         self._saved_at = checkpoints.saved_at
         checkpoints.save(self.shard, 0)
         checkpoints.saved_at = None
@@ -208,7 +208,7 @@ class RealRole(RoleCore):
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
         if computed and not (self.counters.computed or self.counters.steps):
             self.trained.add(sender)  # its frame says so
-        if message.__class__ is Look:
+        if message.__class__ is SnapshotRequest:
             self.requested(message)  # type: ignore[arg-type]
         else:
             self.inbox.append(message)
@@ -257,7 +257,7 @@ class RealRole(RoleCore):
             try:
                 effect = resume(value)
             except StopIteration:
-                self._channel.report("returned", verdict=self._judge.verdict if self._judge else None)
+                self._channel.report("returned", verdict=self._evaluator.stopped_by if self._evaluator else None)
                 return
             except BaseException as error:  # sys.exit() in a role ends the role, not the Dask worker
                 self._failed(error)
@@ -314,7 +314,7 @@ class RealRole(RoleCore):
         self.recorder.span(PHASE[work], began, self._now(), step)
         if part is self.shard and 0 <= self._step_to <= self.counters.version:
             self._step_to = -1
-            if self.spec.computes or self._plan.layout.copies != "own":
+            if self.spec.computes or self._plan.layout.replication != "local":
                 self._clock.pause()  # else others may have to ask this replica before they can step: it pauses with them
             self._report()
             self._channel.report("stepped")
@@ -332,7 +332,7 @@ class RealRole(RoleCore):
             return self.take(kinds, sender)
         began = self._now()
         until = None if timeout is None else began + nanoseconds(timeout)
-        limit = self._plan.budget.seconds if self._judge is not None else None
+        limit = self._plan.budget.seconds if self._evaluator is not None else None
         if until is None or (limit is not None and until >= nanoseconds(limit)):  # the end of the run ends no wait
             self._waiting = (kinds, sender)
         self._interrupted, left = False, POLL_S
@@ -356,7 +356,7 @@ class RealRole(RoleCore):
 
     def _sleep(self, duration: float) -> None:
         began = self._now()
-        if duration > 0 and not (self._judge is not None and self._judge.hurry):
+        if duration > 0 and not (self._evaluator is not None and self._evaluator.stop_requested):
             self._interrupted = False
             self._pass(began + nanoseconds(duration), None)
             self.recorder.span(SLEEPING, began, self._now())
@@ -475,8 +475,8 @@ class RealRole(RoleCore):
 
     def _finish_early(self, command: Command) -> None:
         """The chief is asked for its final evaluation."""
-        if self._judge is not None and self._judge.hurry is None:
-            self._judge.hurry = command["reason"]
+        if self._evaluator is not None and self._evaluator.stop_requested is None:
+            self._evaluator.stop_requested = command["reason"]
             self._interrupted, self._waiting = True, None  # the next report does not say that it waits
 
     # reports ----------------------------------------------------------------------------------------------------------
@@ -524,7 +524,7 @@ class RealRole(RoleCore):
                 late |= self._endpoint.drain(set(self.ids) - gone, GOODBYE_S)
         elif command["do"] == "depart" and self._may_leave:
             late = self._endpoint.finish_sending(GOODBYE_S)
-            leave_in_hand(self.recorder, ended, self.ids[self.name], len(self.ids), None)
+            drop_unapplied(self.recorder, ended, self.ids[self.name], len(self.ids), None)
         report = self._final_report(command, ended, late)
         if command["do"] == "depart":
             retired = bool(command.get("retired"))
@@ -560,15 +560,15 @@ class RealRole(RoleCore):
         self._count_repeated()
         for refusal in self._endpoint.refused:
             self.recorder.event(ConnectionRefused(ended, refusal))
-        judge = self._judge
+        evaluator = self._evaluator
         return {
             "role": self.name, "time": ended, "in_flight": in_flight,
             "batch": self.recorder.take(ended, LAST_BYTES), "late": sorted(late),
-            "verdict": judge.verdict if judge else None,
-            "update": judge.update if judge else None, "samples": judge.samples if judge else None,
-            "loss": judge.loss if judge else None,
-            "accuracy": judge.accuracy if judge else None, "held": judge.held if judge else None,
-            "parameters": None if judge is None else _whole(judge.parameters), "incarnation": self._incarnation,
+            "verdict": evaluator.stopped_by if evaluator else None,
+            "update": evaluator.update if evaluator else None, "samples": evaluator.samples if evaluator else None,
+            "loss": evaluator.loss if evaluator else None,
+            "accuracy": evaluator.accuracy if evaluator else None, "held": evaluator.held if evaluator else None,
+            "parameters": None if evaluator is None else _whole(evaluator.parameters), "incarnation": self._incarnation,
             "state": self.shard.to_state() if command["do"] == "regroup" and self.shard is not None else None,
         }  # fmt: skip
 

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..nn import EmbeddingBag, NullObjective, SparseParameters
-from ..nn.boxes import Boxes
-from ..trace.recorder import Recorder
-from .correction import correction_of
-from .messages import Snapshot
+from ...nn import EmbeddingBag, NullObjective, SparseParameters
+from ...nn.boxes import Boxes
+from ...trace.recorder import Recorder
+from ..messages import Snapshot
+from ..shard import Shard
+from ..staleness_correction import staleness_correction
 from .row_parameters import RowParameters
 from .rows import RowPull, RowPush, Rows
-from .shard import Shard
 
 __all__ = ["Assembly", "RowShard", "dense_replica"]
 
@@ -41,7 +41,7 @@ class RowShard(Shard):
         values = Boxes.of(spec.part).take(plan.start(_dense_part(objective)))
         parameters = RowParameters(
             spec.shard, values, network.bag, objective.dtype, plan.seed, strategy.optimizer, recorder.counters,
-            correction=correction_of(strategy), timing_only=isinstance(objective, NullObjective),
+            correction=staleness_correction(strategy), timing_only=isinstance(objective, NullObjective),
         )  # fmt: skip
         shard = cls.of_role(parameters, spec, plan, recorder, clock, watcher, strategy)
         recorder.hottest = parameters.table.hottest

@@ -19,32 +19,32 @@ from typing import Any
 from ..trace.vocabulary import CANCELLED, EVERYONE
 from .layout import Layout, RoleSpec
 
-__all__ = ["SAVE_EVERY", "begin_together", "grouped", "leave_in_hand", "replicas", "spared"]
+__all__ = ["SAVE_EVERY", "group_restart_states", "restarts_as_group", "drop_unapplied", "whole_replicas", "not_waited_for"]
 
 SAVE_EVERY = 50  # updates between two checkpoints of the parts of a split model
 
 State = Mapping[str, Any]
 
 
-def grouped(layout: Layout) -> bool:
+def restarts_as_group(layout: Layout) -> bool:
     """Whether a role that is lost takes all others with it."""
-    return bool(layout.copies)
+    return bool(layout.replication)
 
 
-def replicas(layout: Layout) -> bool:
+def whole_replicas(layout: Layout) -> bool:
     """Whether every role with parameters has the whole model, so that others can go on without it."""
     owners = [role for role in layout.roles if role.shard is not None]
-    return grouped(layout) and len({str(role.part) for role in owners}) == 1 and not layout.groups
+    return restarts_as_group(layout) and len({str(role.part) for role in owners}) == 1 and not layout.groups
 
 
-def spared(layout: Layout, spec: RoleSpec, on_loss: str) -> bool:
+def not_waited_for(layout: Layout, spec: RoleSpec, on_loss: str) -> bool:
     """Whether the others take no more notice of a lost role until it is back; else they wait for it."""
     if spec.backs is not None:
         return True
-    return spec.computes and on_loss == "continue" and (not grouped(layout) or replicas(layout))
+    return spec.computes and on_loss == "continue" and (not restarts_as_group(layout) or whole_replicas(layout))
 
 
-def begin_together(
+def group_restart_states(
     layout: Layout, survivors: Mapping[str, State], saved: Callable[[str], Mapping[int, State]],
     members: Iterable[str],
 ) -> dict[str, State | None]:  # fmt: skip
@@ -54,13 +54,13 @@ def begin_together(
     `members`: the roles that begin.
     """
     owners = [role.name for role in layout.roles if role.shard is not None and role.name in set(members)]
-    if not replicas(layout):
+    if not whole_replicas(layout):
         return _saved_together(layout, owners, saved)
     if not survivors:
         newest = [(version, state) for owner in owners for version, state in saved(owner).items()]
         last = max(newest, key=lambda pair: pair[0])[1] if newest else None
         return dict.fromkeys(owners, last)
-    if layout.copies == "equal":
+    if layout.replication == "synchronized":
         ahead = max(survivors.values(), key=lambda state: int(state["version"]))
         return dict.fromkeys(owners, ahead)
     mean = _mean(list(survivors.values()))
@@ -92,7 +92,7 @@ def _mean(states: list[State]) -> dict[str, Any]:
     return mixed
 
 
-def leave_in_hand(recorder: Any, now: int, role: int, roles: int, state: State | None) -> None:
+def drop_unapplied(recorder: Any, now: int, role: int, roles: int, state: State | None) -> None:
     """A role's incarnation ends in order, and `state` is what all begin with: gradients that it had computed, and that
     are neither in there nor on their way, are dropped as cancelled.
     """

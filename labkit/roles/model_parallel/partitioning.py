@@ -1,6 +1,6 @@
 """Where a network is cut: which layers each stage of a pipeline gets, and what cannot be cut.
 
-Stages are neighbouring blocks, of multiply-adds as even as whole layers allow: the slowest stage sets the pace.
+PipelineStage are neighbouring blocks, of multiply-adds as even as whole layers allow: the slowest stage sets the pace.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import BadInput, shown
-from ..nn import Network
-from ..nn.boxes import Boxes
-from .pieces import network_of
-from .stages import Stages
+from ...errors import BadInput, shown
+from ...nn import Network
+from ...nn.boxes import Boxes
+from .model_part import network_of
+from .stages import PipelineStage
 
-__all__ = ["balanced", "replicas_and_parts", "stage_pieces"]
+__all__ = ["balanced", "replicas_and_parts", "pipeline_parts"]
 
 Blocks = tuple[int, int]  # blocks first..last-1 of the network
 
 
-def stage_pieces(
+def pipeline_parts(
     strategy: Any, problem: Any, stages: int, order: str = "1f1b", chunks: int = 1, micro_batches: int = 1
 ) -> tuple[list[Boxes], list[Any]]:
     """(what each stage owns, what makes the thing it computes with); `BadInput` for what cannot be cut so."""
     check_order(strategy.name, order, stages, micro_batches, problem.batch_size)
     network = network_of(problem.objective(), strategy.name)
     own = stages_of(network, stages, chunks, strategy.name)
-    return [part_of(network, blocks) for blocks in own], [partial(Stages, blocks, micro_batches) for blocks in own]
+    return [part_of(network, blocks) for blocks in own], [partial(PipelineStage, blocks, micro_batches) for blocks in own]
 
 
 def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tuple[Blocks, ...]]:

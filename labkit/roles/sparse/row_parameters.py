@@ -4,7 +4,7 @@ A row is made when it is first asked for: (seed, row) determine its first values
 server what its used rows cost. The optimizer's memory is made with the row, and changes only in steps that have a
 gradient for the row ("lazy"). With SGD and Adagrad that equals the dense rule to the last bit, since a gradient of 0
 changes nothing; optimizers with a memory that fades (momentum, Adam) go on moving rows without a gradient, so for them
-lazy would be another rule, and they are refused (`strategies.row_layout`).
+lazy would be another rule, and they are refused (`row_layout`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RoleError
-from ..nn import EmbeddingBag
-from ..nn.optimizers import Optimizer
-from ..trace.recorder import Counters
-from .correction import Correction
-from .optimizer_state import OptimizerState
+from ...errors import RoleError
+from ...nn import EmbeddingBag
+from ...nn.optimizers import Optimizer
+from ...trace.recorder import Counters
+from ..optimizer_state import OptimizerState
+from ..staleness_correction import StalenessCorrection
 from .rows import RowPull, RowPush
 
 __all__ = ["HOTTEST", "RowParameters", "RowTable"]
@@ -155,7 +155,7 @@ class RowParameters:
 
     def __init__(
         self, index: int, values: np.ndarray, bag: EmbeddingBag, dtype: np.dtype, seed: int, optimizer: Optimizer,
-        counters: Counters, *, correction: Correction | None = None, timing_only: bool = False,
+        counters: Counters, *, correction: StalenessCorrection | None = None, timing_only: bool = False,
     ):  # fmt: skip
         self.index, self.bag, self.dtype, self.correction = index, bag, dtype, correction
         self.timing_only, self.nbytes = timing_only, values.nbytes

@@ -17,14 +17,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .context import Context
-from .gradient import Gradient
-from .layout import shard_slices
-from .messages import Message, Weights
-from .pieces import Piece
+from ..context import Context
+from ..gradient import Gradient
+from ..layout import shard_slices
+from ..messages import Message, Weights
+from .model_part import ModelPart
 from .schedules import BACKWARD, FORWARD, Work
 
-__all__ = ["Activation", "Delta", "Layers", "Stages", "perform", "pipeline_pass", "stash"]
+__all__ = ["Activation", "Delta", "ShardedLayers", "PipelineStage", "perform", "pipeline_pass", "stash"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Delta(Message):
     header: ClassVar[tuple[str, ...]] = ("micro", "chunk")
 
 
-class Stages(Piece):
+class PipelineStage(ModelPart):
     """The chunks of one stage: `chunks[i]` are the blocks (first, last + 1) of its chunk i.
 
     `part`: which parameters it owns, chunk after chunk; `slices[i]`: where chunk i is in its own vector. `held`: the
@@ -162,7 +162,7 @@ class Stages(Piece):
             out += target
 
 
-class Layers(Stages):
+class ShardedLayers(PipelineStage):
     """Every block of the network by itself; of each, this worker owns one of `of` chunks of its parameters.
 
     `chunks[i]`: which chunk of block i; `own[i]`: where it is in the worker's own vector.
@@ -176,7 +176,7 @@ class Layers(Stages):
         self.own = tuple(slice(a, b) for a, b in zip(edges, edges[1:]))
 
     def backward(self, params: np.ndarray, work: Work, dy: np.ndarray | None, out: np.ndarray) -> np.ndarray:
-        """See `Stages.backward`; `params`, `out`: of the whole block."""
+        """See `PipelineStage.backward`; `params`, `out`: of the whole block."""
         dx = super().backward(params, work, dy, out)
         if self.measures(self.step):
             self.measure(self.step, work.chunk, out, params)
@@ -198,7 +198,7 @@ class Layers(Stages):
             self.values[self.own[i]] = total[self.chunks[i]]
 
 
-async def perform(ctx: Context, stage: Stages, params: np.ndarray, work: Work) -> None:
+async def perform(ctx: Context, stage: PipelineStage, params: np.ndarray, work: Work) -> None:
     """One piece of a stage's work: wait for what it needs, do it, send on what came of it."""
     members, part, cost = ctx.peers(stage.group), stage.slices[work.chunk], stage.cost(work)
     before, after = members[stage.index - 1], members[(stage.index + 1) % len(members)]
@@ -217,7 +217,7 @@ async def perform(ctx: Context, stage: Stages, params: np.ndarray, work: Work) -
         await ctx.compute(stage.weights, work, stage.values[part], cost=cost)
 
 
-async def pipeline_pass(ctx: Context, stage: Stages, weights: Weights, batch: Any, order: Iterable[Work]) -> Gradient:
+async def pipeline_pass(ctx: Context, stage: PipelineStage, weights: Weights, batch: Any, order: Iterable[Work]) -> Gradient:
     """One mini-batch through the pipeline, in the order that a schedule gives this stage; its part of the gradient."""
     stage.begin(batch)
     for work in order:
@@ -225,7 +225,7 @@ async def pipeline_pass(ctx: Context, stage: Stages, weights: Weights, batch: An
     return stage.gradient(weights)
 
 
-def stash(stage: Stages, shard: Any, kept: Mapping[int, Weights]) -> Weights:
+def stash(stage: PipelineStage, shard: Any, kept: Mapping[int, Weights]) -> Weights:
     """The shard's weights as they are now, to be kept: a copy, unless there is one of this version in `kept`."""
     now: Weights = shard.weights()
     same = [weights for weights in kept.values() if weights.read == now.read]

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ..nn.boxes import Boxes
-from ..nn.split import boxes_of, split_pairs
-from .collectives import all_reduce
-from .context import Context
-from .gradient import Gradient
-from .messages import Weights
-from .pieces import Piece, network_of
+from ...nn.boxes import Boxes
+from ...nn.split import boxes_of, split_pairs
+from ..collectives import all_reduce
+from ..context import Context
+from ..gradient import Gradient
+from ..messages import Weights
+from .model_part import ModelPart, network_of
 
-__all__ = ["Rank", "rank_pieces", "tensor_pass"]
+__all__ = ["TensorRank", "tensor_parallel_parts", "tensor_pass"]
 
 
-class Rank(Piece):
+class TensorRank(ModelPart):
     """The parts of all pairs that rank `index` of `ranks` has. `slices[i]`: where pair i is in its own vector."""
 
     def __init__(self, ranks: int, **more: Any):
@@ -86,14 +86,14 @@ class Rank(Piece):
         return dy
 
 
-def rank_pieces(strategy: Any, problem: Any, ranks: int) -> tuple[list[Boxes], list[Any]]:
+def tensor_parallel_parts(strategy: Any, problem: Any, ranks: int) -> tuple[list[Boxes], list[Any]]:
     """(what each rank owns, what makes the thing it computes with); `BadInput` for what cannot be split so."""
     network = network_of(problem.objective(), strategy.name)
     parts = [boxes_of(split_pairs(network, rank, ranks)) for rank in range(ranks)]
-    return parts, [partial(Rank, ranks)] * ranks
+    return parts, [partial(TensorRank, ranks)] * ranks
 
 
-async def tensor_pass(ctx: Context, rank: Rank, weights: Weights, batch: Any) -> Gradient:
+async def tensor_pass(ctx: Context, rank: TensorRank, weights: Weights, batch: Any) -> Gradient:
     """One mini-batch through all pairs, forward and back; this rank's part of the gradient."""
     rank.begin(batch)
     sum_ = batch.x

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..data import recipe_of
-from ..errors import BadInput
-from ..nn import SGD, Adagrad, NullObjective, Recommender
-from ..roles.layout import Layout, RoleSpec, shard_slices
-from ..roles.row_shard import Assembly, RowShard, dense_replica
-from ..roles.rows import RowModel
-from .base import Strategy, worker_specs
+from ...data import recipe_of
+from ...errors import BadInput
+from ...nn import SGD, Adagrad, NullObjective, Recommender
+from ..layout import Layout, RoleSpec, shard_slices
+from ..standard_layouts import worker_specs
+from .row_shard import Assembly, RowShard, dense_replica
+from .rows import RowModel
 
 __all__ = ["row_layout"]
 
@@ -51,11 +51,11 @@ def row_layout(strategy: Any, problem: Any, cluster: Any) -> Layout:
     observed = [r.name for r in owners] + ["worker-0"] * replicated
     return Layout(
         (*owners, *workers, RoleSpec("chief", "chief", 0, "chief")), tuple(observed), parts,
-        copies="equal" if replicated else "", assemble=Assembly(network.bag, problem.seed, problem.timing_only),
+        replication="synchronized" if replicated else "", assemble=Assembly(network.bag, problem.seed, problem.timing_only),
     )  # fmt: skip
 
 
-def _recommender(strategy: Strategy, problem: Any) -> Recommender:
+def _recommender(strategy: Any, problem: Any) -> Recommender:
     """The problem's model; `BadInput` if it has no table."""
     objective = problem.objective()
     network = objective.network if isinstance(objective, NullObjective) else objective

@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..nn import NullObjective, clip_by_norm
-from ..trace.recorder import Recorder
-from .context import Context
-from .gradient import Gradient, Model, Read
-from .messages import Message
+from ...nn import NullObjective, clip_by_norm
+from ...trace.recorder import Recorder
+from ..context import Context
+from ..gradient import Gradient, Model, Read
+from ..messages import Message
+from ..servers import answers
 from .placement import Placement
-from .servers import answers
 
 __all__ = ["RowGradient", "RowModel", "RowPull", "RowPush", "RowWeights", "Rows", "Wanted", "pull_rows", "push_rows"]
 

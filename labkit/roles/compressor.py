@@ -26,7 +26,7 @@ from ..errors import BadInput
 from ..nn.codecs import Codec, PowerSGD
 from ..nn.codecs.base import Messages, Shapes
 
-__all__ = ["Coder", "check_codec", "coder_of"]
+__all__ = ["Compressor", "check_codec", "compressor_of"]
 
 Draws = Callable[[], np.random.Generator]
 
@@ -40,8 +40,8 @@ def check_codec(strategy: Any, servers: int) -> None:
         )
 
 
-def coder_of(strategy: Any, objective: Any, parts: Sequence[Any], rng: Draws) -> Coder | None:
-    """The coder of one worker, as the strategy's knob `codec` asks for; None if it asks for none.
+def compressor_of(strategy: Any, objective: Any, parts: Sequence[Any], rng: Draws) -> Compressor | None:
+    """The compressor of one worker, as the strategy's knob `codec` asks for; None if it asks for none.
 
     `strategy`: the engine's own copy, whose rate may change. `parts`: what the shards own of the parameters (slices or
     boxes); the parts of several shards are encoded apart. `rng`: makes the stream of this role's codec.
@@ -55,14 +55,14 @@ def coder_of(strategy: Any, objective: Any, parts: Sequence[Any], rng: Draws) ->
     def rate(version: int) -> float:
         return float(getattr(strategy, "learning_rate", 1.0) * strategy.schedule(version))
 
-    return Coder(codec, shapes, objective.dtype, rate, rng)
+    return Compressor(codec, shapes, objective.dtype, rate, rng)
 
 
 def _length(part: Any) -> int:
     return part.stop - part.start if isinstance(part, slice) else len(part)
 
 
-class Coder:
+class Compressor:
     """Encodes the gradients of one worker, part by part. `rate(version)`: length of a step made on that version.
 
     `shapes[i]`: of the parameters in part i, one behind the other. `memory[i]`: what is owed of part i, in units of a

@@ -16,22 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
-from ..nn import Network, NullObjective
-from ..nn.boxes import Boxes
-from ..trace.recorder import Recorder
-from .collectives import all_reduce
-from .context import Context
-from .gradient import Gradient
-from .layout import Layout, RoleSpec
-from .messages import Push, Weights
+from ...errors import BadInput
+from ...nn import Network, NullObjective
+from ...nn.boxes import Boxes
+from ...trace.recorder import Recorder
+from ..collectives import all_reduce
+from ..context import Context
+from ..gradient import Gradient
+from ..layout import Layout, RoleSpec
+from ..messages import Push, Weights
 
-__all__ = ["Piece", "clip_together", "mean_of", "network_of", "split_layout"]
+__all__ = ["ModelPart", "clip_by_global_norm", "mean_of_pushes", "network_of", "model_parallel_layout"]
 
 NORMS_EVERY = 10  # mini-batches between two whose gradients are measured
 
 
-class Piece:
+class ModelPart:
     """What a role computes with that holds `size` of the parameters, flat, as member `index` of the group `group`.
 
     `leads`: it counts the group's gradients. `null`: a timing-only run; arrays have a size and no memory.
@@ -97,7 +97,7 @@ def network_of(objective: Any, who: str) -> Network:
     return network
 
 
-def split_layout(
+def model_parallel_layout(
     strategy: Any, parts: Sequence[Boxes], models: Sequence[Any], *, replicas: int = 0, served: bool = False,
     own_data: bool = False,
 ) -> Layout:  # fmt: skip
@@ -124,10 +124,10 @@ def split_layout(
     groups |= {f"part-{k}": tuple(names[k::pieces]) for k in range(pieces) if replicas}
     seen = tuple(spec.name for spec in (servers or specs)[:pieces])
     chief = RoleSpec("chief", "chief", 0, "chief")
-    return Layout((*servers, *specs, chief), seen, (), copies="equal", groups=groups)
+    return Layout((*servers, *specs, chief), seen, (), replication="synchronized", groups=groups)
 
 
-async def clip_together(ctx: Context, gradient: Gradient, max_norm: float | None, group: str) -> None:
+async def clip_by_global_norm(ctx: Context, gradient: Gradient, max_norm: float | None, group: str) -> None:
     """Shorten a gradient whose parts lie with the members of `group` to `max_norm`: they add up their squares."""
     if max_norm is None:
         return
@@ -140,7 +140,7 @@ async def clip_together(ctx: Context, gradient: Gradient, max_norm: float | None
         values *= max_norm / norm
 
 
-def mean_of(pushes: Sequence[Push]) -> Gradient:
+def mean_of_pushes(pushes: Sequence[Push]) -> Gradient:
     """One gradient of everyone: the mean of one push of each replica, added in the order given."""
     first = pushes[0]
     total = first.values

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, nearest, shown
-from ..knobs import check_knobs, knob
-from ..nn.embedding import scramble
-from ..nn.names import make_by_name
+from ...errors import BadInput, nearest, shown
+from ...knobs import check_knobs, knob
+from ...nn.embedding import scramble
+from ...nn.names import make_by_name
 
 __all__ = ["ConsistentHash", "HashPlacement", "Placement", "RangePlacement", "placement_of"]
 

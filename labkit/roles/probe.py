@@ -16,14 +16,14 @@ import numpy as np
 from ..trace.looks import NO_ANSWER
 from ..trace.recorder import Recorder
 
-__all__ = ["DENSITY", "Looker", "Sight"]
+__all__ = ["DENSITY", "Probe", "ProbeInputs"]
 
 DENSITY = 100
 ROWS = 405  # of one forward: a quarter of 18 samples and 40 x 40 cells took 0.2 ms on 2-128-2, all at once 0.8 ms
 
 
 @dataclass(frozen=True)
-class Sight:
+class ProbeInputs:
     """What is looked at: the first `samples` held-out ones, and `side` x `side` cells from `low` to `high` (x, y), in
     the coordinates that the network sees. `side` 0: no grid.
     """
@@ -40,26 +40,26 @@ class Sight:
         return np.stack([np.tile(x, self.side), np.repeat(y, self.side)], axis=1)
 
 
-class Looker:
+class Probe:
     """Asks the model, and notes what it says with `recorder`. `x`: the held-out samples, shape (n, features)."""
 
-    def __init__(self, sight: Sight, objective: Any, x: np.ndarray, recorder: Recorder):
+    def __init__(self, inputs: ProbeInputs, objective: Any, x: np.ndarray, recorder: Recorder):
         self.objective, self.recorder = objective, recorder
-        some = x[: sight.samples]
+        some = x[: inputs.samples]
         self._samples = len(some)
-        asked = np.concatenate([some, sight.cells().astype(x.dtype)]) if sight.side else some
+        asked = np.concatenate([some, inputs.cells().astype(x.dtype)]) if inputs.side else some
         self._parts = [asked[i : i + ROWS] for i in range(0, len(asked), ROWS)]
         self._evaluations = self._looked = 0
 
-    def look(self, time: int, update: int, values: Any, finite: bool, last: bool) -> None:
+    def record(self, time: int, update: int, values: Any, finite: bool, last: bool) -> None:
         """Once an evaluation of the parameters `values`. `finite`: whether their loss is; `last`: look in any case."""
         self._evaluations += 1
         if not last and DENSITY * (self._evaluations - self._looked) < self._evaluations:
             return
         self._looked = self._evaluations
-        said = self.ask(values) if finite else bytes([NO_ANSWER]) * sum(len(part) for part in self._parts)
+        said = self.predict(values) if finite else bytes([NO_ANSWER]) * sum(len(part) for part in self._parts)
         self.recorder.look(time, update, said[: self._samples], said[self._samples :])
 
-    def ask(self, values: Any) -> bytes:
+    def predict(self, values: Any) -> bytes:
         """The model's answers, a byte each: the samples', then the cells'."""
         return b"".join(self.objective.predict(values, part).astype(np.uint8).tobytes() for part in self._parts)

@@ -20,17 +20,17 @@ import numpy as np
 from ..nn.optimizers import State
 from .optimizer_state import load_state, saved_state
 
-__all__ = ["Correction", "correction_of"]
+__all__ = ["StalenessCorrection", "staleness_correction"]
 
 
-def correction_of(strategy: Any) -> Correction | None:
+def staleness_correction(strategy: Any) -> StalenessCorrection | None:
     """What the strategy's knobs `staleness_aware` and `compensation` ask for; None if it has none or both are off."""
     compensation = getattr(strategy, "compensation", None)
     aware = bool(getattr(strategy, "staleness_aware", False))
-    return Correction(compensation, aware) if compensation is not None or aware else None
+    return StalenessCorrection(compensation, aware) if compensation is not None or aware else None
 
 
-class Correction:
+class StalenessCorrection:
     """The correction of one shard. `kept`: {version: the shard's weights as they were then}, for those who read it."""
 
     __slots__ = ("_held", "aware", "compensation", "kept", "state")

@@ -1,0 +1,85 @@
+"""When a run ends: `Budget` is what a user gives, `Limits` is the part of it that each shard enforces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadInput
+from ..knobs import check_knobs, knob
+
+__all__ = ["Budget", "Limits"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a run ends: only what is given counts, whichever comes first.
+
+    `updates` applied to the whole model; `samples` in the gradients applied; `epochs`, the same in passes over the
+    training data; `seconds` of engine time, pauses left out; held-out `accuracy`, from 0 to 1. With nothing given: 95%
+    accuracy (on data that chance decides as well, what the data set says can be had) or 20 seconds (20 seconds where
+    there is no accuracy).
+    """
+
+    updates: int | None = knob(None, low=1, high=10**12, help="end after this many updates")
+    samples: int | None = knob(None, low=1, high=10**15, help="end after this many samples")
+    epochs: float | None = knob(None, low=1e-6, high=1e9, help="end after this many passes over the training data")
+    seconds: float | None = knob(None, low=1e-6, high=1e9, unit="s", help="end after this time of the engine's clock")
+    accuracy: float | None = knob(None, low=0.0, high=1.0, help="end at this held-out accuracy")
+
+    def __post_init__(self) -> None:
+        check_knobs(self)
+
+    @property
+    def given(self) -> bool:
+        """Whether anything was asked for."""
+        return self != Budget()
+
+    def settled(self, problem: Any) -> Budget:
+        """The budget that holds for `problem`: defaults filled in; what the problem cannot have is refused."""
+        measurable = not problem.timing_only and problem.dataset.classes is not None
+        if not self.given:
+            return Budget(seconds=20, accuracy=_goal(problem.dataset) if measurable else None)
+        if self.accuracy is not None and not measurable:
+            why = "computes nothing (timing only)" if problem.timing_only else "is a regression"
+            raise BadInput(
+                f"Budget(accuracy={self.accuracy:g}): {problem.name} {why}, so there is no accuracy; give updates, samples, "
+                "epochs or seconds."
+            )
+        return self
+
+    def limits(self, problem: Any) -> Limits:
+        """The part of the budget that shards enforce."""
+        counts = [] if self.samples is None else [self.samples]
+        if self.epochs is not None:
+            counts.append(round(self.epochs * problem.dataset.n_train))
+        return Limits(self.updates, min(counts, default=None))
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values: only what is given."""
+        names = ("updates", "samples", "epochs", "seconds", "accuracy")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+def _goal(dataset: Any) -> float:
+    """The accuracy that ends a run for which nothing was asked."""
+    return float(getattr(dataset, "extra", {}).get("goal_accuracy", 0.95))
+
+
+class Limits:
+    """How much may be applied: `updates`, `samples` (None: no limit). The application after the last is refused."""
+
+    __slots__ = ("samples", "updates")
+
+    def __init__(self, updates: int | None = None, samples: int | None = None):
+        self.updates, self.samples = updates, samples
+
+    def divided(self, replicas: int) -> Limits:
+        """What each of so many replicas may apply that step by themselves: as many updates, its part of the samples."""
+        return Limits(self.updates, None if self.samples is None else -(-self.samples // replicas))
+
+    def reached(self, updates: int, samples: int) -> bool:
+        """Whether nothing more may be applied."""
+        return (self.updates is not None and updates >= self.updates) or (
+            self.samples is not None and samples >= self.samples
+        )

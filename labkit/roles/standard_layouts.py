@@ -1,0 +1,76 @@
+"""The layouts that most strategies have: parameter servers with workers, and workers with replicas of the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+from ..errors import BadInput
+from .compressor import check_codec
+from .layout import Layout, RoleSpec, mean_of_replicas, shard_slices
+from .replica import Replica
+
+__all__ = ["refuse_servers", "replica_layout", "server_layout", "worker_specs"]
+
+
+class Placed(Protocol):
+    """What a layout depends on of a strategy: its name in errors, and whether worker 0 is on the chief's node."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def chief_works(self) -> bool: ...
+
+
+def server_layout(strategy: Placed, problem: Any, cluster: Any, store: Any = None) -> Layout:
+    """Parameter servers, workers, and a chief: every role on a node of its own, shards of even size.
+
+    `store`: what makes a server's shard, if it is not a `Shard`.
+    """
+    servers = 1 if cluster.servers is None else cluster.servers
+    size = problem.objective().size
+    if servers < 1:
+        raise BadInput(
+            f"{strategy.name} keeps its parameters on servers and was given servers={servers}; it needs at least 1."
+        )
+    if servers > size:
+        raise BadInput(f"servers={servers}: the model has {size} parameters, so at most {size} servers.")
+    check_codec(strategy, servers)
+    parts = shard_slices(size, servers)
+    workers, chief = worker_specs(strategy, cluster.workers), RoleSpec("chief", "chief", 0, "chief")
+    owners = [
+        RoleSpec(f"server-{i}", "server", i, f"server-{i}", shard=i, part=parts[i], store=store) for i in range(servers)
+    ]
+    return Layout((*owners, *workers, chief), tuple(r.name for r in owners), parts)
+
+
+def worker_specs(strategy: Placed, workers: int, **more: Any) -> list[RoleSpec]:
+    """Workers that compute, each with a share of the data; worker 0 on the chief's node if the chief works."""
+    nodes = ["chief" if strategy.chief_works and i == 0 else f"worker-{i}" for i in range(workers)]
+    return [RoleSpec(f"worker-{i}", "worker", i, nodes[i], computes=True, data=i, **more) for i in range(workers)]
+
+
+def replica_layout(strategy: Placed, problem: Any, cluster: Any, replication: str = "synchronized") -> Layout:
+    """No servers: every worker holds a replica of the whole model.
+
+    `replication`: "synchronized", all make the same steps, and the chief evaluates the first; "local", each steps
+    independently, and the chief evaluates the mean of all.
+    """
+    refuse_servers(strategy, cluster)
+    whole, local = slice(0, problem.objective().size), replication == "local"
+    workers, store = worker_specs(strategy, cluster.workers), Replica.make if local else None
+    replicas = [replace(w, shard=w.index, part=whole, store=store) for w in workers]
+    observed = tuple(w.name for w in replicas) if local else ("worker-0",)
+    return Layout(
+        (*replicas, RoleSpec("chief", "chief", 0, "chief")), observed, (whole,), replication=replication,
+        assemble=mean_of_replicas if local else None,
+    )  # fmt: skip
+
+
+def refuse_servers(strategy: Placed, cluster: Any) -> None:
+    """`BadInput` if servers were named for a strategy that has none."""
+    if cluster.servers:
+        raise BadInput(
+            f"{strategy.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0."
+        )
