@@ -53,7 +53,10 @@ class AppliedLog:
     def new(self, gradients: Sequence[Contribution]) -> Sequence[Contribution]:
         """Those that were neither applied nor dropped before, each once. The others are counted as duplicates."""
         if len(gradients) == 1:
-            return () if self._repeated(gradients[0]) else gradients
+            g = gradients[0]
+            if not self._dropped and not isinstance(g, Gradient) and g.step > self._last.get((g.sender, g.incarnation), -1):
+                return gradients  # the usual case, without another call
+            return () if self._repeated(g) else gradients
         first: dict[Any, Contribution] = {}
         for g in gradients:
             if not self._repeated(g):

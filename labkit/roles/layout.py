@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,12 @@ class Layout:
 
     def backup_of(self, role: str) -> str | None:
         """The name of the role that keeps a copy of the shard of `role`; None if there is none."""
-        backed = (spec for spec in self.roles if spec.backs is not None)
-        return next((spec.name for spec in backed if self.roles[spec.backs].name == role), None)  # type: ignore[index]
+        return self._backups.get(role)
+
+    @cached_property
+    def _backups(self) -> dict[str, str]:
+        """{role: its backup}. Every role asks, and there may be 10,000."""
+        return {self.roles[spec.backs].name: spec.name for spec in self.roles if spec.backs is not None}
 
     def on_node_of(self, role: str) -> set[str]:
         """The names of the roles that share a node, and so a process, with `role`, which is one of them."""

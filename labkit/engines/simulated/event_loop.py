@@ -115,6 +115,10 @@ class EventLoop:
         ready.insert(at, (self.now, EARLY, number, role, value))
         return False
 
+    def clock(self) -> int:
+        """Virtual time, ns."""
+        return self.now
+
     # taking back ------------------------------------------------------------------------------------------------------
 
     def suspend(self, role: SimulatedRole) -> tuple[list[tuple[int, int, int]], list[Any]]:

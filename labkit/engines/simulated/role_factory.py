@@ -34,6 +34,7 @@ class RoleFactory:
 
     def __init__(self, plan: Plan, cluster: ClusterSpec, loop: EventLoop, network: Network, members: Membership):
         self._plan, self._cluster, self._loop, self._network, self._members = plan, cluster, loop, network, members
+        self._clock = loop.clock
         problem = plan.problem
         self._objective = problem.objective()
         dataset = None if problem.timing_only else local_data(problem)
@@ -70,7 +71,7 @@ class RoleFactory:
             role.next_incarnation(self._recorder(role.name, incarnation))
         self._members.incarnations[role.name] = incarnation
         parts = build_parts(
-            plan, spec, role.recorder, role.clock, lambda _: role.send_snapshot(), self._objective, role.strategy,
+            plan, spec, role.recorder, self._clock, lambda _: role.send_snapshot(), self._objective, role.strategy,
             self._test, incarnation,
         )  # fmt: skip
         share = self._shares[spec.data] if self._shares is not None and spec.data is not None else None
