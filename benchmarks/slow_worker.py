@@ -25,15 +25,16 @@ WORKERS, FACTOR, SLOW, PACE = 4, 10.0, "worker-1", 0.02  # seconds a gradient
 SHARED = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")  # whose pieces last 1 to 15 ms of 200
 N, F, M = WORKERS, FACTOR, 4  # M: micro-batches of a pipeline, as they are by default
 
-ALL = ("1/F: everybody waits for it", 1 / F)
+ALL = ("1/F: all wait for it", 1 / F)
 FREE = ("(N-1+1/F)/N: only its own share", (N - 1 + 1 / F) / N)
-NONE = ("1: nobody waits for the last one", 1.0)
+NONE = ("1: the last one is not waited for", 1.0)
 
 # Command-line name: the formula in words, and its value. P: stages of a pipeline, each as long as the others.
 THEORY: Mapping[str, tuple[str, float]] = {
     "sync-ps": ALL, "async-ps": FREE, "ssp": ("1/F, once it is s iterations behind", 1 / F), "backup-workers": NONE,
     "ring-all-reduce": ALL, "local-sgd": ALL, "halving-doubling": ALL, "tensor-parallel": ALL, "fsdp": ALL,
     "sparse-ps": ALL, "k-sync": NONE, "k-batch-sync": NONE, "k-batch-async": FREE, "easgd": FREE, "adpsgd": FREE,
+    "downpour": FREE,
     "pipeline": ("(M+P-1)/(FM+1): its stage never waits, the bubble hides behind it", (M + N - 1) / (F * M + 1)),
     "pipedream": ("1/F: the slowest stage sets the pace", 1 / F),
     "hybrid": ("(M+P-1)/(FM+1), P=2, and the other replica waits", (M + 1) / (F * M + 1)),

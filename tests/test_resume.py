@@ -314,7 +314,7 @@ def format_1(place, cluster, prints, strategy):
         "partition": {"lk": "Even"}, "standardize": True, "test_fraction": 0.2, "timing_only": False, "options": {"samples": 200},
     }  # fmt: skip
     knobs = lk.AsyncPS(learning_rate=0.05).describe()["options"]
-    known = {"name": "MyOwn" if "own" in strategy else "AsyncPS", "in_words": "asynchronous: nobody waits.", "knobs": knobs}
+    known = {"name": "MyOwn" if "own" in strategy else "AsyncPS", "in_words": "asynchronous: no worker waits.", "knobs": knobs}
     plain = {
         "format": 1, "age": 0, "parts": {"problem": problem, "strategy": strategy, "cluster": cluster},
         "prints": {

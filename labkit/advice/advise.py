@@ -20,7 +20,7 @@ from .facts import Facts, gather
 __all__ = ["FORMULAS", "Advice", "Prediction", "advise"]
 
 FORMULAS: Mapping[type[Strategy], Callable[[Any, Facts], Estimate]] = {
-    known.SyncPS: served.sync_ps, known.AsyncPS: served.async_ps, known.SSP: served.ssp,
+    known.SyncPS: served.sync_ps, known.AsyncPS: served.async_ps, known.Downpour: served.downpour, known.SSP: served.ssp,
     known.BackupWorkers: served.backup_workers, known.KSync: served.k_sync, known.KBatchSync: served.k_batch_sync,
     known.KAsync: served.k_async, known.KBatchAsync: served.k_batch_async, known.EASGD: served.easgd,
     known.RingAllReduce: peers.replicas, known.HalvingDoubling: peers.replicas, known.LocalSGD: peers.local_sgd,

@@ -21,6 +21,7 @@ from .facts import Facts
 __all__ = [
     "async_ps",
     "backup_workers",
+    "downpour",
     "easgd",
     "k_async",
     "k_batch_async",
@@ -43,9 +44,12 @@ def sync_ps(strategy: Any, f: Facts) -> Estimate:
 
 
 def async_ps(strategy: Any, f: Facts) -> Estimate:
-    """Nobody waits. A worker of Downpour talks every n_push and n_fetch steps, and steps by itself in between."""
-    if strategy.one_operation:
-        return _without_waiting(strategy, f, f.c.mean, "c", strategy.mean_staleness(f.n))
+    """No worker waits for another."""
+    return _without_waiting(strategy, f, f.c.mean, "c", strategy.mean_staleness(f.n))
+
+
+def downpour(strategy: Any, f: Facts) -> Estimate:
+    """A worker pushes every n_push steps and fetches every n_fetch steps, and steps by itself in between."""
     push, fetch, servers = strategy.n_push, strategy.n_fetch, f.servers
     compute = f.c.mean + f.s / push + (f.s if fetch > 1 else 0.0)
     latency, wire = 2 * f.a * (1 / push + 1 / fetch), f.m * (1 / push + 1 / fetch)

@@ -48,7 +48,7 @@ LABELS = {
     "pace": "gradient", "law": "time law", "hidden": "hidden layers", "eval_every": "look every",
     "on_loss": "if one is lost", "replicas": "backups", "checkpoint_every": "save every",
 }  # fmt: skip
-RARE = ("fused", "n_push", "n_fetch", "give_up", "post_local", "stages")  # knobs of one strategy that few turn
+RARE = ("n_push", "n_fetch", "give_up", "post_local", "stages")  # knobs of one strategy that few turn
 HIDDEN = {
     "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "updates", "samples",
     "epochs", "placement", "max_workers", "patience", "restart_after", "checkpoint_time",

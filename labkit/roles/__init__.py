@@ -8,7 +8,7 @@ from .budget import Budget
 from .collectives import all_gather, all_reduce, barrier, broadcast, reduce_scatter
 from .context import Context
 from .evaluator import Evaluator
-from .gates import Gate, Round, first
+from .gates import Accumulator, Gate, Round, all_pushes, first_pushes, next_pushes
 from .gradient import Gradient, Model, Parameters
 from .layout import Layout, RoleSpec, shard_slices
 from .messages import Ack, Chunk, Joined, Left, Message, Mix, Pull, Push, Weights
@@ -17,6 +17,7 @@ from .servers import NewestWeights, post, pull, push, push_pull
 from .shard import Shard
 
 __all__ = [
+    "Accumulator",
     "Ack",
     "Budget",
     "Centre",
@@ -41,10 +42,12 @@ __all__ = [
     "Shard",
     "Weights",
     "all_gather",
+    "all_pushes",
     "all_reduce",
     "barrier",
     "broadcast",
-    "first",
+    "first_pushes",
+    "next_pushes",
     "post",
     "pull",
     "push",

@@ -1,7 +1,13 @@
-"""Who has to wait for whom: the two waits that synchronous and half-synchronous servers are made of.
+"""Which gradients make a step, and which worker may begin its next iteration: the waiting of parameter servers.
 
-`Gate` lets a worker begin an iteration only if nobody is too far behind (stale synchronous parallel). `first` waits
-for the first gradients of a round and drops those of rounds that are over (backup workers, K-sync).
+    all_pushes     one gradient of every worker, computed on the present weights      SyncPS
+    first_pushes   the first gradients of different workers, on the present weights   BackupWorkers, KSync
+    next_pushes    the next gradients, several of one worker included, on the same    KBatchSync
+    Accumulator    the next K gradients, stale or not                                 KAsync, KBatchAsync
+    Gate           answers a worker when it is at most s iterations ahead             SSP
+
+These parts also handle workers that are lost, restarted, or join, so that a strategy's page need not. They receive and drop
+pushes and answer those that are not waited for; they never apply a gradient.
 """
 
 from __future__ import annotations
@@ -12,25 +18,178 @@ from typing import Any
 from .context import Context
 from .messages import Joined, Left, Pull, Push
 
-__all__ = ["Gate", "Round", "first", "in_order"]
+__all__ = ["Accumulator", "Gate", "Round", "all_pushes", "first_pushes", "in_order", "next_pushes"]
+
+
+# gradients of the present version -------------------------------------------------------------------------------------
+
+
+async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
+    """One push of every worker, all computed on the shard's present version, in the order of the workers.
+
+    Until all are there, the server answers with its weights at once
+
+    - a pull: a worker starts;
+    - a push that was computed on an older version, because its worker was away meanwhile. It is dropped as "late".
+
+    Of a worker that was restarted and pushes again, the second push counts and the first is dropped. A worker that leaves,
+    or is lost and not waited for, is not needed. When a worker joins and there are several servers, see `Round.begin_again`.
+    """
+    step = Round(shard)
+    async for request in ctx.inbox(Push, Pull, Left, Joined):
+        if isinstance(request, Pull) or (isinstance(request, Push) and not step.take(request)):
+            ctx.send(request, shard.weights())
+        for push in step.begin_again(ctx.peers("server")) if isinstance(request, Joined) else ():
+            ctx.send(push, shard.weights())
+        if step.complete(ctx.peers("worker")):
+            break
+    return step.pushes()
+
+
+async def first_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
+    """The first `count` pushes of different workers that were computed on the shard's present version, in the order of the
+    workers; fewer if there are fewer workers.
+
+    Pushes of an older version are dropped as "late". Of a worker that was restarted and pushes again, the second push
+    counts and the first is dropped. Pulls are answered meanwhile.
+    """
+    pushes: dict[str, Push] = {}
+    while len(pushes) < min(count, max(1, len(ctx.peers("worker")))):
+        push = await _present_push(ctx, shard)
+        if push is not None:
+            before = pushes.pop(push.sender, None)
+            if before is not None:
+                shard.drop(before, "late")
+            pushes[push.sender] = push
+    return in_order(shard, pushes.values())
+
+
+async def next_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
+    """The next `count` pushes that were computed on the shard's present version, several of one worker included, in the
+    order of the workers. Pushes of an older version are dropped as "late". Pulls are answered meanwhile.
+    """
+    pushes: list[Push] = []
+    while len(pushes) < count:
+        push = await _present_push(ctx, shard)
+        if push is not None:
+            pushes.append(push)
+    return in_order(shard, pushes)
+
+
+async def _present_push(ctx: Context, shard: Any) -> Push | None:
+    """Receive one message: the push if it was computed on the present version, else None."""
+    request = await ctx.recv(Push, Pull, Left, Joined)
+    if isinstance(request, Pull):
+        ctx.send(request, shard.weights())
+    elif isinstance(request, Push):
+        if shard.fresh(request):
+            return request
+        shard.drop(request, "late")
+    return None
+
+
+class Round:
+    """Collects one push of every worker, all computed on the present version of `shard`. `taken`: {worker: its push}."""
+
+    def __init__(self, shard: Any):
+        self._shard = shard
+        self.taken: dict[str, Any] = {}
+
+    def take(self, push: Any) -> bool:
+        """Add `push`. False if it was computed on an older version: then it is dropped as "late"."""
+        if not self._shard.fresh(push):
+            self._shard.drop(push, "late")
+            return False
+        before = self.taken.get(push.sender)
+        if before is not None:  # of the same worker, before it was restarted
+            self._shard.drop(before, "late")
+        self.taken[push.sender] = push
+        return True
+
+    def complete(self, workers: Sequence[str]) -> bool:
+        """Whether there is a push of each of `workers`, and at least one."""
+        return len(self.taken) >= max(1, len(workers)) and all(worker in self.taken for worker in workers)
+
+    def begin_again(self, servers: Sequence[str]) -> list[Any]:
+        """A worker has joined. With one server, nothing happens. With several, the round may be over at one server and not at
+        another, and workers that wait for different servers would block each other for ever. Therefore all pushes are
+        dropped as "late" and returned, to be answered: every worker's next push belongs to the same round on all servers.
+        """
+        if len(servers) < 2:
+            return []
+        given_up = self.pushes()
+        for push in given_up:
+            self._shard.drop(push, "late")
+        return given_up
+
+    def pushes(self) -> list[Any]:
+        """All pushes, in the order of the workers. The next round begins."""
+        made, self.taken = in_order(self._shard, self.taken.values()), {}
+        return made
+
+
+def in_order(shard: Any, pushes: Iterable[Any]) -> list[Any]:
+    """`pushes` in the order of their senders, so that their sum does not depend on the order of arrival."""
+    return sorted(pushes, key=lambda push: shard.role_ids[push.sender])
+
+
+# gradients of any version ---------------------------------------------------------------------------------------------
+
+
+class Accumulator:
+    """Collects pushes, stale or not, until there are enough for a step (as TensorFlow's conditional accumulator)."""
+
+    def __init__(self) -> None:
+        self._pushes: list[Push] = []
+
+    def add(self, request: Any, needed: int) -> list[Push]:
+        """Add `request` if it is a push. Returns the collected pushes in the order of arrival if there are `needed` of them,
+        else an empty list. When a worker joins, those that are there make a step, however few.
+        """
+        if isinstance(request, Push):
+            self._pushes.append(request)
+        if not self._pushes or (len(self._pushes) < needed and not isinstance(request, Joined)):
+            return []
+        pushes, self._pushes = self._pushes, []
+        return pushes
 
 
 class Gate:
-    """The clocks of the workers, iterations completed, from 0. Iteration c may begin iff c - slowest clock <= slack.
+    """Lets a worker begin an iteration only when it is at most `slack` iterations ahead of the slowest worker.
 
-    Who is lost and not waited for leaves the minimum; who joins begins with the slowest.
+    `clocks`: {worker: iterations completed, from 0}; `slowest`: the least of them. A worker that leaves, or is lost and not
+    waited for, does not count; one that joins begins with the clock of the slowest.
     """
 
-    def __init__(self, workers: Sequence[str]):
-        self.clocks = dict.fromkeys(workers, 0)
+    def __init__(self, ctx: Context):
+        self._ctx = ctx
+        self.clocks = dict.fromkeys(ctx.peers("worker"), 0)
         self.slowest = 0
         self._at = {0: len(self.clocks)}  # {clock: how many workers have it}: the minimum costs no search
         self._waiting: dict[int, list[Any]] = {}  # {clock: requests of workers that want to begin their next iteration}
 
-    def tick(self, worker: str) -> None:
+    def admit(self, request: Any, slack: int) -> list[Any]:
+        """Take note of `request`, and return the requests that may be answered now, of the worker furthest behind first.
+
+        A push completes an iteration of its sender, which wants to begin the next; a pull says the latter only. `Left` and
+        `Joined` change who takes part.
+        """
+        if isinstance(request, (Left, Joined)):
+            self._members(self._ctx.peers("worker"))
+        else:
+            if isinstance(request, Push):
+                self._tick(request.sender)
+            self._waiting.setdefault(self.clocks.get(request.sender, self.slowest), []).append(request)
+        ready = []
+        for clock in sorted(self._waiting):
+            if clock - self.slowest <= slack:
+                ready += self._waiting.pop(clock)
+        return ready
+
+    def _tick(self, worker: str) -> None:
         """`worker` has completed an iteration."""
         clock = self.clocks.get(worker)
-        if clock is None:  # it has left, and this is its last word
+        if clock is None:  # it has left meanwhile
             return
         self.clocks[worker] = clock + 1
         self._at[clock] -= 1
@@ -43,22 +202,8 @@ class Gate:
             self.slowest += 1
             self._at.setdefault(self.slowest, 0)
 
-    def admit(self, request: Any, slack: int) -> list[Any]:
-        """The sender of `request` wants to begin its next iteration. Returns the requests of all who may begin now, the
-        furthest behind first.
-        """
-        self._waiting.setdefault(self.clocks.get(request.sender, self.slowest), []).append(request)
-        return self._ready(slack)
-
-    def _ready(self, slack: int) -> list[Any]:
-        ready = []
-        for clock in sorted(self._waiting):
-            if clock - self.slowest <= slack:
-                ready += self._waiting.pop(clock)
-        return ready
-
-    def members(self, workers: Sequence[str], slack: int) -> list[Any]:
-        """`workers` take part from now on. Returns the requests of all who may begin because of that."""
+    def _members(self, workers: Sequence[str]) -> None:
+        """`workers` take part from now on."""
         there = set(workers)
         for gone in [worker for worker in self.clocks if worker not in there]:
             self._at[self.clocks.pop(gone)] -= 1
@@ -66,73 +211,3 @@ class Gate:
             self.clocks[new] = self.slowest
             self._at[self.slowest] = self._at.get(self.slowest, 0) + 1
         self._advance()
-        return self._ready(slack)
-
-
-class Round:
-    """One gradient of every worker, all computed on the present version of `shard`."""
-
-    def __init__(self, shard: Any):
-        self._shard = shard
-        self.taken: dict[str, Any] = {}  # worker -> its push
-
-    def take(self, push: Any) -> bool:
-        """Whether `push` belongs to this round; if not (its worker was away meanwhile) it is dropped as late."""
-        if not self._shard.fresh(push):
-            self._shard.drop(push, "late")
-            return False
-        before = self.taken.get(push.sender)
-        if before is not None:  # of the same worker, before it was restarted
-            self._shard.drop(before, "late")
-        self.taken[push.sender] = push
-        return True
-
-    def complete(self, workers: Sequence[str]) -> bool:
-        """Whether everybody who takes part has pushed."""
-        return len(self.taken) >= max(1, len(workers)) and all(worker in self.taken for worker in workers)
-
-    def begin_again(self, servers: Sequence[str]) -> list[Any]:
-        """Somebody has joined. Where there are several servers, a round that is over at one may not be over at another, and
-        workers that wait for different servers could wait for each other for ever: what has come is dropped as late.
-
-        Returns those pushes, to be answered; so everybody's next gradient belongs to the same round everywhere.
-        """
-        if len(servers) < 2:
-            return []
-        given_up = self.pushes()
-        for push in given_up:
-            self._shard.drop(push, "late")
-        return given_up
-
-    def pushes(self) -> list[Any]:
-        """All of them, in the order of their senders. The next round begins."""
-        made, self.taken = in_order(self._shard, self.taken.values()), {}
-        return made
-
-
-async def first(ctx: Context, shard: Any, count: int, each_once: bool = True) -> list[Push]:
-    """The first `count` gradients that were computed on the shard's present version, in the order of the workers; fewer
-    if each worker has one and there are no longer as many.
-
-    Those computed on an older one come too late and are dropped; of a worker that pushes twice, restarted in between, the
-    first one is (`each_once`). Pulls are answered meanwhile.
-    """
-    pushes: list[Push] = []
-    while len(pushes) < (min(count, max(1, len(ctx.peers("worker")))) if each_once else count):
-        request = await ctx.recv(Push, Pull, Left, Joined)
-        if isinstance(request, Pull):
-            ctx.send(request, shard.weights())
-        elif isinstance(request, Push):
-            if shard.fresh(request):
-                for again in [p for p in pushes if each_once and p.sender == request.sender]:
-                    pushes = [push for push in pushes if push is not again]
-                    shard.drop(again, "late")
-                pushes.append(request)
-            else:
-                shard.drop(request, "late")
-    return in_order(shard, pushes)
-
-
-def in_order(shard: Any, pushes: Iterable[Any]) -> list[Any]:
-    """In the order of their senders, so that a sum does not depend on who arrived first."""
-    return sorted(pushes, key=lambda push: shard.role_ids[push.sender])

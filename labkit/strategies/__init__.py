@@ -11,6 +11,7 @@ from .adpsgd import ADPSGD
 from .async_ps import AsyncPS
 from .backup_workers import BackupWorkers
 from .base import AsynchronousServer, MixedReplicas, ServerStrategy, Strategy
+from .downpour import Downpour
 from .dpsgd import DPSGD
 from .easgd import EASGD
 from .fsdp import FSDP
@@ -29,9 +30,9 @@ from .tensor_parallel import TensorParallel
 
 __all__ = [
     "ADPSGD", "DPSGD", "EASGD", "FAMILIES", "FIRST", "FSDP", "SSP", "STRATEGIES", "AsyncPS", "AsynchronousServer",
-    "BackupWorkers", "HalvingDoubling", "Hybrid", "KAsync", "KBatchAsync", "KBatchSync", "KSync", "LocalSGD", "MixedReplicas",
-    "PipeDream", "Pipeline", "RingAllReduce", "ServerStrategy", "SparsePS", "Strategy", "SyncPS", "TensorParallel",
-    "strategy_by_name",
+    "BackupWorkers", "Downpour", "HalvingDoubling", "Hybrid", "KAsync", "KBatchAsync", "KBatchSync", "KSync",
+    "LocalSGD", "MixedReplicas", "PipeDream", "Pipeline", "RingAllReduce", "ServerStrategy", "SparsePS", "Strategy",
+    "SyncPS", "TensorParallel", "strategy_by_name",
 ]  # fmt: skip
 
 FIRST: dict[str, type[Strategy]] = {
@@ -44,7 +45,7 @@ FAMILIES: dict[str, dict[str, type[Strategy]]] = {
     "waiting for some": {
         "k-sync": KSync, "k-batch-sync": KBatchSync, "k-async": KAsync, "k-batch-async": KBatchAsync,
     },
-    "talking less often": {"easgd": EASGD},
+    "talking less often": {"downpour": Downpour, "easgd": EASGD},
     "no server": {"halving-doubling": HalvingDoubling, "dpsgd": DPSGD, "adpsgd": ADPSGD},
     "sparse models": {"sparse-ps": SparsePS},
     "model parallel": {"pipedream": PipeDream},

@@ -1,11 +1,11 @@
-"""Asynchronous decentralised parallel SGD: gossip in which nobody waits for anybody's gradient.
+"""Asynchronous decentralised parallel SGD: gossip in which no replica waits for another's gradient.
 
     worker i:  forever: x <- x_i;  g <- gradient of the loss on the next mini-batch at x;  give g to replica i
     replica i: g arrives: choose a neighbour j;  x_i, x_j <- (x_i + x_j) / 2;  x_i <- x_i - rate * g
 
 Each worker's replica has a role of its own on the same machine, which answers neighbours while the worker computes, so
-a slow worker slows nobody. So that no two replicas wait for each other's answer, the replicas have two sides (a graph
-with edges within a side is cut down to those between them): one side asks, the other only answers. The model is the
+a slow worker delays no other. So that no two replicas wait for each other's answer, the graph is made bipartite (edges within
+a side are left out): one side asks, the other only answers. The model is the
 mean of the replicas. A worker takes the new weights when its gradient has been applied; what neighbours have mixed in
 meanwhile makes the gradient stale, though no update of its own replica lies between (staleness counts those only).
 
@@ -31,13 +31,13 @@ __all__ = ["ADPSGD"]
 
 @dataclass(frozen=True, kw_only=True)
 class ADPSGD(MixedReplicas):
-    """After every gradient a replica averages with one neighbour; nobody waits for a gradient of anybody else."""
+    """After every gradient a replica averages with one neighbour; no replica waits for another's gradient."""
 
-    graph: str = knob("ring", choices=GRAPHS, help="who is whose neighbour")
+    graph: str = knob("ring", choices=GRAPHS, help="which workers are neighbours")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Mix)
     summary: ClassVar[str] = "gossip without waiting: after a gradient, average with one neighbour"
-    in_words: ClassVar[str] = "asynchronous gossip: nobody waits for another's gradient."
+    in_words: ClassVar[str] = "asynchronous gossip: no replica waits for another's gradient."
 
     def one_update(self) -> str:
         """The slowest replica has made a step; a budget of updates holds the fast ones to as many."""
@@ -69,7 +69,7 @@ class ADPSGD(MixedReplicas):
             ctx.send(mine, gradient.push(0))
 
     async def replica(self, ctx: Context, replica: Any) -> None:
-        """Answer neighbours at once; on a gradient, average with one of them first if it is one's turn to ask."""
+        """Answer neighbours at once; on a gradient, first average with one of them if this side asks."""
         workers, replicas = ctx.peers("worker"), ctx.peers("replica")
         me, side = replicas.index(ctx.name), sides(self.graph, len(replicas))
         friends = [replicas[i] for i in neighbours(self.graph, len(replicas))[me] if side[i] != side[me]]

@@ -8,7 +8,7 @@
 No gradient is stale, and a step takes as long as the N-th fastest of N + b instead of the slowest of all: with
 exponential times H_(N+b) - H_b instead of H_(N+b) on average. The price is the work of b workers, and the samples of
 workers that are always late are hardly ever learned. A worker on Dask cannot be interrupted while it computes: it
-notices the newer weights when it has done (a paced one at once), so it is late for the next step, too.
+notices the newer weights when it has finished (a paced one at once), so it is late for the next step, too.
 
 Chen et al., "Revisiting distributed synchronous SGD", 2016.
 """
@@ -21,83 +21,56 @@ from typing import Any, ClassVar
 from ..errors import BadInput
 from ..knobs import knob
 from ..roles.context import Context
-from ..roles.gates import first
-from ..roles.gradient import Gradient
+from ..roles.gates import first_pushes
 from ..roles.layout import Layout
 from ..roles.messages import Weights
 from ..roles.servers import NewestWeights, post
-from ..roles.standard_layouts import server_layout
 from .base import ServerStrategy
 
-__all__ = ["BackupWorkers", "FirstOnes"]
+__all__ = ["BackupWorkers"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstOnes(ServerStrategy):
-    """What backup workers and K-sync have in common: a step is made of the first gradients, whoever they come from."""
+class BackupWorkers(ServerStrategy):
+    """The last b workers of every step are not waited for. No staleness; their work is lost."""
 
-    give_up: bool = knob(True, help="a worker that is late begins again at once; False: it ends what it has begun")
+    b: int = knob(1, low=0, high=100_000, help="workers that a step does not wait for")
+    give_up: bool = knob(True, help="a late worker begins again at once; False: it finishes its gradient first")
 
-    each_once: ClassVar[bool] = True  # a step has at most one gradient of a worker
-
-    def needed(self, workers: int) -> int:
-        """How many gradients make a step with so many workers."""
-        raise NotImplementedError  # a subclass's
-
-    def check(self, workers: int) -> None:
-        """`BadInput` if so many workers can never make a step."""
+    summary: ClassVar[str] = "synchronous server that does not wait for the last b workers"
+    in_words: ClassVar[str] = "synchronous, but the last workers are not waited for."
 
     def mean_staleness(self, workers: int) -> float | None:
         """Only gradients of the present version are applied."""
         return 0.0
 
+    def one_update(self) -> str:
+        """The first gradients make a step."""
+        return f"the mean of one gradient of all workers but the last {self.b}"
+
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers, workers and a chief, if a step can have as many gradients as it needs."""
-        self.check(cluster.workers)
-        return server_layout(self, problem, cluster)
+        """Servers, workers and a chief. Refused if no worker would be left to wait for."""
+        if self.b >= cluster.workers:
+            raise BadInput(
+                f"BackupWorkers(b={self.b}) with workers={cluster.workers}: b is at most {cluster.workers - 1} here."
+            )
+        return super().layout(problem, cluster)
 
     async def server(self, ctx: Context, shard: Any) -> None:
-        """Collect the first gradients of the step, apply their mean, send the weights to all: late ones begin again."""
-        needed = self.needed(len(ctx.peers("worker")))
+        """Collect the first gradients of the step, apply their mean, send the weights to all workers."""
+        needed = max(1, len(ctx.peers("worker")) - self.b)
         while True:
-            pushes = await first(ctx, shard, needed, self.each_once)
+            pushes = await first_pushes(ctx, shard, needed)
             await ctx.compute(shard.apply, pushes, self.learning_rate)
             for worker in ctx.peers("worker"):
                 ctx.send(worker, shard.weights())
 
     async def worker(self, ctx: Context, model: Any) -> None:
-        """Compute on the newest weights; begin again when newer ones come."""
+        """Compute on the newest weights; begin again when newer ones arrive."""
         newest = NewestWeights(ctx)
         weights = await newest.pull()
         for batch in ctx.batches():
-            gradient: Gradient | None = await ctx.compute(model.gradient, weights, batch, unless=self._interrupt)
+            gradient = await ctx.compute(model.gradient, weights, batch, unless=Weights if self.give_up else None)
             if gradient is not None:
                 post(ctx, gradient)
             weights = await newest.weights()
-
-    @property
-    def _interrupt(self) -> type[Weights] | None:
-        return Weights if self.give_up else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackupWorkers(FirstOnes):
-    """The last b workers of every step are not waited for. No staleness; their work is lost."""
-
-    b: int = knob(1, low=0, high=100_000, help="workers that a step does not wait for")
-
-    summary: ClassVar[str] = "synchronous server that does not wait for the last b workers"
-    in_words: ClassVar[str] = "synchronous, but nobody waits for the last ones."
-
-    def needed(self, workers: int) -> int:
-        """All but b; where so many are away that nobody would be left, whoever is there."""
-        return max(1, workers - self.b)
-
-    def check(self, workers: int) -> None:
-        """Not all may be spare."""
-        if self.b >= workers:
-            raise BadInput(f"BackupWorkers(b={self.b}) with workers={workers}: b is at most {workers - 1} here.")
-
-    def one_update(self) -> str:
-        """The first ones make a step."""
-        return f"the mean of one gradient of all workers but the last {self.b}"

@@ -23,7 +23,6 @@ from ..roles.context import Context
 from ..roles.evaluator import Evaluator
 from ..roles.layout import Layout
 from ..roles.messages import Joined, Left, Message, Pull, Push, Snapshot, Weights
-from ..roles.servers import pull, push_pull
 from ..roles.standard_layouts import replica_layout, server_layout
 
 __all__ = [
@@ -59,7 +58,7 @@ class Strategy:
     summary: ClassVar[str] = ""  # one line, for lists
     # what a problem needs so that it can be tried, where the usual one has not got it
     suits: ClassVar[dict[str, Any]] = {}
-    in_words: ClassVar[str] = ""  # what to see in it, as a sentence: "asynchronous: nobody waits."
+    in_words: ClassVar[str] = ""  # what to see in it, as a sentence: "synchronous: all wait for the slowest."
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -129,7 +128,7 @@ class Strategy:
 
 @dataclass(frozen=True, kw_only=True)
 class StaleGradients(Strategy):
-    """Servers that apply stale gradients, and may make them less harmful."""
+    """Options of servers that apply stale gradients: a smaller step, or a compensation of the delay."""
 
     staleness_aware: bool = knob(False, help="a gradient that is k updates old makes a step of rate / k")
     compensation: Any = knob(
@@ -149,44 +148,37 @@ class ServerStrategy(Strategy):
 
     codec: Any = knob(
         None, names=CODECS, read=as_codec, write=partial(name_as_text, allowed=CODECS),
-        help="talk in fewer bytes: top-k:0.01, sign-sgd, qsgd:4, float16, power-sgd:2",
+        help="compress messages: top-k:0.01, sign-sgd, qsgd:4, float16, power-sgd:2",
     )  # fmt: skip
 
     messages: ClassVar[tuple[type[Message], ...]] = (Push, Pull, Weights, Left, Joined)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "codec", as_codec(self.codec))
         super().__post_init__()
+        as_codec(self.codec)  # refuses what is not a codec
 
 
 @dataclass(frozen=True, kw_only=True)
 class AsynchronousServer(ServerStrategy, StaleGradients):
-    """Servers that apply gradients as they come, and the worker that most of them have."""
+    """Servers that apply stale gradients, and do not wait for a worker that is lost."""
 
     on_loss: str = same_knob(Strategy, "on_loss", default="continue")
-
-    async def worker(self, ctx: Context, model: Any) -> None:
-        """Compute on the weights that came, send the gradient, get newer weights."""
-        weights = await pull(ctx)
-        for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch)
-            weights = await push_pull(ctx, gradient)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedReplicas(Strategy):
-    """No servers: every worker has a replica that steps by itself, and replicas are mixed. The model is their mean."""
+    """No servers: every worker has a replica that steps independently, and replicas are averaged. The model is their mean."""
 
     uses_servers: ClassVar[bool] = False
 
     def mean_staleness(self, workers: int) -> float | None:
-        """Counted on a worker's own replica, to which nobody else applies gradients; what mixing brings is no update."""
+        """0: only the worker applies gradients to its replica; averaging is not an update."""
         return 0.0
 
     def one_update(self) -> str:
-        """All replicas have made a step."""
+        """Every replica has made a step."""
         return "one step of every replica, each with its own gradient"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Every worker has a replica; the chief watches the mean."""
+        """Every worker has a replica; the chief evaluates their mean."""
         return replica_layout(self, problem, cluster, "local")

@@ -1,4 +1,4 @@
-"""Decentralised parallel SGD: no server and no sum of all; everybody averages with the neighbours.
+"""Decentralised parallel SGD: no server and no global sum; each worker averages with its neighbours.
 
     worker i: forever: send x_i to the neighbours;  g <- gradient of the loss on the next mini-batch at x_i
                        receive their x_j;  x_i <- sum over j of W_ij x_j - rate * g
@@ -29,11 +29,11 @@ __all__ = ["DPSGD"]
 class DPSGD(MixedReplicas):
     """Every step a worker averages its parameters with its neighbours'."""
 
-    graph: str = knob("ring", choices=GRAPHS, help="who is whose neighbour")
+    graph: str = knob("ring", choices=GRAPHS, help="which workers are neighbours")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Mix,)
     summary: ClassVar[str] = "gossip: every step each worker averages with its neighbours"
-    in_words: ClassVar[str] = "gossip: everybody averages with the neighbours, and waits for them."
+    in_words: ClassVar[str] = "gossip: each worker averages with its neighbours, and waits for them."
 
     async def worker(self, ctx: Context, model: Any, replica: Any) -> None:
         """Send, compute, mix, step."""

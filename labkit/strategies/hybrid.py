@@ -22,7 +22,7 @@ from ..errors import BadInput
 from ..knobs import knob
 from ..roles.collectives import ALL_REDUCE, all_reduce
 from ..roles.context import Context
-from ..roles.gates import first
+from ..roles.gates import first_pushes
 from ..roles.gradient import Gradient
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message, Pull, Push, Weights
@@ -79,7 +79,7 @@ class Hybrid(Strategy):
         """Collect one push of each replica, take one step, answer all."""
         workers = ctx.peers(f"part-{shard.index}")
         while True:
-            pushes = await first(ctx, shard, len(workers))
+            pushes = await first_pushes(ctx, shard, len(workers))
             await ctx.compute(shard.apply, mean_of_pushes(pushes), self.learning_rate)
             for worker in workers:
                 ctx.send(worker, shard.weights())

@@ -1,12 +1,12 @@
-"""K-async and K-batch-async: a step is made of K gradients, stale or not; nobody gives anything up.
+"""K-async and K-batch-async: a step is made of K gradients, stale or not; no gradient is given up.
 
-    server: forever: receive g from anybody;  when K have come: w <- w - rate * mean(g);  send w
+    server: forever: receive g from any worker;  when K have come: w <- w - rate * mean(g)
+                     K-async: send w to the workers of those K.    K-batch-async: send w to the worker of each g at once
     worker: forever: receive w;  g <- gradient of the loss on the next mini-batch at w;  send g
 
-K-async answers those whose gradients made the step, when it is made: they are K different workers, and the others go on
-with the weights that they have. K-batch-async answers at once with the weights as they are, so nobody ever waits. K = 1
-is the asynchronous server, whose worker it is (`base.py`); a larger K makes fewer, less noisy and less stale steps:
-(P-1)/K updates on average for K-batch-async, P workers.
+In K-async the K workers wait until their step is made, so they are different workers; the others continue on the weights
+that they have. In K-batch-async no worker waits. K = 1 is the asynchronous server; a larger K makes fewer, less noisy and
+less stale steps: (P-1)/K updates on average for K-batch-async, P workers.
 
 Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018; K-batch-async is the n-softsync of Gupta, Zhang
 and Wang, "Model accuracy and runtime tradeoff in distributed deep learning", ICDM 2016.
@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob
+from ..knobs import knob, same_knob
 from ..roles.context import Context
+from ..roles.gates import Accumulator
 from ..roles.layout import Layout
 from ..roles.messages import Joined, Left, Pull, Push
-from ..roles.standard_layouts import server_layout
+from ..roles.servers import pull, push_pull
 from .base import AsynchronousServer
 
 __all__ = ["KAsync", "KBatchAsync"]
@@ -30,51 +31,74 @@ __all__ = ["KAsync", "KBatchAsync"]
 
 @dataclass(frozen=True, kw_only=True)
 class KAsync(AsynchronousServer):
-    """A step is the mean of K workers' gradients, stale or not; those K get the new weights, the others go on."""
+    """A step is the mean of K workers' gradients, stale or not; those K get the new weights, the others continue."""
 
     K: int = knob(2, low=1, high=100_000, help="gradients that make a step")
 
-    summary: ClassVar[str] = "a step is the next K workers' gradients; the others go on, and are stale"
+    summary: ClassVar[str] = "a step is the next K workers' gradients; the others continue, and are stale"
     in_words: ClassVar[str] = "asynchronous, K workers' gradients a step."
-    at_once: ClassVar[bool] = False  # whether a push is answered before the step is made
+
+    def one_update(self) -> str:
+        """K gradients make a step."""
+        return f"the mean of {self.K} gradients"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Servers, workers and a chief. K workers that wait for each other must be there."""
-        if cluster.workers < self.K and not self.at_once:
+        """Servers, workers and a chief. Refused if K workers cannot wait for each other."""
+        if cluster.workers < self.K:
             raise BadInput(f"KAsync(K={self.K}) with workers={cluster.workers}: K is at most {cluster.workers} here.")
-        if 1 < self.K < cluster.workers and (cluster.servers or 1) > 2 and not self.at_once:
+        if 1 < self.K < cluster.workers and (cluster.servers or 1) > 2:
             raise BadInput(
                 f"KAsync(K={self.K}) with servers={cluster.servers}: at most 2 servers, since each chooses its own K "
                 "workers, and from 3 on they can all wait for each other; KBatchAsync never waits."
             )
-        return server_layout(self, problem, cluster)
-
-    def one_update(self) -> str:
-        """K make a step."""
-        return f"the mean of {self.K} gradients"
+        return super().layout(problem, cluster)
 
     async def server(self, ctx: Context, shard: Any) -> None:
-        """Collect K gradients, apply their mean."""
-        pushes: list[Push] = []
+        """Collect K gradients, apply their mean, answer their workers. A worker that starts is answered at once."""
+        accumulator = Accumulator()
         async for request in ctx.inbox(Push, Pull, Left, Joined):
             if isinstance(request, Pull):
                 ctx.send(request, shard.weights())
-            if isinstance(request, Push):
-                pushes.append(request)
-            served = pushes if not self.at_once else [request] if isinstance(request, Push) else []
-            there = self.K if self.at_once else min(self.K, len(ctx.peers("worker")))
-            if pushes and (len(pushes) >= there or isinstance(request, Joined)):  # who is new finds nobody waiting
+            pushes = accumulator.add(request, min(self.K, len(ctx.peers("worker"))))
+            if pushes:
                 await ctx.compute(shard.apply, pushes, self.learning_rate)
-                pushes = []
-            if self.at_once or not pushes:
-                for push in served:
-                    ctx.send(push, shard.weights())
+            for push in pushes:
+                ctx.send(push, shard.weights())
+
+    async def worker(self, ctx: Context, model: Any) -> None:
+        """Compute on the weights received, send the gradient, receive newer weights."""
+        weights = await pull(ctx)
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            weights = await push_pull(ctx, gradient)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KBatchAsync(KAsync):
-    """A step is the mean of the next K mini-batches' gradients; nobody ever waits."""
+class KBatchAsync(AsynchronousServer):
+    """A step is the mean of the next K mini-batches' gradients; no worker waits."""
 
-    summary: ClassVar[str] = "a step is the next K mini-batches' gradients; nobody waits"
+    K: int = same_knob(KAsync, "K")
+
+    summary: ClassVar[str] = "a step is the next K mini-batches' gradients; no worker waits"
     in_words: ClassVar[str] = "asynchronous, K mini-batches' gradients a step."
-    at_once: ClassVar[bool] = True
+
+    def one_update(self) -> str:
+        """K gradients make a step."""
+        return f"the mean of {self.K} gradients"
+
+    async def server(self, ctx: Context, shard: Any) -> None:
+        """Collect K gradients, apply their mean; answer every worker at once, with the weights as they are."""
+        accumulator = Accumulator()
+        async for request in ctx.inbox(Push, Pull, Left, Joined):
+            pushes = accumulator.add(request, self.K)
+            if pushes:
+                await ctx.compute(shard.apply, pushes, self.learning_rate)
+            if isinstance(request, (Push, Pull)):
+                ctx.send(request, shard.weights())
+
+    async def worker(self, ctx: Context, model: Any) -> None:
+        """Compute on the weights received, send the gradient, receive newer weights."""
+        weights = await pull(ctx)
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            weights = await push_pull(ctx, gradient)

@@ -1,11 +1,11 @@
-"""K-sync and K-batch-sync: a step is made of the first K gradients; everybody else gives up and begins again.
+"""K-sync and K-batch-sync: a step is made of the first K gradients; all other workers give up and begin again.
 
     server: forever: receive g_1 ... g_K, computed on the present w;  w <- w - rate * mean(g);  send w to all
     worker: K-sync: send one g for every w, then wait.    K-batch-sync: send one g after another until the next w comes
 
 K-sync waits for K different workers (backup workers, counted from the other side); K-batch-sync for K mini-batches of
-anyone, so the fast ones need not wait. With exponential times of mean 1 and P workers a step takes
-H_P - H_(P-K), or K / P. No gradient is stale; a small K makes short steps of noisy gradients.
+any workers, so fast workers need not wait. With exponential times of mean 1 and P workers a step takes H_P - H_(P-K), or
+K / P. No gradient is stale; a small K makes short steps of noisy gradients.
 
 Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018.
 """
@@ -16,54 +16,93 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import BadInput
-from ..knobs import knob
+from ..knobs import knob, same_knob
 from ..roles.context import Context
+from ..roles.gates import first_pushes, next_pushes
+from ..roles.layout import Layout
+from ..roles.messages import Weights
 from ..roles.servers import NewestWeights, post
-from .backup_workers import FirstOnes
+from .backup_workers import BackupWorkers
+from .base import ServerStrategy
 
 __all__ = ["KBatchSync", "KSync"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KSync(FirstOnes):
+class KSync(ServerStrategy):
     """A step is the mean of the first K workers' gradients; the others begin again."""
 
     K: int = knob(2, low=1, high=100_000, help="gradients that make a step")
+    give_up: bool = same_knob(BackupWorkers, "give_up")
 
     summary: ClassVar[str] = "a step is the first K workers' gradients; the others begin again"
     in_words: ClassVar[str] = "synchronous, with the first K workers only."
 
-    def needed(self, workers: int) -> int:
-        """K, however many there are."""
-        return self.K
-
-    def check(self, workers: int) -> None:
-        """K of them must be there."""
-        if workers < self.K:
-            raise BadInput(f"{self.name}(K={self.K}) with workers={workers}: K is at most {workers} here.")
+    def mean_staleness(self, workers: int) -> float | None:
+        """Only gradients of the present version are applied."""
+        return 0.0
 
     def one_update(self) -> str:
-        """The first K make a step."""
+        """The first K gradients make a step."""
         return f"the mean of the first {self.K} gradients"
+
+    def layout(self, problem: Any, cluster: Any) -> Layout:
+        """Servers, workers and a chief. Refused if there are fewer than K workers."""
+        if cluster.workers < self.K:
+            raise BadInput(f"KSync(K={self.K}) with workers={cluster.workers}: K is at most {cluster.workers} here.")
+        return super().layout(problem, cluster)
+
+    async def server(self, ctx: Context, shard: Any) -> None:
+        """Collect the first K workers' gradients, apply their mean, send the weights to all workers."""
+        while True:
+            pushes = await first_pushes(ctx, shard, self.K)
+            await ctx.compute(shard.apply, pushes, self.learning_rate)
+            for worker in ctx.peers("worker"):
+                ctx.send(worker, shard.weights())
+
+    async def worker(self, ctx: Context, model: Any) -> None:
+        """Compute on the newest weights; begin again when newer ones arrive."""
+        newest = NewestWeights(ctx)
+        weights = await newest.pull()
+        for batch in ctx.batches():
+            gradient = await ctx.compute(model.gradient, weights, batch, unless=Weights if self.give_up else None)
+            if gradient is not None:
+                post(ctx, gradient)
+            weights = await newest.weights()
 
 
 @dataclass(frozen=True, kw_only=True)
-class KBatchSync(KSync):
+class KBatchSync(ServerStrategy):
     """A step is the mean of the first K mini-batches' gradients, several of one worker included."""
 
-    summary: ClassVar[str] = "a step is the first K mini-batches' gradients, whoever computes them"
-    in_words: ClassVar[str] = "synchronous, with the first K mini-batches only."
-    each_once: ClassVar[bool] = False
+    K: int = same_knob(KSync, "K")
+    give_up: bool = same_knob(BackupWorkers, "give_up")
 
-    def check(self, workers: int) -> None:
-        """One is enough."""
+    summary: ClassVar[str] = "a step is the first K mini-batches' gradients, of any workers"
+    in_words: ClassVar[str] = "synchronous, with the first K mini-batches only."
+
+    def mean_staleness(self, workers: int) -> float | None:
+        """Only gradients of the present version are applied."""
+        return 0.0
+
+    def one_update(self) -> str:
+        """The first K gradients make a step."""
+        return f"the mean of the first {self.K} gradients"
+
+    async def server(self, ctx: Context, shard: Any) -> None:
+        """Collect the first K gradients, apply their mean, send the weights to all workers."""
+        while True:
+            pushes = await next_pushes(ctx, shard, self.K)
+            await ctx.compute(shard.apply, pushes, self.learning_rate)
+            for worker in ctx.peers("worker"):
+                ctx.send(worker, shard.weights())
 
     async def worker(self, ctx: Context, model: Any) -> None:
-        """One gradient after another on the same weights, until newer ones come; more than K of them nobody needs."""
+        """Send one gradient after another on the same weights, at most K, until newer weights arrive."""
         newest, sent = NewestWeights(ctx), 0
         weights = await newest.pull()
         for batch in ctx.batches():
-            gradient = await ctx.compute(model.gradient, weights, batch, unless=self._interrupt)
+            gradient = await ctx.compute(model.gradient, weights, batch, unless=Weights if self.give_up else None)
             if gradient is not None:
                 post(ctx, gradient)
                 sent += 1

@@ -9,7 +9,7 @@ The mathematics is that of one process: stages only say where a layer is compute
 activations travel, between neighbours. The price is the bubble: stages stand idle while the pipeline fills and
 empties, (P-1)/(M+P-1) of the time with P equal stages. `order` decides how many micro-batches' activations a stage
 holds ("gpipe": M, "1f1b": at most P-k), or buys a smaller bubble: "interleaved" with more messages (`chunks` pieces of
-the network a stage), "zb-h1" by putting off the gradients of the weights, which nobody waits for.
+the network a stage), "zb-h1" by putting off the gradients of the weights, for which no other stage waits.
 
 The orders are in `roles/model_parallel/schedules.py`, what a stage computes in `roles/model_parallel/stages.py`.
 
@@ -25,7 +25,6 @@ from typing import Any, ClassVar
 
 from ..errors import BadInput
 from ..knobs import knob
-from ..nn import Constant
 from ..roles.context import Context
 from ..roles.layout import Layout
 from ..roles.messages import Chunk, Message
@@ -55,14 +54,6 @@ class Pipeline(Strategy):
     )
     suits: ClassVar[dict[str, Any]] = {"hidden": (64, 64, 64)}
     in_words: ClassVar[str] = "pipeline: layers are split over the workers, micro-batches flow through."
-
-    def __post_init__(self) -> None:
-        if (
-            isinstance(self.schedule, str) and self.schedule in SCHEDULES
-        ):  # "schedule" is both words' name: of the stages' order, and of the rate's course
-            object.__setattr__(self, "order", self.schedule)
-            object.__setattr__(self, "schedule", Constant())
-        super().__post_init__()
 
     def one_update(self) -> str:
         """What one update is, in words."""

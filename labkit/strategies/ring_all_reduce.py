@@ -36,17 +36,17 @@ class RingAllReduce(Strategy):
     """No server: workers add up their gradients around a ring, and all make the same step."""
 
     reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
-    codec: Any = same_knob(ServerStrategy, "codec", help="talk in fewer bytes, linear codecs only: float16, power-sgd:2")
+    codec: Any = same_knob(ServerStrategy, "codec", help="compress messages, linear codecs only: float16, power-sgd:2")
 
     messages: ClassVar[tuple[type[Message], ...]] = (Chunk,)
     uses_servers: ClassVar[bool] = False
     algorithm: ClassVar[str] = "ring"
     summary: ClassVar[str] = "no server: workers add up gradients around a ring; no staleness"
-    in_words: ClassVar[str] = "a ring without a server: everybody waits for the slowest."
+    in_words: ClassVar[str] = "a ring without a server: all wait for the slowest."
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "codec", linear_codec(self.name, self.codec))
         super().__post_init__()
+        linear_codec(self.name, self.codec)  # refuses a codec whose messages cannot be added up
 
     def one_update(self) -> str:
         """One of every worker makes a step."""

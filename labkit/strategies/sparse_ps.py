@@ -47,9 +47,9 @@ class SparsePS(StaleGradients):
 
     placement: Any = knob(
         HashPlacement(), names=PLACEMENTS, read=placement_of, write=partial(name_as_text, allowed=PLACEMENTS),
-        help="who owns which row: range, hash or consistent-hash, or lk.HashPlacement(3)",
+        help="which server owns which row: range, hash or consistent-hash, or lk.HashPlacement(3)",
     )  # fmt: skip
-    dense: str = knob("all-reduce", choices=("all-reduce", "server"), help="who adds up the layers behind the table")
+    dense: str = knob("all-reduce", choices=("all-reduce", "server"), help="what adds up the gradients behind the table")
     synchronous: bool = knob(True, help="wait for all workers; False: apply each push at once (needs dense=server)")
     reduce: str = knob("mean", choices=("mean", "sum"), help="average the workers' gradients, or add them up")
     optimizer: Any = same_knob(
@@ -62,8 +62,8 @@ class SparsePS(StaleGradients):
     in_words: ClassVar[str] = "sparse: only the rows of a batch travel."
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "placement", placement_of(self.placement))
         super().__post_init__()
+        placement_of(self.placement)  # refuses what is not a placement
 
     def one_update(self) -> str:
         """What one update is, in words."""

@@ -6,9 +6,9 @@ import pytest
 
 CASES = {
     "strategy": ("simulate --strategy asink-ps", "There is no strategy 'asink-ps'. Did you mean 'async-ps'?"),
-    "knob": ("simulate --set fuse=no", "AsyncPS has no setting 'fuse'. Did you mean 'fused'? Settings: "),
-    "knob form": ("simulate --set fused", "'fused' is not OPTION=VALUE."),
-    "knob value": ("simulate --set fused=maybe", "fused='maybe' is not allowed; fused is True or False."),
+    "knob": ("simulate --set compensate=no", "AsyncPS has no setting 'compensate'. Did you mean 'compensation'? Settings: "),
+    "knob form": ("simulate --set staleness-aware", "'staleness-aware' is not OPTION=VALUE."),
+    "knob value": ("simulate --set chief-works=maybe", "chief_works='maybe' is not allowed; chief_works is True or False."),
     "knob limits": ("simulate --learning-rate 100", "learning_rate is a number from 1e-06 to 10"),
     "knob twice": ("simulate --learning-rate 1 --set learning_rate=2", "set one option twice"),
     "optimizer": ("simulate --optimizer adm", "Did you mean 'adam'?"),

@@ -90,14 +90,14 @@ def test_every_file_that_is_asked_for_is_written(labkit, tmp_path):
 
 
 def test_options_reach_problem_strategy_cluster_and_budget(labkit, tmp_path):
-    words = "simulate --strategy async-ps --set fused=false --set eval-every=5 --optimizer momentum:0.8 " \
+    words = "simulate --strategy async-ps --set staleness-aware=true --set eval-every=5 --optimizer momentum:0.8 " \
         "--learning-rate 0.02 --workers 3 --servers 2 --chief-works --dataset moons --hidden 8 --hidden 6 " \
         "--batch-size 16 --dtype float64 --partition by-label:0.5 --epochs 1 --seconds 9 --seed 5 " \
         "--compute lognormal:0.02:0.3 --server-time 0.001 --latency 0.002 --bandwidth 1e6"  # fmt: skip
     assert labkit(*words.split(), "--trace", tmp_path / "run.npz").exit_code == 0
     header = load_npz(tmp_path / "run.npz").header
     knobs, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
-    assert (knobs["fused"], knobs["eval_every"], knobs["learning_rate"], knobs["chief_works"]) == (False, 5, 0.02, True)
+    assert (knobs["staleness_aware"], knobs["eval_every"], knobs["learning_rate"], knobs["chief_works"]) == (True, 5, 0.02, True)
     assert knobs["optimizer"] == "Momentum(momentum=0.8)"
     assert (problem["hidden"], problem["batch_size"], problem["dtype"], problem["seed"]) == ([8, 6], 16, "float64", 5)
     assert "ByLabel" in problem["partition"]

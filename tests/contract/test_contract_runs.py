@@ -12,7 +12,7 @@ from labkit.trace import ledger, query
 pytestmark = pytest.mark.sample(2)
 
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 100})  # 80 to train on
-STRATEGIES = [lk.AsyncPS(), lk.AsyncPS(fused=False), lk.SyncPS(), lk.RingAllReduce()]
+STRATEGIES = [lk.AsyncPS(), lk.Downpour(), lk.SyncPS(), lk.RingAllReduce()]
 NAMES = ["async", "async, push then pull", "sync", "ring"]
 
 
@@ -310,7 +310,7 @@ def test_faults_come_at_their_time(engine):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"fused": False}, r"AsyncPS\.fused cannot change during a run; what can: learning_rate"),
+        ({"chief_works": True}, r"AsyncPS\.chief_works cannot change during a run; what can: learning_rate"),
         ({"learning_rat": 0.1}, "AsyncPS has no setting .learning_rat.* Did you mean 'learning_rate'"),
         ({"learning_rate": -1}, "learning_rate=-1 is not allowed; learning_rate is a number from"),
         ({"learning_rate": "fast"}, "learning_rate='fast' is not allowed"),

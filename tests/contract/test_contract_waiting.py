@@ -18,16 +18,16 @@ pytestmark = pytest.mark.sample(3)
 
 STRATEGIES = [
     lk.SSP(s=1), lk.BackupWorkers(b=0), lk.KSync(K=1), lk.KBatchSync(K=2), lk.KAsync(K=1), lk.KBatchAsync(K=2),
-    lk.AsyncPS(n_push=2, n_fetch=2),
+    lk.Downpour(n_push=2, n_fetch=2),
 ]  # fmt: skip
 NAMES = ["ssp", "backup workers", "k-sync", "k-batch-sync", "k-async", "k-batch-async", "downpour"]
-ASYNCHRONOUS = (lk.SSP, lk.KAsync, lk.AsyncPS)  # shards apply pushes in an order of their own
+ASYNCHRONOUS = lk.AsynchronousServer  # shards apply pushes in an order of their own
 
 
 def gradients_an_update(strategy, workers):
     if isinstance(strategy, lk.BackupWorkers):
-        return strategy.needed(workers)
-    return strategy.n_push if isinstance(strategy, lk.AsyncPS) else getattr(strategy, "K", 1)
+        return workers - strategy.b
+    return strategy.n_push if isinstance(strategy, lk.Downpour) else getattr(strategy, "K", 1)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.dask, pytest.mark.sample(3)]
 
 
 @pytest.mark.parametrize(
-    "strategy", [lk.AsyncPS(), lk.AsyncPS(fused=False), lk.SyncPS(), lk.RingAllReduce()],
+    "strategy", [lk.AsyncPS(), lk.Downpour(), lk.SyncPS(), lk.RingAllReduce()],
     ids=["async", "push, then pull", "sync", "ring"],
 )  # fmt: skip
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -152,8 +152,8 @@ def test_a_live_knob_changes_and_others_are_refused(cluster, started):
     norms = lambda: run.trace.column("evaluations", "loss").tolist()  # noqa: E731
     first = eventually(norms)[0]
     eventually(lambda: norms()[-1] < 0.9 * first)
-    with pytest.raises(lk.BadInput, match="fused cannot change during a run"):
-        run.set(fused=False)
+    with pytest.raises(lk.BadInput, match="optimizer cannot change during a run"):
+        run.set(optimizer="adam")
     with pytest.raises(lk.BadInput, match="learning_rate"):
         run.set(learning_rate=1e9)
     run.stop()

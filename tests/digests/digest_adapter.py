@@ -34,6 +34,10 @@ PUBLIC: dict[str, str] = {}  # as {"patience": "heartbeat_timeout"}
 
 MESSAGES: dict[str, str] = {"Position": "Push", "CentreWeights": "Weights", "SnapshotRequest": "Look"}  # the first two: EASGD
 
+# kinds of message that a strategy listed when the digests were recorded, and lists no more because it never sends them:
+# {strategy: (its place among the kinds, the name)}
+UNUSED_KINDS: dict[str, tuple[int, str]] = {"AsyncPS": (5, "Ack")}  # of Downpour, which was part of it
+
 SECTIONS = (
     "layout", "ending", "ledger", "summary", "counters", "events", "spans", "applies", "messages", "drops", "evaluations",
     "order", "losses", "norms", "predictions", "parameters",
@@ -103,11 +107,20 @@ ENDING: dict[str, str] = {name: name for name in ("stopped_by", "time", "update"
 def build(value: Any) -> Any:
     """The object that a description's plain value stands for."""
     if isinstance(value, New):
-        kind = getattr(lk, PUBLIC.get(value.kind, value.kind))
-        return kind(*(build(v) for v in value.args), **options(value.options))
+        name, given = today(value.kind, value.options)
+        return getattr(lk, PUBLIC.get(name, name))(*(build(v) for v in value.args), **options(given))
     if isinstance(value, tuple):
         return tuple(build(v) for v in value)
     return value
+
+
+def today(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The class and options that have taken the place of those in a description."""
+    if kind == "AsyncPS" and {"fused", "n_push", "n_fetch"} & set(given):  # as `labkit.codec` reads them
+        return "Downpour", {name: value for name, value in given.items() if name != "fused"}
+    if kind == "Pipeline" and given.get("schedule") == "gpipe":
+        return kind, {"order": "gpipe"}
+    return kind, given
 
 
 def options(given: dict[str, Any]) -> dict[str, Any]:
@@ -209,6 +222,9 @@ def contents(run: Any) -> dict[str, Iterable[bytes]]:
     rows = {table: _rows(trace, table, columns) for table, columns in TABLES.values()}
     layout = [[name, kind, node] for name, kind, node in zip(trace.roles, trace.kinds, trace.nodes)]
     kinds = [MESSAGES.get(name, name) for name in trace.header["messages"]]
+    unused = UNUSED_KINDS.get(trace.header["strategy"]["name"])
+    if unused is not None:
+        kinds.insert(*unused)
     evaluations = trace.tables["evaluations"].rows()
     columns = trace.tables["evaluations"].columns
     when = evaluations[:, [columns.index("time"), columns.index("update")]].astype(np.int64)
@@ -241,8 +257,12 @@ def contents(run: Any) -> dict[str, Iterable[bytes]]:
 
 
 def _rows(trace: Any, table: str, columns: tuple[str, ...]) -> np.ndarray:
-    picked = trace.column(table, *columns)
-    return np.stack(picked, axis=1)
+    rows = np.stack(trace.column(table, *columns), axis=1)
+    unused = UNUSED_KINDS.get(trace.header["strategy"]["name"])
+    if unused is not None and table == "messages":
+        kind = rows[:, columns.index("kind")]
+        kind += kind >= unused[0]
+    return rows
 
 
 def _by_role(rows: np.ndarray) -> np.ndarray:

@@ -43,6 +43,7 @@ EXPECTED = {
     "k-batch-sync": ("KBatchSync", NOT, 100),
     "k-async": ("KAsync", MORE, 60),
     "k-batch-async": ("KBatchAsync", NOT, 80),
+    "downpour": ("Downpour", NOT, 80),
     "easgd": ("EASGD", NOT, 80),
     "halving-doubling": ("HalvingDoubling", WAITS, 20),
     "dpsgd": ("Gossip", WAITS, 20),
@@ -124,15 +125,15 @@ def test_sentences_are_whole(name):
 
 def test_a_calm_run_says_how_fast_and_how_stale():
     assert sentence(calm("async-ps")) == (
-        "4 workers, 40 gradients a second. Asynchronous: nobody waits. Mean staleness 2.95 (the law: mean = N − 1 = 3)."
+        "4 workers, 40 gradients a second. Asynchronous: no worker waits. Mean staleness 2.95 (the law: mean = N − 1 = 3)."
     )
     assert sentence(calm("sync-ps")) == (
-        "4 workers, 40 gradients a second. Synchronous: everybody waits for the slowest. No gradient is stale."
+        "4 workers, 40 gradients a second. Synchronous: all wait for the slowest. No gradient is stale."
     )
     assert "with the first 2 workers only." in sentence(calm("k-sync"))
     assert "No gradient is stale on its own replica." in sentence(calm("adpsgd"))
     run = simulated(lk.AsyncPS()).advance(0)
-    assert sentence(run.trace) == "4 workers. Asynchronous: nobody waits. No gradient has been applied yet."
+    assert sentence(run.trace) == "4 workers. Asynchronous: no worker waits. No gradient has been applied yet."
     assert state(run.trace) == "0.0 s"
 
 
@@ -175,7 +176,7 @@ def test_pinned_with_another_disturbance_or_none():
         in (sentence(slowed("async-ps"), None, other))
     )
     said = sentence(calm("async-ps"), None, slowed("ring-all-reduce"))
-    assert said.startswith("4 workers, 40 gradients a second. Asynchronous: nobody waits.")
+    assert said.startswith("4 workers, 40 gradients a second. Asynchronous: no worker waits.")
     assert "RingAllReduce (pinned): 40 gradients a second." in said  # at this time it was not yet disturbed
     later = sentence(simulated(lk.AsyncPS()).wait().trace, None, slowed("ring-all-reduce"))
     told = "w2 computes 5x slower than the others; everyone waits for w2; throughput fell to 20%."
@@ -300,7 +301,7 @@ def test_healed_and_slowed_again():
     trace = simulated(lk.SyncPS(), *faults, seconds=20.0).wait().trace
     assert sentence(trace, 13 * NANO) == (
         "w2 has its own speed back; throughput is back to 100%. 4 workers, 40 gradients a second. "
-        "Synchronous: everybody waits for the slowest. No gradient is stale."
+        "Synchronous: all wait for the slowest. No gradient is stale."
     )
     assert sentence(trace) == (
         "w1 computes 2x slower than the others. Synchronous: everyone waits for w1; throughput fell to 50%."
@@ -378,4 +379,4 @@ def test_a_look_back_says_what_was_said_then(name):
 def test_totals_alone_are_enough_for_a_calm_sentence():
     """Without rows nothing is known of the past, and nothing is made up."""
     run = simulated(lk.AsyncPS(), lk.Slow("worker-2", 5, at=AT), record=False).wait()
-    assert run.sentence() == "w2 computes 5x slower than the others. Asynchronous: nobody waits."
+    assert run.sentence() == "w2 computes 5x slower than the others. Asynchronous: no worker waits."

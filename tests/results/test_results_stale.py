@@ -152,7 +152,7 @@ def test_e6_with_the_true_hessian_stale_is_sequential(strategy, workers, servers
 
 @pytest.mark.parametrize("servers", [1, 2])
 def test_e6_push_then_pull(servers):
-    run = trained(lk.AsyncPS(learning_rate=0.1, fused=False, compensation=TrueHessian()), 150, servers=servers)
+    run = trained(lk.Downpour(learning_rate=0.1, compensation=TrueHessian()), 150, servers=servers)
     alone = replayed(run, BOWL, 4, 0.1, as_it_is, servers, sequential=True)
     np.testing.assert_allclose(run.result().parameters, alone, rtol=0, atol=1e-12)
 
@@ -164,7 +164,7 @@ def test_e6_several_gradients_a_read_or_several_reads_a_push(n_push, n_fetch):
     """
     objective, batch = BOWL.objective(), batches(BOWL, 4)
     hessian, rate = np.array(CURVATURE), 0.02
-    strategy = lk.AsyncPS(learning_rate=rate, n_push=n_push, n_fetch=n_fetch, compensation=TrueHessian())
+    strategy = lk.Downpour(learning_rate=rate, n_push=n_push, n_fetch=n_fetch, compensation=TrueHessian())
     run = trained(strategy, 100)
     history = [objective.start(5)]  # the server's; and of each worker: [weights of its own, steps made, sum]
     out, seen = np.empty(5), [[None, 0, np.zeros(5)] for _ in range(4)]
@@ -314,7 +314,7 @@ def test_a8_with_the_true_hessian_it_is_stable_wherever_one_process_is(workers, 
 def test_downpour_is_its_pseudo_code(problem, servers, n_push, n_fetch, optimizer):
     """One worker, line by line: fetch every n_fetch steps, step on what one has, push what has been added up."""
     rate, updates = 0.05, 12
-    strategy = lk.AsyncPS(learning_rate=rate, n_push=n_push, n_fetch=n_fetch, fused=False, optimizer=optimizer)
+    strategy = lk.Downpour(learning_rate=rate, n_push=n_push, n_fetch=n_fetch, optimizer=optimizer)
     run = trained(strategy, updates, problem, workers=1, servers=servers)
     objective, batch = problem.objective(), batches(problem, 1)
     m = getattr(optimizer, "momentum", 0.0)
@@ -338,7 +338,7 @@ def test_downpour_is_its_pseudo_code(problem, servers, n_push, n_fetch, optimize
 @pytest.mark.parametrize(("n_push", "n_fetch"), [(3, 3), (1, 4), (4, 1)])
 def test_downpour_keeps_the_books(n_push, n_fetch):
     """A push of n gradients counts as n, an update is a push, and samples are those of all n."""
-    run = trained(lk.AsyncPS(n_push=n_push, n_fetch=n_fetch, learning_rate=0.01), 60, workers=3, servers=2)
+    run = trained(lk.Downpour(n_push=n_push, n_fetch=n_fetch, learning_rate=0.01), 60, workers=3, servers=2)
     book, summary = ledger(run.trace), run.summary()
     assert book["closes"]
     assert summary["updates"] == 60
@@ -356,7 +356,7 @@ def test_downpour_sends_as_many_times_less(n_push, n_fetch):
     size, steps = 1000, 600
     problem = lk.Problem("quadratic", timing_only=True, options={"dimension": size, "samples": 1})
     cluster = lk.SimulatedCluster(workers=1, servers=2)
-    strategy = lk.AsyncPS(n_push=n_push, n_fetch=n_fetch, fused=False)
+    strategy = lk.Downpour(n_push=n_push, n_fetch=n_fetch)
     trace = lk.train(problem, strategy, cluster, lk.Budget(updates=steps // n_push)).wait().trace
     sent = query.bytes_sent(trace)
     assert sent["worker"]["training"] == steps // n_push * size * 8
@@ -370,10 +370,10 @@ def test_downpour_sends_as_many_times_less(n_push, n_fetch):
 @pytest.mark.parametrize(
     "law", [LAW, {"compute": 0.01, "server_time": 0.003, "latency": 0.001}], ids=["random", "equal"]
 )
-def test_push_then_pull_is_what_it_was_before_downpour(servers, law):
+def test_downpour_of_single_steps_is_push_then_pull(servers, law):
     """With one step between two talks a worker needs no weights of its own, and no time for them."""
 
-    class Unfused(lk.AsyncPS):
+    class PushThenPull(lk.Downpour):
         async def worker(self, ctx, model):
             weights = await lk.pull(ctx)
             for batch in ctx.batches():
@@ -381,7 +381,7 @@ def test_push_then_pull_is_what_it_was_before_downpour(servers, law):
                 await lk.push(ctx, gradient)
                 weights = await lk.pull(ctx)
 
-    a, b = (trained(kind(fused=False), 100, servers=servers, **law) for kind in (Unfused, lk.AsyncPS))
+    a, b = (trained(kind(), 100, servers=servers, **law) for kind in (PushThenPull, lk.Downpour))
     for name in ("spans", "applies", "messages", "drops"):
         assert np.array_equal(a.trace.tables[name].rows(), b.trace.tables[name].rows())
     assert a.summary()["parameters_sha256"] == b.summary()["parameters_sha256"]
@@ -389,5 +389,5 @@ def test_push_then_pull_is_what_it_was_before_downpour(servers, law):
 
 def test_only_where_push_and_pull_are_one_operation_is_there_a_law_of_staleness():
     assert lk.AsyncPS().mean_staleness(8) == 7
-    for knobs in ({"fused": False}, {"n_push": 2}, {"n_fetch": 2}):
-        assert lk.AsyncPS(**knobs).mean_staleness(8) is None
+    for options in ({}, {"n_push": 2}, {"n_fetch": 2}):
+        assert lk.Downpour(**options).mean_staleness(8) is None

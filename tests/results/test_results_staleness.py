@@ -29,7 +29,7 @@ def applies(trace, shard_role=0):
 
 
 @pytest.mark.parametrize(("workers", "rounds"), [(1, 5), (8, 6), pytest.param(10_000, 2, marks=pytest.mark.slow)])
-def test_a1_equal_workers_fused(workers, rounds):
+def test_a1_equal_workers(workers, rounds):
     stale = applies(run(workers, workers * rounds))[0]
     assert stale[:workers].tolist() == list(range(workers))
     assert set(stale[workers:].tolist()) == {workers - 1}
@@ -38,7 +38,7 @@ def test_a1_equal_workers_fused(workers, rounds):
 @pytest.mark.parametrize("workers", [2, 5, 8])
 def test_a2_equal_workers_push_then_pull(workers):
     """All pushes of an instant are served before all pulls, so every round everybody has read the same version."""
-    trace = run(workers, workers * 10, strategy=lk.AsyncPS(fused=False))
+    trace = run(workers, workers * 10, strategy=lk.Downpour())
     stale = applies(trace)[0]
     assert stale.reshape(10, workers).tolist() == [list(range(workers))] * 10
     assert query.staleness(trace)["mean"] == (workers - 1) / 2
@@ -78,7 +78,7 @@ def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
     assert ledger(trace)["closes"]
 
 
-@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.AsyncPS(fused=False)], ids=["fused", "push, then pull"])
+@pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.Downpour()], ids=["AsyncPS", "Downpour"])
 @pytest.mark.parametrize("compute", [lk.Deterministic(0.01), lk.Exponential(0.01)], ids=["equal", "random"])
 @pytest.mark.parametrize("network", [{}, {"latency": 0.003, "bandwidth": 1e5}], ids=["free", "slow network"])
 def test_a3_identity_for_any_reads(strategy, compute, network):

@@ -347,7 +347,7 @@ def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k
         (lambda: lk.BackupWorkers(b=-1), {}, r"BackupWorkers: b=-1 is not allowed; b is a whole number from 0"),
         (lambda: lk.BackupWorkers(give_up=1), {}, r"give_up=1 is not allowed; give_up is True or False"),
         (lambda: lk.SSP(), {"servers": 0}, "SSP keeps its parameters on servers and was given servers=0"),
-        (lambda: lk.AsyncPS(n_push=0), {}, r"AsyncPS: n_push=0 is not allowed; n_push is a whole number from 1"),
+        (lambda: lk.Downpour(n_push=0), {}, r"Downpour: n_push=0 is not allowed; n_push is a whole number from 1"),
     ],
 )
 def test_what_can_never_be_is_refused_with_what_can(make, shape, says):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labkit as lk
-from labkit.roles.gates import Gate, Round, first
+from labkit.roles.gates import Accumulator, Gate, Round, all_pushes, first_pushes, next_pushes
 from labkit.roles.messages import Joined, Left
 
 NAMES = tuple(f"worker-{i}" for i in range(5))
@@ -18,9 +18,42 @@ def pull(worker):
     return made
 
 
+def pushed(worker):
+    made = lk.Push(np.zeros(1), 0, 0, 0)
+    made.__dict__["sender"] = worker
+    return made
+
+
+class Workers:
+    """A context that knows who takes part."""
+
+    def __init__(self, names):
+        self.names = tuple(names)
+
+    def peers(self, kind):
+        return self.names if kind == "worker" else ()
+
+
+def gate_of(names):
+    """(a gate of these workers, the context that says who takes part)."""
+    ctx = Workers(names)
+    return Gate(ctx), ctx
+
+
 def begins(gate, name, slack):
-    """`name` asks whether it may begin. Returns the names of those who may."""
+    """`name` starts. Returns the names of the workers that may begin an iteration."""
     return [request.sender for request in gate.admit(pull(name), slack)]
+
+
+def completes(gate, name, slack):
+    """`name` has completed an iteration. Returns the names of the workers that may begin one."""
+    return [request.sender for request in gate.admit(pushed(name), slack)]
+
+
+def changes(gate, ctx, names, slack, change):
+    """From now on `names` take part. Returns the names of the workers that may begin an iteration."""
+    ctx.names = tuple(names)
+    return [request.sender for request in gate.admit(change, slack)]
 
 
 @given(
@@ -29,7 +62,7 @@ def begins(gate, name, slack):
 def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
     """Any interleaving: a worker that wants to begin its iteration c may at the first moment at which c - min <= s."""
     names = NAMES[:workers]
-    gate, clocks, waiting = Gate(names), dict.fromkeys(names, 0), set()
+    (gate, _), clocks, waiting = gate_of(names), dict.fromkeys(names, 0), set()
     computing = set()
     for name in luck.sample(names, workers):  # everybody's first pull
         assert begins(gate, name, slack) == [name]
@@ -37,10 +70,9 @@ def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
     for _ in range(turns):
         name = luck.choice(sorted(computing))
         computing.remove(name)
-        gate.tick(name)
         clocks[name] += 1
         waiting.add(name)
-        admitted = begins(gate, name, slack)
+        admitted = completes(gate, name, slack)
         slowest = min(clocks.values())
         assert (gate.clocks, gate.slowest) == (clocks, slowest)
         assert len(set(admitted)) == len(admitted)
@@ -53,27 +85,25 @@ def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
 
 @given(slacks=st.lists(st.integers(0, 3), min_size=1, max_size=30), luck=st.randoms(use_true_random=False))
 def test_the_slack_may_change_between_two_requests(slacks, luck):
-    gate, clocks, waiting, computing = Gate(NAMES[:3]), dict.fromkeys(NAMES[:3], 0), set(), set(NAMES[:3])
+    (gate, _), clocks, waiting, computing = gate_of(NAMES[:3]), dict.fromkeys(NAMES[:3], 0), set(), set(NAMES[:3])
     for name in NAMES[:3]:
         begins(gate, name, slacks[0])
     for slack in slacks:
         name = luck.choice(sorted(computing))
         computing.remove(name)
-        gate.tick(name)
         clocks[name] += 1
         waiting.add(name)
-        admitted = set(begins(gate, name, slack))
+        admitted = set(completes(gate, name, slack))
         assert admitted == {w for w in waiting if clocks[w] - min(clocks.values()) <= slack}
         waiting -= admitted
         computing |= admitted
 
 
 def test_memory_of_a_gate_does_not_grow():
-    gate = Gate(NAMES[:2])
+    gate, _ = gate_of(NAMES[:2])
     for _ in range(1000):
         for name in NAMES[:2]:
-            gate.tick(name)
-            begins(gate, name, 0)
+            completes(gate, name, 0)
     assert gate.slowest == 1000
     assert len(gate._at) == 1
     assert not gate._waiting
@@ -85,7 +115,7 @@ def test_memory_of_a_gate_does_not_grow():
 def test_who_leaves_a_gate_is_waited_for_no_longer_and_who_joins_begins_with_the_slowest(workers, slack, luck, turns):
     """The rule read aloud, over those that take part now."""
     names = NAMES[:workers]
-    gate, clocks, waiting, computing = Gate(names), dict.fromkeys(names, 0), set(), set()
+    (gate, ctx), clocks, waiting, computing = gate_of(names), dict.fromkeys(names, 0), set(), set()
     for name in names:
         computing.update(begins(gate, name, slack))
     for _ in range(turns):
@@ -94,22 +124,21 @@ def test_who_leaves_a_gate_is_waited_for_no_longer_and_who_joins_begins_with_the
             gone = luck.choice(sorted(clocks))
             del clocks[gone]
             computing.discard(gone)
-            admitted = [r.sender for r in gate.members(tuple(clocks), slack)]
+            admitted = changes(gate, ctx, clocks, slack, Left(gone))
             admitted = [name for name in admitted if name != gone]  # an answer to nobody
             waiting.discard(gone)
         elif what == 1 and away:
             new = luck.choice(away)
             clocks[new] = min(clocks.values())
-            admitted = [r.sender for r in gate.members(tuple(sorted(clocks)), slack)]
+            admitted = changes(gate, ctx, sorted(clocks), slack, Joined(new))
             waiting.add(new)
             admitted += begins(gate, new, slack)
         elif computing:
             name = luck.choice(sorted(computing))
             computing.remove(name)
-            gate.tick(name)
             clocks[name] += 1
             waiting.add(name)
-            admitted = begins(gate, name, slack)
+            admitted = completes(gate, name, slack)
         slowest = min(clocks.values())
         assert (gate.clocks, gate.slowest) == (clocks, slowest)
         admitted = [name for name in admitted if name in clocks]
@@ -119,29 +148,28 @@ def test_who_leaves_a_gate_is_waited_for_no_longer_and_who_joins_begins_with_the
         assert computing
 
 
-def test_the_last_word_of_one_who_has_left_moves_no_clock():
-    gate = Gate(NAMES[:2])
-    gate.members(NAMES[1:2], 0)
-    gate.tick("worker-0")
+def test_a_push_of_a_worker_that_has_left_moves_no_clock():
+    gate, ctx = gate_of(NAMES[:2])
+    changes(gate, ctx, NAMES[1:2], 0, Left("worker-0"))
+    assert completes(gate, "worker-0", 0) == ["worker-0"]  # a worker that asks is not left waiting
     assert (gate.clocks, gate.slowest) == ({"worker-1": 0}, 0)
-    assert begins(gate, "worker-0", 0) == ["worker-0"]  # whoever asks is not left waiting
 
 
-def test_nobody_is_left_and_somebody_joins():
-    gate = Gate(NAMES[:2])
+def test_all_workers_leave_and_one_joins():
+    gate, ctx = gate_of(NAMES[:2])
     for _ in range(3):
-        gate.tick("worker-0")
-        gate.tick("worker-1")
-    gate.members((), 0)
-    gate.members(("worker-1",), 0)
-    gate.tick("worker-1")
+        completes(gate, "worker-0", 0)
+        completes(gate, "worker-1", 0)
+    changes(gate, ctx, (), 0, Left("worker-0"))
+    changes(gate, ctx, ("worker-1",), 0, Joined("worker-1"))
+    completes(gate, "worker-1", 0)
     assert (gate.clocks, gate.slowest) == ({"worker-1": 4}, 4)
 
 
-# a round of everybody -------------------------------------------------------------------------------------------------
+# a round of all workers ------------------------------------------------------------------------------------------------
 
 
-def test_a_round_is_one_gradient_of_everybody_who_takes_part():
+def test_a_round_is_one_gradient_of_every_worker_that_takes_part():
     step = Round(Shard(3))
     assert [step.take(push(w, 3)) for w in (2, 0)] == [True, True]
     assert not step.complete(NAMES[:3])
@@ -214,19 +242,19 @@ def play(coroutine):
     return end.value.value
 
 
-def test_first_takes_those_of_the_present_version_and_drops_the_others():
+def test_first_pushes_takes_those_of_the_present_version_and_drops_the_others():
     ctx = Ctx(push(4, 7), push(2, 6), pull("worker-3"), push(0, 7), push(1, 5, step=9), push(3, 7), push(1, 7))
     shard = Shard(7)
-    pushes = play(first(ctx, shard, 3))
+    pushes = play(first_pushes(ctx, shard, 3))
     assert [p.sender for p in pushes] == ["worker-0", "worker-3", "worker-4"]  # added in the order of the workers
     assert shard.dropped == [("worker-2", 0, "late"), ("worker-1", 9, "late")]
     assert ctx.sent == [("worker-3", "weights 7")]
     assert len(ctx.script) == 1  # what is over is not waited for
 
 
-def test_first_takes_several_of_one_worker_in_their_order():
+def test_next_pushes_takes_several_of_one_worker_in_their_order():
     ctx = Ctx(push(1, 0, 5), push(0, 0, 8), push(1, 0, 6), push(1, 0, 7))
-    assert [(p.sender[-1], p.step) for p in play(first(ctx, Shard(0), 4, False))] == [
+    assert [(p.sender[-1], p.step) for p in play(next_pushes(ctx, Shard(0), 4))] == [
         ("0", 8),
         ("1", 5),
         ("1", 6),
@@ -234,25 +262,97 @@ def test_first_takes_several_of_one_worker_in_their_order():
     ]
 
 
-def test_first_waits_for_no_more_than_there_are():
+def test_first_pushes_waits_for_no_more_than_there_are():
     left, joined = Left("worker-4"), Joined("worker-4")
     ctx = Ctx(*(Left(f"worker-{i}") for i in (1, 2)), push(0, 0), push(3, 0), left)
-    assert [p.sender for p in play(first(ctx, Shard(0), 4))] == ["worker-0", "worker-3"]
+    assert [p.sender for p in play(first_pushes(ctx, Shard(0), 4))] == ["worker-0", "worker-3"]
     assert ctx.script == []
     ctx = Ctx(left, push(0, 0), push(1, 0), push(2, 0), joined, push(3, 0), push(4, 0))
-    assert len(play(first(ctx, Shard(0), 5))) == 5
+    assert len(play(first_pushes(ctx, Shard(0), 5))) == 5
 
 
-def test_first_of_mini_batches_waits_for_as_many_as_it_was_asked_however_few_workers_there_are():
+def test_next_pushes_waits_for_as_many_as_it_was_asked_however_few_workers_there_are():
     ctx = Ctx(*(Left(f"worker-{i}") for i in (1, 2, 3, 4)), *(push(0, 0, step) for step in range(5)))
-    assert [p.step for p in play(first(ctx, Shard(0), 3, False))] == [0, 1, 2]
+    assert [p.step for p in play(next_pushes(ctx, Shard(0), 3))] == [0, 1, 2]
 
 
-def test_first_takes_one_of_a_worker_that_was_restarted():
+def test_first_pushes_takes_one_of_a_worker_that_was_restarted():
     shard = Shard(0)
     again = push(1, 0, 0)
     ctx = Ctx(push(1, 0, 4), again, push(2, 0))
-    pushes = play(first(ctx, shard, 2))
+    pushes = play(first_pushes(ctx, shard, 2))
     assert [p.sender for p in pushes] == ["worker-1", "worker-2"]
     assert pushes[0] is again
     assert shard.dropped == [("worker-1", 4, "late")]
+
+
+# one gradient of every worker -----------------------------------------------------------------------------------------
+
+
+class Messages(Ctx):
+    """The same, read as `async for request in ctx.inbox(...)`."""
+
+    def __init__(self, *script, servers=1):
+        super().__init__(*script)
+        self.there, self.servers = NAMES[:3], tuple(f"server-{i}" for i in range(servers))
+
+    def peers(self, kind):
+        return self.servers if kind == "server" else super().peers(kind)
+
+    def inbox(self, *kinds):
+        async def messages():
+            while True:
+                yield await self.recv(*kinds)
+
+        return messages()
+
+
+def test_all_pushes_are_one_of_every_worker_and_what_is_not_waited_for_is_answered_at_once():
+    ctx, shard = Messages(push(2, 7), pull("worker-1"), push(0, 6, step=3), push(0, 7), push(1, 7), push(2, 7)), Shard(7)
+    pushes = play(all_pushes(ctx, shard))
+    assert [p.sender for p in pushes] == list(NAMES[:3])
+    assert ctx.sent == [("worker-1", "weights 7"), ("worker-0", "weights 7")]
+    assert shard.dropped == [("worker-0", 3, "late")]
+    assert len(ctx.script) == 1  # of the next step
+
+
+def test_all_pushes_do_not_wait_for_a_worker_that_leaves():
+    ctx = Messages(push(2, 0), push(0, 0), Left("worker-1"))
+    assert [p.sender for p in play(all_pushes(ctx, Shard(0)))] == ["worker-0", "worker-2"]
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_all_pushes_begin_again_when_a_worker_joins_and_there_are_several_servers(servers):
+    """With two servers, worker-0 may wait for this one and worker-1 for the other: the pushes are dropped, and answered."""
+    again = [push(0, 0, step=1)] if servers == 2 else []
+    ctx, shard = Messages(push(0, 0), Joined("worker-2"), *again, push(1, 0), push(2, 0), servers=servers), Shard(0)
+    pushes = play(all_pushes(ctx, shard))
+    assert [(p.sender[-1], p.step) for p in pushes] == [("0", servers - 1), ("1", 0), ("2", 0)]
+    assert shard.dropped == [("worker-0", 0, "late")] * (servers - 1)
+    assert ctx.sent == [("worker-0", "weights 0")] * (servers - 1)
+
+
+# gradients of any version ---------------------------------------------------------------------------------------------
+
+
+def test_an_accumulator_hands_out_k_pushes_in_the_order_of_arrival():
+    accumulator, pushes = Accumulator(), [push(w, version) for w, version in ((2, 5), (0, 3), (2, 6))]
+    assert accumulator.add(pushes[0], 2) == []
+    assert accumulator.add(pull("worker-1"), 2) == []
+    assert accumulator.add(pushes[1], 2) == pushes[:2]
+    assert accumulator.add(pushes[2], 2) == []  # the next step's
+
+
+def test_an_accumulator_hands_out_what_it_has_when_a_worker_joins():
+    accumulator, only = Accumulator(), push(1, 0)
+    assert accumulator.add(Joined("worker-4"), 2) == []
+    accumulator.add(only, 2)
+    assert accumulator.add(Left("worker-3"), 2) == []
+    assert accumulator.add(Joined("worker-3"), 2) == [only]
+
+
+def test_an_accumulator_hands_out_what_it_has_when_fewer_are_needed():
+    accumulator, pushes = Accumulator(), [push(0, 0), push(1, 0)]
+    for each in pushes:
+        assert accumulator.add(each, 3) == []
+    assert accumulator.add(Left("worker-2"), 2) == pushes

@@ -94,9 +94,9 @@ def test_async_server_answers_whoever_comes_at_once():
     assert ctx.posted() == [("worker-0", "weights 1")]  # only the sender moves on
 
 
-def test_async_server_acknowledges_when_not_fused():
+def test_downpour_server_acknowledges_a_push():
     ctx, shard = Sheet(), Counting()
-    server = lk.AsyncPS(fused=False).server(ctx, shard)
+    server = lk.Downpour().server(ctx, shard)
     server.send(None)
     perform(server.send(push("worker-0", step=4)))
     server.send(None)

@@ -203,7 +203,7 @@ def test_worker_of_k_batch_sync_goes_on_until_the_step_is_made_and_never_beyond_
 
 def test_worker_of_downpour_pushes_sums_and_fetches_now_and_then():
     ctx = Sheet("worker-0", server=("server-0",))
-    worker = lk.AsyncPS(learning_rate=0.5, n_push=2, n_fetch=3).worker(ctx, Model(slice(0, 1)))
+    worker = lk.Downpour(learning_rate=0.5, n_push=2, n_fetch=3).worker(ctx, Model(slice(0, 1)))
     worker.send(None)
     ctx.posted()
     work = worker.send(weights([8.0], version=4))

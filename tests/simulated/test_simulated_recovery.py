@@ -147,7 +147,7 @@ def test_ssp_waits_for_the_lost_at_its_gate_or_not(on_loss):
         (lk.BackupWorkers(b=1, on_loss="continue"), 2, True), (lk.KSync(K=2), 2, True), (lk.KSync(K=2), 3, False),
         (lk.KSync(K=2, on_loss="continue"), 3, True), (lk.KBatchSync(K=5), 3, True), (lk.KAsync(K=2), 2, True),
         (lk.KAsync(K=4, on_loss="wait"), 1, False), (lk.KAsync(K=4), 3, True), (lk.KBatchAsync(K=6), 3, True),
-        (lk.EASGD(), 3, True), (lk.AsyncPS(n_push=2, n_fetch=4), 3, True), (lk.AsyncPS(fused=False), 3, True),
+        (lk.EASGD(), 3, True), (lk.Downpour(n_push=2, n_fetch=4), 3, True), (lk.Downpour(), 3, True),
     ],
     ids=lambda v: v.name + v.on_loss if isinstance(v, lk.Strategy) else str(v),
 )  # fmt: skip

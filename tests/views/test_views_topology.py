@@ -168,7 +168,7 @@ def test_before_the_first_update_there_is_no_film(free):
     "strategy",
     [
         lk.Pipeline(), lk.PipeDream(), lk.Hybrid(shape="2x2"), lk.FSDP(), lk.ADPSGD(), lk.HalvingDoubling(),
-        lk.AsyncPS(fused=False),
+        lk.Downpour(),
     ],
     ids=lambda s: s.name,
 )  # fmt: skip

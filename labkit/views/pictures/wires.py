@@ -72,7 +72,7 @@ def law(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
     name = header["strategy"]["name"]
     if name == "SyncPS":
         return n / (work + serving + 2 * a + m * (1 + n / shards))
-    if name == "AsyncPS" and header["strategy"]["options"].get("fused", True):
+    if name == "AsyncPS":
         cycle = n / (work + serving + 2 * a + m * (1 + 1 / shards))
         bound = max(m / shards, serving)
         return np.minimum(cycle, 1 / bound if bound else np.inf)

@@ -1,0 +1,67 @@
+"""Downpour SGD: asynchronous workers that push and fetch only every few steps.
+
+    server: forever: receive a sum of gradients from any worker;  w <- w - rate * sum;  acknowledge
+                     receive a request from any worker;  send w to it
+    worker: x <- fetch w;  for t = 1, 2, 3 ...:
+                g <- gradient of the loss on the next mini-batch at x;  x <- x - rate * g;  sum <- sum + g
+                if n_push divides t:   push sum;  sum <- 0
+                if n_fetch divides t:  x <- fetch w
+
+A step of a worker sends 1/n_push of a model and receives 1/n_fetch of one. The price is more staleness: a worker steps on
+weights of its own, which hold nothing of the others for n_fetch steps. With n_push = n_fetch = 1 it differs from `AsyncPS`
+in one thing: a push and the fetch after it are two operations, and other workers' gradients may be applied between them.
+
+Dean et al., "Large scale distributed deep networks", NIPS 2012, algorithm 7.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..knobs import knob
+from ..roles.context import Context
+from ..roles.local import Local
+from ..roles.messages import Ack, Message, Pull, Push
+from ..roles.servers import pull, push
+from .base import AsynchronousServer
+
+__all__ = ["Downpour"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Downpour(AsynchronousServer):
+    """Workers step on weights of their own, push the sum of `n_push` gradients, and fetch after `n_fetch` steps."""
+
+    n_push: int = knob(1, low=1, high=10_000, help="steps of a worker between two pushes")
+    n_fetch: int = knob(1, low=1, high=10_000, help="steps of a worker between two fetches")
+
+    messages: ClassVar[tuple[type[Message], ...]] = (*AsynchronousServer.messages, Ack)
+    summary: ClassVar[str] = "asynchronous; workers push and fetch only every few steps"
+    in_words: ClassVar[str] = "asynchronous, with a push and a fetch every few steps."
+
+    def one_update(self) -> str:
+        """A push makes a step."""
+        return super().one_update() if self.n_push == 1 else f"the sum of {self.n_push} gradients of one worker"
+
+    async def server(self, ctx: Context, shard: Any) -> None:
+        """Apply each push and acknowledge it; answer each fetch with the weights."""
+        async for request in ctx.inbox(Push, Pull):
+            if isinstance(request, Push):
+                await ctx.compute(shard.apply, request, self.learning_rate)
+                ctx.send(request, Ack(request.step))
+            else:
+                ctx.send(request, shard.weights())
+
+    async def worker(self, ctx: Context, model: Any) -> None:
+        """Step on local weights; push the sum of `n_push` gradients, fetch after `n_fetch` steps."""
+        weights = Local(await pull(ctx), self)
+        for step, batch in enumerate(ctx.batches(), 1):
+            gradient = await ctx.compute(model.gradient, weights, batch)
+            if self.n_fetch > 1:  # else newer weights replace these before they are used
+                await ctx.compute(weights.step, gradient)
+            weights.add(gradient)
+            if step % self.n_push == 0:
+                await push(ctx, weights.gradients())
+            if step % self.n_fetch == 0:
+                weights.take(await pull(ctx))
