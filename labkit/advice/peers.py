@@ -60,7 +60,7 @@ def local_sgd(strategy: Any, f: Facts) -> Estimate:
 
 def dpsgd(strategy: Any, f: Facts) -> Estimate:
     """Models travel while gradients are computed: whichever takes longer."""
-    graph, n = neighbours(strategy.graph, f.n), f.n
+    graph, n = tuple(neighbours(strategy.graph, f.n)), f.n
     most = max(map(len, graph))
 
     iterations = iterations_of(graph, f.c.constant)
@@ -78,7 +78,7 @@ def dpsgd(strategy: Any, f: Facts) -> Estimate:
 
 def adpsgd(strategy: Any, f: Facts) -> Estimate:
     """One side's replicas ask a neighbour after each gradient, the other's only answer."""
-    graph, n, side = neighbours(strategy.graph, f.n), f.n, sides(strategy.graph, f.n)
+    graph, n, side = tuple(neighbours(strategy.graph, f.n)), f.n, sides(strategy.graph, f.n)
     asking = [i for i in range(n) if side[i] == 0 and any(side[j] for j in graph[i])]
     alone = max(f.c.mean + f.s, 1e-9)  # a nanosecond, the grain of the clock
     both = alone + 2 * f.a + 2 * f.m

@@ -10,15 +10,52 @@ Xiao and Boyd, "Fast linear iterations for distributed averaging", 2004.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import overload
 
 from ..errors import nearest
 
-__all__ = ["GRAPHS", "metropolis", "neighbours", "sides"]
+__all__ = ["GRAPHS", "Graph", "metropolis", "neighbours", "sides"]
 
 GRAPHS = ("ring", "grid", "complete")
 
 
-def neighbours(graph: str, workers: int) -> tuple[tuple[int, ...], ...]:
+class Graph(Sequence[tuple[int, ...]]):
+    """The neighbours of each worker: `graph[i]` are the numbers of those of worker i, in order. They are worked out when they
+    are asked for: every worker asks for its own, and there may be 10,000.
+    """
+
+    def __init__(self, name: str, workers: int):
+        self._name, self._workers = name, workers
+        self._columns = _columns(workers) if name == "grid" else 0
+
+    def __len__(self) -> int:
+        return self._workers
+
+    @overload
+    def __getitem__(self, worker: int) -> tuple[int, ...]: ...
+
+    @overload
+    def __getitem__(self, worker: slice) -> Sequence[tuple[int, ...]]: ...
+
+    def __getitem__(self, worker: int | slice) -> tuple[int, ...] | Sequence[tuple[int, ...]]:
+        if isinstance(worker, slice):
+            return tuple(self[i] for i in range(*worker.indices(self._workers)))
+        n = self._workers
+        i = range(n)[worker]
+        if self._name == "complete":
+            return (*range(i), *range(i + 1, n))
+        if self._name == "ring":
+            found = {(i - 1) % n, (i + 1) % n} - {i}
+        else:
+            columns = self._columns
+            left, right = [i - 1] if i % columns else [], [i + 1] if (i + 1) % columns else []
+            found = {j for j in (i - columns, i + columns, *left, *right) if 0 <= j < n}
+        return tuple(sorted(found))
+
+
+def neighbours(graph: str, workers: int) -> Graph:
     """For each of `workers` workers the numbers of its neighbours, in order.
 
     "grid": rows and columns as nearly equal as `workers` can be divided, edges not joined; a prime number gives a line.
@@ -26,21 +63,12 @@ def neighbours(graph: str, workers: int) -> tuple[tuple[int, ...], ...]:
     """
     if graph not in GRAPHS:
         raise nearest("graph", graph, GRAPHS)
-    if graph == "complete":
-        found = [[j for j in range(workers) if j != i] for i in range(workers)]
-    elif graph == "ring":
-        found = [[(i - 1) % workers, (i + 1) % workers] for i in range(workers)]
-    else:
-        columns = _columns(workers)
-        found = [
-            [i - columns, i + columns, *([i - 1] if i % columns else []), *([i + 1] if (i + 1) % columns else [])]
-            for i in range(workers)
-        ]
-    return tuple(tuple(sorted({j for j in mine if 0 <= j < workers and j != i})) for i, mine in enumerate(found))
+    return Graph(graph, workers)
 
 
+@lru_cache(maxsize=4)  # every replica asks
 def sides(graph: str, workers: int) -> tuple[int, ...]:
-    """0 or 1 for each worker, so that the edges between a 0 and a 1 still join everybody: those of a ring of an even
+    """0 or 1 for each worker, so that the edges between a 0 and a 1 still join all workers: those of a ring of an even
     number of workers and of a grid (coloured as a chess board) all are such edges.
     """
     columns = _columns(workers) if graph == "grid" else workers
@@ -52,7 +80,8 @@ def _columns(workers: int) -> int:
     return next(c for c in range(math.isqrt(workers), 0, -1) if workers % c == 0)
 
 
-def metropolis(graph: tuple[tuple[int, ...], ...], worker: int) -> tuple[float, ...]:
+def metropolis(graph: Sequence[tuple[int, ...]], worker: int) -> tuple[float, ...]:
     """The weight of `worker` itself, then those of its neighbours in order; they add up to 1."""
-    shares = [1 / (1 + max(len(graph[worker]), len(graph[other]))) for other in graph[worker]]
+    near = graph[worker]
+    shares = [1 / (1 + max(len(near), len(graph[other]))) for other in near]
     return (1 - sum(shares), *shares)

@@ -97,7 +97,7 @@ class Layout:
         nodes = {spec.name: spec.node for spec in self.roles}
         return {name for name, node in nodes.items() if node == nodes[role]}
 
-    @property
+    @cached_property
     def shares(self) -> int:
         """Into how many shares the data is divided."""
         return len({role.data for role in self.roles if role.data is not None})

@@ -81,13 +81,13 @@ def test_rings_of_even_size_and_grids_lose_no_edge(half):
 
 
 def test_graphs_by_hand():
-    assert neighbours("ring", 1) == neighbours("complete", 1) == neighbours("grid", 1) == ((),)
-    assert neighbours("ring", 2) == ((1,), (0,))  # one neighbour, not the same one twice
-    assert neighbours("ring", 4) == ((1, 3), (0, 2), (1, 3), (0, 2))
-    assert neighbours("grid", 6) == ((1, 2), (0, 3), (0, 3, 4), (1, 2, 5), (2, 5), (3, 4))  # 3 rows of 2
+    assert tuple(neighbours("ring", 1)) == tuple(neighbours("complete", 1)) == tuple(neighbours("grid", 1)) == ((),)
+    assert tuple(neighbours("ring", 2)) == ((1,), (0,))  # one neighbour, not the same one twice
+    assert tuple(neighbours("ring", 4)) == ((1, 3), (0, 2), (1, 3), (0, 2))
+    assert tuple(neighbours("grid", 6)) == ((1, 2), (0, 3), (0, 3, 4), (1, 2, 5), (2, 5), (3, 4))  # 3 rows of 2
     assert neighbours("grid", 9)[4] == (1, 3, 5, 7)
-    assert neighbours("grid", 5) == ((1,), (0, 2), (1, 3), (2, 4), (3,))  # a prime number: a line
-    assert neighbours("complete", 3) == ((1, 2), (0, 2), (0, 1))
+    assert tuple(neighbours("grid", 5)) == ((1,), (0, 2), (1, 3), (2, 4), (3,))  # a prime number: a line
+    assert tuple(neighbours("complete", 3)) == ((1, 2), (0, 2), (0, 1))
 
 
 @pytest.mark.parametrize("workers", [3, 4, 5, 8, 16])

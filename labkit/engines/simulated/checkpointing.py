@@ -31,6 +31,7 @@ class Checkpoints:
         self, layout: Layout, loop: EventLoop, roles: Sequence[SimulatedRole], cost: float, every: float | None
     ):  # fmt: skip
         self._loop, self._roles = loop, roles
+        self._with_shards = [role for role in roles if role.spec.shard is not None]
         self._grouped, self._replicas = restarts_as_group(layout), whole_replicas(layout)
         self._cost = nanoseconds(cost)
         self._every = max(nanoseconds(1.0), 19 * self._cost) if every is None else nanoseconds(every)
@@ -44,7 +45,7 @@ class Checkpoints:
         shard.keeper, shard.save_at = self._due, NEVER
         if not self._grouped or not self._replicas:
             shard.save_at = 0 if self._grouped else self._loop.now + self._every
-        elif role is next((r for r in self._roles if r.shard is not None and not r.down), role):
+        elif role is next((r for r in self._with_shards if r.shard is not None and not r.down), role):
             shard.save_at = self._loop.now + self._every
 
     def _due(self, shard: Shard) -> None:
