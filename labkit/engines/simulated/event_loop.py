@@ -1,11 +1,11 @@
 """The event loop of virtual time.
 
-Events, and roles that can go on at once, are ordered by (integer nanoseconds, priority, sequence number): what happens in an
-instant happens in the order in which it was caused, so all workers that finish together push before the first of them pulls
-again. Nothing here reads the machine's clock, and nothing iterates over a set: the same run gives the same bytes.
+Events, and roles that can go on at once, are ordered by (integer nanoseconds, priority, sequence number). Within an instant
+the order is that of causation: all workers that finish together push before the first of them pulls again. The loop neither
+reads the machine's clock nor iterates over a set: the same run gives the same bytes.
 
-A turn is one event of a role, or one role that goes on. Turns are counted: a command of an earlier run is repeated before
-the same turn.
+A turn is one event of a role, or one role that goes on. Turns are counted: when a run is repeated, each command of its log is
+executed before the same turn.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CHIEF_WAKE", "DELIVER", "DONE", "EARLY", "LATE", "WAKE", "EventLoop", "Outcome", "RunEvent"]
 
-# What an event is. Of roles: work is done, a message arrives, a wait or a sleep is over, the same of the chief.
-# Of the run: a call, of a command or of what follows from one. From CHIEF_WAKE on, the run looks at the event first.
+# Kinds of events. DONE: the time of a role's work is over. DELIVER: a message arrives. WAKE: the timeout of a wait, or the time
+# of a sleep, is over. CHIEF_WAKE: the same for the chief. CALL: the run calls a function, as of a planned command or a restart.
+# The loop hands CHIEF_WAKE and CALL to the run instead of handling them.
 DONE, DELIVER, WAKE, CHIEF_WAKE, CALL = range(5)
 EARLY, LATE = 0, 1  # priorities: timeouts come after everything else of their instant
 
@@ -34,14 +35,14 @@ Outcome = RunEvent | str
 class EventLoop:
     """A heap of events and a queue of roles that go on in this instant.
 
-    To read: `now` (ns), `turn` (how many there have been). `pause`: `run` returns before this turn. `sequence`: the newest
-    sequence number; a role takes the next one by adding 1. `add_event` and `add_ready` take whole entries: what `schedule` and
-    `go_on` do, without a call of Python's for every message.
+    To read: `now` (ns), `turn` (how many turns there have been). `pause`: `run` returns before this turn. `sequence`: the newest
+    sequence number; a role takes the next one by adding 1. `add_event` and `add_ready` add complete entries. They do the same
+    as `schedule` and `go_on`, but are functions in C, which is faster for one call per message.
     """
 
     __slots__ = ("_heap", "_ready", "add_event", "add_ready", "now", "pause", "sequence", "turn")
 
-    # why `run` returned, where it was for no event
+    # why `run` returned, if it returned no event
     PAUSED, EMPTY, AHEAD = "paused", "no event", "the next event is later"
 
     def __init__(self) -> None:
@@ -53,8 +54,8 @@ class EventLoop:
         self.sequence = 0
 
     def run(self, until: int) -> Outcome:
-        """Turns up to `pause`, of events not later than `until` (ns). Returns why there are no more, or an event that the run
-        has to look at: it is taken out, and `now` is not changed yet.
+        """Perform turns up to `pause`, with events not later than `until` (ns). Returns why it stopped, or an event that the run
+        has to handle: this event is removed from the heap, and `now` is not set to its time yet.
         """
         heap, ready = self._heap, self._ready
         while self.turn < self.pause:
@@ -95,15 +96,15 @@ class EventLoop:
         heappush(self._heap, (time, EARLY, self.sequence, CALL, fn, args))
 
     def go_on(self, role: SimulatedRole, value: Any) -> None:
-        """`role` goes on with `value`, after all that was caused before."""
+        """`role` goes on with `value` in this instant, after everything that was scheduled before."""
         self.sequence = entry = self.sequence + 1
         self._ready.append((self.now, EARLY, entry, role, value))
 
     def place(self, role: SimulatedRole, value: Any, number: int) -> bool:
-        """`role` goes on with `value` in the place `number`, a sequence number that it took before it did something that takes
-        no time: so it comes before all that this has caused.
+        """`role` goes on with `value` at the sequence number `number`. It has reserved this number before work that takes no
+        time, so that it goes on before everything that the work has caused.
 
-        True: nothing else is ahead in this instant, so it goes on at once, which is a turn of its own.
+        Returns True if nothing else is ahead in this instant: the role goes on at once, which is a turn of its own.
         """
         ready, heap = self._ready, self._heap
         if not ready and self.turn + 1 < self.pause and not (heap and heap[0][0] == self.now):
@@ -119,10 +120,10 @@ class EventLoop:
         """Virtual time, ns."""
         return self.now
 
-    # taking back ------------------------------------------------------------------------------------------------------
+    # removing ---------------------------------------------------------------------------------------------------------
 
     def suspend(self, role: SimulatedRole) -> tuple[list[tuple[int, int, int]], list[Any]]:
-        """Take out what `role` was about to do: ([(ns left, priority, what) of its timers], [values with which it goes on])."""
+        """Remove what `role` was about to do: ([(ns left, priority, kind) of its timers], [values with which it goes on])."""
         mine = [e for e in self._heap if e[4] is role and e[3] != DELIVER and e[5] == role.token]
         timers = [(e[0] - self.now, e[1], e[3]) for e in sorted(mine, key=lambda e: e[:3])]
         values = [e[4] for e in self._ready if e[3] is role]
@@ -135,10 +136,11 @@ class EventLoop:
         self._ready.clear()
         self._ready.extend(kept)
 
-    def discard_messages(self, names: Collection[str]) -> None:
-        """Messages under way from or to these roles never arrive."""
+    def discard_messages(self, names: Collection[str], sent: bool = True) -> None:
+        """Messages under way to these roles never arrive; `sent`: nor do messages from them."""
         self._heap[:] = [
-            e for e in self._heap if not (e[3] == DELIVER and (e[4].name in names or e[5].sender in names))
+            e for e in self._heap
+            if not (e[3] == DELIVER and (e[4].name in names or (sent and e[5].sender in names)))
         ]  # fmt: skip
         heapify(self._heap)
 
@@ -150,7 +152,7 @@ class EventLoop:
         return bool(self._ready)
 
     def messages(self) -> list[tuple[SimulatedRole, Message]]:
-        """(receiver, message) of all that is under way, in order of arrival."""
+        """(receiver, message) of all messages under way, in order of arrival."""
         return [(e[4], e[5]) for e in sorted(self._heap, key=lambda e: e[:3]) if e[3] == DELIVER]
 
     def roles_have_events(self, but_chief: bool = False) -> bool:

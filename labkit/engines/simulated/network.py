@@ -12,7 +12,7 @@ is delivered once. There is no link between two roles on one node.
   retransmitted `RESEND_S` later; all of that is decided when the message is sent. A message whose first K transmissions are
   lost arrives K x RESEND_S later; further arrivals are discarded, and counted. Retransmissions count as bytes sent, but they
   do not occupy the nodes.
-- Cut: messages are held, and sent when the link is reconnected. What was under way already arrives.
+- Cut: messages are held, and sent when the link is reconnected. A message that is under way when the link is cut arrives.
 
 Evaluation is measurement: its messages are held by a cut, but neither delayed nor lost.
 """
@@ -70,8 +70,8 @@ class Links:
 
 
 class Network:
-    """Delivers messages over `links`. `kind_ids`: the number of each kind of message in the trace. `seed`: of the random
-    streams of lossy links.
+    """Delivers messages over `links`. `kind_ids`: the number of each kind of message in the trace. `seed`: the seed of the
+    random streams of lossy links.
     """
 
     __slots__ = ("_faults", "_kind_ids", "_links", "_loop", "_seed")
@@ -121,19 +121,24 @@ class Network:
         return list(dict.fromkeys((message.sender, target.name) for target, message in self.held()))
 
     def isolated(self) -> Collection[str]:
-        """Roles that are cut off from every other one."""
+        """Roles that are cut off from every other node."""
         return () if self._faults is None else self._faults.isolated
 
     def reconnect(self, name: str) -> None:
-        """Role `name` is not cut off from every other one any more, or its next instance will not be."""
+        """Role `name`, or its next instance, is connected to the other nodes. `send_held` sends what was held."""
         if self._faults is not None:
             self._faults.isolated.discard(name)
 
-    def discard_messages(self, names: Collection[str]) -> None:
-        """Messages from or to these roles, under way or held, never arrive."""
-        self._loop.discard_messages(names)
+    def send_held(self) -> None:
+        """Send the messages that were held and whose links are not cut any more."""
         if self._faults is not None:
-            self._faults.discard_messages(names)
+            self._faults.send_held()
+
+    def discard_messages(self, names: Collection[str], sent: bool = True) -> None:
+        """Messages to these roles, under way or held, never arrive; `sent`: nor do messages from them."""
+        self._loop.discard_messages(names, sent)
+        if self._faults is not None:
+            self._faults.discard_messages(names, sent)
 
 
 class Mail(NamedTuple):
@@ -148,7 +153,8 @@ class Mail(NamedTuple):
 
 
 def transmissions(rng: np.random.Generator, chance: float) -> tuple[int, int, int]:
-    """How one message fares on a lossy link: (times sent, times lost before it first arrived, times that it arrived again)."""
+    """Draws the transmissions of one message on a lossy link: (times sent, times lost before its first arrival, times that it
+    arrived again)."""
     sent = lost = arrived = 0
     while True:
         sent += 1
@@ -161,7 +167,7 @@ def transmissions(rng: np.random.Generator, chance: float) -> tuple[int, int, in
 
 
 class LinkFaults:
-    """What is wrong with the links of a run. `isolated`: roles that are cut off from every other one."""
+    """The faults of the links of a run. `isolated`: roles that are cut off from every other node."""
 
     def __init__(self, links: Links, loop: EventLoop, kind_ids: Mapping[type, int], seed: int):
         self._links, self._loop, self._kind_ids, self._seed = links, loop, kind_ids, seed
@@ -173,7 +179,7 @@ class LinkFaults:
         self.isolated: set[str] = set()
         self._held: list[Mail] = []  # in order of sending
 
-    # what is wrong ----------------------------------------------------------------------------------------------------
+    # faults -----------------------------------------------------------------------------------------------------------
 
     def delay(self, role: SimulatedRole, peer: SimulatedRole, time: int) -> None:
         """Between these two roles messages arrive `time` ns later from now on."""
@@ -194,9 +200,13 @@ class LinkFaults:
         self.isolated.update(names)
 
     def reconnect(self, role: SimulatedRole, peers: Iterable[SimulatedRole]) -> None:
-        """Undo `cut` between `role` and `peers`, and send what is held no longer."""
+        """Undo `cut` between `role` and `peers`, and send what was held."""
         for peer in peers:
             self._cuts.difference_update(_links(role, peer))
+        self.send_held()
+
+    def send_held(self) -> None:
+        """See `Network.send_held`."""
         free = [mail for mail in self._held if not self._is_cut(mail.role, mail.target)]
         self._held = [mail for mail in self._held if self._is_cut(mail.role, mail.target)]
         for mail in free:
@@ -220,9 +230,9 @@ class LinkFaults:
         """See `Network.held`."""
         return [(mail.target, mail.message) for mail in self._held]
 
-    def discard_messages(self, names: Collection[str]) -> None:
-        """What is held from or to these roles never arrives."""
-        self._held = [m for m in self._held if m.role.name not in names and m.target.name not in names]
+    def discard_messages(self, names: Collection[str], sent: bool) -> None:
+        """See `Network.discard_messages`."""
+        self._held = [m for m in self._held if m.target.name not in names and not (sent and m.role.name in names)]
 
     def _send(self, mail: Mail) -> None:
         role, target, message, size, category, began = mail
@@ -248,7 +258,7 @@ class LinkFaults:
             self._loop.schedule(arrival, EARLY, DELIVER, target, message)
 
     def _stream(self, link: Link, role: SimulatedRole, target: SimulatedRole) -> np.random.Generator:
-        """The random stream of a link: another link, or another role, changes nothing in it."""
+        """The random stream of a link. It depends on the seed and on the two roles only."""
         if link not in self._streams:
             spec, other = role.spec, target.spec
             more = (*other.kind.encode(), 0, other.index)

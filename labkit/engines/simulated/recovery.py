@@ -1,12 +1,14 @@
-"""Roles that are lost in virtual time, and restarted: as on a cluster, but exact.
+"""Losses and restarts of roles in virtual time: the same rules as on a cluster of processes, at exact times.
 
-A loss is known at once where a process was killed, and after `patience` seconds where a role is only silent (frozen, or cut
-off). What a lost instance had in hand, and messages under way from and to it, are lost with it. `restart_after` seconds later
-the role's next incarnation begins with its newest checkpoint; peers that have listened for it are told. A role that was only
-silent and comes back in time goes on as if nothing had happened; one that comes back too late is fenced: its successor has
-taken its place.
+A loss is detected at once if the process was killed, and after `patience` seconds if the role is silent (frozen, or isolated).
+The work of a lost instance and the messages under way from and to it are lost. `restart_after` seconds later the next
+incarnation of the role begins from its newest checkpoint, and peers that wait for `Joined` are told. A silent role that is
+heard of again within `patience` resumes where it was. Later it is fenced: its next incarnation has taken its place.
 
 Where roles form a group (replicas, parts of one model) all members begin their next incarnation together.
+
+A worker that leaves drops its work. What it has sent arrives, and what is under way to it is lost. It is then outside: only
+`Join` brings it in again.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class Recovery:
     """The losses and restarts of one run. Its methods are called between two turns of the event loop.
 
     `lost_instances`: [role's number, incarnation] of every instance that ended without a final report. `outside`: workers that
-    do not take part: they have not joined, or have left.
+    do not take part: they have not joined, or have left. `changes`: how often an instance has begun or ended.
     """
 
     def __init__(
@@ -67,13 +69,15 @@ class Recovery:
         self._patience, self._restart_after = cluster.patience, cluster.restart_after
         self._grouped = restarts_as_group(plan.layout)
         self.lost_instances: list[list[int]] = []
-        # Each of these maps a role to the serial number of the timer that it waits for: an older timer is void.
+        self.changes = 0
+        # Each of these maps a role to the serial number of its newest timer: older timers are void.
         self._restarting: dict[str, int] = {}  # roles that will be restarted
         self._frozen: dict[str, int] = {}
         self._isolated: dict[str, int] = {}  # roles that are cut off from every other one
         self._serial = 0
-        self._fenced_frozen: set[str] = set()  # roles of which a frozen instance was declared lost
-        self._fenced_isolated: set[str] = set()  # roles of which an isolated instance was declared lost
+        # {role: incarnations that were declared lost and still exist: they are fenced when they are heard of again}
+        self._fenced_frozen: dict[str, list[int]] = {}
+        self._fenced_isolated: dict[str, list[int]] = {}
         absent = plan.elastic.absent if plan.elastic else ()
         self.outside = set(absent)
         members.peers.update(
@@ -86,16 +90,16 @@ class Recovery:
     # what happens to roles --------------------------------------------------------------------------------------------
 
     def kill(self, name: str, restart: bool) -> None:
-        """The process of role `name` is gone at this instant, with every role that it plays. `restart`: they are restarted by
-        themselves."""
-        node = [role.name for role in self._node_of(name)]
+        """The process of role `name` is gone at this instant, with every role on it. `restart`: they are restarted after
+        `restart_after`. Workers that are outside have no process."""
+        node = [role.name for role in self._node_of(name) if role.name not in self.outside]
         self._trace.event(RoleKilled(self._loop.now, name, restart, all(self._by_name[n].down for n in node)))
         self._lose([n for n in node if not self._by_name[n].down], "was killed")
         self._restart_later([n for n in node if self._by_name[n].down] if restart else [], node)
 
     def restart(self, name: str) -> None:
         """The next incarnation of role `name`, which is down, begins at this instant, with those of its node."""
-        self._restart([role.name for role in self._node_of(name) if role.down])
+        self._restart([role.name for role in self._node_of(name) if role.down and role.name not in self.outside])
 
     def freeze(self, name: str) -> None:
         """The process of role `name` is suspended at this instant; after `patience` seconds it counts as lost."""
@@ -107,7 +111,7 @@ class Recovery:
         self._lose_later([role.name for role in node], self._frozen)
 
     def thaw(self, name: str) -> None:
-        """A frozen process goes on: where it was, or, if it was declared lost meanwhile, not at all."""
+        """A frozen process resumes where it was; if it was declared lost meanwhile, it is fenced."""
         node = self._node_of(name)
         if any(role.name in self._frozen or role.name in self._fenced_frozen for role in node):
             self._trace.event(RoleThawed(self._loop.now, name))
@@ -123,7 +127,7 @@ class Recovery:
         self._lose_later(names, self._isolated)
 
     def reconnect(self, name: str) -> None:
-        """The node of role `name` is cut off no more."""
+        """The node of role `name` is connected again."""
         for role in self._node_of(name):
             self._end_isolation(role.name)
             self._fence(role, self._fenced_isolated, "was connected again")
@@ -131,27 +135,37 @@ class Recovery:
     def join(self, name: str) -> None:
         """Worker `name`, which is outside, takes part from this instant on."""
         self.outside.discard(name)
+        if name in self._network.isolated():  # the new instance has a process of its own
+            self._end_isolation(name)
+            self._network.send_held()
         self._restart([name])
 
     def leave(self, name: str) -> None:
-        """Worker `name` takes part no more: what it has in hand is dropped, what it has sent arrives."""
+        """Worker `name` takes part no more: its work is dropped, and what it has sent arrives. If it is lost, it is not
+        restarted."""
         role = self._by_name[name]
-        drop_unapplied(role.recorder, self._loop.now, role.id, len(self._roles), None)
-        self._end_instance(role)
+        waited_for = not (role.down and self.is_spared(role))
+        if not role.down:
+            drop_unapplied(role.recorder, self._loop.now, role.id, len(self._roles), None)
+            self._end_instance(role)
+        for timers in (self._restarting, self._frozen, self._isolated):
+            timers.pop(name, None)
         self._set_down(role, LEFT)
         self.outside.add(name)
+        self._network.discard_messages({name}, sent=False)
         self._unacknowledged([name])
-        self._go_on_without([name])
+        if waited_for:
+            self._go_on_without([name])
+        else:
+            self._trace.event(RoleLeft(self._loop.now, name))
 
     def _node_of(self, name: str) -> list[SimulatedRole]:
         node = self._by_name[name].node
         return [role for role in self._roles if role.node == node]
 
-    def _fence(self, role: SimulatedRole, fenced: set[str], after: str) -> None:
-        """An instance that was declared lost is heard of again."""
-        if role.name in fenced:
-            fenced.discard(role.name)
-            incarnation = next(number for lost, number in reversed(self.lost_instances) if lost == role.id)
+    def _fence(self, role: SimulatedRole, fenced: dict[str, list[int]], after: str) -> None:
+        """Instances that were declared lost are heard of again."""
+        for incarnation in fenced.pop(role.name, ()):
             self._trace.event(RoleFenced(self._loop.now, role.name, incarnation, after))
 
     def _end_isolation(self, name: str) -> None:
@@ -168,49 +182,49 @@ class Recovery:
         self._loop.call_at(at, self._patience_is_over, names, self._serial)
 
     def _patience_is_over(self, names: list[str], serial: int) -> None:
-        """Those that have been silent since then are declared lost."""
+        """The roles that have been silent since then are declared lost."""
         isolated = [name for name in names if self._isolated.get(name) == serial]
         frozen = [name for name in names if self._frozen.get(name) == serial]
-        for name in frozen:
-            del self._frozen[name]
-            self._fenced_frozen.add(name)
+        for fenced, silent in ((self._fenced_frozen, frozen), (self._fenced_isolated, isolated)):
+            for name in silent:
+                fenced.setdefault(name, []).append(self._by_name[name].recorder.incarnation)
         if frozen or isolated:
             self._lose(frozen + isolated, f"was silent for {self._patience:g} s")
             self._restart_later(frozen + isolated, frozen + isolated)
-        self._fenced_isolated.update(isolated)
 
     # losses -----------------------------------------------------------------------------------------------------------
 
     def _lose(self, names: list[str], why: str) -> None:
         for name in names:
             self._end_isolation(name)
-            self._fenced_isolated.discard(name)
         lost = [self._by_name[name] for name in names]
         if not lost:
             return
         for role in lost:
             self._end_instance(role)
-            self._frozen.pop(role.name, None)  # its next incarnation is another process
+            self._frozen.pop(role.name, None)  # its next incarnation has another process
             self._set_down(role, why)
             self.lost_instances.append([role.id, role.recorder.incarnation])
             self._trace.event(RoleLost(self._loop.now, role.name, role.recorder.incarnation, why))
         self._network.discard_messages(set(names))
         self._unacknowledged(names)
-        self._go_on_without([role.name for role in lost if self._is_spared(role)])
+        self._go_on_without([role.name for role in lost if self.is_spared(role)])
 
     def _end_instance(self, role: SimulatedRole) -> None:
         role.end_instance()
         self._trace.append(role.report(self._loop.now))
 
     def _set_down(self, role: SimulatedRole, why: str) -> None:
+        """`why`: why no instance of `role` is present; "": one is."""
         role.down = why
+        self.changes += 1
         if why:
             self._members.absent.add(role.name)
         else:
             self._members.absent.discard(role.name)
 
-    def _is_spared(self, role: SimulatedRole) -> bool:
-        """Whether the others go on without a lost role until it is back."""
+    def is_spared(self, role: SimulatedRole) -> bool:
+        """Whether the others go on without `role` until it is back, if it is lost."""
         return role.name in self.outside or not_waited_for(self._layout, role.spec, self._plan.strategy.on_loss)
 
     def _unacknowledged(self, names: Iterable[str]) -> None:
@@ -220,7 +234,7 @@ class Recovery:
                 role.unacknowledged.update(names)
 
     def _go_on_without(self, names: list[str]) -> None:
-        """These roles are no peers any more, and are not waited for."""
+        """These roles are removed from the peers, and the others are told that they do not take part any more."""
         if not names:
             return
         for kind, members in self._members.peers.items():
@@ -238,7 +252,7 @@ class Recovery:
     # restarts ---------------------------------------------------------------------------------------------------------
 
     def _restart_later(self, names: list[str], node: Iterable[str]) -> None:
-        """Restart these roles after `restart_after`; for a role that is killed again before, that begins anew."""
+        """Restart the roles `names` after `restart_after`. Earlier timers of the roles of `node` are void."""
         for name in node:
             self._restarting.pop(name, None)
         if not names or self._restart_after is None:
@@ -268,7 +282,7 @@ class Recovery:
             self._restart_group(together)
 
     def _begin(self, role: SimulatedRole, state: Any, incarnation: int | None = None, was: str = "") -> None:
-        """A role's next incarnation begins with `state`. `was`: why it was down, if that is not known any more."""
+        """The next incarnation of `role` begins with `state`. `was`: why it was down, if `role.down` does not say so any more."""
         before, was = role.counters.version, was or role.down
         self._factory.prepare(role, role.recorder.incarnation + 1 if incarnation is None else incarnation, state)
         self._checkpoints.register(role)
@@ -284,7 +298,7 @@ class Recovery:
             self._trace.event(RoleRestarted(self._loop.now, role.name, number, **begins))
         role.begin()
         self._loop.go_on(role, None)
-        if role.name in self._frozen:  # it is suspended, and begins when it is thawed
+        if role.name in self._frozen:  # a frozen member of a group that restarts begins when it is thawed
             role.suspend()
 
     def _announce(self, name: str, to: Iterable[SimulatedRole]) -> None:
@@ -325,21 +339,22 @@ class Recovery:
 
     @property
     def all_present(self) -> bool:
-        """Whether every role is present, also those that are outside."""
+        """Whether every role is present, and no worker is outside."""
         return not any(role.down for role in self._roles)
 
     def awaited(self, players: Iterable[SimulatedRole]) -> str:
-        """The roles that the run waits for and that nothing brings back, in words; "" if it waits for none. `players`: those
-        that have to return for the run to be finished."""
+        """The roles that the run waits for and that are not going to be restarted, in words; "" if it waits for none.
+        `players`: the roles that have to return for the run to be finished."""
         away = [role for role in self._roles if role.down and role.name not in self._restarting]
-        if any(not role.down for role in players):  # else there is no role to go on without them
-            away = [role for role in away if not self._is_spared(role)]
+        if any(not role.down for role in players):  # else no player is left that could go on without them
+            away = [role for role in away if not self.is_spared(role)]
         found = [f"{role.name}, which {role.down}" for role in away]
-        found += [f"{to}, which is cut off from {name}" for name, to in self._network.held_links()]
+        held = [(name, to) for name, to in self._network.held_links() if name not in self.outside]
+        found += [f"{to}, which is cut off from {name}" for name, to in held]
         return "; ".join(found)
 
     def report_waiting(self, players: Iterable[SimulatedRole]) -> bool:
-        """Whether the run waits for roles that nothing brings back. If so, this is recorded, once a wait."""
+        """Whether the run waits for roles that are not going to be restarted. If so, this is recorded once."""
         awaited = self.awaited(players)
         changes = [e for e in self._trace.events if isinstance(e, RunWaits | RoleLost | RoleRestarted)]
         last = changes[-1] if changes else None
@@ -347,13 +362,25 @@ class Recovery:
             self._trace.event(RunWaits(self._loop.now, awaited))
         return bool(awaited)
 
+    @property
+    def none_suspended(self) -> bool:
+        """Whether no role is frozen or being saved: such a role may go on, though it has no event."""
+        return not any(role.suspended for role in self._roles)
+
     def may_wait(self) -> bool:
-        """Whether a role is down, and none is frozen."""
-        return not self._frozen and not self.all_present
+        """Whether a role is down or a worker outside, and no role is suspended."""
+        return not self.all_present and self.none_suspended
 
     def chief_is_gone(self) -> bool:
-        """Whether the chief is lost, and is not about to be restarted."""
+        """Whether the chief is lost, and is not going to be restarted by itself."""
         return bool(self._chief.down) and self._chief.name not in self._restarting
+
+    def plays_no_more(self, role: SimulatedRole) -> bool:
+        """Whether the run can be finished without `role`: it has returned, is outside, or is lost, is not going to be restarted
+        by itself, and is not waited for."""
+        if role.returned or role.name in self.outside:
+            return True
+        return bool(role.down) and role.name not in self._restarting and self.is_spared(role)
 
 
 def _begins_with(role: SimulatedRole, state: Any, before: int) -> dict[str, Any]:

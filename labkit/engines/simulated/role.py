@@ -1,7 +1,7 @@
-"""A role in virtual time: its coroutine, and what each effect means that this asks for.
+"""A role in virtual time: drives its coroutine and performs the effects that it awaits.
 
-The coroutine is moved by `coroutine.send`. Work takes the time that is drawn from the distribution of its kind, and is done
-when that is over: a function whose work is given up is never called.
+The coroutine is driven by `coroutine.send`. The duration of work is drawn from the distribution of its kind. The function is
+called at the end of this time, so a function whose work is given up is never called.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...errors import RoleError
-from ...roles.context import NOTED, SAVED, Context, stream
+from ...roles.context import NOTED, SAVED, SENT, Context, stream
 from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Message, SnapshotRequest
@@ -32,7 +32,7 @@ from ..role_core import Membership, RoleCore
 from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
 from .network import Network
 
-__all__ = ["Endings", "SimulatedContext", "SimulatedRole"]
+__all__ = ["Cores", "Endings", "SimulatedContext", "SimulatedRole"]
 
 POLLS = 100_000  # receives in a row without a wait, in one instant, after which a role is told that time stands still
 
@@ -52,10 +52,38 @@ class Endings(Protocol):
         """It has raised `error`."""
 
 
+class Cores:
+    """The cores of one node. Its roles queue for them; a role uses one core at a time."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self, count: int):
+        self._ends: list[dict[str, int]] = [{} for _ in range(count)]  # of each core: {role: when (ns) its work ends}
+
+    def reserve(self, role: str, now: int, duration: int) -> int:
+        """Reserve the core that is free first for `duration` ns of work of `role`; returns when (ns) the work starts."""
+        free = [max(ends.values(), default=0) for ends in self._ends]
+        start = max(now, min(free))
+        self._ends[free.index(min(free))][role] = start + duration
+        return start
+
+    def postpone(self, role: str, delay: int) -> None:
+        """The work of `role` ends `delay` ns later."""
+        for ends in self._ends:
+            if role in ends:
+                ends[role] += delay
+
+    def release(self, role: str) -> None:
+        """The work of `role` is done or given up. Roles that have queued behind it keep their times."""
+        for ends in self._ends:
+            ends.pop(role, None)
+
+
 @dataclass
 class Suspended:
-    """What a role that is suspended was about to do."""
+    """What a role was about to do when it was suspended, at `since` (ns)."""
 
+    since: int
     waiting: Any
     sender: str | None
     unless: Any
@@ -67,15 +95,16 @@ class Suspended:
 class SimulatedRole(RoleCore):
     """One role, in its newest incarnation.
 
-    `id`: its number in the trace; `node`: that of its node; `cores`: until when (ns) each core of the node is busy, if several
-    roles share them. `factor`: how many times slower it computes than its distribution says. `down`: why no instance of it is
-    present; "" if one is. `returned`: whether its coroutine has returned. `state`: what it has saved for its next incarnation.
+    `id`: its number in the trace. `node`: the number of its node. `cores`: the cores of the node, if several roles share them.
+    `factor`: how many times slower it computes than its distribution says. `down`: why no instance of it is present; "" if one
+    is. `returned`: whether its coroutine has returned. `state`: what `ctx.save` has saved for the next incarnation. `context`:
+    the context of the newest instance.
     """
 
     __slots__ = (
         "_coroutine", "_jobs", "_latest", "_loop", "_polls", "_resume", "_suspended", "_suspensions", "_unless",
-        "_wait_sender", "_wake", "_working", "by_name", "cores", "down", "endings", "factor", "id", "make_coroutine", "node",
-        "returned", "since", "state", "token", "touched", "transmit", "waiting",
+        "_wait_sender", "_wake", "_working", "by_name", "context", "cores", "down", "endings", "factor", "id",
+        "make_coroutine", "node", "returned", "since", "state", "token", "touched", "transmit", "waiting",
     )  # fmt: skip
 
     transmit: Callable[[str, Message, int], int]  # one call less for every message than a method
@@ -88,7 +117,8 @@ class SimulatedRole(RoleCore):
         super().__init__(spec, recorder, ids, kinds, members, strategy)
         self.id, self.node, self.by_name, self.endings = ids[spec.name], node, by_name, endings
         self._loop, self.transmit = loop, partial(network.send, self)
-        self.cores: list[int] | None = None
+        self.cores: Cores | None = None
+        self.context: SimulatedContext | None = None
         self.factor = 1.0
         self.down, self.returned = "", False
         self.state: dict[str, Any] | None = None
@@ -99,7 +129,7 @@ class SimulatedRole(RoleCore):
         self._wait_sender: str | None = None
         self.since = 0  # when (ns) the wait, the work or the sleep began
         self._unless: Any = None  # the kind of message with which it gives up its work
-        self._working: Any = None  # (fn, args, phase, core, end) of the work under way
+        self._working: Any = None  # (fn, args, phase) of the work under way
         self.token = 0  # timers that carry another number are void
         self._wake = CHIEF_WAKE if spec.kind == "chief" else WAKE
         self.touched = True  # it may have rows or counts that the trace does not have
@@ -110,8 +140,8 @@ class SimulatedRole(RoleCore):
         self._suspended: Suspended | None = None
 
     def draw_times(self, seed: int, gradient: Law, server: Law | None, evaluation: Law) -> None:
-        """Set the distributions of the time of its work. Each has a random stream of its own: another one for server work does
-        not change the times of gradients."""
+        """Set the distributions of the durations of its work. Each one draws from its own random stream: a different
+        distribution for server work does not change the times of gradients."""
         kind, index = self.spec.kind, self.spec.index
 
         def draw(law: Law, purpose: str) -> Callable[[], int]:
@@ -124,7 +154,7 @@ class SimulatedRole(RoleCore):
             "measure": (draw(evaluation, "time"), EVALUATE, False),
         }
 
-    # its life ---------------------------------------------------------------------------------------------------------
+    # instances --------------------------------------------------------------------------------------------------------
 
     def next_incarnation(self, recorder: Recorder) -> None:
         """Begin the records of another incarnation."""
@@ -144,14 +174,15 @@ class SimulatedRole(RoleCore):
         self._resume = self._coroutine.send
 
     def close(self) -> None:
-        """End the coroutine where it stands."""
-        with contextlib.suppress(Exception, SystemExit):  # it may go on after it was told to end: it is not driven any more
+        """End the coroutine where it stands. What it posts while it is closed, as in a `finally` block, has no effect."""
+        if self.context is not None:
+            self.context.end()
+        with contextlib.suppress(Exception, SystemExit):  # it may catch the request to end: it is not driven any more
             self._coroutine.close()
 
     def end_instance(self) -> None:
-        """The instance is gone: nothing of what it was about to do happens, and its inbox is lost."""
-        if self._working is not None:
-            self._free_core()
+        """The instance is gone: its timers are void, and its inbox is lost."""
+        self._release_core()
         self.waiting = self._unless = self._working = self._suspended = None
         self._suspensions, self._resume, self.listens = 0, None, ()
         self.token += 1
@@ -160,11 +191,12 @@ class SimulatedRole(RoleCore):
         self.close()
 
     def suspend(self) -> None:
-        """Stop: what it was about to do is postponed, and what comes for it waits. Suspensions are counted."""
+        """Stop: what it was about to do is postponed, and messages that arrive stay in its inbox. Suspensions are counted."""
         self._suspensions += 1
         if self._suspensions == 1:
             timers, values = self._loop.suspend(self)
-            self._suspended = Suspended(self.waiting, self._wait_sender, self._unless, timers, values)
+            waiting, now = self.waiting, self._loop.now
+            self._suspended = Suspended(now, waiting, self._wait_sender, self._unless, timers, values)
             self.waiting = self._unless = None
             self.token += 1
 
@@ -175,6 +207,11 @@ class SimulatedRole(RoleCore):
             return
         before, self._suspended, loop = self._suspended, None, self._loop
         self.waiting, self._wait_sender, self._unless = before.waiting, before.sender, before.unless
+        delay = loop.now - before.since
+        if self.cores is not None:
+            self.cores.postpone(self.name, delay)
+        if self.since > before.since:  # work for which no core was free yet
+            self.since += delay
         for left, priority, what in before.timers:
             loop.schedule(loop.now + left, priority, what, self, self.token)
         for value in before.values:
@@ -183,10 +220,11 @@ class SimulatedRole(RoleCore):
             self.requested(look)
         for i, message in enumerate(self.inbox):
             kind = message.__class__
-            fits = self.waiting is not None and kind in self.waiting and self._wait_sender in (None, message.sender)
-            if fits or (kind is self._unless and self._unless is not None):
+            if self.waiting is not None and kind in self.waiting and self._wait_sender in (None, message.sender):
                 del self.inbox[i]
                 return self.deliver(message)
+            if self._unless is not None and kind is self._unless:
+                return self._cancel_work()  # the message stays where it is in the inbox
 
     @property
     def suspended(self) -> bool:
@@ -194,8 +232,12 @@ class SimulatedRole(RoleCore):
         return self._suspensions > 0
 
     def interrupt(self) -> None:
-        """If it waits for a message, go on without one."""
-        if self.waiting is not None:
+        """If it waits for a message, go on without one: at once, or when it is no longer suspended."""
+        before = self._suspended
+        if before is not None and before.waiting is not None:
+            before.waiting, before.timers = None, []
+            before.values.append(None)
+        elif self.waiting is not None:
             self.waiting = None
             self.token += 1
             self._loop.go_on(self, None)
@@ -288,13 +330,11 @@ class SimulatedRole(RoleCore):
         if not duration:
             return self._update(fn, args) if serves else self._call(fn, args)
         loop = self._loop
-        start, core, cores = loop.now, -1, self.cores
-        if cores is not None:
-            core = min(range(len(cores)), key=cores.__getitem__)
-            start = max(start, cores[core])
-            cores[core] = start + duration
+        start = loop.now
+        if self.cores is not None:
+            start = self.cores.reserve(self.name, start, duration)
         end = start + duration
-        self.since, self._working, self._unless = start, (fn, args, phase, core, end), unless
+        self.since, self._working, self._unless = start, (fn, args, phase), unless
         self.token = token = self.token + 1
         loop.sequence = entry = loop.sequence + 1
         loop.add_event((end, EARLY, entry, DONE, self, token))
@@ -359,18 +399,29 @@ class SimulatedRole(RoleCore):
         if cancelled is not None:
             cancelled()
 
-    def _free_core(self) -> None:
-        """Work was given up. Roles that have queued behind it keep their times; the core is free for the next one."""
-        _, _, _, core, end = self._working
-        if core >= 0 and self.cores is not None and self.cores[core] == end:
-            self.cores[core] = max(self._loop.now, self.since)
+    def _release_core(self) -> None:
+        """Its work, if there is any, is done or given up."""
+        if self.cores is not None:
+            self.cores.release(self.name)
+
+    def _cancel_work(self) -> None:
+        """A message of the kind `unless` has arrived: give up the work under way."""
+        fn, _, phase = self._working
+        self.token += 1
+        self.recorder.span(phase, self.since, self._loop.now, self.counters.computed)
+        self._give_up(fn)
+        self._release_core()
+        self._working = self._unless = None
+        self._loop.go_on(self, None)
 
     # events -----------------------------------------------------------------------------------------------------------
 
     def work_done(self) -> None:
         """The time of the work under way is over."""
-        fn, args, phase, _, _ = self._working
+        fn, args, phase = self._working
         self._working = self._unless = None
+        if self.cores is not None:
+            self.cores.release(self.name)
         since, now, counters = self.since, self._loop.now, self.counters
         counters.phases[phase] += now - since
         self.touched = True
@@ -408,12 +459,7 @@ class SimulatedRole(RoleCore):
         else:
             self.inbox.append(message)
             if self._unless is kind:
-                self.token += 1
-                self.recorder.span(self._working[2], self.since, loop.now, self.counters.computed)
-                self._give_up(self._working[0])
-                self._free_core()
-                self._working = self._unless = None
-                loop.go_on(self, None)
+                self._cancel_work()
 
     # what the core asks for -------------------------------------------------------------------------------------------
 
@@ -452,12 +498,17 @@ _COLLECTED = tuple(name for name in _COUNTED if isinstance(getattr(Counters(), n
 
 
 class SimulatedContext(Context):
-    """The posts, performed in virtual time."""
+    """The context of one role instance: performs its posts in virtual time."""
 
     def __init__(self, role: SimulatedRole, seed: int, batches: Any):
         super().__init__(role.name, role.spec.kind, role.spec.index, seed, role.members.peers, batches)
-        self._role = role
+        self._role, self._ended = role, False
         self.send = role.send  # type: ignore[method-assign]  # one call less for every message
+
+    def end(self) -> None:
+        """The instance is gone: what it posts from now on has no effect."""
+        self._ended = True
+        self.send = _sent_in_vain  # type: ignore[method-assign]
 
     def send(self, to: str | Message, message: Message) -> Posted:
         """See `Context.send`."""
@@ -465,16 +516,23 @@ class SimulatedContext(Context):
 
     def note(self, text: str, **numbers: float) -> Posted:
         """See `Context.note`."""
-        role = self._role
-        role.recorder.event(Note(role.clock(), text, {k: float(v) for k, v in numbers.items()}))
+        if not self._ended:
+            role = self._role
+            role.recorder.event(Note(role.clock(), text, {k: float(v) for k, v in numbers.items()}))
         return NOTED
 
     def save(self, state: Mapping[str, Any]) -> Posted:
         """See `Context.save`. In memory: virtual machines lose theirs, and virtual disks do not fail."""
-        self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
+        if not self._ended:
+            self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
         return SAVED
 
     @property
     def now(self) -> float:
         """Virtual seconds since the run began."""
         return seconds(self._role.clock())
+
+
+def _sent_in_vain(to: str | Message, message: Message) -> Posted:
+    """In place of `send`, for an instance that is gone."""
+    return SENT

@@ -20,7 +20,7 @@ from ..parts import Plan, batch_maker, begin, build_parts, local_data, split
 from ..role_core import Membership
 from .event_loop import EventLoop
 from .network import Network
-from .role import Endings, SimulatedContext, SimulatedRole
+from .role import Cores, Endings, SimulatedContext, SimulatedRole
 
 __all__ = ["RoleFactory", "check_time_passes"]
 
@@ -48,7 +48,7 @@ class RoleFactory:
         strategy = copy.copy(plan.strategy)
         numbers = {name: i for i, name in enumerate(plan.layout.nodes)}
         homes = Counter(spec.node for spec in plan.layout.roles)
-        cores = {node: [0] * cluster.cores for node, roles in homes.items() if roles > 1}
+        cores = {node: Cores(cluster.cores) for node, roles in homes.items() if roles > 1}
         by_name: dict[str, SimulatedRole] = {}
         for spec in plan.layout.roles:
             role = SimulatedRole(
@@ -88,6 +88,7 @@ class RoleFactory:
                 evaluator.restore(role.state)
                 evaluator.stop_requested = self.evaluator.stop_requested
             self.evaluator = evaluator
+        role.context = context
         role.make_coroutine = partial(begin, role.strategy, plan, spec, context, parts)
 
 

@@ -1,7 +1,7 @@
-"""One run in virtual time: the engine that moves it, and executes commands.
+"""One run in virtual time: the engine that moves it and executes commands.
 
-A run is (plan, cluster, commands): given the command log of an earlier run, that run is repeated exactly. It moves only when it
-is asked to, by one thread at a time.
+A run is determined by (plan, cluster, commands): given the command log of an earlier run, it repeats that run exactly. It moves
+only when it is asked to, in one thread at a time.
 """
 
 from __future__ import annotations
@@ -73,13 +73,32 @@ FOREVER = 1 << 62
 FLUSH = 200_000  # turns after which the roles' buffers go into the trace
 
 
+class UpdateWatch:
+    """Whether the model has got an update since it was made. `versions()`: how many updates the model has got; `changes()`: how
+    often an instance has begun or ended.
+
+    The count begins anew when an instance begins or ends: it is no update if a shard is restored, or is away and not counted.
+    """
+
+    def __init__(self, versions: Callable[[], int], changes: Callable[[], int]):
+        self._versions, self._changes = versions, changes
+        self._base = changes(), versions()
+
+    def updated(self) -> bool:
+        """Whether there was an update."""
+        changes, versions = self._changes(), self._versions()
+        if changes != self._base[0]:
+            self._base = changes, versions
+        return versions > self._base[1]
+
+
 class SimulatedRun(VirtualTimeEngine):
     """One run in virtual time. It moves only when asked: `advance`, `wait`, `step`. Any thread may ask.
 
     `commands`: primitive commands, executed at their times, and entries of an earlier run's log, executed before the same
-    turns of the loop: given the whole log, that run is repeated exactly. Its own log is in the attribute `commands`.
-    `supported_commands`: the classes of commands that `execute` takes. `checkpoint`: a place for what is needed to go on
-    with the run when the program is gone; None: nowhere.
+    turns of the loop. A command that cannot be executed at its time is recorded as a warning. The attribute `commands` is the
+    log of this run. `supported_commands`: the classes of commands that `execute` takes. `checkpoint`: where to save what is
+    needed to go on with the run in another program; None: nowhere.
     """
 
     def __init__(
@@ -111,7 +130,7 @@ class SimulatedRun(VirtualTimeEngine):
         timed = [e for e in entries if not isinstance(e, Executed) or e.turn is None]
         self._schedule = [e.command if isinstance(e, Executed) else e for e in timed]
         for command in self._schedule:
-            self._loop.call_at(nanoseconds(command.at), self.execute, command)
+            self._loop.call_at(nanoseconds(command.at), self._execute_planned, command)
         for name, factor in spec.slow.items():
             self._slow(name, factor)
         for role in self._roles:
@@ -143,33 +162,41 @@ class SimulatedRun(VirtualTimeEngine):
     def advance(self, until: float, timeout: float | None = None) -> bool:
         """See `VirtualTimeEngine.advance`. What the run does is the same, whatever the pieces in which it is moved."""
         goal = min(nanoseconds(min(until, seconds(FOREVER))), FOREVER)
-        there = self._move(goal, False, timeout)
+
+        def arrived() -> None:
+            if goal < FOREVER:
+                self._loop.now = max(self._loop.now, goal)
+
+        self._move(goal, timeout, then=arrived)
         with self._lock:
             if self.stopped_by is None:
-                if there:
-                    self._loop.now = max(self._loop.now, goal)
                 self.flush()
                 self._save_reached()
         return self.stopped_by is None
 
     def wait(self, timeout: float | None = None) -> None:
         """See `Engine.wait`."""
-        if self.stopped_by is None and not self._move(FOREVER, False, timeout):
+        if self.stopped_by is None and not self._move(FOREVER, timeout, then=self._end_waiting):
             self._save_reached()
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
-        with self._lock:
-            if self.stopped_by is None:
-                self._end_waiting()
 
     def step(self, timeout: float | None = None) -> bool:
         """See `Engine.step`: to the next update."""
-        self._move(FOREVER, True, timeout)
+        with self._lock:
+            watch = UpdateWatch(self._versions, lambda: self._recovery.changes)
+        self._move(FOREVER, timeout, watch)
         self.flush()
         self._save_reached()
         return self.stopped_by is None
 
-    def _move(self, until: int, one_update: bool, timeout: float | None = None) -> bool:
-        """Move in time slices; other threads get the lock in between. False after `timeout` seconds of wall time."""
+    def _move(
+        self, until: int, timeout: float | None, watch: UpdateWatch | None = None, then: Callable[[], None] | None = None
+    ) -> bool:  # fmt: skip
+        """Move up to `until` (ns), or to an update that `watch` sees, in time slices; other threads get the lock in between.
+
+        `then` is called when there is no more to do up to `until` and the run is not over, before another thread gets the lock.
+        False after `timeout` seconds of wall time.
+        """
         slices = TimeSlices(timeout, self._stride)
         with DeferredInterrupt(self._end_slice) as interrupt, TUNING(self._threads):
             going = True
@@ -179,7 +206,9 @@ class SimulatedRun(VirtualTimeEngine):
                 with self._lock:
                     self._rest = min(self._loop.turn + slices.turns, self._flush_at)
                     interrupt.check()
-                    going = self._slice(until, one_update)
+                    going = self._slice(until, watch)
+                    if not going and then is not None and self.stopped_by is None:
+                        then()
                 slices.next()
                 self._stride = slices.turns
                 self._lock.offer()
@@ -189,18 +218,15 @@ class SimulatedRun(VirtualTimeEngine):
         """End the slice before the next turn."""
         self._rest = self._loop.pause = 0
 
-    def _slice(self, until: int, one_update: bool) -> bool:
+    def _slice(self, until: int, watch: UpdateWatch | None) -> bool:
         """Turns up to the end of the slice. True if there is more to do."""
         loop = self._loop
         if not loop.turn:  # when the run is moved for the first time; some may have been killed, or restarted, before
             for role in self._roles:
                 if not role.begun and not role.down:
                     role.begin()
-        if until == FOREVER and not one_update and self._recovery.chief_is_gone() and not loop.run_has_events():
-            self._stuck()  # the chief alone can end the run
-            return False
         try:
-            going = self._turns(until, one_update)
+            going = self._turns(until, watch)
         except KeyboardInterrupt:
             self._end("interrupted", "in the middle of an event, so there is no last evaluation")
             raise
@@ -209,16 +235,18 @@ class SimulatedRun(VirtualTimeEngine):
             self.flush()
         return going
 
-    def _turns(self, until: int, one_update: bool) -> bool:
+    def _turns(self, until: int, watch: UpdateWatch | None) -> bool:
         loop, script = self._loop, self._script
-        versions = self._versions() if one_update else 0
         while self.stopped_by is None:
+            if self._chief.down and until == FOREVER and watch is None and self._cannot_end():
+                self._stuck()
+                return False
             if loop.turn >= self._rest:
                 return True
             if script and script[-1].turn == loop.turn and nanoseconds(script[-1].at) <= until:
                 self._repeat()
             else:
-                loop.pause = loop.turn + 1 if script or one_update else self._rest
+                loop.pause = loop.turn + 1 if script or watch else self._rest
                 outcome = loop.run(until)
                 if outcome is loop.EMPTY:
                     self._stuck()
@@ -228,12 +256,16 @@ class SimulatedRun(VirtualTimeEngine):
                     return False
                 if outcome is not loop.PAUSED and not self._run_event(outcome):  # type: ignore[arg-type]
                     return False
-            if one_update and self._versions() > versions:
+            if watch is not None and watch.updated():
                 return False
         return False
 
+    def _cannot_end(self) -> bool:
+        """Whether the chief, which alone can end the run, is gone, and no command or restart is ahead."""
+        return self._recovery.chief_is_gone() and not self._script and not self._loop.run_has_events()
+
     def _run_event(self, event: RunEvent) -> bool:
-        """Carry out an event that the event loop leaves to the run. False if the run does not get to it."""
+        """Handle an event that the event loop hands to the run. False if the run is stuck before it."""
         time, _, _, what, subject, payload = event
         loop = self._loop
         if what == CHIEF_WAKE:
@@ -247,32 +279,40 @@ class SimulatedRun(VirtualTimeEngine):
                 subject.wait_over()
             return True
         loop.now = time
-        if subject != self.execute:  # a consequence of a command is a turn; the command itself is an entry of the log
+        if subject != self._execute_planned:  # a consequence of a command is a turn; the command is an entry of the log
             loop.turn += 1
         subject(*payload)
+        self._end_if_finished()
         return True
 
     def _repeat(self) -> None:
-        """Execute the next command of an earlier run's log, before the same turn as then."""
+        """Execute the next command of an earlier run's log, before the same turn."""
         entry = self._script.pop()
         self._loop.now = max(self._loop.now, nanoseconds(entry.at))
-        self.execute(entry.command)
+        self._execute_planned(entry.command)
 
     def _versions(self) -> int:
-        observed = (self._by_name[owner] for owner in self.plan.layout.observed)
-        return min((r.shard.version for r in observed if not r.down and r.shard is not None), default=0)
+        """How many updates the whole model has got; 0 while a shard is away without which it gets none."""
+        observed = [self._by_name[owner] for owner in self.plan.layout.observed]
+        if any(role.down and not self._recovery.is_spared(role) for role in observed):
+            return 0
+        return min((role.shard.version for role in observed if not role.down and role.shard is not None), default=0)
 
     def _idle(self, time: int) -> bool:
-        """Whether only the end of the budget's seconds would move this run: then it is stuck before."""
+        """Whether this run, of which the chief wakes at `time` (ns) because the seconds of the budget are over, was stuck before:
+        all roles are present and wait without limit, none is suspended, and no message is under way or held by a cut link.
+
+        Commands that are planned for later are not executed in this run, and so do not count.
+        """
         limit = self.plan.budget.seconds
-        if not self._recovery.all_present or self._network.held():
-            return False
         if limit is None or time < nanoseconds(limit) or self._chief.waiting is None or self._loop.ready:
+            return False
+        if not self._recovery.all_present or not self._recovery.none_suspended or self._network.held():
             return False
         return not self._loop.roles_have_events()
 
     def _report_waiting(self) -> None:
-        """Record for which roles the run waits, if nothing but the end of the budget's seconds is ahead of it."""
+        """If only the end of the budget's seconds is ahead, record the roles for which the run waits."""
         if not self._loop.ready and self._recovery.may_wait() and not self._loop.roles_have_events(but_chief=True):
             self._recovery.report_waiting(self._players)
 
@@ -282,15 +322,15 @@ class SimulatedRun(VirtualTimeEngine):
         return seconds(self._loop.now)
 
     def _save_reached(self) -> None:
-        """Save how far this run is, for a run that goes on with it when this program is gone."""
+        """Save how far this run is, for another program that goes on with it."""
         if self.stopped_by is None and not self._script:
             self._diary.reached(self.seconds)
 
     def fork(self, at: float | None = None) -> SimulatedRun:
-        """See `VirtualTimeEngine.fork`. The run is free after `at`.
+        """See `VirtualTimeEngine.fork`.
 
-        What was done to this run up to then is done again, and its faults come at their times. The command that ended this run
-        (a stop, a kill) is not repeated.
+        The fork repeats the commands of this run up to `at`, except a command that ended this run, and its planned faults come
+        at their times.
         """
         with self._lock:
             instant = self._loop.now if at is None else nanoseconds(at)
@@ -307,8 +347,16 @@ class SimulatedRun(VirtualTimeEngine):
         with self._lock:
             if self.stopped_by is None:
                 _HANDLERS[type(command)](self, command)
+                self._end_if_finished()
         if isinstance(command, Stop):
             self.wait()
+
+    def _execute_planned(self, command: Command) -> None:
+        """Execute a command of a schedule or of an earlier run's log. If it is refused, the run goes on."""
+        try:
+            self.execute(command)
+        except BadInput as error:
+            self._warn(str(error))
 
     def _log(self, command: Command) -> None:
         self.commands.append(Executed(command.changed(at=self.seconds), self._loop.turn))
@@ -322,6 +370,8 @@ class SimulatedRun(VirtualTimeEngine):
     def _do_restart(self, command: Restart) -> None:
         if not self._by_name[command.role].down:
             raise BadInput(f"restart({shown(command.role)}): it is not away; kill it first.")
+        if command.role in self._recovery.outside:
+            raise BadInput(f"restart({shown(command.role)}): it takes no part in this run; let it join.")
         self._log(command)
         self._recovery.restart(command.role)
 
@@ -341,7 +391,7 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _do_leave(self, command: Leave) -> None:
         check_elastic(command, self.plan)
-        if not self._by_name[command.role].down:
+        if command.role not in self._recovery.outside:
             self._log(command)
             self._recovery.leave(command.role)
 
@@ -374,7 +424,7 @@ class SimulatedRun(VirtualTimeEngine):
     def _link_command(
         self, command: Delay | Drop | Cut | Reconnect, event: type[LinkEvent], *more: float
     ) -> tuple[SimulatedRole, list[SimulatedRole]]:
-        """Log and record a command about links: of the role to these peers."""
+        """Log and record a command about links. Returns its role and the peers at the other ends."""
         role = self._by_name[command.role]
         peers = self._roles if command.peer is None else [self._by_name[command.peer]]
         self._log(command)
@@ -390,13 +440,13 @@ class SimulatedRun(VirtualTimeEngine):
         self.trace.event(RoleSlowed(self._loop.now, role, float(factor)))
 
     def _do_inject(self, command: Inject) -> None:
-        """A run that repeats this one gets it at the same turn; what it repeats anyway is not done twice."""
+        """Plan the commands of an injected schedule. When a run is repeated, those in its log are executed from the log only."""
         for one in command.scheduled:
             check_supported(one, self.supported_commands)
         due = tuple(one.changed(at=max(one.at, self.seconds)) for one in command.scheduled)
         self._log(command.changed(scheduled=due))
         for left in not_executed(due, self._script):
-            self._loop.call_at(max(nanoseconds(left.at), self._loop.now), self.execute, left)
+            self._loop.call_at(max(nanoseconds(left.at), self._loop.now), self._execute_planned, left)
 
     def _do_set(self, command: SetOptions) -> None:
         changed = self.plan.strategy.changed(**command.options)
@@ -413,9 +463,9 @@ class SimulatedRun(VirtualTimeEngine):
             self._evaluate_and_end(command.reason)
 
     def _do_nothing(self, command: Pause | Resume) -> None:
-        """Virtual time stands still unless it is advanced."""
+        """Virtual time passes only when it is advanced: there is nothing to pause."""
 
-    # how it ends ------------------------------------------------------------------------------------------------------
+    # the end ----------------------------------------------------------------------------------------------------------
 
     def _evaluate_and_end(self, reason: str) -> None:
         """Have the chief evaluate once more, now, and end the run."""
@@ -423,10 +473,17 @@ class SimulatedRun(VirtualTimeEngine):
         self._chief.interrupt()
 
     def role_returned(self, role: SimulatedRole) -> None:
-        """A coroutine has returned. When the chief's has, the run is over; when those of all players have, it is to end."""
+        """A coroutine has returned. The chief's ends the run; if no other is left that computes, the chief is to end it."""
         if role is self._chief:
             self._end(self.evaluator.stopped_by or "finished", "")
-        elif all(r.returned or r.name in self._recovery.outside for r in self._players):
+        else:
+            self._end_if_finished()
+
+    def _end_if_finished(self) -> None:
+        """End the run, with a last evaluation, if a player has returned and the run is not to wait for any other."""
+        players = self._players
+        ending = self.stopped_by is not None or self.evaluator.stop_requested is not None
+        if not ending and all(map(self._recovery.plays_no_more, players)) and any(r.returned for r in players):
             self._evaluate_and_end("finished")
 
     def role_failed(self, role: SimulatedRole, error: BaseException) -> None:
@@ -436,7 +493,7 @@ class SimulatedRun(VirtualTimeEngine):
         self._end("error", str(self.error))
 
     def _stuck(self) -> None:
-        """No role can go on: a deadlock, unless the run waits for a role that has to be brought back."""
+        """No role can go on: a deadlock, unless the run waits for a role that a command can restart."""
         if self._recovery.report_waiting(self._players):
             return
         waiting = {
@@ -449,7 +506,7 @@ class SimulatedRun(VirtualTimeEngine):
         self._end("deadlock", str(self.error))
 
     def _end_waiting(self) -> None:
-        """Nothing will happen any more: the roles that the run waits for do not come back by themselves."""
+        """End a run in which nothing will happen any more: the roles that it waits for are not restarted by themselves."""
         awaited = self._recovery.awaited(self._players)
         if self.evaluator.stop_requested is not None:
             return self._end(self.evaluator.stop_requested, f"there is no last evaluation: it would wait for {awaited}")
@@ -480,9 +537,11 @@ class SimulatedRun(VirtualTimeEngine):
             role.close()
 
     def _returned_gradients(self, stopped_by: str) -> dict[str, Any]:
-        """{"returned": {"held": [[shard, which gradients its part of the returned parameters holds], ...], "over": why the
-        parameters do not hold what was applied later}}; {} if the shards are as the chief has evaluated them, or none was.
-        Replicas that it did not evaluate are so if they hold what the evaluated one holds.
+        """Which gradients the returned parameters hold, if the shards have changed since their last evaluation: {"returned":
+        {"held": [[shard, gradients], ...], "over": why the parameters do not hold what was applied later}}.
+
+        {} if nothing was evaluated or nothing has changed. A replica that was not evaluated has not changed if it holds the same
+        gradients as an evaluated one.
         """
         evaluated = {shard: json.loads(text) for shard, text in self.evaluator.held or ()}
         outside = self._recovery.outside
@@ -501,8 +560,8 @@ class SimulatedRun(VirtualTimeEngine):
         return {"returned": {"held": [list(one) for one in evaluated.items()], "over": over}}
 
     def _in_flight(self) -> list[list[int]]:
-        """Every gradient under way, held by a cut link, or in an inbox, but those that are lost with their receiver:
-        [shard, sender, incarnation, step, count].
+        """[shard, sender, incarnation, step, count] of every gradient that is under way, held by a cut link, or in an inbox,
+        except those of which the receiver is lost.
         """
         pending = self._loop.messages()
         for role in self._roles:
@@ -534,7 +593,7 @@ class SimulatedRun(VirtualTimeEngine):
         parameters: np.ndarray | SparseParameters | None = self.evaluator.parameters
         return parameters
 
-    # what there is to read, for measurements and tests -----------------------------------------------------------------
+    # for measurements and tests -------------------------------------------------------------------------------------
 
     @property
     def roles(self) -> Mapping[str, SimulatedRole]:
