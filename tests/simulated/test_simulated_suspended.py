@@ -12,7 +12,7 @@ from test_simulated_silence import everything
 import labkit as lk
 from labkit.engines.simulated.role import Cores
 from labkit.roles import Layout
-from labkit.roles.servers import Newest, post
+from labkit.roles.servers import NewestWeights, post
 from labkit.strategies.base import worker_specs
 from labkit.trace.vocabulary import EVALUATE
 
@@ -65,7 +65,7 @@ class Changes(lk.Strategy):
     def layout(self, problem, cluster):
         return Layout((*worker_specs(self, 1), lk.RoleSpec("chief", "chief", 0, "chief")), (), ())
 
-    async def chief(self, ctx, judge):
+    async def chief(self, ctx, evaluator):
         await ctx.sleep(0.5)
         for number in range(self.count):
             ctx.send("worker-0", Change(number))
@@ -92,7 +92,7 @@ class NotesVersions(lk.BackupWorkers):
     """Workers note the version of the weights on which they begin a gradient."""
 
     async def worker(self, ctx, model):
-        newest = Newest(ctx)
+        newest = NewestWeights(ctx)
         weights = await newest.pull()
         for batch in ctx.batches():
             ctx.note("begins", version=float(weights.version))
@@ -170,9 +170,9 @@ class SharesCore(lk.AsyncPS):
             await ctx.compute(int, "7", cost=500.0)
             ctx.note("worker")
 
-    async def chief(self, ctx, judge):
+    async def chief(self, ctx, evaluator):
         await ctx.sleep(self.sleep)
-        await ctx.compute(judge.warm_up, 0)
+        await ctx.compute(evaluator.warm_up, 0)
         ctx.note("chief")
         await ctx.sleep(100)
 
