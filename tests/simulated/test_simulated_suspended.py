@@ -13,7 +13,7 @@ import labkit as lk
 from labkit.engines.simulated.role import Cores
 from labkit.roles import Layout
 from labkit.roles.servers import NewestWeights, post
-from labkit.strategies.base import worker_specs
+from labkit.roles.standard_layouts import worker_specs
 from labkit.trace.vocabulary import EVALUATE
 
 # the end of a budget ---------------------------------------------------------------------------------------------------
