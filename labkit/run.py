@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -54,6 +54,10 @@ from .trace import Trace
 from .trace.events import EngineWarning
 from .trace.stragglers import stragglers
 from .trace.vocabulary import nanoseconds, seconds
+
+if TYPE_CHECKING:
+    from .lab.lab import Lab
+    from .views import Plots
 
 __all__ = ["Run", "train"]
 
@@ -328,7 +332,9 @@ class Run:
     def stragglers(self) -> Log:
         """Who became clearly slower than the others, when, and by what: computing, its messages, or waiting for others."""
         trace = self.trace
-        return Log([f"{seconds(f.time):.2f} s {straggler_text(trace, f)}" for f in stragglers(trace, trace.watermark())])
+        return Log(
+            [f"{seconds(f.time):.2f} s {straggler_text(trace, f)}" for f in stragglers(trace, trace.watermark())]
+        )
 
     def sentence(self, t: float | None = None, pinned: Run | Trace | None = None) -> str:
         """What the pictures show, in words. `t`: at this engine time (s; None is now). `pinned`: next to that run."""
@@ -348,14 +354,22 @@ class Run:
             return Predictor(self.plan.problem, parameters.plain())
         return Predictor(self.plan.problem, np.array(parameters))
 
-    def watch(self, **options: Any) -> Any:
-        """A live figure of this run, in a notebook. It shows what the trace says and never drives the engine."""
-        from .lab import watch
+    def watch(
+        self,
+        panels: Iterable[str] | str | None = None,
+        controls: Iterable[str] | str | None = (),
+        speed: float | None = None,
+    ) -> Lab:
+        """A lab that shows this run, in a notebook: the last expression of a cell shows it. See `lk.Lab` for the options.
 
-        return watch(self, **options)
+        `speed`: play a simulated run, at so many seconds of virtual time per second; None: the lab does not move the run.
+        """
+        from .lab.lab import Lab
+
+        return Lab(run=self, panels=panels, controls=controls, speed=speed)
 
     @property
-    def plot(self) -> Any:
+    def plot(self) -> Plots:
         """Figures for reports: `run.plot.staleness()`, `run.plot.timeline()`, ... each returns a matplotlib Figure."""
         from .views import Plots
 

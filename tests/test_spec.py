@@ -319,8 +319,8 @@ def test_options_that_are_not_given_have_their_defaults():
 @given(small() | small("dask"))
 def test_the_share_text(spec):
     settings = Settings(spec).changed(speed=3.0)
-    text = share_text(settings, story="one")
-    assert read_share_text(text, ("story",)) == (settings, {"story": "one"})
+    text = share_text(settings, scenario="one")
+    assert read_share_text(text, ("scenario",)) == (settings, {"scenario": "one"})
 
 
 def test_the_share_text_of_the_default_lab_is_short():

@@ -1,8 +1,8 @@
-"""Which cell made which lab: running a cell again closes the labs that it made before.
+"""Which notebook cell made which lab: running a cell again closes the labs that it made before.
 
-The registry below is the package's one piece of module-level mutable state. It exists because a cell that is run again
-knows nothing of what it made the first time, and the old lab would draw on for ever. Its key is the id that JupyterLab
-gives a cell; where there is none (nbclient, nbval, scripts) nothing is kept, and a lab ends with its run.
+The registry below is the package's one piece of module-level mutable state. It exists because a cell that is run again has no
+reference to what it made the first time, and the old lab would be drawn for ever. The key is the id that JupyterLab gives a
+cell; where there is none (nbclient, nbval, scripts) nothing is kept.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ import sys
 import threading
 from typing import Any
 
-__all__ = ["forget", "open_labs", "remember", "stale", "this_cell"]
+__all__ = ["forget", "in_kernel", "open_labs", "remember", "stale", "this_cell"]
 
 _lock = threading.Lock()
 _open: dict[str, tuple[str, list[Any]]] = {}  # cell -> (execution, labs made in it)
+
+
+def in_kernel() -> bool:
+    """Whether IPython runs in a kernel, so that a browser may show widgets."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
 
 
 def this_cell() -> tuple[str, str] | None:
@@ -31,7 +38,7 @@ def this_cell() -> tuple[str, str] | None:
 
 
 def remember(lab: Any, where: tuple[str, str] | None) -> None:
-    """`lab` belongs to this cell. Labs of an earlier execution are closed; two labs of one execution stay."""
+    """Register `lab` for this cell. Labs of an earlier execution are closed; several labs of one execution stay open."""
     if where is None:
         return
     cell, execution = where
@@ -54,7 +61,7 @@ def stale(where: tuple[str, str] | None) -> list[Any]:
 
 
 def forget(lab: Any) -> None:
-    """`lab` is closed."""
+    """Remove a closed lab from the registry."""
     with _lock:
         for cell, (execution, labs) in list(_open.items()):
             left = [other for other in labs if other is not lab]
@@ -65,6 +72,6 @@ def forget(lab: Any) -> None:
 
 
 def open_labs() -> list[Any]:
-    """All labs that some cell made and that are not closed."""
+    """All registered labs that are not closed."""
     with _lock:
         return [lab for _, labs in _open.values() for lab in labs]

@@ -1,7 +1,7 @@
-"""What can be set on the page: one `Control` for each setting, derived from its declaration. No widgets here.
+"""The controls of the page: one `Control` for each setting, derived from its declaration. No widgets here.
 
-A control names a setting (`Settings.names`); the page makes a widget of it by its `kind`, and hands what was chosen to
-`Lab.set`. A setting that no control is made of can still be set in Python.
+A control names a setting (`Settings.names`). The page makes a widget of it according to its `kind`, and sets what the user
+chooses. A setting without a control can be set in Python (`Lab.set`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .settings import Settings, name_of
 
 __all__ = ["ALWAYS", "GROUPS", "Control", "controls"]
 
-GROUPS = ("algorithm", "cluster", "problem", "stop", "more")
+GROUPS = ("algorithm", "cluster", "problem", "budget", "more")
 ALWAYS = (
     "strategy", "learning_rate", "engine", "workers", "servers", "pace", "data", "batch_size", "seconds", "accuracy",
 )  # fmt: skip
@@ -44,11 +44,13 @@ TEXTS = {
     "hidden": ("none", "32", "128", "64,32", "64,64,64", "256,256"),
 }  # fmt: skip
 LABELS = {
-    "learning_rate": "rate", "servers": "shards", "batch_size": "batch", "seconds": "stop after", "accuracy": "stop at",
-    "pace": "gradient", "law": "time law", "hidden": "hidden layers", "eval_every": "look every",
-    "on_loss": "if one is lost", "replicas": "backups", "checkpoint_every": "save every",
+    "batch_size": "batch size", "seconds": "time limit", "accuracy": "target accuracy", "pace": "gradient time",
+    "law": "distribution of times", "hidden": "hidden layers", "eval_every": "evaluate every", "on_loss": "on failure",
+    "replicas": "backups", "checkpoint_every": "checkpoint every", 
+    "n_push": "push every n steps", "n_fetch": "fetch every n steps", "give_up": "abandon late gradients",
+    "post_local": "local steps from step",
 }  # fmt: skip
-RARE = ("n_push", "n_fetch", "give_up", "post_local", "stages")  # knobs of one strategy that few turn
+RARE = ("n_push", "n_fetch", "give_up", "post_local", "stages")  # options of one strategy that are rarely changed
 HIDDEN = {
     "server_time", "slow", "cores", "options", "timing_only", "test_fraction", "standardize", "updates", "samples",
     "epochs", "placement", "max_workers", "patience", "restart_after", "checkpoint_time",
@@ -58,7 +60,7 @@ HIDDEN = {
 
 @dataclass(frozen=True)
 class Control:
-    """One setting as something to turn.
+    """One setting that can be changed on the page.
 
     `kind`: "menu" (one of `choices`; pairs of what is shown and the value), "steps" (a slider over `choices`), "slider"
     (a number from `low` to `high`, logarithmic if `log`), "check", or "text". `live`: it acts on the run that goes on;
@@ -79,51 +81,55 @@ class Control:
     help: str = ""
 
 
-def controls(setup: Settings, names: tuple[str, ...] | None = None) -> tuple[Control, ...]:
-    """The controls of this setup, in order. `names`: only these (an unknown one is refused by name)."""
+def controls(settings: Settings, names: tuple[str, ...] | None = None) -> tuple[Control, ...]:
+    """The controls for these settings, in order. `names`: only these; `BadInput` for an unknown one."""
     order = (
-        "strategy", "learning_rate", *knobs_of(setup.strategy), "engine", "workers", "servers", "pace", "law", "latency",
+        "strategy", "learning_rate", *knobs_of(settings.strategy), "engine", "workers", "servers", "pace", "law", "latency",
         "bandwidth", "replicas", "checkpoint_every", "data", "batch_size", "hidden", "partition", "activation", "seed",
         "seconds", "accuracy",
     )  # fmt: skip
     found = {
-        name: _control(setup, name) for name in dict.fromkeys(order) if name not in HIDDEN and _applies(setup, name)
+        name: _control(settings, name)
+        for name in dict.fromkeys(order)
+        if name not in HIDDEN and _applies(settings, name)
     }
     if names is None:
         return tuple(found.values())
-    known = {*order, *setup.names}
+    known = {*order, *settings.names}
     for name in names:
         if name not in known:
             raise nearest("control", name, known)
     return tuple(found[name] for name in names if name in found)
 
 
-def _applies(setup: Settings, name: str) -> bool:
-    """Whether a setting can make a difference here."""
-    simulated = setup.cluster.virtual_time
+def _applies(settings: Settings, name: str) -> bool:
+    """Whether a setting has an effect with these settings."""
+    simulated = settings.cluster.virtual_time
     if name in ("latency", "bandwidth"):
         return simulated
     if name in ("servers", "replicas", "checkpoint_every"):
-        return setup.strategy.uses_servers
+        return settings.strategy.uses_servers
     if name == "accuracy":
-        return not setup.problem.timing_only and setup.problem.name not in ("quadratic", "linear-regression")
+        return not settings.problem.timing_only and settings.problem.name not in ("quadratic", "linear-regression")
     return True
 
 
-def _control(setup: Settings, name: str) -> Control:
+def _control(settings: Settings, name: str) -> Control:
     if name == "strategy":
-        return Control(name, "strategy", "algorithm", "menu", setup.value(name), _strategies(setup))
-    known, value = setup.options()[name], setup.value(name)
+        return Control(name, "strategy", "algorithm", "menu", settings.value(name), _strategies(settings))
+    known, value = settings.options()[name], settings.value(name)
     more: dict[str, Any] = {
-        "label": LABELS.get(name, name.replace("_", " ")), "group": _group(setup, name), "live": known.live,
+        "label": LABELS.get(name, name.replace("_", " ")), "group": _group(settings, name), "live": known.live,
         "help": _help(known),
     }  # fmt: skip
     if name in TEXTS or known.names is not None or name == "law":
-        offered = [text for text in _texts(setup, known) if not (text == FULL_SPEED and setup.cluster.virtual_time)]
-        text = setup.spec.write(name) if setup.spec.value(name) is not None else "none"
+        offered = [
+            text for text in _texts(settings, known) if not (text == FULL_SPEED and settings.cluster.virtual_time)
+        ]
+        text = settings.spec.write(name) if settings.spec.value(name) is not None else "none"
         return Control(name, kind="menu", value=text, choices=_menu(offered + [text] * (text not in offered)), **more)
     if name == "workers":
-        most = max(COUNTS) if setup.cluster.virtual_time else MOST_PROCESSES
+        most = max(COUNTS) if settings.cluster.virtual_time else MOST_PROCESSES
         return Control(
             name, kind="steps", value=value, choices=_steps(known, [n for n in COUNTS if n <= most], value), **more
         )
@@ -133,10 +139,10 @@ def _control(setup: Settings, name: str) -> Control:
     return _of_knob(known, value, more)
 
 
-def _texts(setup: Settings, known: Knob) -> list[str]:
-    """The values of a menu as the text that would set them: of the user's own data, then what is offered, then all names."""
+def _texts(settings: Settings, known: Knob) -> list[str]:
+    """The values of a menu as texts: the user's own data, then what is offered here, then all names of the declaration."""
     if known.name == "data":
-        return [*(name_of(o) for o in setup.own if not isinstance(o, Strategy)), *TEXTS["data"]]
+        return [*(name_of(o) for o in settings.own if not isinstance(o, Strategy)), *TEXTS["data"]]
     if known.name in TEXTS:
         return list(TEXTS[known.name])
     if known.choices is not None:
@@ -162,24 +168,24 @@ def _of_knob(known: Knob, value: Any, more: dict[str, Any]) -> Control:
 
 
 def _help(known: Knob) -> str:
-    """What a setting is, and in which unit."""
+    """The help text of a setting, with its unit."""
     return f"{known.help} ({known.unit})" if known.unit and known.help else known.help or describe(known)
 
 
-def _group(setup: Settings, name: str) -> str:
+def _group(settings: Settings, name: str) -> str:
     if name in ("seconds", "accuracy"):
-        return "stop"
+        return "budget"
     if name not in ALWAYS:
         shared = {*knobs_of(ServerStrategy), *knobs_of(StaleGradients), *RARE}
-        return "algorithm" if name in knobs_of(setup.strategy) and name not in shared else "more"
+        return "algorithm" if name in knobs_of(settings.strategy) and name not in shared else "more"
     if name in ("strategy", "learning_rate"):
         return "algorithm"
     return "problem" if name in ("data", "batch_size") else "cluster"
 
 
-def _strategies(setup: Settings) -> tuple[tuple[str, Any], ...]:
-    """Nine first, then the rest by family; one's own strategy on top."""
-    own = [name_of(thing) for thing in setup.own if isinstance(thing, Strategy)]
+def _strategies(settings: Settings) -> tuple[tuple[str, Any], ...]:
+    """The user's own strategies, then all others by family."""
+    own = [name_of(thing) for thing in settings.own if isinstance(thing, Strategy)]
     listed = [(kind.__name__, name) for family in FAMILIES.values() for name, kind in family.items()]
     return (*((name, name) for name in own), *listed)
 
@@ -189,7 +195,7 @@ def _menu(texts: list[str]) -> tuple[tuple[str, Any], ...]:
 
 
 def _steps(known: Knob, values: Any, now: Any) -> tuple[tuple[str, Any], ...]:
-    """The values of a slider with names, the present one among them in its place."""
+    """The values of a slider with their texts, including the present one."""
     places = list(values)
     if now not in places:
         places = sorted([*places, now], key=lambda v: -math.inf if v is None else v)
@@ -198,11 +204,11 @@ def _steps(known: Knob, values: Any, now: Any) -> tuple[tuple[str, Any], ...]:
 
 def _named(known: Knob, value: Any) -> str:
     if value is None:
-        return {"accuracy": "never", "checkpoint_every": "auto"}.get(known.name, "none")
+        return "auto" if known.name == "checkpoint_every" else "none"
     if known.name == "accuracy":
         return f"{100 * value:g}%"
     if known.name == "bandwidth":
-        return "free" if math.isinf(value) else f"{value / 1e6:g} MB/s"
+        return "unlimited" if math.isinf(value) else f"{value / 1e6:g} MB/s"
     if known.name == "latency":
         return "none" if value == 0 else f"{1000 * value:g} ms"
     if known.unit:

@@ -1,7 +1,7 @@
-"""`lk.Lab()`: the laboratory. Everything that a person can press is a method here, and does the same without a browser.
+"""`lk.Lab()`: the laboratory. Every button is a method here, which does the same without a browser.
 
-The lab holds a stage (what is on), a desk (through which it is commanded, by one thread) and a page (widgets, drawn by
-one thread). What is shown is a function of the trace and the moment that is looked at, and of nothing else.
+The lab connects a session (the run that is shown), a scenario runner, a command queue with its thread, and a page (widgets, drawn
+by a thread of their own). What is shown is a function of the trace and of the moment that is looked at.
 """
 
 from __future__ import annotations
@@ -9,197 +9,204 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any, Self
 
-from ..engines.commands import (
-    Command,
-    Cut,
-    Executed,
-    Freeze,
-    Kill,
-    Reconnect,
-    Restart,
-    Slow,
-    Thaw,
-    log_text,
-    parse_log,
-)
+from ..engines.commands import Command, Cut, Freeze, Kill, Reconnect, Restart, Slow, Thaw, log_text, parse_log
 from ..engines.dask import DaskCluster
 from ..errors import BadInput, LabkitError
+from ..narrative import log_lines, sentence
+from ..narrative.log import Log
 from ..problem import Problem
 from ..roles.budget import Budget
 from ..run import Run
 from ..strategies import Strategy
+from ..trace import Trace
 from ..trace.vocabulary import NANO
-from .cells import forget, remember, this_cell
-from .desk import Desk
-from .opening import first_setup, in_kernel, inherited
+from ..views import LabFigure, overview
+from .cells import forget, in_kernel, remember, stale, this_cell
+from .command_thread import CommandQueue
 from .page import Page
 from .processes import Processes
-from .reading import Reading
+from .run_table import Runs
+from .scenario_runner import ScenarioRunner
+from .scenarios import SCENARIOS, scenario_by_name
+from .session import Session
+from .settings import Settings, initial_settings
 from .share_text import read_share_text, share_text
-from .stories import story_by_name
-from .teller import Teller
 from .view import View, make_view
 
 __all__ = ["Lab"]
 
 _numbers = count(1)
 
-# What is shown while a button's work is being done.
-DOING: dict[str | type[Command], str] = {
-    "run": "starting", "pause": "pausing", "resume": "going on", "stop": "stopping", "reset": "resetting",
-    "step": "stepping", "what_if": "going back", "pin": "pinning", "unpin": "unpinning",
-    "answer": "committing", "tell": "starting", "look_at": "looking", "set": "setting",
+# What the page shows while an action is carried out.
+PROGRESS: dict[str, str] = {
+    "run": "starting", "pause": "pausing", "resume": "resuming", "stop": "stopping", "reset": "resetting",
+    "step": "stepping", "what_if": "repeating", "pin": "pinning", "unpin": "unpinning", "answer": "starting",
+    "play": "starting", "show_run": "loading", "set": "setting", "execute": "working",
+}  # fmt: skip
+COMMAND_PROGRESS: dict[type[Command], str] = {
     Slow: "slowing", Kill: "killing", Restart: "restarting", Freeze: "freezing", Thaw: "thawing", Cut: "cutting",
     Reconnect: "reconnecting",
 }  # fmt: skip
+ONCE = (
+    "run",
+    "reset",
+    "what_if",
+    "play",
+)  # a second press while the first is carried out is the rest of a double click
 
 
-class Lab(Reading):
+class Lab:
     """A live laboratory in a notebook: the last expression of a cell shows it.
 
-    `lk.Lab()` has everything, ready to run. `problem`, `strategy`, `cluster`, `budget`: begin with these. `run`: look at
-    a run that goes on, or is over (`run.watch()`). `story`: a prepared one, by name (`lk.Lab.stories()`). `controls`:
-    which settings can be turned (names; None: all; empty: none). `panels`: which pictures, in order (None: the first
-    view). `speed`: seconds of virtual time a second at which simulated runs are played (1); a run that was given is
-    played only if it is said how fast, or when somebody presses Resume: until then whoever made it may move it.
+    `lk.Lab()` has everything, ready to run. `problem`, `strategy`, `cluster`, `budget`: what the first run is made of. `run`:
+    show this run, which is active or over (`run.watch()`). `scenario`: a prepared experiment, by its name
+    (`lk.Lab.scenarios()`). `controls`: which settings can be changed on the page (names; None: all; empty: none). `panels`:
+    which panels, in order (None: the first view). `speed`: seconds of virtual time per second at which simulated runs are
+    played (1). A run that was given is played only if `speed` is given, or after Resume: until then the program that started
+    it may move it.
 
-    Nothing here needs a browser: `lk.Lab().run().wait()` does the same in a script. Raises `BadInput` for what does not
-    fit together, at once.
+    Nothing here needs a browser: `lk.Lab().run().wait()` does the same in a script. Raises `BadInput` at once for what does not
+    fit together.
     """
 
     def __init__(
         self, problem: Problem | str | None = None, strategy: Strategy | str | None = None, cluster: Any = None,
-        budget: Budget | None = None, *, run: Run | None = None, story: str | None = None,
+        budget: Budget | None = None, *, run: Run | None = None, scenario: str | None = None,
         controls: Iterable[str] | str | None = None, panels: Iterable[str] | str | None = None, speed: float | None = None,
     ):  # fmt: skip
-        setup = first_setup(problem, strategy, cluster, budget, run).changed(speed=1.0 if speed is None else speed)
-        self._story = story_by_name(story) if story is not None else None
-        self._faults: tuple[Command | Executed, ...] = ()
-        self._closed = self._shown = False
-        self._lock = threading.Lock()
-        names = (panels,) if isinstance(panels, str) else tuple(panels) if panels is not None else None
-        chosen = (controls,) if isinstance(controls, str) else tuple(controls) if controls is not None else None
-        where = this_cell()
-        given = cluster if isinstance(cluster, DaskCluster) else getattr(getattr(run, "engine", None), "cluster", None)
-        self._processes = Processes(given) if isinstance(given, DaskCluster) else inherited(where)
-        self.stage = Teller(setup, self._processes)
-        self._guest = run  # a run that somebody else has started is left alone
-        self._desk = Desk(f"labkit-lab-{next(_numbers)}", self.stage, self._fresh)
+        settings = initial_settings(problem, strategy, cluster, budget, run)
+        settings = settings.changed(speed=1.0 if speed is None else speed)
+        chosen = scenario_by_name(scenario) if scenario is not None else None
+        self._closed = self._displayed = False
+        self._close_lock = threading.Lock()
+        cell = this_cell()
+        given = cluster if isinstance(cluster, DaskCluster) else run.engine.cluster if run is not None else None
+        self._processes = Processes(given) if isinstance(given, DaskCluster) else _inherited_processes(cell)
+        self.session = Session(settings, self._processes)
+        self._scenarios = ScenarioRunner(self.session, chosen)
+        self._given_run = run  # stays with the program that started it: closing the lab does not stop it
+        self._queue = CommandQueue(f"labkit-lab-{next(_numbers)}", self._scenarios, self._changed)
         if run is not None:
-            self.stage.receive(run, setup, play=speed is not None)
+            self.session.adopt(run, settings, play=speed is not None)
         self._page: Page | None = None
-        shown = names if names is not None or self._story is None else self._story.panels
-        self._page = Page(self, shown, chosen, awake=in_kernel())
-        remember(self, where)
+        names = _names(panels)
+        if names is None and chosen is not None:
+            names = chosen.panels
+        self._page = Page(self, names, _names(controls), awake=in_kernel())
+        remember(self, cell)
         if run is not None:
-            self._desk.nudge()
+            self._queue.wake()
 
     # running ----------------------------------------------------------------------------------------------------------
 
     def run(self) -> Self:
-        """Start: the story, if there is one, else a run with the present settings. Returns at once; see `wait`."""
+        """Start the scenario, if one was chosen, else a run with the present settings. Returns at once; see `wait`."""
         return self._do("run")
 
     def pause(self) -> Self:
-        """Hold the run (or the look back)."""
+        """Pause the run (or the look back)."""
         return self._do("pause")
 
     def resume(self) -> Self:
-        """Let it go on."""
+        """Go on after a pause."""
         return self._do("resume")
 
     def stop(self) -> Self:
-        """End the run now, with a last evaluation; a story ends with it."""
+        """End the run now, with a last evaluation; this ends a scenario, too."""
         return self._do("stop")
 
     def reset(self) -> Self:
-        """Back to the beginning: the same settings and the same seed, standing at 0."""
+        """End the run, and prepare the same one again, with the same settings and the same seed."""
         return self._do("reset")
 
     def step(self) -> Self:
-        """To the next applied update, and stand there."""
+        """Go to the next applied update, and pause there."""
         return self._do("step")
 
     def seek(self, seconds: float) -> Self:
         """Look at an earlier moment of the run; every panel follows."""
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-            raise BadInput(f"seek({seconds!r}): a moment of the run in seconds, 0 or more.")
-        self.stage.seek(round(min(seconds, 1e9) * NANO))
-        self._fresh()
+            raise BadInput(f"seek({seconds!r}): give a time of the run in seconds, 0 or more.")
+        self.session.seek(round(min(seconds, 1e9) * NANO))
+        self._changed()
         return self
 
     def live(self) -> Self:
-        """Back to now."""
-        self.stage.live()
-        self._desk.nudge()
+        """Look at the present again."""
+        self.session.live()
+        self._queue.wake()
         return self
 
     def what_if(self) -> Self:
-        """Repeat a simulated run up to the moment that is looked at and go on from there; what was is pinned."""
+        """Repeat a simulated run up to the moment that is looked at, and go on from there. The run so far becomes the reference.
+        """
         return self._do("what_if")
 
     def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:
-        """Until nothing goes on any more (a question that nobody answers is not waited for, nor is a run that a program
-        has paused). Shows the lab first, if no cell has.
+        """Wait until nothing moves any more: until the run or the scenario is over, or a question waits for its answer, or a
+        program has paused the run. Displays the lab first, if no cell has.
 
-        `fast`: simulated runs are not played at their speed but finished at once, as they always are in a script.
-        Raises what ended the run if that was an error; `TimeoutError` after `timeout` seconds. Ctrl-C stops the run.
+        `fast`: simulated runs are not played at their speed but finished at once, as they always are in a script. Raises the
+        error that ended the run; `TimeoutError` after `timeout` seconds. Ctrl-C stops the run.
         """
-        self._show()
-        if self.stage.run is self._guest and self.stage.simulated and not self._desk.held:
+        self._display()
+        if self.session.run is self._given_run and self.session.simulated and not self._queue.held:
             self._do("resume")
         try:
-            self._desk.rest(timeout, fast or not in_kernel())
+            self._queue.rest(timeout, fast or not in_kernel())
         except KeyboardInterrupt:
             self.press("stop")
             raise
-        run = self.stage.run
+        run = self.session.run
         error: Exception | None = run.engine.error if run is not None else None
         if error is None:
-            error = self._desk.error
+            error = self._queue.error
         if error is not None:
             raise error
-        self._settle()
+        self._changed()
+        if self._page is not None:
+            self._page.join(10)  # the last picture
         return self
 
     # changing ---------------------------------------------------------------------------------------------------------
 
     def set(self, **settings: Any) -> Self:
-        """Change settings by name: live knobs act on the run that goes on, everything else on the next one."""
-        self._change(settings)
+        """Change settings by name: live options act on the run that goes on, all others on the next run."""
+        self.session.change(settings)
         return self._do("set", settings)
 
     def answer(self, answer: int | str) -> Self:
-        """Commit to an answer of the story's question, by its number (0 is the first) or its text."""
-        self._commit(answer)
+        """Answer the question of the scenario, by the number of the answer (0 is the first) or its text."""
+        self._scenarios.commit(answer)
         return self._do("answer")
 
-    def tell(self, story: str) -> Self:
-        """Play a story by its name (`lk.Lab.stories()`)."""
-        return self._do("tell", story)
+    def play(self, scenario: str) -> Self:
+        """Play a scenario, by its name (`lk.Lab.scenarios()`)."""
+        return self._do("play", scenario)
 
     def pin(self, number: int | None = None) -> Self:
-        """Draw later runs over this one (or over run `number` of the table)."""
+        """Make this run (or run `number` of the table) the reference run: later runs are drawn over it."""
         return self._do("pin", number)
 
     def unpin(self) -> Self:
-        """Compare with nothing."""
+        """Have no reference run."""
         return self._do("unpin")
 
-    def look_at(self, number: int) -> Self:
+    def show_run(self, number: int) -> Self:
         """Show run `number` of the table again."""
-        return self._do("look_at", number)
+        return self._do("show_run", number)
 
     # commands ---------------------------------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> Self:
         """Execute a command on the run that goes on, at once, as `run.execute` does: `lab.execute(lk.Kill("worker-1"))`.
 
-        Before the first run a `Slow` is a setting of the run that comes; else `BadInput` if no run goes on.
+        Before the first run a `Slow` is a setting of the next run. `BadInput` for other commands while no run is active.
         """
         return self._do("execute", command)
 
@@ -208,115 +215,198 @@ class Lab(Reading):
         return self.execute(Slow(role, factor))
 
     def kill(self, role: str, restart: bool = True) -> Self:
-        """Kill a role: on a cluster its process, with SIGKILL. It comes back by itself; `restart=False`: it stays away
-        until `restart(role)`, as after the lab's Kill button, so that one can see what its absence does.
+        """Kill a role: on a cluster its process, with SIGKILL. It is restarted automatically; with `restart=False` it stays
+        away until `restart(role)`, as after the Kill button, so that one can see the effect of its absence.
         """
         return self.execute(Kill(role, restart=restart))
 
     def restart(self, role: str) -> Self:
-        """Let a role that is away come back: its next incarnation begins with what its last one had saved."""
+        """Restart a role that is away: its next incarnation begins with the state that the last one had saved."""
         return self.execute(Restart(role))
 
     def freeze(self, role: str) -> Self:
-        """Let a role's process stand still (SIGSTOP); after the cluster's `patience` it counts as lost."""
+        """Suspend a role's process (SIGSTOP); after the cluster's heartbeat timeout (`patience`) it counts as lost."""
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Let a frozen process go on; one that has been given up meanwhile is told to leave."""
+        """Resume a suspended process; one that was declared lost meanwhile is told to leave."""
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:
-        """Let nothing pass between a role and `peer`; None: every other role."""
+        """Cut the links between a role and `peer`; None: every other role."""
         return self.execute(Cut(role, peer))
 
     def reconnect(self, role: str, peer: str | None = None) -> Self:
-        """Undo `cut`: what was held passes now."""
+        """Undo `cut`: messages that were held are delivered now."""
         return self.execute(Reconnect(role, peer))
 
-    # its state as a text -------------------------------------------------------------------------------------------------
+    # reading, at any time and from any thread ---------------------------------------------------------------------------
 
-    def code(self) -> str:
-        """The lab as a short text that `Lab.from_code` opens again: settings, story, panels, and what was done to the run
-        (in virtual time it is then the same run, to the last bit). `BadInput` if something was made by hand.
+    @property
+    def trace(self) -> Trace:
+        """The trace of the run that is shown."""
+        return self.session.trace
+
+    @property
+    def latest(self) -> Run | None:
+        """The run that is shown; None before the first."""
+        return self.session.run
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the next run."""
+        return self.session.settings
+
+    @property
+    def cluster(self) -> DaskCluster:
+        """The cluster of processes of this lab, started or not."""
+        return self._processes.cluster
+
+    @property
+    def runs(self) -> Runs:
+        """The finished runs, as a table."""
+        return Runs({"run": entry.number, **entry.row} for entry in self.session.table)
+
+    @property
+    def traces(self) -> list[Trace]:
+        """The traces of the runs in the table, oldest first (of many runs, the last ones)."""
+        return [entry.trace for entry in self.session.table if entry.trace is not None]
+
+    @property
+    def log(self) -> Log:
+        """What happened up to the moment that is looked at, one line an event."""
+        return Log(log_lines(self.trace, self.session.moment()))
+
+    @property
+    def sentence(self) -> str:
+        """What the panels show, in a sentence or two."""
+        return sentence(self.trace, self.session.moment(), self.session.reference)
+
+    @property
+    def question(self) -> str | None:
+        """The question of the scenario, with its answers; None if it has none."""
+        asked = self._scenarios.question
+        return f"{asked.text} {' / '.join(asked.answers)}" if asked is not None else None
+
+    @property
+    def answered(self) -> str | None:
+        """The answer that was given to the question; None before."""
+        question, answer = self._scenarios.question, self._scenarios.answer
+        return question.answers[answer] if question is not None and answer is not None else None
+
+    @staticmethod
+    def scenarios() -> dict[str, str]:
+        """{name: title} of the scenarios that `lk.Lab(scenario=...)` takes."""
+        return {name: scenario.title for name, scenario in SCENARIOS.items()}
+
+    def export_csv(self, path: str | Path) -> Path:
+        """Write the table of runs to a file."""
+        return self.runs.to_csv(path)
+
+    def snapshot(self) -> LabFigure:
+        """A static figure of the moment that is looked at: for reports, and for pages without widgets."""
+        return overview(self.trace, self.session.moment(), self.session.reference)
+
+    # as a text --------------------------------------------------------------------------------------------------------
+
+    def share_text(self) -> str:
+        """The lab as a short text that `Lab.from_share_text` opens again: settings, scenario, panels, and the commands that were
+        executed on the run (in virtual time it is then the same run, to the last bit). `BadInput` if an object of the user's own
+        has no text.
         """
-        stage, story = self.stage, self.stage.story or self._story
-        same = hasattr(stage.run, "plan") and stage.bridging is None and stage.setup == stage.shown
-        done = log_text(list(stage.run.engine.commands)) if same and stage.run is not None and story is None else ""
+        scenario = self._scenarios.scenario
+        done = log_text(list(self.session.command_log())) if scenario is None else ""
         panels = self._page.chosen if self._page is not None else None
-        more = {"story": story.name if story else "", "panels": ",".join(panels or ()), "done": done}
+        more = {"scenario": scenario.name if scenario else "", "panels": ",".join(panels or ()), "done": done}
         given = {name: text for name, text in more.items() if text}
-        return share_text(stage.begun if done else stage.setup, **given)
+        return share_text(self.session.began_with if done else self.session.settings, **given)
 
     @classmethod
-    def from_code(cls, code: str, **options: Any) -> Lab:
-        """The lab that `code()` of another one described, ready to run."""
-        setup, more = read_share_text(code, ("story", "panels", "done"))
+    def from_share_text(cls, text: str, **options: Any) -> Lab:
+        """The lab that `share_text()` of another one describes, ready to run."""
+        settings, more = read_share_text(text, ("scenario", "panels", "done"))
         if "panels" in more:
             options.setdefault("panels", tuple(more["panels"].split(",")))
-        faults = parse_log(more.get("done", ""))
-        lab = cls(story=more.get("story"), **options)
-        lab.stage.setup = setup
-        lab._faults = faults if setup.cluster.virtual_time else _without_turns(faults)
-        lab._fresh()
+        commands = parse_log(more.get("done", ""))
+        lab = cls(scenario=more.get("scenario"), **options)
+        lab.session.prepare(settings, commands)
+        lab._changed()
         return lab
 
-    # for the page -----------------------------------------------------------------------------------------------------
+    # the page ---------------------------------------------------------------------------------------------------------
 
-    def press(self, name: str, *arguments: Any) -> None:
-        """Somebody pressed something: carried out as soon as possible; what goes wrong is shown and not raised."""
+    def press(self, action: str, *arguments: Any) -> None:
+        """Do what a button does: the action is carried out as soon as possible; an error is shown and not raised.
+
+        `action`: the name of a method without arguments from "running"; or "set" (a dict of settings), "answer", "play", "pin",
+        "unpin", "show_run", "execute", with the arguments of the method.
+        """
         if self._closed:
             return
         try:
-            if name in ("seek", "live"):
-                getattr(self, name)(*arguments)
+            if action == "seek":
+                self.seek(*arguments)
                 return
-            if name == "set":
-                arguments = (self._meant(arguments[0]),)
-                self._change(arguments[0])
-            elif name == "answer":
-                self._commit(*arguments)
+            if action == "live":
+                self.live()
+                return
+            if action == "set":
+                arguments = (self._read(arguments[0]),)
+                self.session.change(arguments[0])
+            elif action == "answer":
+                self._scenarios.commit(*arguments)
                 arguments = ()
         except LabkitError as error:
-            self._desk.tell(str(error))
+            self._queue.refuse(str(error))
             return
-        once = name in ("run", "reset", "what_if", "tell")
-        self._desk.press(_doing(name, arguments), partial(self._does[name], *arguments), once)
+        command = partial(self._carries_out(action), *arguments)
+        self._queue.press(_progress(action, arguments), command, once=action in ONCE, holds=action == "pause")
 
     def view(self) -> View:
         """Everything that the page shows, now."""
-        return make_view(self.stage, self._story, self._desk.busy, self._desk.problem)
+        return make_view(self.session, self._scenarios, self._queue.busy, self._queue.problem)
 
-    def _fresh(self) -> None:
-        """Something has changed: draw it, if there can be anybody who sees it."""
-        if self._page is not None and (self._shown or in_kernel()):
-            self._page.wake()
+    @property
+    def drawing(self) -> bool:
+        """Whether the page is being drawn, or will be drawn again by itself."""
+        return self._page is not None and self._page.drawing
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         assert self._page is not None
-        self._shown = True
+        self._displayed = True
         bundle = self._page.box._repr_mimebundle_(include=include, exclude=exclude)
         data, more = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        self._fresh()
+        self._changed()
         return {**data, "text/plain": repr(self)}, more
 
     def __repr__(self) -> str:
         return "<labkit Lab>"
 
     def close(self, keep_processes: bool = False) -> None:
-        """End the lab's run and threads, take it off the page, end its own processes. Twice is as good as once."""
-        with self._lock:
+        """Stop the lab's run, threads and own processes, and take it off the page. Idempotent."""
+        with self._close_lock:
             if self._closed:
                 return
             self._closed = True
-        if self._guest is None or self.stage.run is not self._guest:
+        if self._given_run is None or self.session.run is not self._given_run:
             with contextlib.suppress(LabkitError, RuntimeError):
-                self._desk.call("closing", self.stage.end)
-        self._desk.close()
+                self._queue.call("closing", self.session.end)
+        self._queue.close()
         if self._page is not None:
             self._page.close()
         forget(self)
         if not keep_processes:
             self._processes.close()
+
+    def hand_over_processes(self) -> Processes | None:
+        """Close the lab, but leave its own processes running, and return them; None if they are not its own."""
+        self.close(keep_processes=True)
+        return self._processes if self._processes.ours else None
 
     def __enter__(self) -> Self:
         return self
@@ -324,77 +414,66 @@ class Lab(Reading):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # how --------------------------------------------------------------------------------------------------------------
+    # carrying out actions ---------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _does(self) -> dict[str, Callable[..., Any]]:
-        """What carries out each command."""
-        stage = self.stage
-        return {
-            "run": self._start, "pause": stage.hold, "resume": stage.go_on, "stop": stage.stop, "reset": stage.reset,
-            "step": stage.step, "what_if": stage.what_if, "execute": stage.execute, "answer": stage.show_truth,
-            "tell": self._tell, "pin": stage.pin, "unpin": stage.unpin, "look_at": stage.show, "set": stage.act_on_run,
+    def _carries_out(self, action: str) -> Callable[..., Any]:
+        """What carries out an action, on the command thread."""
+        session, scenarios = self.session, self._scenarios
+        actions: dict[str, Callable[..., Any]] = {
+            "run": scenarios.start, "pause": session.pause, "resume": session.resume, "stop": scenarios.stop,
+            "reset": scenarios.reset, "step": session.step, "what_if": session.what_if, "execute": session.execute,
+            "answer": scenarios.show_result, "play": self._play, "pin": session.pin, "unpin": session.unpin,
+            "show_run": scenarios.show_run, "set": session.set_options,
         }  # fmt: skip
+        return actions[action]
 
-    def _do(self, name: str, *arguments: Any) -> Self:
+    def _do(self, action: str, *arguments: Any) -> Self:
         if self._closed:
             raise BadInput("This lab is closed; make a new one.")
-        self._desk.call(_doing(name, arguments), partial(self._does[name], *arguments))
-        self._fresh()
+        self._queue.call(_progress(action, arguments), partial(self._carries_out(action), *arguments))
+        self._changed()
         return self
 
-    def _start(self) -> None:
-        if self._story is not None:
-            self.stage.tell(self._story)
-        else:
-            self.stage.begin(None, self._faults)
-
-    def _tell(self, name: str) -> None:
-        self._story = story_by_name(name) if name else None
-        if self._story is None:
-            self.stage.quiet()
+    def _play(self, name: str | None) -> None:
+        scenario = scenario_by_name(name) if name else None
+        self._scenarios.choose(scenario)
+        if scenario is None:
             return
         if self._page is not None:
-            self._page.choose(self._story.panels)
-        self.stage.tell(self._story)
+            self._page.choose(scenario.panels)
+        self._scenarios.start()
 
-    def _commit(self, answer: int | str) -> None:
-        story = self.stage.story or self._story
-        answers = story.question.answers if story is not None and story.question is not None else ()
-        if isinstance(answer, str) and answer not in answers:
-            there = "the answers are " + ", ".join(answers) if answers else "nothing is asked"
-            raise BadInput(f"answer {answer!r}: {there}.")
-        if self.stage.story is None and story is not None:
-            self.stage.story = story
-        self.stage.commit(answers.index(answer) if isinstance(answer, str) else answer)
-
-    def _meant(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
         """What was typed or chosen, as values: `"8"` is a seed; a field that was emptied is left as it was."""
         given = {name: value for name, value in settings.items() if value != ""}
-        return {n: self.stage.setup.read(n, v) if isinstance(v, str) else v for n, v in given.items()}
+        return {n: self.session.settings.read(n, v) if isinstance(v, str) else v for n, v in given.items()}
 
-    def _change(self, settings: dict[str, Any]) -> None:
-        with self._lock:
-            self.stage.setup = self.stage.setup.changed(**settings)
-            self._faults = _without_turns(self._faults)  # it is another run: times still hold
+    def _changed(self) -> None:
+        """Something has changed: draw it, if the lab may be on a page."""
+        if self._page is not None and (self._displayed or in_kernel()):
+            self._page.wake()
 
-    def _show(self) -> None:
+    def _display(self) -> None:
         from IPython.display import display
 
-        if not self._shown and not self._closed and in_kernel():
+        if not self._displayed and not self._closed and in_kernel():
             display(self)
 
-    def _settle(self) -> None:
-        """Let the last picture be drawn."""
-        self._fresh()
-        if self._page is not None:
-            self._page.join(10)
+
+def _progress(action: str, arguments: tuple[Any, ...]) -> str:
+    """What the page shows while an action is carried out."""
+    return COMMAND_PROGRESS.get(type(arguments[0]), PROGRESS[action]) if action == "execute" else PROGRESS[action]
 
 
-def _doing(name: str, arguments: tuple[Any, ...]) -> str:
-    """What is shown while this is being done."""
-    return DOING.get(type(arguments[0]), "working") if name == "execute" else DOING[name]
+def _names(given: Iterable[str] | str | None) -> tuple[str, ...] | None:
+    """One name or several, as a tuple."""
+    return (given,) if isinstance(given, str) else tuple(given) if given is not None else None
 
 
-def _without_turns(faults: tuple[Command | Executed, ...]) -> tuple[Command, ...]:
-    return tuple(fault.command if isinstance(fault, Executed) else fault for fault in faults)
+def _inherited_processes(cell: tuple[str, str] | None) -> Processes:
+    """The processes of the lab that this cell made before, which is closed; else new ones, not started yet."""
+    for old in stale(cell):
+        kept: Processes | None = old.hand_over_processes()
+        if kept is not None:
+            return kept
+    return Processes()

@@ -1,8 +1,8 @@
-"""The picture of the README: one worker becomes five times slower, asynchronous over pinned synchronous.
+"""The picture of the README: one worker becomes five times slower, asynchronous over synchronous training as the reference run.
 
     python -m labkit.lab.picture picture.png
 
-Simulated, so everybody's picture is the same; 192 colours are enough for it and keep the file small.
+Simulated, so the picture is the same on every machine; 192 colours are enough and keep the file small.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ def main(path: str) -> Path:
     problem = lk.Problem("digits", hidden=(64, 32), seed=7)
     cluster = lk.SimulatedCluster(workers=4, compute=lk.LogNormal(0.1, 0.15))
     budget, faults = lk.Budget(seconds=12), [lk.Slow("worker-2", 5, at=5.0)]
-    pinned = lk.train(problem, lk.SyncPS(learning_rate=0.1), cluster, budget, faults=faults).wait()
+    reference = lk.train(problem, lk.SyncPS(learning_rate=0.1), cluster, budget, faults=faults).wait()
     run = lk.train(problem, lk.AsyncPS(learning_rate=0.1), cluster, budget, faults=faults).wait()
     data, model = problem.dataset, run.result()
     raw, labels = data.x_test * data.scale + data.mean, data.y_test
-    said = model.predict(raw)
-    wrong = int((said != labels).argmax())
+    predicted = model.predict(raw)
+    wrong = int((predicted != labels).argmax())
     first = max(0, wrong - 6)
     chosen = slice(first, first + 18)
-    written = save(overview(run.trace, pinned=pinned.trace, arrays=(raw[chosen], labels[chosen], said[chosen])), path)
+    written = save(
+        overview(run.trace, pinned=reference.trace, arrays=(raw[chosen], labels[chosen], predicted[chosen])), path
+    )
     if written.suffix == ".png":
         picture = Image.open(written).convert("RGB")
         picture = picture.quantize(192, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)

@@ -1,11 +1,11 @@
-"""`lk.Prediction`: say what you expect before you measure it; later see both side by side.
+"""`lk.Prediction`: a question whose answer the user predicts before it is measured; later both are shown side by side.
 
-What one has only watched seems to have been clear all along; what one has predicted can be wrong. So a prediction is
-committed once, before its answer is known, and kept: `said` never changes, and nothing can be committed after `reveal`.
-Nobody has to: nothing here waits for a click, and `reveal` says if there was none. `commit` is the click as a method.
+A result that was only watched seems obvious afterwards; a prediction can be wrong. So a prediction is committed once, before
+the result is known, and kept: `committed` never changes, and nothing can be committed after `reveal`. It is optional: nothing
+waits for a click, and `reveal` says if there was none. `commit` does the same as a click.
 
-It is no entry in the registry of cells: it has no thread and no processes, so an old one costs nothing. Running its cell
-again makes a fresh one.
+A prediction has no thread and no processes, so an old one costs nothing and needs no entry in the registry of cells. Running its
+cell again makes a new one.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from numbers import Integral, Real
 from typing import Any
 
 from ..errors import BadInput
-from .page.kit import Kit
-from .page.sheet import ROOT, sheet
+from .page.stylesheet import ROOT, stylesheet
+from .page.widget_factory import WidgetFactory
 
 __all__ = ["Prediction", "Revealed"]
 
-ONCE = "A prediction is committed once: run its cell again for a fresh one."
-LATE = "It has been revealed: too late for a prediction. Run its cell again for a fresh one."
-# A lab's looks, without its frame: the question has one of its own. Answers are as wide as their words.
+ONCE = "A prediction is committed once: run its cell again for a new one."
+LATE = "The result has been revealed: it is too late for a prediction. Run its cell again for a new one."
+# The looks of a lab, without its frame. Answers are as wide as their text.
 LOOKS = (
     f".{ROOT}.lk-predicts {{ box-shadow: none; background: none; }} "
     f".{ROOT}.lk-predicts .lk-asked {{ margin: 0; }} "
     f".{ROOT}.lk-predicts .lk-answers button {{ flex: 0 1 auto; min-width: 130px; max-width: 100%; height: auto; "
     "min-height: 38px; padding: 3px 16px; line-height: 1.3; white-space: normal; }"
 )
-# A bar of this colour beside the words; the words have the page's own ink, so a dark page is read as well.
+# The colour of a bar beside the text. The text has the colours of the page, so it is legible in a dark theme, too.
 BARS = {True: "#2a9158", False: "#cc1f1f", None: "#7a8394"}
 
 
 class Prediction:
     """A question with a few answers: the last expression of a cell shows it, with a button for each.
 
-    `Prediction("Who sets the pace?", "the fastest", "the slowest")`, or with numbers, of which the one nearest to what
-    is measured will be the true one: `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})`.
+    `Prediction("Which worker sets the pace?", "the fastest", "the slowest")`; or with numbers, where the answer nearest to the
+    measured value is the right one: `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})`.
 
-    Raises `BadInput` if there are fewer than two answers, two equal ones, or something that is no text (no number).
+    Raises `BadInput` for fewer than two answers, for equal ones, and for answers that are not texts (or not finite numbers).
     """
 
     def __init__(self, question: str, *answers: str | Mapping[str, float]):
         self.question = question
         self.answers, self._values = _answers(question, answers)
-        self._said: int | None = None
+        self._committed: int | None = None
         self._revealed: Revealed | None = None
-        self._kit = kit = Kit()
-        self._verdict = kit.html("lk-verdict")
-        self._buttons = [kit.button(text, partial(self._click, k)) for k, text in enumerate(self.answers)]
+        self._factory = factory = WidgetFactory()
+        self._verdict = factory.html("lk-verdict")
+        self._buttons = [factory.button(text, partial(self._click, k)) for k, text in enumerate(self.answers)]
         parts = [
-            kit.html("lk-text", html.escape(question)), kit.box(self._buttons, "lk-answers"), self._verdict,
+            factory.html("lk-text", html.escape(question)), factory.box(self._buttons, "lk-answers"), self._verdict,
         ]  # fmt: skip
-        self.box = kit.box(
-            [kit.html("lk-css", f"{sheet({})}<style>{LOOKS}</style>"), kit.box(parts, "lk-asked")],
+        self.box = factory.box(
+            [factory.html("lk-css", f"{stylesheet({})}<style>{LOOKS}</style>"), factory.box(parts, "lk-asked")],
             f"{ROOT} lk-col lk-predicts",
         )
         self._show()
@@ -66,22 +66,22 @@ class Prediction:
     # committing -------------------------------------------------------------------------------------------------------
 
     @property
-    def said(self) -> str | None:
+    def committed(self) -> str | None:
         """The answer that was committed, or None."""
-        return None if self._said is None else self.answers[self._said]
+        return None if self._committed is None else self.answers[self._committed]
 
     def commit(self, answer: str | int) -> Prediction:
-        """Commit to an answer: its text, or its number, from 0. The same one twice is as good as once.
+        """Commit to an answer: its text, or its number, from 0. Idempotent.
 
-        Raises `BadInput` for an unknown answer, for another one than was committed, and after `reveal`.
+        Raises `BadInput` for an unknown answer, for another one than was committed before, and after `reveal`.
         """
         chosen = self._index(answer)
-        with self._kit.lock:
-            if self._said is not None and self._said != chosen:
-                raise BadInput(f"You said {self.said!r} already, and not {self.answers[chosen]!r}. {ONCE}")
-            if self._said is None and self._revealed is not None:
+        with self._factory.lock:
+            if self._committed is not None and self._committed != chosen:
+                raise BadInput(f"You predicted {self.committed!r} already, not {self.answers[chosen]!r}. {ONCE}")
+            if self._committed is None and self._revealed is not None:
                 raise BadInput(LATE)
-            self._said = chosen
+            self._committed = chosen
             self._show()
         return self
 
@@ -95,32 +95,32 @@ class Prediction:
         )
 
     def _click(self, chosen: int) -> None:
-        with self._kit.lock:
-            if self._said is None and self._revealed is None:  # a click too many is no mistake
+        with self._factory.lock:
+            if self._committed is None and self._revealed is None:  # a second click is ignored
                 self.commit(chosen)
 
     # revealing --------------------------------------------------------------------------------------------------------
 
     def reveal(self, measured: float | str, words: str = "") -> Revealed:
-        """What was said beside what was measured; the last expression of a cell shows it. `words` come after it.
+        """The prediction beside the measured result; the last expression of a cell shows it. `words`: a text that is shown below.
 
-        `measured`: of answers with numbers, a number (the nearest answer is true: by ratio if all are positive, else by
-        difference); of others, the text of the true one. It may be revealed again, with another measurement. Raises
+        `measured`: for answers with numbers, a number (the nearest answer is right: by ratio if all are positive, else by
+        difference); for others, the text of the right one. It may be revealed again, with another measurement. Raises
         `BadInput` for anything else.
         """
-        true, shown = self._judge(measured)
+        true, shown = self._nearest(measured)
         value = str(measured) if self._values is None else _python(measured)
-        with self._kit.lock:
-            self._revealed = Revealed(self.question, self.said, value, shown, self.answers[true], str(words))
+        with self._factory.lock:
+            self._revealed = Revealed(self.question, self.committed, value, shown, self.answers[true], str(words))
             self._show()
             return self._revealed
 
-    def _judge(self, measured: Any) -> tuple[int, str]:
-        """(number of the true answer, what was measured as a text)."""
+    def _nearest(self, measured: Any) -> tuple[int, str]:
+        """(number of the right answer, the measured value as a text)."""
         if self._values is None:
             if isinstance(measured, str) and measured in self.answers:
                 return self.answers.index(measured), measured
-            raise BadInput(f"reveal({measured!r}): give the answer that is true: {_listed(self.answers)}.")
+            raise BadInput(f"reveal({measured!r}): give the right answer: {_listed(self.answers)}.")
         if isinstance(measured, bool) or not isinstance(measured, Real) or not math.isfinite(measured):
             raise BadInput(f"reveal({measured!r}): the answers are numbers; give the number that was measured.")
         value = float(measured)
@@ -130,31 +130,31 @@ class Prediction:
         return away.index(min(away)), f"{_written(100 * value)}%" if percent else _written(_python(measured))
 
     def record(self) -> dict[str, Any]:
-        """`question`, `answers`, `said`, `measured`, `right`; None is what is not known (yet). Plain Python values."""
+        """`question`, `answers`, `committed`, `measured`, `right`, as plain Python values; None for what is not known (yet)."""
         seen = self._revealed
         return {
-            "question": self.question, "answers": list(self.answers), "said": self.said,
+            "question": self.question, "answers": list(self.answers), "committed": self.committed,
             "measured": seen.measured if seen else None, "right": seen.right if seen else None,
         }  # fmt: skip
 
     # showing ----------------------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        kit, seen = self._kit, self._revealed
+        factory, seen = self._factory, self._revealed
         for k, button in enumerate(self._buttons):
-            true, mine = seen is not None and self.answers[k] == seen.answer, k == self._said
-            kit.mark(
-                button, lk_said=mine and seen is None, lk_right=true, lk_wrong=mine and seen is not None and not true,
-                lk_off=self._said is not None or seen is not None,
+            true, mine = seen is not None and self.answers[k] == seen.answer, k == self._committed
+            factory.mark(
+                button, lk_given=mine and seen is None, lk_right=true, lk_wrong=mine and seen is not None and not true,
+                lk_off=self._committed is not None or seen is not None,
             )  # fmt: skip
-        kit.say(self._verdict, self._told())
+        factory.write(self._verdict, self._status())
 
-    def _told(self) -> str:
+    def _status(self) -> str:
         if self._revealed is not None:
             return f"<b>{html.escape(self._revealed.verdict)}</b>"
-        if self.said is None:
-            return '<span class="lk-grey">What do you think? Choose one before you measure it.</span>'
-        return f'You said <b>{html.escape(self.said)}</b>. Now measure. <span class="lk-grey">{ONCE}</span>'
+        if self.committed is None:
+            return '<span class="lk-grey">What do you think? Choose an answer before you measure.</span>'
+        return f'You predicted <b>{html.escape(self.committed)}</b>. Now measure. <span class="lk-grey">{ONCE}</span>'
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         bundle = self.box._repr_mimebundle_(include=include, exclude=exclude)
@@ -162,37 +162,39 @@ class Prediction:
         return {**data, "text/plain": repr(self)}, more
 
     def __repr__(self) -> str:
-        said = "Nobody has committed to an answer yet." if self.said is None else f"You said: {self.said}."
-        return f"{self.question}\n  {' | '.join(self.answers)}\n{said}"
+        prediction = "No prediction yet." if self.committed is None else f"Your prediction: {self.committed}."
+        return f"{self.question}\n  {' | '.join(self.answers)}\n{prediction}"
 
     def close(self) -> None:
-        """Take it off the page. What was said is kept."""
-        self._kit.close()
+        """Take it off the page. The prediction is kept."""
+        self._factory.close()
 
 
 @dataclass(frozen=True)
 class Revealed:
-    """What was said and what was measured. `said` is None if nobody committed, and then so is `right`."""
+    """The prediction and the result. `committed` is None if there was no prediction, and then so is `right`."""
 
     question: str
-    said: str | None
+    committed: str | None
     measured: float | int | str
-    shown: str  # what was measured, as people write it
-    answer: str  # the one that is true
+    shown: str  # the measured value as a text
+    answer: str  # the right one
     words: str = ""
 
     @property
     def right(self) -> bool | None:
-        """Whether what was said is what is true."""
-        return None if self.said is None else self.said == self.answer
+        """Whether the prediction was right."""
+        return None if self.committed is None else self.committed == self.answer
 
     @property
     def verdict(self) -> str:
-        """All of it in one sentence or two."""
+        """The comparison in one sentence or two."""
         near = "" if self.shown == self.answer else f" (nearest: {self.answer})"
-        if self.said is None:
-            return f"Nobody committed to an answer. Measured: {self.shown}{near}."
-        return f"{'Right' if self.right else 'Not so'}: you said {self.said}, measured was {self.shown}{near}."
+        if self.committed is None:
+            return f"No prediction was made. Measured: {self.shown}{near}."
+        return (
+            f"{'Right' if self.right else 'Not so'}: you predicted {self.committed}, measured was {self.shown}{near}."
+        )
 
     def _repr_html_(self) -> str:
         bar = BARS[self.right]
@@ -210,7 +212,7 @@ class Revealed:
 
 
 def _answers(question: Any, given: tuple[Any, ...]) -> tuple[tuple[str, ...], tuple[float, ...] | None]:
-    """The texts of the answers, and their numbers if they have some."""
+    """The texts of the answers, and their numbers if they have any."""
     if not isinstance(question, str) or not question:
         raise BadInput(f"Prediction({question!r}): first the question, as a text, then the answers.")
     numbers = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else None

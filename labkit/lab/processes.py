@@ -1,12 +1,11 @@
-"""The processes that a lab runs on: a cluster that was given, or one of its own that starts while something else is
-seen. Where bokeh is installed its own has Dask's dashboard (half a second of processor time, 19 MB).
+"""The processes that a lab runs on: a cluster that was given, or one of its own, which starts in the background. Where bokeh is
+installed the lab's own cluster has Dask's dashboard (half a second of processor time, 19 MB).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Callable
 
 from ..engines.dask import DaskCluster
 from ..errors import BadInput
@@ -15,7 +14,9 @@ __all__ = ["Processes"]
 
 
 class Processes:
-    """`cluster` is there from the beginning; its processes are when `ready`. `ours`: it ends with the lab."""
+    """`cluster` exists from the beginning, its processes when `ready`. `ours`: they end with the lab. `problem`: why they
+    could not be started. `wanted`: how many are started.
+    """
 
     def __init__(self, given: DaskCluster | None = None):
         self.ours = given is None
@@ -35,16 +36,16 @@ class Processes:
 
     @property
     def ready(self) -> bool:
-        """Whether a run can start on it without a wait for processes."""
+        """Whether a run can start without waiting for processes."""
         return self._cluster is not None and self._cluster.is_open and not self.starting
 
     @property
     def starting(self) -> bool:
-        """Whether processes are being started just now."""
+        """Whether processes are being started."""
         return self._thread is not None and self._thread.is_alive()
 
     def check(self) -> None:
-        """`BadInput` if the cluster was given and its owner has closed it; one of our own is made anew."""
+        """`BadInput` if the cluster was given and is closed; a closed cluster of the lab's own is replaced by a new one."""
         if self._cluster is None or not self._cluster.is_closed:
             return
         if not self.ours:
@@ -52,13 +53,13 @@ class Processes:
         self._cluster = None
 
     def progress(self) -> tuple[int, int] | None:
-        """(processes that are up, processes wanted) while they start; else None."""
+        """(processes that run, processes wanted) while they start; else None."""
         if not self.starting or self._cluster is None:
             return None
         return min(self._cluster.progress()[0], self.wanted), self.wanted
 
-    def start(self, nodes: int, then: Callable[[], None]) -> None:
-        """Start `nodes` processes on a thread of its own; `then()` is called there when they are up, or cannot be."""
+    def start(self, nodes: int) -> None:
+        """Start `nodes` processes, on a thread; `starting` until they are up or `problem` says why not."""
         if self.starting:
             return
         cluster, self.problem, self.wanted = self.cluster, None, nodes
@@ -69,12 +70,11 @@ class Processes:
             except Exception as error:
                 self.problem = error
             self._thread = None
-            then()
 
         self._thread = threading.Thread(target=work, name="labkit-lab-cluster", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the processes if they are ours."""
+        """End the processes if they are the lab's own."""
         if self.ours and self._cluster is not None:
             self._cluster.close()

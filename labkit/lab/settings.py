@@ -1,7 +1,7 @@
 """The settings of a lab: the specification of the next run, the speed at which it is played, and objects of the user's own.
 
-A value; `settings.changed(strategy="ssp", s=3, workers=8, pace=0.1)` makes another one, by the names that controls, stories and
-share texts use. What is not allowed is refused there, and the settings stay as they were.
+A value; `settings.changed(strategy="ssp", s=3, workers=8, pace=0.1)` makes another one, by the names that controls, scenarios and
+share texts use. It raises `BadInput` for what is not allowed.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..engines.cluster_spec import ClusterSpec
+from ..engines.base import Cluster
+from ..engines.cluster_spec import ClusterSpec, default_workers
 from ..engines.dask import DaskCluster
 from ..engines.laws import Deterministic
 from ..errors import BadInput
 from ..knobs import Knob, check_knob, knob, knobs_of, read_knob
 from ..problem import Problem
 from ..roles.budget import Budget
+from ..run import Run
 from ..spec import PACE, RunSpec, make_cluster, strategy_name
 from ..strategies import STRATEGIES, Strategy
 
-__all__ = ["Settings", "name_of"]
+__all__ = ["Settings", "initial_settings", "name_of"]
 
 # what belongs to processes, to the recording, or has other names here ("pace" and "law")
 NOT_SETTINGS = ("compute", "record", "scheduler", "place", "dashboard", "may_kill")
@@ -35,7 +37,9 @@ class Settings:
     """`spec`: the next run. `own`: strategies and data of the user's own, which can be chosen again by their names."""
 
     spec: RunSpec = field(default_factory=_default)
-    speed: float = knob(1.0, low=1e-6, high=1e6, help="seconds of virtual time a second at which a simulated run is played")
+    speed: float = knob(
+        1.0, low=1e-6, high=1e6, help="seconds of virtual time per second at which a simulated run is played"
+    )
     own: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
@@ -127,3 +131,35 @@ def _usable(spec: RunSpec) -> RunSpec:
 def name_of(own: Any) -> str:
     """Under which name a strategy or data of the user's own can be chosen."""
     return strategy_name(own) if isinstance(own, Strategy) else str(own.name)
+
+
+def initial_settings(
+    problem: Problem | str | None,
+    strategy: Strategy | str | None,
+    cluster: Cluster | None,
+    budget: Budget | None,
+    run: Run | None,
+) -> Settings:
+    """The settings with which a lab opens: of what was given; else those of `run`; else the defaults. `BadInput` names what is
+    wrong.
+    """
+    if run is not None and not isinstance(run, Run):
+        raise BadInput(f"run={run!r}: give what lk.train returned.")
+    if not isinstance(budget, Budget | None):
+        raise BadInput(f"budget={budget!r}: give a lk.Budget, as lk.Budget(seconds=20).")
+    if run is not None:
+        plan = run.plan
+        return Settings(RunSpec(plan.problem, plan.strategy, _recorded(run.engine.cluster), plan.budget))
+    default = Settings().changed(engine="dask", workers=default_workers("dask"))
+    if cluster is not None and not isinstance(cluster, Cluster):
+        raise BadInput(f"cluster={cluster!r}: give lk.DaskCluster(workers=4) or lk.SimulatedCluster(workers=4).")
+    if problem is not None and not isinstance(problem, Problem):
+        problem = Problem(problem)
+    spec = default.cluster if cluster is None else _recorded(cluster)
+    made = Settings(RunSpec(problem or default.problem, default.strategy, spec, budget or default.budget))
+    return made.changed(strategy=strategy) if strategy is not None else made
+
+
+def _recorded(cluster: Cluster) -> ClusterSpec:
+    """The values of a cluster that was given. A lab shows what is recorded, so everything is recorded."""
+    return replace(cluster.spec, record=True)

@@ -1,9 +1,9 @@
-"""A lab as a short text, and back: what was chosen, in words that a person can read and change.
+"""A lab as a short text, and back: settings by their names, which can be read and edited by hand.
 
     strategy=ssp&s=5&workers=8&pace=0.2&seconds=30&slow=worker-2:5
 
 Each setting stands under the name, and is written as, its declaration says (`RunSpec.write`). Only what differs from the default
-lab is written. What was made by hand (arrays, a user's class) has no text and is refused by name.
+lab is written. Objects of the user's own (arrays, a strategy class) have no text: `BadInput` names them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ from .settings import Settings
 
 __all__ = ["read_share_text", "share_text"]
 
+RENAMED = {"story": "scenario"}  # names in texts of older labs
+
 
 def share_text(settings: Settings, **more: str) -> str:
-    """The text of a lab's settings; `more`: what else belongs to it (its story, its panels, what was done to the run)."""
+    """The text of a lab's settings; `more`: what else belongs to it (its scenario, its panels, the commands executed on the run).
+    """
     name, data = strategy_name(settings.strategy), settings.problem.name
     if name not in STRATEGIES:
-        raise BadInput(f"{settings.strategy.name} is a strategy of your own: a code can only name labkit's strategies.")
+        raise BadInput(
+            f"{settings.strategy.name} is a strategy of your own: a share text can only name labkit's strategies."
+        )
     if not isinstance(settings.problem.data, str):
-        raise BadInput(f"{data} is data of your own: a code can only name labkit's data sets.")
+        raise BadInput(f"{data} is data of your own: a share text can only name labkit's data sets.")
     plain = Settings().changed(strategy=name)
     if data != plain.problem.name:
         plain = plain.changed(data=data)
@@ -47,7 +52,10 @@ def read_share_text(text: str, also: tuple[str, ...] = ()) -> tuple[Settings, di
             parse_qsl(str(text).strip().replace("+", "%2B"), keep_blank_values=True, strict_parsing=bool(text))
         )
     except ValueError:
-        raise BadInput(f"{text!r} is not the code of a lab; one reads strategy=ssp&s=5&workers=8.") from None
+        raise BadInput(f"{text!r} is not the share text of a lab; an example is strategy=ssp&s=5&workers=8.") from None
+    for old, new in RENAMED.items():
+        if old in pairs and new in also:
+            pairs[new] = pairs.pop(old)
     more = {name: pairs.pop(name) for name in also if name in pairs}
     first = {name: pairs.pop(name) for name in ("strategy", "data") if name in pairs}
     settings = Settings().changed(**first)

@@ -195,5 +195,5 @@ def test_what_badges_open_is_there():
 def test_the_first_cell_says_what_is_lost_and_how_to_keep_it():
     cells = json.loads((ROOT / "notebooks" / "00_start_here.ipynb").read_text())["cells"]
     first = "".join(cells[0]["source"])
-    for words in ("Binder", "forgets", "ten idle minutes", "Download", "lab.code()", "lk.Lab.from_code("):
+    for words in ("Binder", "forgets", "ten idle minutes", "Download", "lab.share_text()", "lk.Lab.from_share_text("):
         assert words in first

@@ -63,22 +63,22 @@ def test_the_first_minute(notebook, measured):
     first = page.cells.index("code")
     page.run(first)
     page.page.wait_for_selector(".labkit-lab", timeout=60_000)
-    page.page.wait_for_function(f"{TEXT}.includes('simulated') || {TEXT}.includes('LIVE')", timeout=60_000)
+    page.page.wait_for_function(f"{TEXT}.includes('PREVIEW') || {TEXT}.includes('LIVE')", timeout=60_000)
     page.wait_idle(first)
     page.await_images(least=6)
-    page.screenshot("first-minute-1-simulated")
+    page.screenshot("first-minute-1-preview")
     page.await_kernel(LIVE, 60)
     assert page.frames(seconds=3).shown
     page.screenshot("first-minute-2-live")
     page.page.wait_for_selector(".lk-asked:not(.lk-gone)", timeout=60_000)
     page.screenshot("first-minute-3-asked")
     answer = page.output(first).get_by_role("button", name="50%")
-    measured["answer, ms"] = page.acknowledged(answer.click, f"{TEXT}.includes('You said 50%')")
-    page.await_kernel("lab.view().act == 2", 60)
+    measured["answer, ms"] = page.acknowledged(answer.click, f"{TEXT}.includes('You answered 50%')")
+    page.await_kernel("lab.view().step == 2", 60)
     page.await_kernel("lab.view().state == 'over'", 60)
     page.page.wait_for_function(f"{TEXT}.includes('fell to 20%')", timeout=20_000)
-    assert "You said 50%" in text(page, first)
-    page.screenshot("first-minute-4-told")
+    assert "You answered 50%" in text(page, first)
+    page.screenshot("first-minute-4-verdict")
     sync, free = page.kernel("[sum(c.gradients for c in t.counters.values()) for t in lab.traces[-2:]]")
     assert free > 1.5 * sync
 
@@ -109,11 +109,11 @@ def test_every_press_is_acknowledged_and_acts(real, measured):
     for _ in range(3):
         press("Pause", named.format("Resume"), "lab.view().state == 'paused'")
         press("Resume", named.format("Pause"), "lab.view().state == 'running'")
-    press("Pin", named.format("Unpin"), "lab.stage.pinned is not None")
-    press("Unpin", named.format("Pin"), "lab.stage.pinned is None")
+    press("Pin", named.format("Unpin"), "lab.session.reference is not None")
+    press("Unpin", named.format("Pin"), "lab.session.reference is None")
     chip = "[...document.querySelectorAll('.labkit-lab button.lk-slow')].some(b => b.innerText.trim() === 'w2')"
     button(page, "w2").click()
-    slower = page.output(0).locator(".lk-trouble .noUi-handle")
+    slower = page.output(0).locator(".lk-slowdown .noUi-handle")
     slower.focus()
     for key, shown, then in [
         ("ArrowRight", chip, "> 1"),
@@ -174,13 +174,13 @@ def test_scrub_step_and_what_if_in_virtual_time(simulated):
     page.press("ArrowLeft", "ArrowLeft")
     page.await_kernel("not lab.view().live")
     page.page.wait_for_function(f"{TEXT}.includes('looking back')")
-    page.await_kernel("not lab._page.painter.alive")  # the moment that is looked at is drawn
+    page.await_kernel("not lab.drawing")  # the moment that is looked at is drawn
     assert sum(page.frames(seconds=1).given) == 0  # and it stands still
     at = page.kernel("lab.view().t")
     button(page, "Step").click()
     page.await_kernel(f"lab.view().t > {at}")
     button(page, "What if from here").click()
-    page.await_kernel("lab.view().live and lab.view().pinned is not None and lab.view().state == 'running'")
+    page.await_kernel("lab.view().live and lab.view().reference is not None and lab.view().state == 'running'")
     page.frames(seconds=1)
     page.screenshot("what-if")
 
@@ -228,9 +228,9 @@ def test_keys_reach_everything_and_the_cell_is_safe(simulated):
     assert {"Stop", "Pin"} <= {name.split("\n")[0] for name in seen}, seen
     rate = page.output(0).locator(".lk-side .noUi-handle").first
     rate.focus()
-    was = page.kernel("lab.setup.strategy.learning_rate")
+    was = page.kernel("lab.settings.strategy.learning_rate")
     page.press("ArrowRight", "ArrowRight")
-    page.await_kernel(f"lab.setup.strategy.learning_rate > {was}")
+    page.await_kernel(f"lab.settings.strategy.learning_rate > {was}")
 
 
 def test_what_users_do(real):
@@ -239,7 +239,7 @@ def test_what_users_do(real):
     page.await_kernel(f"len(lab.runs) == 1 and {LIVE}")  # ended once, begun once
     menu = page.output(0).locator(".lk-side select").first
     menu.select_option(label="SyncPS")
-    page.await_kernel("lab.setup.strategy.name == 'SyncPS' and lab.latest.plan.strategy.name == 'AsyncPS'")
+    page.await_kernel("lab.settings.strategy.name == 'SyncPS' and lab.latest.plan.strategy.name == 'AsyncPS'")
     page.page.wait_for_selector(".labkit-lab .lk-next")  # it is for the next run, and says so
     assert page.kernel("lab.view().state") == "running"
     page.kernel("import matplotlib.pyplot as plt\nfor _ in range(20): plt.figure(); plt.plot([1, 2]); plt.close()\n0")

@@ -26,11 +26,11 @@ def test_a_prediction_is_clicked_kept_and_revealed_and_the_lesson_ends(notebook)
     asks, reveals = (next(i for i, source in code.items() if words in source) for words in (ASKS, REVEALS))
     page.run_and_wait(*(i for i in code if i <= asks))
     page.output(asks).get_by_role("button", name="0.1 s", exact=True).click()
-    page.await_kernel("guess.said == '0.1 s'", 10)
+    page.await_kernel("guess.committed == '0.1 s'", 10)
     page.output(asks).get_by_role("button", name="0.4 s", exact=True).click()
     page.screenshot("lesson-predicted", page.output(asks))
     page.run_and_wait(*(i for i in code if asks < i <= reveals))
-    assert page.kernel("guess.record()")["said"] == "0.1 s"  # the second click came too late
+    assert page.kernel("guess.record()")["committed"] == "0.1 s"  # the second click came too late
     assert page.kernel("guess.record()")["right"] is False  # H(4) is 2.08
     assert "0.1 s" in page.output(reveals).inner_text()
     page.screenshot("lesson-revealed", page.output(reveals))

@@ -5,25 +5,35 @@ from __future__ import annotations
 import threading
 
 import pytest
-from page_stub import Stub, until, view
+from page_stub import Opened, Stub, until, view
 
 from labkit.lab.page import Page
+from labkit.lab.page.drawing_thread import DrawingThread
+from labkit.lab.page.widget_factory import WidgetFactory
 
 
 @pytest.fixture
 def open_page(monkeypatch):
-    """Make pages of stubs; their threads are over, so that only the test writes. All are closed in the end."""
+    """Make pages of stubs, which are drawn only with `drawing=True`. All are closed in the end."""
     monkeypatch.setattr("labkit.lab.page.page.SETTLES", 0.02)
     made = []
 
     def make(now=None, panels=("staleness",), controls=None, drawing=False):
-        page = Page(Stub(view() if now is None else now), panels, controls)
-        page.kit.clock = iter(range(0, 10**9, 10)).__next__  # each time somebody looks it is ten seconds later
+        threads = []
+
+        def make_thread(name, paint):
+            threads.append(DrawingThread(name, paint))
+            if not drawing:
+                threads[-1].close()
+            return threads[-1]
+
+        lab = Stub(view() if now is None else now)
+        clock = iter(range(0, 10**9, 10)).__next__  # at each look it is ten seconds later
+        factory = WidgetFactory(clock)
+        page = Page(lab, panels, controls, factory=factory, make_thread=make_thread)
         made.append(page)
-        if not drawing:
-            page.painter.close()
-        page.show()
-        return page
+        page.refresh()
+        return Opened(page, lab, factory, *threads)
 
     yield make
     for page in made:

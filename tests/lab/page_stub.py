@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import ipywidgets
 
 import labkit as lk
+from labkit.lab.run_table import Entry
+from labkit.lab.scenarios.scenario import Question, Scenario, Step
 from labkit.lab.settings import Settings
-from labkit.lab.stage import Entry
-from labkit.lab.story import Act, Question, Story
 from labkit.lab.view import View
 from labkit.narrative import run_row
 from labkit.trace.vocabulary import NANO
@@ -22,9 +22,9 @@ from labkit.trace.vocabulary import NANO
 EVERYTHING = frozenset(
     {"run", "pause", "stop", "reset", "step", "pin", "seek", "what_if", "slow", "kill", "set", "live"}
 )
-STORY = Story(
-    "slow-worker", "One slow worker", "Everybody waits.", (Act(says="Synchronous."), Act(says="Asynchronous.")),
-    question=Question("Throughput falls to …", ("80%", "50%", "20%"), 2, "You said {said}; it fell to {right}."),
+SCENARIO = Scenario(
+    "slow-worker", "One straggler", "All wait.", (Step(text="Synchronous."), Step(text="Asynchronous.")),
+    question=Question("Throughput falls to …", ("80%", "50%", "20%"), 2, "You answered {answer}; it fell to {right}."),
 )  # fmt: skip
 
 
@@ -40,13 +40,13 @@ def trace(workers=3, seconds=0.5, slow=False):
 def view(of=None, **more):
     """What a lab would say that is looking at this record."""
     of = trace() if of is None else of
-    setup = Settings().changed(workers=3)
+    settings = Settings().changed(workers=3)
     plain = {
         "trace": of, "t": of.watermark(), "recorded": of.watermark(), "ends": 10 * NANO, "live": True, "state": "paused",
-        "replaying": False, "simulated": True, "pinned": None, "setup": setup, "shown": setup, "changed": (),
-        "entries": (), "cluster": None, "busy": "", "problem": "", "story": None, "act": -1, "says": "", "asked": False,
-        "said": None, "slow": {}, "conditions": {},
-        "supported": frozenset({lk.Slow, lk.Kill}), "undo": {}, "can": EVERYTHING, "dashboard": None,
+        "replaying": False, "simulated": True, "reference": None, "settings": settings, "shown": settings, "changed": (),
+        "entries": (), "processes": None, "busy": "", "problem": "", "scenario": None, "step": -1, "text": "", "asked": False,
+        "answer": None, "slow": {}, "conditions": {},
+        "supported": frozenset({lk.Slow, lk.Kill}), "undo": {}, "actions": EVERYTHING, "dashboard": None,
     }  # fmt: skip
     return View(**{**plain, **more})
 
@@ -64,10 +64,10 @@ class Stub:
         self.pressed.append((name, *arguments))
         self.now = dataclasses.replace(self.now, **self.answers(name, *arguments))
 
-    def stories(self):
-        return {STORY.name: STORY.title}
+    def scenarios(self):
+        return {SCENARIO.name: SCENARIO.title}
 
-    def code(self):
+    def share_text(self):
         return "strategy=async-ps"
 
 
@@ -101,6 +101,36 @@ def labelled(page, kind, label):
     return next(w for w in all_widgets(page) if isinstance(w, kind) and w.description == label)
 
 
+def by_class(page, name):
+    """The first widget with this class of the style sheet."""
+    return next(w for w in reversed(all_widgets(page)) if name in w._dom_classes)
+
+
+def panel(page, name):
+    """(box, title, image) of a panel."""
+    box = by_class(page, f"lk-p-{name}")
+    return box, *box.children
+
+
+def setting(page, label):
+    """The widget of the setting with this label; the menu of strategies has none."""
+    kinds = {"lk-setting", "lk-check"}
+    return next(w for w in all_widgets(page) if kinds & set(w._dom_classes) and w.description == label)
+
+
+class Opened:
+    """A page, the stub that it shows, and its drawing thread; `clock` is the page's."""
+
+    def __init__(self, page, lab, factory, thread):
+        self.page, self.lab, self.thread, self._factory = page, lab, thread, factory
+
+    def set_clock(self, clock):
+        self._factory.clock = clock
+
+    def __getattr__(self, name):
+        return getattr(self.page, name)
+
+
 def seen(widget):
     return "lk-gone" not in widget._dom_classes
 
@@ -118,8 +148,8 @@ def run_of(record):
 
 
 def entries():
-    setup = Settings()
+    settings = Settings()
     return (
-        Entry(1, setup.changed(strategy="sync-ps"), run_of(trace(2)), run_row(trace(2))),
-        Entry(2, setup, run_of(trace(3)), run_row(trace(3))),
+        Entry(1, settings.changed(strategy="sync-ps"), run_of(trace(2)), run_row(trace(2))),
+        Entry(2, settings, run_of(trace(3)), run_row(trace(3))),
     )

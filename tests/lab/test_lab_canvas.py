@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.lab.screen import Canvas
+from labkit.lab.page.canvas import Canvas
 from labkit.views import PANELS, bare, make_panel
 
 pytestmark = pytest.mark.sample(4)

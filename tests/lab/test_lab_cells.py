@@ -8,7 +8,7 @@ import sys
 import ipywidgets
 
 from labkit.lab import cells
-from labkit.lab.echo import listen
+from labkit.lab.page.frontend import FrameAcknowledgement, receive_during_cells
 
 
 def test_running_a_cell_again_closes_what_it_made_before():
@@ -34,13 +34,23 @@ def test_running_a_cell_again_closes_what_it_made_before():
     assert cells.open_labs() == []
 
 
-def test_what_a_widget_says_does_not_wait_for_the_cell_that_made_it():
+def test_the_messages_of_a_widget_do_not_wait_for_the_cell_that_made_it():
     button = ipywidgets.Button()
     button.comm._reply_subshell_id = None  # as ipykernel 7.4 does whenever a cell speaks to the widget
-    listen(button)
+    receive_during_cells(button)
     assert "_reply_subshell_id" not in vars(button.comm)
     button.close()
-    listen(button)
+    receive_during_cells(button)
+
+
+def test_a_frame_is_acknowledged_when_the_browser_has_copied_its_number():
+    received = []
+    one = FrameAcknowledgement(received.append)
+    one.send(3)
+    assert received == []
+    one.shown.value = one.sent.value  # what the link does in the browser
+    assert received == [3]
+    one.close()
 
 
 def test_the_lab_is_not_loaded_before_it_is_used():

@@ -34,7 +34,7 @@ def lab():
     assert threads() == before
 
 
-def test_a_lab_runs_to_its_end_and_tells_what_happened(lab):
+def test_a_lab_runs_to_its_end_and_reports_what_happened(lab):
     one = lab()
     assert one.run() is one
     one.wait()
@@ -48,14 +48,14 @@ def test_a_lab_runs_to_its_end_and_tells_what_happened(lab):
 
 
 def test_what_does_not_fit_together_is_refused_at_once():
-    for wrong in ({"strategy": "foo"}, {"story": "foo"}, {"panels": ["foo"]}, {"controls": ["foo"]}, {"cluster": 3},
+    for wrong in ({"strategy": "foo"}, {"scenario": "foo"}, {"panels": ["foo"]}, {"controls": ["foo"]}, {"cluster": 3},
                   {"cluster": lk.DaskCluster}, {"problem": "foo"}, {"speed": -1}):  # fmt: skip
         with pytest.raises(lk.BadInput):
             lk.Lab(**wrong)
     assert threads() == []
 
 
-def test_it_opens_on_what_somebody_has(lab):
+def test_it_opens_on_what_is_given(lab):
     problem, cluster = lk.Problem("moons", hidden=(16,)), lk.SimulatedCluster(workers=5, compute=lk.Exponential(0.2))
     one = lab(problem, lk.SSP(s=2), cluster, lk.Budget(updates=40), quick=False)
     one.run().wait()
@@ -64,7 +64,7 @@ def test_it_opens_on_what_somebody_has(lab):
     assert one.trace.ending["update"] == 40
 
 
-def test_it_opens_on_a_run_and_leaves_it_to_whoever_made_it(lab):
+def test_it_opens_on_a_run_and_leaves_it_to_the_program_that_started_it(lab):
     run = lk.train("digits", lk.AsyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(seconds=1)).advance(0.2)
     one = run.watch(panels="staleness")
     assert one.trace is run.trace
@@ -124,7 +124,7 @@ def test_looking_back_and_what_if(lab):
     assert not one.view().live
     was = one.trace
     one.what_if().slow("worker-0", 10).wait()
-    assert one.view().pinned is was
+    assert one.view().reference is was
     assert one.trace is not was
     assert len(one.runs) == 2
     one.live()
@@ -133,10 +133,10 @@ def test_looking_back_and_what_if(lab):
             one.seek(wrong)
 
 
-def test_stories_pins_and_questions(lab):
-    one = lab(story="first-minute", quick=False)
+def test_scenarios_reference_runs_and_questions(lab):
+    one = lab(scenario="first-minute", quick=False)
     one.set(engine="simulated")
-    assert one.said is None
+    assert one.answered is None
     assert "20%" in one.question
     one.run()
     for wrong in ("30%", 7, -1):
@@ -144,22 +144,22 @@ def test_stories_pins_and_questions(lab):
             one.answer(wrong)
     one.answer("50%")
     one.wait()
-    assert one.said == "50%"
+    assert one.answered == "50%"
     assert len(one.traces) >= 2
-    assert one.view().pinned is one.traces[-2]
+    assert one.view().reference is one.traces[-2]
     sync, free = (lk.ledger(trace)["applied"] for trace in one.traces[-2:])
     assert free > 1.5 * sync
-    with pytest.raises(lk.BadInput, match="said 50% already"):
+    with pytest.raises(lk.BadInput, match="answered 50% already"):
         one.answer(0)
 
 
-def test_the_code_of_a_lab_opens_the_same_run_again(lab):
+def test_the_share_text_of_a_lab_opens_the_same_run_again(lab):
     one = lab(panels=["timeline", "loss"]).set(strategy="ssp", s=1).run().pause()
     one.slow("worker-1", 3).resume().wait()
-    two = lk.Lab.from_code(one.code())
+    two = lk.Lab.from_share_text(one.share_text())
     two.run().wait()
     assert two.trace.ending["parameters_sha256"] == one.trace.ending["parameters_sha256"]
-    assert two.code() == one.code()
+    assert two.share_text() == one.share_text()
     two.close()
 
 
@@ -173,27 +173,27 @@ def test_the_table_of_runs_can_be_read_by_a_spreadsheet(lab, tmp_path):
     assert "<table>" in one.runs._repr_html_()
 
 
-def test_whatever_is_pressed_is_carried_out_and_nothing_is_raised(lab):
+def test_every_press_is_carried_out_and_nothing_is_raised(lab):
     one = lab()
     for _ in range(3):
-        one.press("run")  # three times is as good as once
+        one.press("run")  # once is enough
     one.wait()
     assert len(one.runs) == 1
     presses = [
         ("pause",), ("step",), ("seek", 1.0), ("what_if",), ("pin",), ("set", {"workers": 2}), ("run",),
         ("set", {"workers": -2}),
-        ("execute", lk.Slow("worker-7", 3.0)), ("execute", lk.Kill("nobody")), ("answer", 3), ("look_at", 99),
-        ("live",), ("reset",), ("unpin",), ("tell", "foo"), ("stop",),
+        ("execute", lk.Slow("worker-7", 3.0)), ("execute", lk.Kill("nobody")), ("answer", 3), ("show_run", 99),
+        ("live",), ("reset",), ("unpin",), ("play", "foo"), ("stop",),
     ]  # fmt: skip
     for press in presses:
         one.press(*press)
     one.wait()
     one.press("execute", lk.Kill("nobody"))
-    one._desk._conductor.call(lambda: None)
-    assert "no run goes on" in one.view().problem
+    one.wait()
+    assert "no run is active" in one.view().problem
 
 
-def test_pressed_by_many_hands_at_once(lab):
+def test_presses_from_many_threads_at_once(lab):
     one = lab().set(seconds=30)
     one.run()
     moves = [
@@ -218,7 +218,7 @@ def test_pressed_by_many_hands_at_once(lab):
 
 def test_wait_gives_up_in_time_and_the_run_goes_on(lab, monkeypatch):
     monkeypatch.setattr("labkit.lab.lab.in_kernel", lambda: True)
-    monkeypatch.setattr(lk.Lab, "_show", lambda self: None)
+    monkeypatch.setattr("IPython.display.display", lambda lab: None)
     one = lab().set(seconds=1000)
     one.run()
     with pytest.raises(TimeoutError, match="goes on"):
@@ -227,14 +227,14 @@ def test_wait_gives_up_in_time_and_the_run_goes_on(lab, monkeypatch):
     one.set(seconds=3).stop()
 
 
-def test_close_takes_everything_along_twice_is_as_good_as_once():
+def test_close_ends_threads_and_widgets_and_is_idempotent():
     before, widgets = threads(), set(_instances)
     one = lk.Lab().set(**QUICK).run()
     one.close()
     one.close()
     assert threads() == before
     assert one.latest.done
-    one.press("run")  # nobody is there
+    one.press("run")  # nothing happens
     with pytest.raises(lk.BadInput, match="closed"):
         one.run()
     assert set(_instances) <= widgets
@@ -242,16 +242,15 @@ def test_close_takes_everything_along_twice_is_as_good_as_once():
 
 def test_running_a_cell_again_closes_its_lab_and_two_cells_have_two_labs(monkeypatch):
     where = [("cell-1", "first")]
-    for module in ("labkit.lab.lab", "labkit.lab.opening"):
-        monkeypatch.setattr(f"{module}.this_cell", lambda: where[0], raising=False)
+    monkeypatch.setattr("labkit.lab.lab.this_cell", lambda: where[0])
     one = lk.Lab().set(**QUICK).run()
     where[0] = ("cell-2", "second")
     two = lk.Lab()
     where[0] = ("cell-1", "third")
     three = lk.Lab()
-    assert one._closed
+    assert one.closed
     assert one.latest.done
-    assert three.stage.processes is one.stage.processes  # a cluster is not started anew
+    assert three.session.processes is one.session.processes  # a cluster is not started anew
     assert set(cells.open_labs()) == {two, three}
     two.close()
     three.close()
@@ -264,7 +263,7 @@ def test_what_is_typed_is_read_as_a_value(lab):
     for typed, name, meant in [("8", "seed", 8), ("64, 32", "hidden", (64, 32)), ("momentum:0.8", "optimizer", lk.Momentum(0.8)),
                                ("none", "clip_norm", None), ("", "seed", 8)]:  # fmt: skip
         one.press("set", {name: typed})
-        assert one.setup.value(name) == meant
+        assert one.settings.value(name) == meant
     one.press("set", {"seed": "eight"})
     assert "seed='eight'" in one.view().problem
 
@@ -280,16 +279,16 @@ def test_quick_presses_of_one_kind_all_count(lab):
     assert one.latest.engine.roles["worker-0"].strategy.learning_rate == 0.2
 
 
-def test_after_the_end_a_worker_cannot_be_slowed_and_its_kill_is_in_the_code(lab):
+def test_after_the_end_a_worker_cannot_be_slowed_and_its_kill_is_in_the_share_text(lab):
     one = lab().run().wait()
     with pytest.raises(lk.BadInput, match="run is over"):
         one.slow("worker-1", 5)
-    assert one.setup.cluster.slow == {}
+    assert one.settings.cluster.slow == {}
     one.run().pause()
     one.kill("worker-1")
-    assert "kill:worker-1@" in one.code()
+    assert "kill:worker-1@" in one.share_text()
     one.resume().wait()
-    two = lk.Lab.from_code(one.code())
+    two = lk.Lab.from_share_text(one.share_text())
     two.run().wait()
     assert [(m.time, str(m)) for m in two.trace.events if m.kind == "killed"] == [
         (m.time, str(m)) for m in one.trace.events if m.kind == "killed"
@@ -300,7 +299,7 @@ def test_after_the_end_a_worker_cannot_be_slowed_and_its_kill_is_in_the_code(lab
 
 def test_an_old_run_of_the_table_can_go_another_way(lab):
     one = lab().run().wait().set(strategy="sync-ps").run().wait()
-    one.look_at(1).seek(1.0).what_if().wait()
+    one.show_run(1).seek(1.0).what_if().wait()
     assert [row["strategy"] for row in one.runs] == ["AsyncPS", "SyncPS", "AsyncPS"]
     with pytest.raises(lk.BadInput, match="end of the run"):
         one.what_if()

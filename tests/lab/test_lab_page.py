@@ -1,65 +1,74 @@
-"""The page of a lab with no kernel and no browser: it draws when there is something to see, and goes away without a trace.
+"""The page of a lab without a kernel and a browser: it is drawn when something has changed, and closes all its widgets.
 
-The lab is a stub that is shown and that writes down what it is asked; what a person does to the widgets is done to them.
+The lab is a stub that is shown and that records what is pressed; the tests change the widgets as a user would.
 """
 
 from __future__ import annotations
 
+import io
+
 import ipywidgets
 import pytest
-from page_stub import STORY, Stub, button, entries, text, trace, until, view
+from page_stub import SCENARIO, Stub, button, by_class, entries, panel, text, trace, until, view
+from PIL import Image
 
 from labkit.errors import BadInput
 from labkit.lab.page import Page
-from labkit.lab.page.kit import Dial, Kit
+from labkit.lab.page.panels import shape_of
+from labkit.lab.page.widget_factory import InputWidget, WidgetFactory
 from labkit.lab.settings import Settings
 from labkit.trace.vocabulary import NANO
 from labkit.views import PANELS
 
 
-def test_pictures_words_and_numbers_are_drawn_and_then_the_thread_ends(open_page):
+def picture(page, name):
+    """The picture of a panel as it is on the page."""
+    _, _, image = panel(page, name)
+    return Image.open(io.BytesIO(image.value))
+
+
+def test_panels_texts_and_numbers_are_drawn_and_then_the_thread_ends(open_page):
     page = open_page(panels=("timeline", "staleness"), drawing=True)
     assert page.join(20)
-    for slot in page.wall.shown:
-        assert bytes(slot._image.value).startswith(b"\x89PNG")
-        assert slot._scale == 2
-    assert "asynchronous" in page.headline.box.value.lower()
-    assert "applied" in page.foot._numbers.value
+    for name in ("timeline", "staleness"):
+        wide, high = shape_of(name, beside=True)
+        assert picture(page, name).size == (2 * wide, 2 * high)  # at rest it is drawn with twice as many pixels
+    assert "asynchronous" in by_class(page, "lk-headline").value.lower()
+    assert "applied" in by_class(page, "lk-numbers").value
     assert "strategy=async-ps" in text(page)
     assert 'role="log"' in text(page)
 
 
-def test_an_answered_last_frame_starts_no_other(open_page):
+def test_an_acknowledged_last_frame_starts_no_other(open_page):
     page = open_page(drawing=True)
     assert page.join(20)
-    sent = page.painter.sent
+    sent = page.thread.sent
     assert sent >= 1
-    page._echo._seen.value = page._echo._sent.value  # what the browser does
-    assert page.painter.answered == sent
+    page.thread.acknowledge(sent)
     assert page.join(20)
     page.wake()
     assert page.join(20)
-    assert page.painter.sent == sent  # and nothing new is not sent
+    assert page.thread.sent == sent  # and nothing new is not sent
 
 
-def test_another_run_another_picture(open_page):
+def test_another_run_gives_another_picture(open_page):
     page = open_page(drawing=True)
     assert page.join(20)
-    first = page.wall.shown[0]._image.value
+    first = panel(page, "staleness")[2].value
     page.lab.now = view(trace(6))
     page.wake()
     assert page.join(20)
-    assert page.wall.shown[0]._image.value != first
+    assert panel(page, "staleness")[2].value != first
     page.lab.now = view()
     page.wake()
     assert page.join(20)
-    assert page.wall.shown[0]._image.value == first
+    assert panel(page, "staleness")[2].value == first
 
 
-def test_while_something_moves_frames_are_drawn_and_a_look_back_is_at_rest(open_page):
+def test_frames_are_drawn_while_something_moves_and_a_look_back_is_at_rest(open_page):
     page = open_page(view(state="running"), drawing=True)
-    until(lambda: page.painter.sent >= 1)
-    assert page.painter.alive
+    until(lambda: page.thread.sent >= 1)
+    assert page.thread.alive
     page.lab.now = view(state="running", live=False, t=NANO // 4)
     page.wake()
     assert page.join(20)
@@ -72,49 +81,49 @@ def test_a_panel_that_cannot_be_drawn_says_so_and_the_others_are_drawn(open_page
     monkeypatch.setattr(PANELS["staleness"], "update", broken)
     page = open_page(panels=("staleness", "throughput"), drawing=True)
     assert page.join(20)
-    assert "&lt;broken&gt; on purpose" in page.wall.shown[0]._title.value
-    assert bytes(page.wall.shown[1]._image.value).startswith(b"\x89PNG")
+    assert "&lt;broken&gt; on purpose" in panel(page, "staleness")[1].value
+    assert picture(page, "throughput").format == "PNG"
 
 
-def test_a_lab_that_cannot_say_what_is_shows_why_and_the_thread_ends(open_page, monkeypatch):
+def test_a_lab_without_a_view_shows_the_error_and_the_thread_ends(open_page, monkeypatch):
     page = open_page(drawing=True)
     assert page.join(20)
     monkeypatch.setattr(page.lab, "view", lambda: 1 / 0)
     monkeypatch.setattr("labkit.lab.page.page.TRIES", 0)
     page.wake()
     assert page.join(20)
-    assert "division by zero" in page.headline.box.value
+    assert "division by zero" in by_class(page, "lk-headline").value
 
 
 def test_unpaced_processes_get_more_of_the_machine(open_page):
-    setup = Settings().changed(engine="dask", law="full speed")
-    page = open_page(view(state="running", simulated=False, shown=setup), drawing=True)
-    until(lambda: page.painter.sent >= 1)
-    assert page.painter.share < 0.15
+    settings = Settings().changed(engine="dask", law="full speed")
+    page = open_page(view(state="running", simulated=False, shown=settings), drawing=True)
+    until(lambda: page.thread.sent >= 1)
+    assert page.thread.share < 0.15
 
 
 # the end --------------------------------------------------------------------------------------------------------------
 
 
-def test_closing_takes_every_widget_and_the_thread_away_and_twice_is_as_good_as_once():
+def test_closing_ends_the_thread_closes_every_widget_and_is_idempotent():
     before = set(ipywidgets.widgets.widget._instances)
-    page = Page(Stub(view(entries=entries(), story=STORY, asked=True)), ("staleness",), None)
-    page.side._sections["more"]._fold()
+    page = Page(Stub(view(entries=entries(), scenario=SCENARIO, asked=True)), ("staleness",), None)
+    button(page, "more").click()
     page.choose(("accuracy", "throughput"))
     page.close()
     page.close()
-    assert not page.painter.alive
+    assert not page.drawing
     assert set(ipywidgets.widgets.widget._instances) == before
     page.choose(("loss",))
     page.wake()
-    page.show()
+    page.refresh()
     assert set(ipywidgets.widgets.widget._instances) == before
 
 
 def test_two_pages_of_two_labs(open_page):
     one, two = open_page(), open_page(view(trace(6)))
     button(one, "Run").click()
-    two.top._scrub.widget.value = 3
+    by_class(two, "lk-scrub").value = 3
     assert one.lab.pressed == [("run",)]
     assert two.lab.pressed == [("seek", pytest.approx(0.1))]
     one.close()
@@ -122,41 +131,41 @@ def test_two_pages_of_two_labs(open_page):
     assert two.lab.pressed[-1] == ("stop",)
 
 
-# the kit --------------------------------------------------------------------------------------------------------------
+# widgets --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_there_already_is_not_sent():
-    kit = Kit()
-    words = kit.html("a b", "one")
-    kit.put(words, value="one")
-    kit.mark(words, a=True)
-    assert kit.writes == 0
-    kit.mark(words, a=False, lk_new=True)
+def test_only_what_has_changed_is_sent():
+    factory = WidgetFactory()
+    words = factory.html("a b", "one")
+    factory.put(words, value="one")
+    factory.mark(words, a=True)
+    assert factory.writes == 0
+    factory.mark(words, a=False, lk_new=True)
     assert words._dom_classes == ("b", "lk-new")
-    assert kit.writes == 1
-    kit.close()
+    assert factory.writes == 1
+    factory.close()
 
 
-def test_a_dial_is_left_alone_for_a_moment_after_a_hand_has_moved_it():
+def test_an_input_is_left_alone_for_a_moment_after_the_user_has_changed_it():
     now = [0.0]
-    kit = Kit(lambda: now[0])
-    turned = []
-    dial = Dial(kit, kit.make(ipywidgets.IntSlider, value=1), turned.append, patience=1.0)
-    dial.widget.value = 5
-    dial.show(1)  # the lab has not heard of it yet
-    assert dial.widget.value == 5
+    factory = WidgetFactory(lambda: now[0])
+    chosen = []
+    choice = InputWidget(factory, factory.make(ipywidgets.IntSlider, value=1), chosen.append, hold=1.0)
+    choice.widget.value = 5
+    choice.show(1)  # the lab has not heard of it yet
+    assert choice.widget.value == 5
     now[0] = 2.0
-    dial.show(1)  # and will not do it
-    assert dial.widget.value == 1
-    assert turned == [5]
-    kit.close()
+    choice.show(1)  # and will not do it
+    assert choice.widget.value == 1
+    assert chosen == [5]
+    factory.close()
 
 
 @pytest.mark.parametrize(
     ("panels", "named", "said"),
     [(("stalenes",), None, "staleness"), (None, ("workres",), "workers"), ((), None, "panels")],
 )
-def test_what_there_is_not_is_refused_before_anything_is_made(panels, named, said):
+def test_unknown_panels_and_controls_are_refused_before_any_widget_is_made(panels, named, said):
     before = len(ipywidgets.widgets.widget._instances)
     with pytest.raises(BadInput, match=said):
         Page(Stub(view()), panels, named)

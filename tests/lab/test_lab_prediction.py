@@ -31,7 +31,12 @@ def ask():
 
 
 def buttons(prediction):
-    return prediction._buttons
+    return prediction.box.children[1].children[1].children
+
+
+def status(prediction):
+    """The line below the answers."""
+    return prediction.box.children[1].children[2].value
 
 
 def classes(button):
@@ -43,26 +48,26 @@ def classes(button):
 
 def test_a_click_commits_and_a_second_one_does_nothing(ask):
     guess = ask()
-    assert guess.said is None
+    assert guess.committed is None
     buttons(guess)[1].click()
-    assert guess.said == "50%"
-    assert "You said <b>50%</b>" in guess._verdict.value
-    assert "committed once" in guess._verdict.value
+    assert guess.committed == "50%"
+    assert "You predicted <b>50%</b>" in status(guess)
+    assert "committed once" in status(guess)
     buttons(guess)[2].click()
-    assert guess.said == "50%"
-    assert classes(buttons(guess)[1]) >= {"lk-said"}
-    assert "lk-said" not in classes(buttons(guess)[2])
+    assert guess.committed == "50%"
+    assert classes(buttons(guess)[1]) >= {"lk-given"}
+    assert "lk-given" not in classes(buttons(guess)[2])
 
 
 @pytest.mark.parametrize("answer", ["20%", 2, np.int64(2)])
 def test_commit_is_the_click_as_a_method(ask, answer):
     guess = ask()
     assert guess.commit(answer) is guess
-    assert guess.said == "20%"
+    assert guess.committed == "20%"
     guess.commit(answer)
-    with pytest.raises(lk.BadInput, match="You said '20%' already, and not '80%'"):
+    with pytest.raises(lk.BadInput, match="You predicted '20%' already, not '80%'"):
         guess.commit("80%")
-    assert guess.said == "20%"
+    assert guess.committed == "20%"
 
 
 @pytest.mark.parametrize("answer", ["90%", 3, -1, True, None, 0.5, ["20%"]])
@@ -70,15 +75,15 @@ def test_an_unknown_answer_is_refused_and_the_answers_are_named(ask, answer):
     guess = ask()
     with pytest.raises(lk.BadInput, match="'80%', '50%', '20%'"):
         guess.commit(answer)
-    assert guess.said is None
+    assert guess.committed is None
 
 
-def test_of_many_who_commit_at_once_one_is_heard(ask):
+def test_of_many_commits_at_once_one_counts(ask):
     guess, heard = ask(), []
 
     def commit(k):
         try:
-            heard.append(guess.commit(k).said)
+            heard.append(guess.commit(k).committed)
         except lk.BadInput:
             heard.append(None)
 
@@ -88,7 +93,7 @@ def test_of_many_who_commit_at_once_one_is_heard(ask):
     for thread in threads:
         thread.join(10)
     assert len(heard) == 12
-    assert {said for said in heard if said} == {guess.said}
+    assert {answer for answer in heard if answer} == {guess.committed}
 
 
 @pytest.mark.parametrize(
@@ -107,25 +112,25 @@ def test_what_is_no_question_with_answers_is_refused(what):
 # revealing ------------------------------------------------------------------------------------------------------------
 
 
-def test_reveal_says_what_was_said_and_what_was_measured(ask):
+def test_reveal_shows_the_prediction_and_the_result(ask):
     guess = ask().commit("50%")
     seen = guess.reveal(0.212, "All wait for the slowest.")
-    assert (seen.said, seen.answer, seen.right) == ("50%", "20%", False)
-    assert seen.verdict == "Not so: you said 50%, measured was 21.2% (nearest: 20%)."
+    assert (seen.committed, seen.answer, seen.right) == ("50%", "20%", False)
+    assert seen.verdict == "Not so: you predicted 50%, measured was 21.2% (nearest: 20%)."
     assert repr(seen) == f"How much is left?\n{seen.verdict}\nAll wait for the slowest."
-    assert seen.verdict in guess._verdict.value
+    assert seen.verdict in status(guess)
     assert "lk-right" in classes(buttons(guess)[2])
     assert "lk-wrong" in classes(buttons(guess)[1])
-    assert ask().commit("20%").reveal(0.2).verdict == "Right: you said 20%, measured was 20%."
+    assert ask().commit("20%").reveal(0.2).verdict == "Right: you predicted 20%, measured was 20%."
 
 
-def test_nobody_committed_is_said_and_not_waited_for(ask):
+def test_without_a_prediction_reveal_says_so_and_does_not_wait(ask):
     guess = ask()
     seen = guess.reveal(0.21)
     assert seen.right is None
-    assert seen.verdict == "Nobody committed to an answer. Measured: 21% (nearest: 20%)."
+    assert seen.verdict == "No prediction was made. Measured: 21% (nearest: 20%)."
     buttons(guess)[0].click()
-    assert guess.said is None, "who knows the answer predicts nothing"
+    assert guess.committed is None, "who knows the answer predicts nothing"
     with pytest.raises(lk.BadInput, match="too late"):
         guess.commit("20%")
 
@@ -177,7 +182,7 @@ def test_texts_want_one_of_them(ask, measured):
 
 def test_the_record_survives_revealing_again(ask):
     guess = ask().commit("50%")
-    empty = {"question": "How much is left?", "answers": ["80%", "50%", "20%"], "said": "50%"}
+    empty = {"question": "How much is left?", "answers": ["80%", "50%", "20%"], "committed": "50%"}
     assert guess.record() == {**empty, "measured": None, "right": None}
     guess.reveal(np.float32(0.25))
     assert guess.record() == {**empty, "measured": 0.25, "right": False}
@@ -186,19 +191,19 @@ def test_the_record_survives_revealing_again(ask):
     assert json.loads(json.dumps(guess.record())) == guess.record()
 
 
-def test_its_cell_again_makes_a_fresh_one(ask):
+def test_running_its_cell_again_makes_a_new_one(ask):
     first = ask().commit("50%")
     again = ask()
-    assert again.said is None
+    assert again.committed is None
     again.commit("20%")
-    assert first.said == "50%"
+    assert first.committed == "50%"
 
 
 def test_it_is_shown_as_widgets_and_as_text(ask):
     guess = ask("Is a < b?", "yes & always", "no")
     data, _ = guess._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
-    assert data["text/plain"] == "Is a < b?\n  yes & always | no\nNobody has committed to an answer yet."
+    assert data["text/plain"] == "Is a < b?\n  yes & always | no\nNo prediction yet."
     assert [button.description for button in buttons(guess)] == ["yes & always", "no"]
     assert "Is a &lt; b?" in guess.box.children[1].children[0].value
     shown = guess.commit("yes & always").reveal("no", "Look: <b>.")._repr_html_()
@@ -220,12 +225,12 @@ def test_it_needs_no_thread(ask):
     assert threading.active_count() == before
 
 
-def test_closing_keeps_what_was_said(ask):
+def test_closing_keeps_the_prediction(ask):
     guess = ask().commit("50%")
     guess.close()
     guess.close()
     assert guess.reveal(0.5).right
-    assert guess.record()["said"] == "50%"
+    assert guess.record()["committed"] == "50%"
 
 
 @pytest.mark.slow
@@ -236,4 +241,4 @@ def test_a_kernel_without_a_browser_gets_through(tmp_path):
     nbclient.NotebookClient(book, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
     first, second = (cell.outputs[-1]["data"] for cell in book.cells)
     assert first["text/plain"].startswith("Is it?")
-    assert second["text/plain"] == "Is it?\nNobody committed to an answer. Measured: yes."
+    assert second["text/plain"] == "Is it?\nNo prediction was made. Measured: yes."

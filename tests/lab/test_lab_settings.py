@@ -14,8 +14,7 @@ from labkit.engines.commands import log_text, parse_log
 from labkit.engines.laws import LAWS, law_with_mean, mean_seconds
 from labkit.knobs import knobs_of
 from labkit.lab.controls import HIDDEN, controls
-from labkit.lab.opening import first_setup
-from labkit.lab.settings import Settings
+from labkit.lab.settings import Settings, initial_settings
 from labkit.lab.share_text import read_share_text, share_text
 from labkit.spec import RunSpec
 from labkit.strategies import FIRST, STRATEGIES
@@ -89,9 +88,9 @@ def test_a_setup_runs_as_the_same_call_in_python_does():
 
 def test_the_shape_of_a_cluster_that_somebody_made():
     cluster = lk.SimulatedCluster(workers=7, compute=lk.Exponential(0.2), latency=0.01, bandwidth=1e6)
-    assert first_setup(None, None, cluster, None, None).cluster_on(None) == cluster
+    assert initial_settings(None, None, cluster, None, None).cluster_on(None) == cluster
     dask = lk.DaskCluster(workers=2, pace=0.5)  # starts no process
-    seen = first_setup(None, None, dask, None, None)
+    seen = initial_settings(None, None, dask, None, None)
     assert seen.cluster.compute == lk.Deterministic(0.5)
     assert seen.cluster.engine == "dask"
     assert seen.cluster_on(dask).spec == dask.spec
@@ -157,7 +156,7 @@ def test_what_makes_no_difference_is_not_offered():
     assert "accuracy" not in [c.name for c in controls(Settings().changed(data="quadratic"))]
 
 
-# codes ----------------------------------------------------------------------------------------------------------------
+# share texts ----------------------------------------------------------------------------------------------------------------
 
 RICH = {
     "optimizer": "momentum:0.8", "schedule": "warmup:50+cosine:1000", "codec": "top-k:0.02", "law": "exponential",
@@ -172,7 +171,7 @@ def test_a_code_says_all_of_a_setup(name):
     assert read_share_text(share_text(setup))[0] == setup
 
 
-def test_an_evaluation_time_is_part_of_a_code_and_of_the_cluster():
+def test_an_evaluation_time_is_part_of_a_share_text_and_of_the_cluster():
     setup = Settings().changed(evaluation_time=0.05)
     assert read_share_text(share_text(setup))[0] == setup
     assert setup.cluster_on(None).evaluation_time == setup.cluster_on(None).spec.evaluation_time == 0.05
@@ -181,8 +180,10 @@ def test_an_evaluation_time_is_part_of_a_code_and_of_the_cluster():
 
 def test_a_rich_code_and_what_else_it_carries():
     setup = Settings().changed(**RICH)
-    code = share_text(setup, story="one", panels="timeline,loss")
-    assert read_share_text(code, ("story", "panels")) == (setup, {"story": "one", "panels": "timeline,loss"})
+    code = share_text(setup, scenario="one", panels="timeline,loss")
+    assert read_share_text(code, ("scenario", "panels")) == (setup, {"scenario": "one", "panels": "timeline,loss"})
+    old = code.replace("scenario=", "story=")  # in texts of older labs
+    assert read_share_text(old, ("scenario", "panels")) == read_share_text(code, ("scenario", "panels"))
     assert " " not in code
     assert len(code) < 400
 

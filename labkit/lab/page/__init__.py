@@ -1,4 +1,4 @@
-"""The page of a lab: what a browser shows of it. Widgets, one style sheet, one thread that draws."""
+"""The page of a lab: widgets, a style sheet, and the thread that draws."""
 
 from __future__ import annotations
 

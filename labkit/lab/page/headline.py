@@ -1,7 +1,7 @@
-"""The sentence on top, and the question that is asked before its answer is seen.
+"""The sentence on top, and the question of a scenario.
 
-The strip has room for two lines whatever it says, and a problem takes the sentence's place: so the page does not jump.
-The answers stay where they were pressed: what was said is filled, and when the story is over the right one is green.
+The headline has room for two lines whatever its text, and an error takes the place of the sentence: so the page does not jump.
+The answers stay where they were pressed: the given one is filled, and when the scenario is over the right one is green.
 """
 
 from __future__ import annotations
@@ -13,77 +13,79 @@ from typing import TYPE_CHECKING, Any
 
 from ...narrative import sentence
 from ...trace.query import Cumulative
-from .kit import Kit
+from .widget_factory import WidgetFactory
 
 if TYPE_CHECKING:
-    from ..story import Question as QuestionOf
+    from ..scenarios.scenario import Question
     from ..view import View
 
-__all__ = ["Headline", "Question", "problem"]
+__all__ = ["Headline", "QuestionBox", "error_text"]
 
 MOST_ANSWERS = 5
 
 
-def problem(text: str) -> str:
-    """What went wrong, in the place of the sentence."""
+def error_text(text: str) -> str:
+    """An error, in the place of the sentence."""
     return f'<span class="lk-red" role="alert"><b>⚠</b> {html.escape(text)}</span>'
 
 
 class Headline:
     """`box` is what is shown."""
 
-    def __init__(self, kit: Kit):
-        self.kit = kit
-        self.box = kit.html("lk-say")
+    def __init__(self, factory: WidgetFactory):
+        self.factory = factory
+        self.box = factory.html("lk-headline")
         self._counted = Cumulative(), Cumulative()
 
     def show(self, view: View) -> None:
-        """What the story says and what the picture shows; or what went wrong."""
+        """The text of the scenario and the computed sentence; or an error."""
         if view.problem:
-            text = problem(view.problem)
+            text = error_text(view.problem)
         else:
-            computed = sentence(view.trace, view.t, view.pinned, self._counted)
-            first, stop, rest = (view.says, " ", computed) if view.says else computed.partition(". ")
+            computed = sentence(view.trace, view.t, view.reference, self._counted)
+            first, stop, rest = (view.text, " ", computed) if view.text else computed.partition(". ")
             text = f"<b>{html.escape(first + stop)}</b>{html.escape(rest)}"
-        self.kit.say(self.box, text)
-        self.kit.mark(self.box, lk_told=bool(view.says))
+        self.factory.write(self.box, text)
+        self.factory.mark(self.box, lk_step=bool(view.text))
 
 
-class Question:
-    """`box` is what is shown while there is a question. `answer(number)` is called when one is pressed."""
+class QuestionBox:
+    """`box` is what is shown while there is a question. `answer(number)`: called when an answer is pressed."""
 
-    def __init__(self, kit: Kit, answer: Callable[[int], Any]):
-        self.kit = kit
-        self._text, self._verdict = kit.html("lk-text"), kit.html("lk-verdict")
-        self._answers = [kit.button("", partial(answer, number), "lk-gone") for number in range(MOST_ANSWERS)]
-        self.box = kit.box([self._text, kit.box(self._answers, "lk-answers"), self._verdict], "lk-asked lk-gone")
+    def __init__(self, factory: WidgetFactory, answer: Callable[[int], Any]):
+        self.factory = factory
+        self._text, self._verdict = factory.html("lk-text"), factory.html("lk-verdict")
+        self._answers = [factory.button("", partial(answer, number), "lk-gone") for number in range(MOST_ANSWERS)]
+        self.box = factory.box(
+            [self._text, factory.box(self._answers, "lk-answers"), self._verdict], "lk-asked lk-gone"
+        )
 
     def show(self, view: View) -> None:
-        """The question of the view's story, if it is asked now."""
-        kit, story = self.kit, view.story
-        question = story.question if story is not None and view.asked else None
-        kit.mark(self.box, lk_gone=question is None)
-        if question is None or story is None:
+        """The question of the view's scenario, if it is asked now."""
+        factory, scenario = self.factory, view.scenario
+        question = scenario.question if scenario is not None and view.asked else None
+        factory.mark(self.box, lk_gone=question is None)
+        if question is None or scenario is None:
             return
-        said = view.said
-        over = said is not None and view.act == len(story.acts) - 1 and view.state == "over"
-        kit.say(self._text, html.escape(question.text))
+        answer = view.answer
+        over = answer is not None and view.step == len(scenario.steps) - 1 and view.state == "over"
+        factory.write(self._text, html.escape(question.text))
         for number, button in enumerate(self._answers):
             there = number < len(question.answers)
-            right, mine = over and number == question.right, number == said
-            kit.put(button, description=question.answers[number] if there else "")
-            kit.mark(
-                button, lk_gone=not there, lk_said=mine and not over, lk_right=right, lk_wrong=over and mine and not right,
-                lk_off=said is not None,
+            right, mine = over and number == question.right, number == answer
+            factory.put(button, description=question.answers[number] if there else "")
+            factory.mark(
+                button, lk_gone=not there, lk_given=mine and not over, lk_right=right, lk_wrong=over and mine and not right,
+                lk_off=answer is not None,
             )  # fmt: skip
-        kit.say(self._verdict, _told(question, said, over))
+        factory.write(self._verdict, _verdict(question, answer, over))
 
 
-def _told(question: QuestionOf, said: int | None, over: bool) -> str:
-    """What stands under the answers."""
-    if said is None:
-        return '<span class="lk-grey">What do you think? Choose one before you see it.</span>'
-    answer, right = question.answers[said], question.answers[question.right]
+def _verdict(question: Question, answer: int | None, over: bool) -> str:
+    """The line below the answers."""
+    if answer is None:
+        return '<span class="lk-grey">What do you predict? Choose an answer before the result is shown.</span>'
+    given, right = question.answers[answer], question.answers[question.right]
     if not over:
-        return f"You said <b>{html.escape(answer)}</b>. Now see."
-    return f"<b>{html.escape(question.verdict.format(said=answer, right=right))}</b>"
+        return f"You answered <b>{html.escape(given)}</b>. The result follows."
+    return f"<b>{html.escape(question.verdict.format(answer=given, right=right))}</b>"

@@ -1,28 +1,30 @@
-"""`Page`: everything a browser shows of a lab, drawn from one `View` after another and from nothing else.
+"""`Page`: everything that a browser shows of a lab, drawn from one `View` after another and from nothing else.
 
-One thread draws. Whoever presses something calls the lab, which returns at once, and then writes the answer on the page
-himself: an answer never waits for a picture.
+One thread draws. The handler of a press calls the lab, which returns at once, and shows the effect itself: so a reaction never
+waits for a picture.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BadInput, nearest
 from ...views import PANELS
-from ..controls import controls as check
-from ..echo import Echo
-from .foot import Foot
-from .headline import Headline, Question, problem
-from .kit import Kit
-from .painter import BUSY, SHARE, Painter
-from .panels import FIRST_VIEW, Slot, Wall, shape_of
-from .sheet import ROOT, sheet
-from .side import Side
-from .top import Top
-from .trouble import Trouble
+from ..controls import controls as check_controls
+from .drawing_thread import BUSY, SHARE, DrawingThread
+from .fault_controls import FaultControls
+from .footer import Footer
+from .frontend import FrameAcknowledgement
+from .headline import Headline, QuestionBox, error_text
+from .host import Host
+from .panels import FIRST_VIEW, PanelGrid, PanelImage, shape_of
+from .sidebar import Sidebar
+from .stylesheet import ROOT, stylesheet
+from .toolbar import Toolbar
+from .widget_factory import WidgetFactory
 
 if TYPE_CHECKING:
     from ..view import View
@@ -30,214 +32,223 @@ if TYPE_CHECKING:
 __all__ = ["Page"]
 
 FASTEST = 0.12  # seconds between two frames
-WORDS_EVERY = 0.5  # seconds between two looks at sentence, numbers and log
-SETTLES = 0.3  # seconds after which something at rest is looked at once more
-FOR_FAST = 0.6  # of the budget for panels that move with every moment; the rest is for the others
-TURN = 8  # frames after which it is a panel's turn, whatever there is to spend
-LIVELY = 5.5  # frames a second that are wanted, before pictures are drawn finer than they are shown
-FINE, COARSE = 1.5, 1.0  # of a panel that moves with every moment
+TEXT_EVERY = 0.5  # seconds between two updates of sentence, numbers and log
+SETTLES = 0.3  # seconds after which a lab at rest is drawn once more
+FOR_FAST = 0.6  # of the budget for panels that change with every moment; the rest is for the others
+TURN = 8  # frames after which a panel is drawn whatever is left of the budget
+LIVELY = 5.5  # frames per second that are wanted before panels are drawn with more pixels than they are shown with
+FINE, COARSE = 1.5, 1.0  # pixels drawn per pixel shown, of a panel that changes with every moment
 COARSE_FOR = 10.0  # seconds until it is tried again whether they can be fine
-SHARP = 2.0  # of all others, and of everything at rest
-TRIES = 3  # frames in a row that may fail before the page gives up until something changes
+SHARP = 2.0  # pixels drawn per pixel shown, of all other panels, and of everything at rest
+TRIES = 3  # frames in a row that may fail before the page waits for a change
 _numbers = count(1)
 
 
 class Page:
     """The page of `lab`. `panels`: names, in order (None: the first view). `controls`: names of the settings that can be
-    turned (None: all; empty: none). `awake=False`: nothing is drawn before the first `wake`. `BadInput` names what there is
-    not.
+    changed (None: all; empty: none). `awake=False`: nothing is drawn before the first `wake`. `BadInput` names an unknown
+    panel or control.
     """
 
     def __init__(
-        self, lab: Any, panels: tuple[str, ...] | None = None, controls: tuple[str, ...] | None = None,
-        awake: bool = True,
+        self, lab: Host, panels: tuple[str, ...] | None = None, controls: tuple[str, ...] | None = None,
+        awake: bool = True, factory: WidgetFactory | None = None,
+        make_thread: Callable[[str, Callable[[], float | None]], DrawingThread] = DrawingThread,
     ):  # fmt: skip
         self.lab = lab
         self.chosen = panels  # None: the first view
         view = lab.view()
         names = _known(panels)
-        check(view.setup, controls)
-        self.kit = kit = Kit()
-        self._beside = controls is None or bool(controls)
-        self._kind = "beside" if self._beside else "full"
-        self._style = kit.html(
-            "lk-css", sheet({f"lk-{self._kind} .lk-p-{n}": shape_of(n, self._beside) for n in PANELS})
-        )
-        self.top = Top(kit, self.press, self.show, lab.stories())
-        self.headline, self.foot = Headline(kit), Foot(kit)
-        self.question = Question(kit, lambda number: self.press("answer", number))
-        self.wall = Wall(kit, names, self._beside)
-        self.trouble = Trouble(kit, self.press)
-        self.side = None
-        body = [self.trouble.box, self.wall.box]
-        if self._beside:
-            self.side = Side(kit, controls, self.trouble, self.press, tuple(PANELS), self._pick, lab.code)
-            body = [kit.box([self.side.box, kit.box([self.wall.box, self.side.shelf], "lk-main-column")], "lk-body")]
-        parts = [self._style, self.top.box, self.headline.box, self.question.box, *body, self.foot.box]
-        self.box = kit.box(parts, f"{ROOT} lk-{self._kind}")
-        self._said_at = -WORDS_EVERY
+        check_controls(view.settings, controls)
+        self._factory = factory = WidgetFactory() if factory is None else factory
+        beside = controls is None or bool(controls)
+        kind = "beside" if beside else "full"
+        shapes = {f"lk-{kind} .lk-p-{name}": shape_of(name, beside) for name in PANELS}
+        self._style = factory.html("lk-css", stylesheet(shapes))
+        self._toolbar = Toolbar(factory, self.press, self.refresh, lab.scenarios())
+        self._headline, self._footer = Headline(factory), Footer(factory)
+        self._question = QuestionBox(factory, lambda number: self.press("answer", number))
+        self._grid = PanelGrid(factory, names, beside)
+        self._faults = FaultControls(factory, self.press)
+        self._sidebar: Sidebar | None = None
+        body = [self._faults.box, self._grid.box]
+        if beside:
+            self._sidebar = Sidebar(
+                factory, controls, self._faults, self.press, tuple(PANELS), self._choose_panel, lab.share_text
+            )
+            column = factory.box([self._grid.box, self._sidebar.shelf], "lk-main-column")
+            body = [factory.box([self._sidebar.box, column], "lk-body")]
+        parts = [self._style, self._toolbar.box, self._headline.box, self._question.box, *body, self._footer.box]
+        self.box = factory.box(parts, f"{ROOT} lk-{kind}")
+        self._text_at = -TEXT_EVERY
         self._cost: dict[tuple[str, float], float] = {}
         self._coarse_until = 0.0
-        self._acts = self._failed = 0
-        self.painter = Painter(f"labkit-page-{next(_numbers)}", self._paint)
-        self._echo = Echo(self.painter.answer)
+        self._presses = self._failed = 0
+        self._thread = make_thread(f"labkit-page-{next(_numbers)}", self._paint)
+        self._acknowledgement = FrameAcknowledgement(self._thread.acknowledge)
         if awake:
             self.wake()
 
-    # what the lab asks ------------------------------------------------------------------------------------------------
+    # for the lab ------------------------------------------------------------------------------------------------------
 
     @property
     def panels(self) -> tuple[str, ...]:
         """The panels that are shown."""
-        return self.wall.names
+        return self._grid.names
+
+    @property
+    def drawing(self) -> bool:
+        """Whether the page is being drawn, or will be drawn again by itself."""
+        return self._thread.alive
 
     def choose(self, panels: tuple[str, ...] | None) -> None:
         """Show these panels, in this order; None: the first view."""
         names = _known(panels)
         self.chosen = panels
-        self.wall.choose(names)
+        self._grid.choose(names)
         self.wake()
 
     def wake(self) -> None:
         """Something has changed: draw now."""
-        self.painter.wake()
+        self._thread.wake()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until the last frame of a lab at rest is drawn; whether it is."""
-        return self.painter.join(timeout)
+        """Wait until the last frame of a lab at rest is drawn; returns whether it is."""
+        return self._thread.join(timeout)
 
     def close(self) -> None:
-        """End the thread and take all widgets away. Twice is as good as once."""
-        self.painter.close()
-        with self.kit.lock:
-            if not self.kit.closed:
-                self._echo.close()
-        self.kit.close()
+        """End the thread and close all widgets. Idempotent."""
+        self._thread.close()
+        with self._factory.lock:
+            if not self._factory.closed:
+                self._acknowledgement.close()
+        self._factory.close()
 
-    # what a person does -----------------------------------------------------------------------------------------------
+    # what the user does -----------------------------------------------------------------------------------------------
 
-    def press(self, name: str, *arguments: Any) -> None:
-        """Hand it to the lab and show at once that it was heard."""
-        self.lab.press(name, *arguments)
-        if name == "set":  # taken or refused by now
-            with self.kit.lock:
-                self.top.settle()
-                if self.side is not None:
-                    self.side.settle()
-        self.show()
-        self.painter.treat()
-        self.painter.wake()
+    def press(self, action: str, *arguments: Any) -> None:
+        """Hand an action to the lab, and show at once that it was received."""
+        self.lab.press(action, *arguments)
+        if action == "set":  # accepted or refused by now
+            with self._factory.lock:
+                self._toolbar.settle()
+                if self._sidebar is not None:
+                    self._sidebar.settle()
+        self.refresh()
+        self._thread.after_action()
+        self._thread.wake()
 
-    def show(self) -> None:
-        """Show what is now, but for pictures, numbers and log; those come when they are drawn."""
+    def refresh(self) -> None:
+        """Show the present state, except panels, numbers and log; these come with the next frame."""
         view = self.lab.view()
-        with self.kit.lock:
-            if self.kit.closed:
+        with self._factory.lock:
+            if self._factory.closed:
                 return
-            self._acts += 1
+            self._presses += 1
             self._show(view)
             if view.problem:
-                self.headline.show(view)
+                self._headline.show(view)
 
-    def _pick(self, panel: str, wanted: bool) -> None:
+    def _choose_panel(self, panel: str, shown: bool) -> None:
         names = [name for name in self.panels if name != panel]
         order = list(PANELS)
-        if wanted:
+        if shown:
             after = [i for i, name in enumerate(names) if order.index(name) < order.index(panel)]
             names.insert(after[-1] + 1 if after else 0, panel)
         if names:
             self.choose(tuple(names))
-        else:  # one stays
-            self.show()
+        else:  # the last panel stays
+            self.refresh()
 
     # the drawing thread -----------------------------------------------------------------------------------------------
 
     def _show(self, view: View) -> None:
-        """Everything that a person turns or presses, with the lock held."""
-        self.top.show(view)
-        self.question.show(view)
-        self.trouble.show(view)
-        if self.side is not None:
-            self.side.show(view, self.panels)
+        """All controls, with the lock held."""
+        self._toolbar.show(view)
+        self._question.show(view)
+        self._faults.show(view)
+        if self._sidebar is not None:
+            self._sidebar.show(view, self.panels)
 
     def _paint(self) -> float | None:
-        """One frame. Seconds to the next one; None: nothing moves."""
-        kit, before = self.kit, self.kit.writes
+        """One frame. Returns the seconds until the next one; None: nothing moves."""
+        factory, before = self._factory, self._factory.writes
         try:
             still, rest = self._frame()
             self._failed = 0
         except Exception as error:  # shown; and tried again, but not for ever
             self._failed += 1
             still, rest = self._failed > TRIES, 1.0
-            with kit.lock:
-                kit.say(self.headline.box, problem(f"The page could not be drawn. {type(error).__name__}: {error}"))
-        if kit.writes != before:
-            self._echo.send(self.painter.stamp())
-        elif still and self.painter.quiet >= SETTLES:
+            with factory.lock:
+                text = f"The page could not be drawn. {type(error).__name__}: {error}"
+                factory.write(self._headline.box, error_text(text))
+        if factory.writes != before:
+            self._acknowledgement.send(self._thread.next_frame())
+        elif still and self._thread.since_action >= SETTLES:
             return None
         return rest
 
     def _frame(self) -> tuple[bool, float]:
-        """Draw everything as it is now: (nothing moves by itself, seconds to the next frame)."""
-        acts = self._acts
+        """Draw everything as it is now. Returns (nothing moves by itself, seconds until the next frame)."""
+        presses = self._presses
         view = self.lab.view()
-        with self.kit.lock:
-            if acts != self._acts:  # somebody has pressed something meanwhile, and shown what came of it
+        with self._factory.lock:
+            if presses != self._presses:  # a press has been shown meanwhile, and this view may be older
                 view = self.lab.view()
             self._show(view)
         still = _still(view)
-        self.painter.share = BUSY if _crowded(view) else SHARE
+        self._thread.share = BUSY if _crowded(view) else SHARE
         try:
-            self._speak(view, still)
+            self._draw_text(view, still)
         finally:
-            rest = self._pictures(view, still)
+            rest = self._draw_panels(view, still)
         return still, rest
 
-    def _speak(self, view: View, still: bool) -> None:
-        """Sentence, numbers and log, now and then."""
-        now = self.kit.clock()
-        if not still and now - self._said_at < WORDS_EVERY and view.live and not view.problem:
+    def _draw_text(self, view: View, still: bool) -> None:
+        """Sentence, numbers, log and share text, every now and then."""
+        now = self._factory.clock()
+        if not still and now - self._text_at < TEXT_EVERY and view.live and not view.problem:
             return
-        self._said_at = now
-        with self.kit.lock:
-            self.headline.show(view)
-            self.foot.show(view)
-            if self.side is not None:
-                self.side.say_code(view, self.panels)
+        self._text_at = now
+        with self._factory.lock:
+            self._headline.show(view)
+            self._footer.show(view)
+            if self._sidebar is not None:
+                self._sidebar.show_text(view, self.panels)
 
-    def _pictures(self, view: View, still: bool) -> float:
-        """Those that move with every moment; and of the others as many as the budget allows, in turn. Returns the
-        seconds until the next frame.
+    def _draw_panels(self, view: View, still: bool) -> float:
+        """The panels that change with every moment; and of the others as many as the budget allows, in turn. Returns the seconds
+        until the next frame.
         """
-        painter = self.painter
-        calm = still and painter.quiet >= SETTLES  # nobody is scrubbing
-        rich = painter.share > BUSY
-        fine = rich and self.kit.clock() >= self._coarse_until
+        thread = self._thread
+        calm = still and thread.since_action >= SETTLES  # the time slider does not move
+        rich = thread.share > BUSY
+        fine = rich and self._factory.clock() >= self._coarse_until
         fast_scale = SHARP if calm else FINE if fine else COARSE
         scale = SHARP if calm or (rich and not still) else COARSE
-        shown, began = self.wall.shown, time.monotonic()
-        for slot in self.wall.hidden:
-            slot.forget()
-        blank = any(s.blank for s in shown)  # until each has a picture, none gets a second one
-        moving = [s for s in shown if s.fast and s.behind(view, fast_scale) and (s.blank or not blank)]
-        spent = sum(self._draw(s, view, fast_scale) for s in moving)
-        if fine and not still and spent * LIVELY > FOR_FAST * painter.share:
-            self._coarse_until = self.kit.clock() + COARSE_FOR
-        waiting = sorted((s for s in shown if not s.fast and s.behind(view, scale)), key=lambda s: -s.waits)
-        for drawn, slot in enumerate(waiting):
-            late = painter.urgent or (not calm and time.monotonic() - began > FASTEST)
-            poor = not calm and painter.left() < self._cost.get((slot.name, scale), 0.0)
-            if (late or poor) and (drawn or slot.waits < TURN):
-                slot.waits += 1
+        shown, began = self._grid.shown, time.monotonic()
+        for image in self._grid.hidden:
+            image.forget()
+        blank = any(image.blank for image in shown)  # until each panel was drawn once, none is drawn a second time
+        moving = [i for i in shown if i.fast and i.behind(view, fast_scale) and (i.blank or not blank)]
+        spent = sum(self._draw(image, view, fast_scale) for image in moving)
+        if fine and not still and spent * LIVELY > FOR_FAST * thread.share:
+            self._coarse_until = self._factory.clock() + COARSE_FOR
+        waiting = sorted((i for i in shown if not i.fast and i.behind(view, scale)), key=lambda image: -image.waits)
+        for drawn, image in enumerate(waiting):
+            late = thread.urgent or (not calm and time.monotonic() - began > FASTEST)
+            poor = not calm and thread.left() < self._cost.get((image.name, scale), 0.0)
+            if (late or poor) and (drawn or image.waits < TURN):
+                image.waits += 1
             else:
-                self._draw(slot, view, scale)
-        return SETTLES if still else max(FASTEST, spent / (FOR_FAST * painter.share))
+                self._draw(image, view, scale)
+        return SETTLES if still else max(FASTEST, spent / (FOR_FAST * thread.share))
 
-    def _draw(self, slot: Slot, view: View, scale: float) -> float:
-        """Draw one; the seconds of processor time that it took."""
+    def _draw(self, image: PanelImage, view: View, scale: float) -> float:
+        """Draw one panel. Returns the seconds of processor time that it took."""
         before = time.thread_time()
-        slot.draw(view, scale)
-        cost = self._cost[slot.name, scale] = time.thread_time() - before
+        image.draw(view, scale)
+        cost = self._cost[image.name, scale] = time.thread_time() - before
         return cost
 
 
@@ -255,10 +266,10 @@ def _known(panels: tuple[str, ...] | None) -> tuple[str, ...]:
 
 def _still(view: View) -> bool:
     """Whether nothing moves any more by itself."""
-    moving = (view.state == "running" and view.live) or view.replaying or bool(view.busy) or view.cluster is not None
+    moving = (view.state == "running" and view.live) or view.replaying or bool(view.busy) or view.processes is not None
     return not moving
 
 
 def _crowded(view: View) -> bool:
-    """Whether real roles train without a pause and need every core."""
+    """Whether roles on processes train without a pause and need every core."""
     return not view.shown.cluster.virtual_time and view.shown.cluster.compute is None and view.state == "running"

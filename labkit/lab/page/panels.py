@@ -1,7 +1,7 @@
-"""The pictures: one image widget a panel, drawn only when there is something new, each at its own rate.
+"""The panels on the page: one image widget each, drawn only when there is something new, each at its own rate.
 
-A panel is on the page as soon as it is chosen, and its room with it; it is drawn by the drawing thread, the only one
-that touches figures. Panels that are not chosen any more are hidden and kept.
+A panel takes its space on the page as soon as it is chosen. It is drawn by the drawing thread, the only one that uses figures.
+Panels that are not chosen any more are hidden and kept.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import ipywidgets as widgets
 
 from ...views import PANELS, make_panel
 from ...views.figures import blank, place
-from ..screen import Canvas, encode
-from .kit import Kit
+from .canvas import Canvas, encode
+from .widget_factory import WidgetFactory
 
 if TYPE_CHECKING:
     from ...trace import Trace
     from ..view import View
 
-__all__ = ["FIRST_VIEW", "Slot", "Wall", "shape_of"]
+__all__ = ["FIRST_VIEW", "PanelGrid", "PanelImage", "shape_of"]
 
 FIRST_VIEW = ("timeline", "staleness", "gradient_flow", "throughput", "accuracy", "predictions")
-WIDE = 600  # pixels: a panel that likes to be wider than this has a row of its own
+WIDE = 600  # pixels: a panel with a wider preferred size has a row of its own
 BESIDE = (724, 354, 0.86)  # pixels of wide and half panels, and how high, beside a column of controls
 ALONE = (940, 462, 1.0)
 _EMPTY = base64.b64decode(
@@ -39,20 +39,20 @@ def shape_of(name: str, beside: bool) -> tuple[int, int]:
     return (whole if wide > WIDE else half), round(high * share)
 
 
-class Slot:
+class PanelImage:
     """One panel on the page; `box` is what is shown."""
 
-    def __init__(self, kit: Kit, name: str, beside: bool):
-        self.kit, self.name = kit, name
+    def __init__(self, factory: WidgetFactory, name: str, beside: bool):
+        self.factory, self.name = factory, name
         kind = PANELS[name]
         self.size = shape_of(name, beside)
-        self.fast = kind.period == 1  # it moves with every moment
-        self.place = kit.layout(order="0")
-        self._title = kit.html("lk-title", _heading(kind.title, ""))
-        self._image = kit.make(widgets.Image, value=_EMPTY, format="png")
+        self.fast = kind.period == 1  # it changes with every moment
+        self.place = factory.layout(order="0")
+        self._title = factory.html("lk-title", _heading(kind.title, ""))
+        self._image = factory.make(widgets.Image, value=_EMPTY, format="png")
         wide = " lk-wide" if kind.size[0] > WIDE else ""
-        self.box = kit.box([self._title, self._image], f"lk-panel lk-p-{name}{wide}", layout=self.place)
-        self.waits = 1000  # frames in which it was behind and not drawn; of one that was never drawn, many
+        self.box = factory.box([self._title, self._image], f"lk-panel lk-p-{name}{wide}", layout=self.place)
+        self.waits = 1000  # frames in which it was out of date and not drawn; large if it was never drawn
         self._canvas: Canvas | None = None
         self._of: tuple[Trace, Trace | None] | None = None
         self._key: Any = None
@@ -65,28 +65,33 @@ class Slot:
 
     def behind(self, view: View, scale: float) -> bool:
         """Whether a drawing would look different from the one on the page."""
-        if self._canvas is None or self._of is None or self._of[0] is not view.trace or self._of[1] is not view.pinned:
+        if (
+            self._canvas is None
+            or self._of is None
+            or self._of[0] is not view.trace
+            or self._of[1] is not view.reference
+        ):
             return True
         return scale > self._scale or self._canvas.panel.key(view.trace, view.t) != self._key
 
     def draw(self, view: View, scale: float) -> None:
-        """Draw it as the view says, `scale` times as fine as it is on the page, and send it."""
+        """Draw it, with `scale` times as many pixels as on the page, and send it."""
         self.waits = 0
         try:
             title, png = self._drawn(view, scale)
-        except Exception as error:  # the others are drawn all the same
+        except Exception as error:  # the other panels are drawn all the same
             self._key = self._canvas and self._canvas.panel.key(view.trace, view.t)
-            said = f"could not be drawn. {type(error).__name__}: {error}"
-            title, png = _heading(PANELS[self.name].title, said, "lk-red"), b""
-        with self.kit.lock:
-            self.kit.say(self._title, title)
+            why = f"could not be drawn. {type(error).__name__}: {error}"
+            title, png = _heading(PANELS[self.name].title, why, "lk-red"), b""
+        with self.factory.lock:
+            self.factory.write(self._title, title)
             if png:
-                self.kit.put(self._image, value=png)
+                self.factory.put(self._image, value=png)
 
     def _drawn(self, view: View, scale: float) -> tuple[str, bytes]:
         trace, t = view.trace, view.t
-        if self._canvas is None or self._of is None or self._of[0] is not trace or self._of[1] is not view.pinned:
-            self._begin(trace, view.pinned)
+        if self._canvas is None or self._of is None or self._of[0] is not trace or self._of[1] is not view.reference:
+            self._begin(trace, view.reference)
         assert self._canvas is not None
         panel = self._canvas.panel
         self._key, self._scale = panel.key(trace, t), scale
@@ -95,13 +100,13 @@ class Slot:
         return _heading(panel.title, panel.caption(trace, t)), png
 
     def forget(self) -> None:
-        """It is not shown: let go of its run and of its pixels. Called by the drawing thread."""
+        """It is hidden: release its run and its pixels. Called by the drawing thread."""
         self._canvas = self._of = None
 
-    def _begin(self, trace: Trace, pinned: Trace | None) -> None:
-        """A new panel for a new run: what a panel remembers of one run is not true of another."""
-        self._of = trace, pinned
-        panel = make_panel(self.name, pinned)
+    def _begin(self, trace: Trace, reference: Trace | None) -> None:
+        """A new panel for a new run: what a panel keeps of one run does not hold for another."""
+        self._of = trace, reference
+        panel = make_panel(self.name, reference)
         figure = self._canvas.figure if self._canvas is not None else blank(*self.size)
         figure.clear()
         place(figure, panel, 0, 0, *self.size, title=False)
@@ -109,42 +114,42 @@ class Slot:
 
 
 def _heading(title: str, rest: str, classes: str = "") -> str:
-    said = html.escape(rest)
-    return f'<b>{html.escape(title)}</b><span class="{classes}" title="{said}">{said}</span>'
+    text = html.escape(rest)
+    return f'<b>{html.escape(title)}</b><span class="{classes}" title="{text}">{text}</span>'
 
 
-class Wall:
-    """All panels that were ever chosen. `box` is what is shown, `shown` the slots in order, `names` their names."""
+class PanelGrid:
+    """All panels that were ever chosen. `box` is what is shown; `shown`: the chosen panels in order, `names`: their names."""
 
-    def __init__(self, kit: Kit, names: tuple[str, ...], beside: bool):
-        self.kit, self._beside = kit, beside
-        self._slots: dict[str, Slot] = {}
-        self.shown: tuple[Slot, ...] = ()
-        self.box = kit.box([], "lk-panels")
+    def __init__(self, factory: WidgetFactory, names: tuple[str, ...], beside: bool):
+        self.factory, self._beside = factory, beside
+        self._images: dict[str, PanelImage] = {}
+        self.shown: tuple[PanelImage, ...] = ()
+        self.box = factory.box([], "lk-panels")
         self.choose(names)
 
     @property
-    def hidden(self) -> list[Slot]:
+    def hidden(self) -> list[PanelImage]:
         """The panels that are not shown any more."""
-        return [slot for slot in self._slots.values() if slot not in self.shown]
+        return [panel for panel in self._images.values() if panel not in self.shown]
 
     @property
     def names(self) -> tuple[str, ...]:
         """The panels that are shown."""
-        return tuple(slot.name for slot in self.shown)
+        return tuple(panel.name for panel in self.shown)
 
     def choose(self, names: tuple[str, ...]) -> None:
         """Show these, in this order."""
-        with self.kit.lock:
-            if self.kit.closed:
+        with self.factory.lock:
+            if self.factory.closed:
                 return
-            new = [name for name in dict.fromkeys(names) if name not in self._slots]
-            self._slots = self._slots | {name: Slot(self.kit, name, self._beside) for name in new}
-            self.shown = tuple(self._slots[name] for name in dict.fromkeys(names))
-            for slot in self._slots.values():
-                there = slot in self.shown
-                self.kit.mark(slot.box, lk_gone=not there)
+            new = [name for name in dict.fromkeys(names) if name not in self._images]
+            self._images = self._images | {name: PanelImage(self.factory, name, self._beside) for name in new}
+            self.shown = tuple(self._images[name] for name in dict.fromkeys(names))
+            for panel in self._images.values():
+                there = panel in self.shown
+                self.factory.mark(panel.box, lk_gone=not there)
                 if there:
-                    self.kit.put(slot.place, order=str(self.shown.index(slot)))
+                    self.factory.put(panel.place, order=str(self.shown.index(panel)))
             if new:
-                self.kit.put(self.box, children=(*self.box.children, *(self._slots[name].box for name in new)))
+                self.factory.put(self.box, children=(*self.box.children, *(self._images[name].box for name in new)))

@@ -1,0 +1,249 @@
+"""The command queue of a lab and the thread that executes it.
+
+Buttons are pressed on whichever thread the front end chooses, cells run on another, and a run in virtual time may be moved by
+one thread only. So every command is put into a queue, and one thread executes them in their order and moves the run in between.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Protocol
+
+from ..errors import LabkitError
+
+__all__ = ["CommandQueue", "CommandThread", "Movable"]
+
+LINGER = 2.0  # seconds without anything to do after which the thread ends
+FINISH_POLL = 0.02  # seconds between two slices of a run that is finished as fast as possible
+
+
+class CommandThread:
+    """Executes commands in their order, and calls `tick` in between. It runs while there is something to do and ends when there
+    is not; the next command starts it again.
+
+    `tick()` does what is due and returns the seconds until its next call, or None: nothing moves. Neither `tick` nor a command
+    may block for long.
+    """
+
+    def __init__(self, name: str, tick: Callable[[], float | None]):
+        self.name, self._tick = name, tick
+        self._queue: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.pending = 0  # commands that are not done yet
+
+    def submit(self, command: Callable[[], Any]) -> Future[Any]:
+        """Put a command into the queue. The future has its result, or what it raised."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._closed:
+                future.set_exception(RuntimeError("This lab is closed; make a new one."))
+                return future
+            self.pending += 1
+            self._queue.put((command, future))
+            self._start()
+        return future
+
+    def call(self, command: Callable[[], Any]) -> Any:
+        """Execute a command and wait for it: returns its result, or raises what it raised. Ctrl-C ends only the waiting."""
+        if threading.current_thread() is self._thread:
+            return command()
+        return self.submit(command).result()
+
+    def wake(self) -> None:
+        """Call `tick` now: there may be something to do."""
+        with self._lock:
+            if not self._closed:
+                self._queue.put(None)
+                self._start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to end because nothing moves; returns whether it has ended."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+        return not self.alive
+
+    def close(self) -> None:
+        """Accept no more commands; those in the queue are executed first. Idempotent."""
+        with self._lock:
+            self._closed = True
+            self._queue.put(None)
+        self.join(10)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        idle_since: float | None = None
+        while True:
+            pause = None if self._closed else self._tick()
+            now = time.monotonic()
+            if pause is not None:
+                idle_since = None
+            elif idle_since is None:
+                idle_since = now
+            if self._execute_next(LINGER if pause is None else pause):
+                idle_since = None
+                continue
+            with self._lock:
+                idle = idle_since is not None and time.monotonic() - idle_since >= LINGER
+                if (self._closed or idle) and self._queue.empty():
+                    self._thread = None
+                    return
+
+    def _execute_next(self, timeout: float) -> bool:
+        """Execute the next command, if there is one within `timeout` seconds; returns whether there was one."""
+        wait = 0.0 if self._closed else max(timeout, 0.0)
+        try:
+            item = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
+        except queue.Empty:
+            return False
+        if item is None:
+            return False
+        command, future = item
+        try:
+            future.set_result(command())
+        except BaseException as error:  # the caller gets it from the future
+            future.set_exception(error)
+        finally:
+            with self._lock:
+                self.pending -= 1
+        return True
+
+
+class Movable(Protocol):
+    """What the thread moves between two commands."""
+
+    def advance(self) -> float | None:
+        """Do what is due. Returns the seconds until there may be more to do; None: nothing moves."""
+
+    def finish(self) -> None:
+        """Move a simulated run as fast as possible, for a slice of time."""
+
+    def abort(self) -> None:
+        """Let nothing move any more: `advance` raised an error."""
+
+
+class CommandQueue:
+    """Commands on one thread, from programs and from buttons. A program waits for its command and gets its error; after a
+    press the page shows at once what is being done, and later what went wrong.
+
+    `moves`: what the thread moves between two commands. `changed()`: called, on any thread, when there may be something new to
+    show. `busy`: what is being done, or "". `problem`: the text of the last error. `error`: the last error of what moves by
+    itself (the next step of a scenario, the start of processes).
+    """
+
+    def __init__(self, name: str, moves: Movable, changed: Callable[[], None]):
+        self._moves, self._changed = moves, changed
+        self.busy, self.problem = "", ""
+        self.error: Exception | None = None
+        self._at_rest = threading.Condition()
+        self._moving = False
+        self._held = False
+        self._thread = CommandThread(name, self._advance)
+
+    @property
+    def held(self) -> bool:
+        """Whether Pause was pressed: then `rest` waits until the run goes on and ends."""
+        return self._held
+
+    def call(self, busy: str, command: Callable[[], Any]) -> Any:
+        """Execute a command and wait for it; raises what it raises. `busy`: what the page shows meanwhile."""
+        self._held, self.error, self.problem = False, None, ""
+        return self._thread.call(partial(self._execute, busy, command))
+
+    def press(self, busy: str, command: Callable[[], Any], once: bool = False, holds: bool = False) -> None:
+        """Execute a command as soon as possible; an error is shown and not raised. `once`: not if the same is being done already,
+        as after a double click. `holds`: see `held`.
+        """
+        if once and busy == self.busy:
+            return
+        self._held = holds
+        self.problem, self.error, self.busy = "", None, busy
+        self._set_moving(True)
+        self._thread.submit(partial(self._execute, busy, command)).add_done_callback(self._show_error)
+        self._changed()
+
+    def refuse(self, problem: str) -> None:
+        """Show why something that was pressed did not become a command."""
+        self.problem = problem
+        self._changed()
+
+    def wake(self) -> None:
+        """There may be something to do, and something new to show."""
+        self._thread.wake()
+        self._changed()
+
+    def rest(self, timeout: float | None, fast: bool) -> None:
+        """Wait until nothing moves. `fast`: a simulated run is not played but finished at once. `TimeoutError` after `timeout` s.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._thread.call(lambda: None)  # commands that are in the queue already come first
+        while True:
+            if fast:
+                self._thread.call(self._moves.finish)
+            with self._at_rest:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                limit = min(FINISH_POLL, left or FINISH_POLL) if fast else left
+                if self._at_rest.wait_for(lambda: not self._moving and not self._held, limit):
+                    return
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"The lab is not at rest after {timeout:g} s; it goes on.")
+
+    def close(self) -> None:
+        """End the thread, after the commands that are in the queue."""
+        self._thread.close()
+        self._set_moving(False)
+
+    # on the command thread --------------------------------------------------------------------------------------------
+
+    def _execute(self, busy: str, command: Callable[[], Any]) -> Any:
+        self.busy = busy
+        self._set_moving(True)
+        self._changed()
+        try:
+            return command()
+        finally:
+            self.busy = ""
+            self._changed()
+
+    def _advance(self) -> float | None:
+        try:
+            pause = self._moves.advance()
+        except Exception as error:  # no caller waits for it: it is shown, and raised by `Lab.wait`
+            self.error, self.problem = error, _text(error)
+            self._moves.abort()
+            pause = None
+        self._set_moving(pause is not None)
+        if pause is None:
+            self._changed()
+        return pause
+
+    def _show_error(self, future: Future[Any]) -> None:
+        error = future.exception()
+        if error is not None:
+            self.refuse(_text(error))
+
+    def _set_moving(self, moving: bool) -> None:
+        with self._at_rest:
+            self._moving = moving
+            if not moving:
+                self._at_rest.notify_all()
+
+
+def _text(error: BaseException) -> str:
+    return str(error) if isinstance(error, LabkitError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,228 @@
+"""The drawing thread: as many frames as the budget and the browser allow, always the newest, and none when nothing changes.
+
+Drawing takes processor time from the roles that are watched. So frames are paid for from a token bucket: it fills with `share`
+seconds of processor time per second of wall time, each frame takes out what this thread has really used, and while the bucket is
+empty nothing is drawn. The thread has a lower priority, so it gives way when a role wakes up.
+
+Each frame that is sent has a number that the browser acknowledges. The next frame waits until at most one is not acknowledged. A
+browser that has acknowledged frames before and is silent for a while is gone: the thread ends, and the next acknowledgement
+starts it again. Where acknowledgements never come, frames come at a slow rate. When nothing moves any more `paint` says so, and
+the thread ends too; then `wake` starts it again, and an acknowledgement does not.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["BUSY", "SHARE", "DrawingThread", "TokenBucket"]
+
+SHARE, BUSY = 0.28, 0.12  # of one core: while the cores are idle most of the time; beside roles that never wait
+NICE = 5  # lower priority, on Linux, where a thread has its own; more, and a busy machine shows no frames at all
+SAVED = 1.2  # seconds of wall time whose share the bucket holds: a click may then redraw everything at once
+GRANT = 0.15  # seconds of processor time that are available at once after an action of the user
+GRANT_EVERY = 1.0  # seconds of wall time between two such grants
+URGENT = 0.03  # seconds between two frames at least, however many buttons are pressed
+SILENT, MOST_SILENT = (
+    0.4,
+    2.0,
+)  # seconds between two frames if no browser has ever acknowledged one: at first, and later
+LATE = 1.0  # seconds without an acknowledgement after which frames come at a slow rate
+GONE = 15.0  # seconds without an acknowledgement after which the browser counts as gone
+
+
+class TokenBucket:
+    """Seconds of processor time that may be used for drawing. `share`: how many come in per second of wall time."""
+
+    def __init__(self, share: float, clock: Callable[[], float], processor_clock: Callable[[], float]):
+        self.share, self._clock, self._processor_clock = share, clock, processor_clock
+        self._tokens, self._filled, self._spent = share * SAVED, clock(), 0.0
+        self._granted = -GRANT_EVERY
+
+    def restart(self) -> None:
+        """The processor clock begins anew: it is another thread's now."""
+        self._spent = self._processor_clock()
+
+    def left(self) -> float:
+        """Seconds of processor time that may still be used now; negative after an expensive frame."""
+        now, spent = self._clock(), self._processor_clock()
+        self._tokens += self.share * (now - self._filled) - (spent - self._spent)
+        self._tokens = min(self._tokens, self.share * SAVED)
+        self._filled, self._spent = now, spent
+        return self._tokens
+
+    def grant(self) -> None:
+        """Make at least `GRANT` seconds available, but not more often than every `GRANT_EVERY` seconds."""
+        now = self._clock()
+        if now - self._granted > GRANT_EVERY:
+            self._granted, self._tokens = now, max(self._tokens, GRANT)
+
+
+class DrawingThread:
+    """Calls `paint()` from a thread of its own: it draws one frame and returns the seconds until the next one, or None: nothing
+    moves, and the thread ends. `paint` may not raise.
+
+    `share`: of one core, at most, for drawing. The clocks return seconds of wall time, and of processor time of the calling
+    thread.
+    """
+
+    def __init__(
+        self, name: str, paint: Callable[[], float | None], share: float = SHARE,
+        clock: Callable[[], float] = time.monotonic, processor_clock: Callable[[], float] = time.thread_time,
+    ):  # fmt: skip
+        self.name, self._paint, self._clock = name, paint, clock
+        self.sent = 0  # frames sent so far
+        self.acknowledged = -1  # the last one that a browser has shown; -1: none ever was
+        self._tokens = TokenBucket(share, clock, processor_clock)
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._wakes = threading.Event()
+        self._urgent = self._gone = self._closed = False
+        self._heard = 0.0
+        self._acted = -GRANT_EVERY
+        self._process = os.getpid()
+        atexit.register(self.close)
+
+    # from any thread --------------------------------------------------------------------------------------------------
+
+    @property
+    def share(self) -> float:
+        """Of one core, at most, for drawing. It can be changed at any time."""
+        return self._tokens.share
+
+    @share.setter
+    def share(self, share: float) -> None:
+        self._tokens.share = share
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None
+
+    @property
+    def urgent(self) -> bool:
+        """Whether a newer frame is wanted than the one that is being drawn."""
+        return self._urgent
+
+    @property
+    def since_action(self) -> float:
+        """Seconds since the last action of the user."""
+        return self._clock() - self._acted
+
+    def wake(self) -> None:
+        """Something has changed: draw now; start the thread again if it has ended."""
+        with self._lock:
+            self._urgent = True
+            self._start()
+        self._wakes.set()
+
+    def after_action(self) -> None:
+        """The user has acted: what follows is drawn at once, even if the budget is spent."""
+        self._acted = self._clock()
+        self._tokens.grant()
+
+    def acknowledge(self, frame: int) -> None:
+        """The browser has shown this frame."""
+        with self._lock:
+            self.acknowledged, self._heard = frame, self._clock()
+            if self._gone:
+                self._gone = False
+                self._start()
+        self._wakes.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the thread to end because nothing moves; returns whether it has ended."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+        return not self.alive
+
+    def close(self) -> None:
+        """End the thread and wait for it. Idempotent. Does nothing in a forked child, which has no such thread."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._wakes.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5)
+        atexit.unregister(self.close)
+
+    def _start(self) -> None:
+        if self._closed or self._thread is not None:
+            return
+        if not self._gone:
+            self._heard = self._clock()
+        self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+        self._thread.start()
+
+    # on the thread ----------------------------------------------------------------------------------------------------
+
+    def next_frame(self) -> int:
+        """The number of the frame that is being sent."""
+        self.sent += 1
+        return self.sent
+
+    def left(self) -> float:
+        """Seconds of processor time that may still be used in this frame."""
+        return self._tokens.left()
+
+    def _work(self) -> None:
+        _lower_priority()
+        self._tokens.restart()
+        rest: float | None = 0.0
+        while True:
+            with self._lock:
+                self._urgent = False
+            began = self._clock()
+            try:
+                rest = self._paint()
+            except BaseException:
+                self._thread = None
+                raise
+            with self._lock:
+                if self._closed or (rest is None and not self._urgent):
+                    self._thread = None
+                    break
+            if not self._wait(began, rest or 0.0):
+                break
+
+    def _wait(self, began: float, rest: float) -> bool:
+        """Wait until the next frame is due. Returns False, and the thread has ended, if there is to be none."""
+        while True:
+            now = self._clock()
+            if self._due(now, began, rest):
+                return True
+            with self._lock:
+                self._gone = self.acknowledged >= 0 and self._pending > 0 and now - self._heard > GONE
+                if self._closed or self._gone:
+                    self._thread = None
+                    return False
+            if self._wakes.wait(0.02):
+                self._wakes.clear()
+
+    @property
+    def _pending(self) -> int:
+        return self.sent - self.acknowledged
+
+    def _due(self, now: float, began: float, rest: float) -> bool:
+        if self.left() < 0 or now < began + URGENT:
+            return False
+        if self.acknowledged < 0:
+            return self._urgent or now >= began + max(rest, min(SILENT + 0.02 * self.sent, MOST_SILENT))
+        if self._pending > 1:
+            return now - self._heard > LATE and now >= began + LATE
+        return self._urgent or now >= began + rest
+
+
+def _lower_priority() -> None:
+    """Lower the priority of this thread, where threads have their own."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

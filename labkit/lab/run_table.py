@@ -1,0 +1,101 @@
+"""The table of runs of a lab: its rows, and the last runs themselves, which can be shown again.
+
+`Runs` is the table as a user gets it: it shows itself in a notebook and in a terminal, and a spreadsheet can open it.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..narrative.table import run_row, runs_csv
+from ..run import Run
+from ..trace import Trace
+from .settings import Settings
+
+__all__ = ["KEPT", "Entry", "RunTable", "Runs"]
+
+KEPT = 12  # finished runs that are kept; of older ones only the row
+
+
+@dataclass
+class Entry:
+    """One row. `run` is None when the run is not kept any more, to save memory."""
+
+    number: int
+    settings: Settings
+    run: Run | None
+    row: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of the run, if it is kept."""
+        return self.run.engine.trace if self.run is not None else None
+
+
+class RunTable:
+    """Finished runs, oldest first; iterating gives the entries."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+
+    def add(self, settings: Settings, run: Run, keep: Trace | None = None) -> None:
+        """Add a finished run. Of all but the last `KEPT`, and the run with the trace `keep`, only the row stays."""
+        number = self._entries[-1].number + 1 if self._entries else 1
+        self._entries.append(Entry(number, settings, run, run_row(run.engine.trace)))
+        for old in self._entries[:-KEPT]:
+            if old.trace is not keep:
+                old.run = None
+
+    def entry(self, number: int) -> Entry:
+        """The entry of this number. `BadInput` if there is none, or if its run is not kept."""
+        kept = [entry.number for entry in self._entries if entry.trace is not None]
+        if number not in kept:
+            raise BadInput(f"Run {number!r} is not kept; there is {', '.join(map(str, kept)) or 'none yet'}.")
+        return next(entry for entry in self._entries if entry.number == number)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class Runs(list[dict[str, Any]]):
+    """A list of rows (dicts with equal keys)."""
+
+    def csv(self) -> str:
+        """The table as text, comma-separated."""
+        return runs_csv(list(self))
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write it to a file."""
+        Path(path).write_text(self.csv(), encoding="utf-8", newline="")
+        return Path(path)
+
+    def _cells(self) -> list[list[str]]:
+        return [[_cell(value) for value in row.values()] for row in self]
+
+    def __repr__(self) -> str:
+        if not self:
+            return "no run yet"
+        rows = [list(self[0]), *self._cells()]
+        wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        return "\n".join("  ".join(text.ljust(w) for text, w in zip(row, wide)).rstrip() for row in rows)
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return "<p>no run yet</p>"
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self[0])
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in self._cells())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)

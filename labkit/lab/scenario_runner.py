@@ -1,0 +1,140 @@
+"""Plays a scenario on a session: step after step, with a question that is answered before its result is shown."""
+
+from __future__ import annotations
+
+from ..errors import BadInput
+from .scenarios.scenario import Question, Scenario
+from .session import Session
+from .settings import Settings
+
+__all__ = ["ScenarioRunner"]
+
+
+class ScenarioRunner:
+    """`chosen`: the scenario that `start` plays; None: one run with the settings of the session. `step`: the number of the step
+    that is played, -1 for none. `asked`: the question is to be shown. `answer`: the number of the answer given, None before.
+
+    Commands are executed by one thread, as the session's are; `commit` only sets a value.
+    """
+
+    def __init__(self, session: Session, chosen: Scenario | None = None):
+        self.session, self.chosen = session, chosen
+        self._playing: Scenario | None = None
+        self.step = -1
+        self.asked = False
+        self.answer: int | None = None
+
+    @property
+    def scenario(self) -> Scenario | None:
+        """The scenario that is played; if none is, the chosen one."""
+        return self._playing or self.chosen
+
+    @property
+    def question(self) -> Question | None:
+        """The question of this scenario."""
+        return self.scenario.question if self.scenario is not None else None
+
+    # commands ---------------------------------------------------------------------------------------------------------
+
+    def choose(self, scenario: Scenario | None) -> None:
+        """`start` plays this scenario from now on. None: leave the one that is played; the run that is shown goes on."""
+        self.chosen = scenario
+        if scenario is None:
+            self._leave()
+
+    def start(self) -> None:
+        """Play the chosen scenario from its first step; without one, start a run with the settings of the session."""
+        if self.chosen is None:
+            self.session.start()
+            return
+        self.session.end()
+        self._playing, self.step, self.answer, self.asked = self.chosen, -1, None, False
+        self.session.unpin()
+        self._next_step()
+
+    def commit(self, answer: int | str) -> None:
+        """Give an answer, by its number or its text. The first one counts; `BadInput` for another one."""
+        question = self.question
+        answers = question.answers if question is not None else ()
+        if isinstance(answer, str) and answer not in answers:
+            allowed = "the answers are " + ", ".join(answers) if answers else "no question is asked"
+            raise BadInput(f"answer {answer!r}: {allowed}.")
+        if not answers:
+            raise BadInput("No question has been asked.")
+        number = answers.index(answer) if isinstance(answer, str) else answer
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(answers):
+            raise BadInput(f"answer {number!r}: the answers are 0 to {len(answers) - 1}.")
+        if self.answer is not None:
+            raise BadInput(f"You have answered {answers[self.answer]} already.")
+        self._playing = self.scenario
+        self.answer, self.asked = number, True
+
+    def show_result(self) -> None:
+        """Play the steps after the question."""
+        self.session.end()
+        self.step = 0
+        self._next_step()
+
+    def stop(self) -> None:
+        """Stop the run that goes on, and leave the scenario."""
+        self.session.end()
+        self._leave()
+
+    def reset(self) -> None:
+        """Prepare the run that is shown again, and leave the scenario."""
+        self.session.reset()
+        self._leave()
+
+    def show_run(self, number: int) -> None:
+        """Show a run of the table, and leave the scenario."""
+        self.session.show_run(number)
+        self._leave()
+
+    def abort(self) -> None:
+        """Let nothing move by itself any more, and leave the scenario: `advance` raised an error."""
+        self.session.halt()
+        self._leave()
+
+    # time passes ------------------------------------------------------------------------------------------------------
+
+    def advance(self) -> float | None:
+        """Do what is due now. Returns the seconds until there may be more to do; None: nothing moves."""
+        session = self.session
+        if session.advance():
+            self._step_over()
+        waits = self._playing is not None and self._playing.question is not None and not self.asked and self.step == 0
+        if waits and not session.previewing and session.run is not None:
+            self.asked = session.run.engine.seconds >= self._playing.asks_at  # type: ignore[union-attr]
+        return session.next_advance()
+
+    def finish(self) -> None:
+        """Move a simulated run as fast as possible, for a slice of time."""
+        self.session.finish()
+
+    def _step_over(self) -> None:
+        """The run of a step has ended: start the next step, unless a question waits for its answer."""
+        scenario, run = self._playing, self.session.run
+        if scenario is None or run is None or run.stopped_by in ("user", "error", "interrupted"):
+            return
+        if scenario.question is not None and self.answer is None:
+            self.asked = True
+        elif self.step + 1 < len(scenario.steps):
+            if scenario.steps[self.step].pin:
+                self.session.pin()
+            self._next_step()
+
+    def settings_of(self, scenario: Scenario, step: int) -> Settings:
+        """The settings of one step: the session's engine and speed, then the scenario's settings, then the step's."""
+        now = self.session.settings
+        default = Settings().changed(engine=now.cluster.engine, speed=now.speed)
+        return default.changed(**{**scenario.settings, **scenario.steps[step].settings})
+
+    def _next_step(self) -> None:
+        assert self._playing is not None
+        step = self.step + 1
+        self.session.prepare(self.settings_of(self._playing, step))
+        self.session.start(commands=self._playing.steps[step].faults)
+        self.step = step  # not before: until then the step before is shown
+
+    def _leave(self) -> None:
+        self._playing, self.step, self.asked, self.answer = None, -1, False, None

@@ -1,0 +1,37 @@
+"""The scenarios of the lab: each shows one effect in about 20 seconds, with the formula that says how large it must be.
+
+A scenario is a value (`labkit.lab.scenarios.scenario`). Its formula stands above it, and `tests/lab/test_lab_scenarios.py`
+checks it. The first one opens the start notebook, the next six show what the lab is about, then come further ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ...errors import nearest
+from .failures import SERVER_FAILS, WORKER_FAILS
+from .links import FEWER_BYTES, FULL_LINK, LOCAL_STEPS, SPARSE
+from .models import BUBBLE, SKEWED_DATA
+from .scenario import Scenario
+from .staleness import RUNAWAY, STALE_AND_FAST, STALENESS
+from .waiting import BACKUP_WORKERS, FIRST_MINUTE, RANDOM_TIMES, SLOW_WORKER
+
+__all__ = ["SCENARIOS", "scenario_by_name"]
+
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType({
+    scenario.name: scenario
+    for scenario in (
+        FIRST_MINUTE,
+        SLOW_WORKER, STALENESS, STALE_AND_FAST, RUNAWAY, FULL_LINK, BUBBLE,
+        WORKER_FAILS, SERVER_FAILS,
+        RANDOM_TIMES, BACKUP_WORKERS, SPARSE, SKEWED_DATA, LOCAL_STEPS, FEWER_BYTES,
+    )
+})  # fmt: skip
+
+
+def scenario_by_name(name: str) -> Scenario:
+    """The scenario of this name; `BadInput` names the nearest one and lists them all."""
+    if name not in SCENARIOS:
+        raise nearest("scenario", name, SCENARIOS)
+    return SCENARIOS[name]

@@ -1,0 +1,95 @@
+"""Scenarios about traffic: where a link saturates, and ways to send less. All in virtual time, where the bandwidth can be chosen.
+
+The model has M bytes, a link takes b seconds per byte, a gradient c seconds. With N workers a synchronous step takes
+
+    one server       c + (N + 1) M b              on its link: N models out and N gradients in, at the same time
+    ring             c + 2 (N - 1)/N M b          for any N
+    H local steps    c + 2 (N - 1)/N M b / H      on average
+"""
+
+from __future__ import annotations
+
+from .scenario import Scenario, Step
+
+__all__ = ["FEWER_BYTES", "FULL_LINK", "LOCAL_STEPS", "SPARSE"]
+
+SIMULATED = {"engine": "simulated", "law": "deterministic"}
+
+# N = 16, M = 26,280 bytes, b = 1/800,000: 658 ms per step and 80% of the server's link, against 162 ms and 38%.
+FULL_LINK = Scenario(
+    name="saturated-link",
+    title="The server's link saturates",
+    summary="One server sends every model and receives every gradient; shards share that, and a ring needs no server.",
+    settings={**SIMULATED, "workers": 16, "pace": 0.1, "bandwidth": 8e5, "seconds": 7, "hidden": (64, 32)},
+    steps=(
+        Step(
+            {"strategy": "sync-ps", "servers": 1},
+            text="One server: its link is almost always busy, and 16 workers wait for it.",
+        ),
+        Step(
+            {"strategy": "sync-ps", "servers": 4}, pin=False,
+            text="Four servers: each has a quarter of the model, and of the traffic.",
+        ),
+        Step(
+            {"strategy": "ring-all-reduce"},
+            text="Ring all-reduce: no server, and no worker sends more than two models per step.",
+        ),
+    ),
+    panels=("timeline", "links", "throughput"),
+)  # fmt: skip
+
+# 2 (N - 1)/N M b = 92 ms on top of c = 100 ms, in every step or in every eighth.
+LOCAL_STEPS = Scenario(
+    name="local-steps",
+    title="Communicate less often",
+    summary="Workers that average their models every eighth step send an eighth of the bytes and hardly wait.",
+    settings={**SIMULATED, "workers": 8, "pace": 0.1, "bandwidth": 5e5, "seconds": 9, "hidden": (64, 32)},
+    steps=(
+        Step(
+            {"strategy": "ring-all-reduce"},
+            text="Ring all-reduce in every step: as much time for communication as for computing.",
+        ),
+        Step({"strategy": "local-sgd", "H": 8}, text="Local SGD: eight local steps, then the mean of all models."),
+    ),
+    panels=("timeline", "throughput", "accuracy"),
+)  # fmt: skip
+
+# float16: 2 bytes per entry instead of 4. PowerSGD of rank r: nm/(r(n + m)) times fewer for every n x m matrix of the model.
+FEWER_BYTES = Scenario(
+    name="fewer-bytes",
+    title="Gradient compression",
+    summary="Half precision, or an approximation of rank 2: fewer bytes on a slow link, and more steps in the same time.",
+    settings={
+        **SIMULATED, "workers": 8, "pace": 0.1, "bandwidth": 2e5, "seconds": 7, "hidden": (64, 32),
+        "strategy": "ring-all-reduce",
+    },
+    steps=(
+        Step({"codec": None}, text="A slow link, and every gradient in full: 4 bytes per number."),
+        Step({"codec": "float16"}, pin=False, text="Half precision, 2 bytes per number: half the time on the link."),
+        Step(
+            {"codec": "power-sgd:2"},
+            text="PowerSGD of rank 2: two columns and two rows per matrix; error feedback sends the rest later.",
+        ),
+    ),
+    panels=("timeline", "throughput", "accuracy"),
+)  # fmt: skip
+
+# Dense: the table, rows x columns x 4 bytes, is sent in both directions for every gradient. Sparse: 2 U (8 + 4 columns) bytes,
+# where U is how many of the batch x fields = 256 ids in a batch are different, and the 178 values of the other layers.
+SPARSE = Scenario(
+    name="sparse",
+    title="Sparse updates of an embedding table",
+    summary="A batch of clicks needs at most 200 of 10,000 rows: sending only these takes a fortieth of the bytes.",
+    settings={
+        **SIMULATED, "workers": 4, "servers": 1, "pace": 0.1, "bandwidth": 5e6, "seconds": 8, "data": "clicks",
+        "options": {"rows": 10_000}, "hidden": (16,), "optimizer": "adagrad",
+    },
+    steps=(
+        Step({"strategy": "sync-ps"}, text="The whole embedding table is sent with every gradient, nearly all of it zeros."),
+        Step(
+            {"strategy": "sparse-ps"},
+            text="Only the rows of the batch are sent; the gradients of the other layers are summed by ring all-reduce.",
+        ),
+    ),
+    panels=("timeline", "links", "throughput"),
+)  # fmt: skip

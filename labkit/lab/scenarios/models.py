@@ -1,0 +1,48 @@
+"""Scenarios about model parallelism and about skewed data.
+
+With P equal stages and M micro-batches the bubble is (P - 1)/(M + P - 1) of the time.
+"""
+
+from __future__ import annotations
+
+from .scenario import Scenario, Step
+
+__all__ = ["BUBBLE", "SKEWED_DATA"]
+
+# P = 4 stages of one layer each. Their widths make them equal: 64 x 54 = 54 x 64 = 64 x 54 = 54 x 54 + 54 x 10 multiply-adds.
+# M = 1, 4, 16: a bubble of 75%, 43%, 16%. (2 s per gradient: the shortest task, a forward pass, takes 10 ms, longer than a
+# message.)
+BUBBLE = Scenario(
+    name="bubble",
+    title="The pipeline bubble",
+    summary="The stages of a pipeline idle while it fills and drains: the more micro-batches, the smaller the bubble.",
+    settings={
+        "strategy": "pipeline", "workers": 4, "law": "deterministic", "pace": 2.0, "seconds": 8, "data": "digits",
+        "hidden": (54, 64, 54, 54), "eval_every": 2,
+    },
+    steps=(
+        Step({"micro_batches": 1}, text="One layer per worker, and the whole batch at once: one stage computes, three are idle."),
+        Step(
+            {"micro_batches": 4}, pin=False,
+            text="4 micro-batches: while one stage works on the first, others work on the next ones.",
+        ),
+        Step({"micro_batches": 16}, text="16 micro-batches: the bubble is only the filling and the draining of the pipeline."),
+    ),
+    panels=("timeline", "throughput", "accuracy"),
+)  # fmt: skip
+
+# There is no formula for the size of the effect. With H = 1 there is hardly any: the mean gradient is about that of all data.
+SKEWED_DATA = Scenario(
+    name="skewed-data",
+    title="Workers with different data",
+    summary="Workers that train locally on a few labels each drift apart, and the mean of their models is worse.",
+    settings={"strategy": "local-sgd", "H": 32, "workers": 4, "law": "deterministic", "pace": 0.05, "seconds": 9},
+    steps=(
+        Step({"partition": "even"}, text="Every worker has samples of all digits: 32 local steps do no harm."),
+        Step(
+            {"partition": "by-label:0.1"},
+            text="Every worker has mostly two or three digits, and its model forgets the others in 32 steps.",
+        ),
+    ),
+    panels=("who_has_what", "accuracy", "gradient_flow", "loss"),
+)

@@ -1,0 +1,77 @@
+"""Scenarios about staleness: how large it is, when training diverges, and what bounds it.
+
+    mean staleness             N - 1, whichever worker is slow: each other worker updates the weights once in between
+    constant staleness k       on the loss w^2 / 2 converges iff rate x curvature < 2 sin(pi / (2 (2 k + 1)))
+    bounded staleness          no worker begins an iteration more than s ahead of the slowest
+
+(Mitliagkas et al. on the mean, Ho et al. on the bound: `AsyncPS`, `SSP`.)
+"""
+
+from __future__ import annotations
+
+from ...engines.commands import Slow
+from .scenario import Scenario, Step
+
+__all__ = ["RUNAWAY", "STALENESS", "STALE_AND_FAST"]
+
+# N = 4: 3, and 3 with a slow worker; N = 8: 7.
+STALENESS = Scenario(
+    name="staleness",
+    title="Mean staleness is N − 1",
+    summary="With N asynchronous workers the mean staleness is N − 1 updates, whatever the workers' speeds.",
+    settings={"strategy": "async-ps", "servers": 1, "law": "lognormal", "pace": 0.1, "seconds": 7},
+    steps=(
+        Step({"workers": 4}, text="Four workers, equally fast on average: a gradient is about 3 updates old."),
+        Step(
+            {"workers": 4}, (Slow("worker-2", 5, at=2),),
+            text="At 2 s w2 becomes 5 times slower: its gradients are older, the others' fresher, and the mean stays 3.",
+        ),
+        Step({"workers": 8}, text="Eight workers: now it is 7."),
+    ),
+    panels=("timeline", "staleness", "staleness_over_time"),
+)  # fmt: skip
+
+# tau = N - 1 = 7: the edge is at .209; tau = 3: .445. (Curvature 1, so the rate is the product.)
+STALE_AND_FAST = Scenario(
+    name="stale-and-fast",
+    title="Stale gradients and a high rate diverge",
+    summary="The staler the gradients, the smaller the rate must be: beyond the edge of stability training diverges.",
+    settings={
+        "strategy": "async-ps", "data": "quadratic", "servers": 1, "law": "deterministic", "pace": 0.1, "seconds": 7,
+        "eval_every": 4,
+    },
+    steps=(
+        Step(
+            {"workers": 8, "learning_rate": 0.15},
+            text="Eight workers, rate 0.15: stable. The loss oscillates, and the oscillation decays.",
+        ),
+        Step(
+            {"workers": 8, "learning_rate": 0.25},
+            text="Eight workers, rate 0.25: unstable. Each oscillation is larger than the last.",
+        ),
+        Step(
+            {"workers": 4, "learning_rate": 0.25},
+            text="The same rate with four workers: fresher gradients, and stable again.",
+        ),
+    ),
+    panels=("stability", "loss", "staleness"),
+)  # fmt: skip
+
+# Lead of a worker that is F times faster after T seconds: (F - 1) T/c without a bound, s with one.
+RUNAWAY = Scenario(
+    name="runaway",
+    title="A bound holds a fast worker",
+    summary="Without a bound a fast worker gets further and further ahead; bounded staleness holds it.",
+    settings={"workers": 4, "servers": 1, "law": "deterministic", "pace": 0.1, "seconds": 8},
+    steps=(
+        Step(
+            {"strategy": "async-ps"}, (Slow("worker-2", 0.2, at=2),),
+            text="Asynchronous. At 2 s w2 becomes 5 times faster, and its lead grows without a bound.",
+        ),
+        Step(
+            {"strategy": "ssp", "s": 3}, (Slow("worker-2", 0.2, at=2),),
+            text="Bounded staleness, s = 3. The same w2 may be 3 iterations ahead, and then waits.",
+        ),
+    ),
+    panels=("timeline", "progress", "throughput"),
+)  # fmt: skip

@@ -1,0 +1,422 @@
+"""The session of a lab: the run that is shown, the run that it is compared with, and the moment that is looked at.
+
+No widgets and no threads. One thread calls everything here (the command thread), except what only sets a value: `seek`, `live`,
+`change` and `prepare`. A moment in the past is a number, and every picture is drawn from (trace, moment); so looking back needs
+nothing but that number, and the run itself does not notice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..engines.base import VirtualTimeEngine
+from ..engines.commands import Command, Executed, Slow
+from ..engines.light import is_light
+from ..errors import BadInput
+from ..knobs import knobs_of
+from ..roles.budget import Budget
+from ..run import Run, train
+from ..trace import Trace
+from ..trace.query import next_apply
+from ..trace.vocabulary import NANO
+from .processes import Processes
+from .run_table import RunTable
+from .settings import Settings
+
+__all__ = ["Session"]
+
+SLICE = 0.02  # seconds of wall time for which a simulated run is moved at once: commands are executed in between
+FINISH_SLICE = 0.2  # the same for a simulated run that is not played but finished
+ROLES_PER_SLICE = 500  # roles whose reports take as long to collect, after every slice, as a slice lasts
+LONGEST = (
+    0.25  # seconds of wall time that are made up for at once: a machine that is too slow plays slower, without jumps
+)
+POLL = 0.1  # seconds between two looks at a run that moves by itself
+
+Commands = tuple[Command | Executed, ...]
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A run that starts when the processes are there. Until then a simulated preview of it is played."""
+
+    settings: Settings
+    commands: Commands
+
+
+class Session:
+    """See the module. `settings`: those of the next run. `clock`: returns seconds of wall time."""
+
+    def __init__(self, settings: Settings, processes: Processes, clock: Callable[[], float] = time.monotonic):
+        self.processes, self._clock = processes, clock
+        self.settings = settings
+        self._commands: Commands = ()  # the command log that the next run repeats
+        self._settings_lock = threading.Lock()
+        self.run: Run | None = None
+        self._began_with = self._now_with = settings  # settings of the run shown: at its beginning, and now
+        self.reference: Trace | None = None
+        self.table = RunTable()
+        self.position: int | None = None  # the moment that is looked at, ns; None: now
+        self._playing = False  # a simulated run, or a look back, moves by itself
+        self._paused = False  # a run on processes was paused
+        self._driven_elsewhere = False  # another program may move this simulated run
+        self._pending: _Pending | None = None
+        self._recorded = True  # the run that is shown is in the table, or does not belong there
+        self._blank: tuple[Settings, Trace] | None = None
+        self._last_played: float | None = None
+
+    # what is shown ----------------------------------------------------------------------------------------------------
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the run that is shown; before the first run, an empty trace of what would be run."""
+        if self.run is not None:
+            return self.run.engine.trace
+        settings = self.settings
+        if self._blank is None or self._blank[0] is not settings:
+            simulated = settings.changed(engine="simulated")
+            cluster = simulated.cluster_on(None)
+            blank = train(simulated.problem, simulated.strategy, cluster, simulated.budget).advance(0.0)
+            self._blank = (settings, blank.trace)
+        return self._blank[1]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the run that is shown is in virtual time, so that this session moves it."""
+        return self.run is not None and isinstance(self.run.engine, VirtualTimeEngine)
+
+    @property
+    def active(self) -> bool:
+        """Whether a run is shown that has not ended."""
+        return self.run is not None and not self.run.done
+
+    @property
+    def previewing(self) -> bool:
+        """Whether the run that is shown is a simulated preview, played until processes are ready."""
+        return self._pending is not None
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a look back moves by itself."""
+        return self.position is not None and self._playing
+
+    @property
+    def shown_settings(self) -> Settings:
+        """The settings of the run that is shown (of a preview, those of the run to come); before the first, of the next run."""
+        if self._pending is not None:
+            return self._pending.settings
+        return self._now_with if self.run is not None else self.settings
+
+    @property
+    def state(self) -> str:
+        """`"ready"` (no run yet), `"running"`, `"paused"`, `"over"` or `"failed"`."""
+        if self.run is None:
+            return "ready"
+        if self.run.done:
+            return "failed" if self.run.engine.error is not None else "over"
+        moves = self._playing or self._driven_elsewhere or not self.simulated
+        return "paused" if self._paused or not moves else "running"
+
+    @property
+    def actions(self) -> frozenset[str]:
+        """The names of the actions that make sense now."""
+        found = {"run", "set"}
+        run, active, back = self.run, self.active, self.position is not None
+        if (active and not self._paused and (self._playing or not self.simulated)) or (back and self._playing):
+            found.add("pause")
+        elif active or back:
+            found.add("resume")
+        if active:
+            found |= {"stop", "slow"}
+        if run is not None:
+            found |= {"reset", "seek", "pin"}
+            if self.simulated and not self.previewing:
+                found.add("what_if")
+        if back:
+            found.add("live")
+        if back or (active and not self.previewing) or (run is None and self.settings.cluster.virtual_time):
+            found.add("step")
+        if self.reference is not None:
+            found.add("unpin")
+        return frozenset(found)
+
+    def moment(self) -> int:
+        """The time (ns) that is looked at."""
+        now = self.trace.watermark()
+        return now if self.position is None else min(self.position, now)
+
+    # settings ---------------------------------------------------------------------------------------------------------
+
+    def change(self, settings: dict[str, Any]) -> None:
+        """Change settings of the next run, by name. `BadInput`, and no change, if they are not allowed."""
+        with self._settings_lock:
+            self.settings = self.settings.changed(**settings)
+            self._commands = _at_times(
+                self._commands
+            )  # it is another run: turns of the event loop do not hold any more
+
+    def prepare(self, settings: Settings, commands: Commands = ()) -> None:
+        """The next run has these settings, and repeats these commands."""
+        with self._settings_lock:
+            self.settings = settings
+            self._commands = commands if settings.cluster.virtual_time else _at_times(commands)
+
+    def set_options(self, settings: dict[str, Any]) -> None:
+        """Set those of these settings that are live options of the strategy on the run that goes on."""
+        if not self.active:
+            return
+        known = knobs_of(self.run.plan.strategy)  # type: ignore[union-attr]
+        live = {name: value for name, value in settings.items() if name in known and known[name].live}
+        if live:
+            self.run.set(**live)  # type: ignore[union-attr]
+            self._now_with = self._now_with.changed(**live)
+            self._change_pending(**live)
+
+    def _change_pending(self, **settings: Any) -> None:
+        """The run that is previewed begins as its preview is now."""
+        if self._pending is not None:
+            self._pending = replace(self._pending, settings=self._pending.settings.changed(**settings))
+
+    # running ----------------------------------------------------------------------------------------------------------
+
+    def start(self, settings: Settings | None = None, commands: Commands | None = None) -> None:
+        """Start a run, with the settings and the commands that were prepared, or with these. A run that goes on is stopped first.
+
+        If the run needs processes that are not there yet, a simulated preview of it is played until they are.
+        """
+        settings = self.settings if settings is None else settings
+        commands = self._commands if commands is None else commands
+        if not settings.cluster.virtual_time and is_light() and self.processes.cluster.ours:
+            settings = settings.changed(engine="simulated")
+        if not settings.cluster.virtual_time:
+            self.processes.check()
+        self.end()
+        if not settings.cluster.virtual_time and not self.processes.ready:
+            self._start_preview(settings, commands)
+            return
+        cluster = settings.cluster_on(self.processes.cluster if not settings.cluster.virtual_time else None)
+        self._show(train(settings.problem, settings.strategy, cluster, settings.budget, faults=commands), settings)
+
+    def _show(self, run: Run, settings: Settings) -> None:
+        self.run, self._now_with, self._began_with, self._recorded = run, settings, settings, False
+        self.position, self._paused, self._playing, self._last_played = None, False, True, None
+        self._driven_elsewhere = False
+
+    def adopt(self, run: Run, settings: Settings, play: bool) -> None:
+        """Show a run that a program started. A simulated one is moved from here only if `play`."""
+        self._show(run, settings)
+        self._driven_elsewhere = not play
+        self._playing = play or not self.simulated
+
+    def _start_preview(self, settings: Settings, commands: Commands) -> None:
+        simulated = settings.changed(engine="simulated")
+        simulated = replace(simulated, spec=replace(simulated.spec, budget=Budget(seconds=3600)))
+        run = train(simulated.problem, simulated.strategy, simulated.cluster_on(None), simulated.budget)
+        self._show(run, simulated)
+        self._pending, self._recorded = _Pending(settings, commands), True
+        self.processes.start(len(run.plan.layout.nodes))
+
+    def _end_preview(self) -> None:
+        """The processes are ready, or could not be started: replace the preview by the run."""
+        assert self._pending is not None
+        pending, problem = self._pending, self.processes.problem
+        if problem is not None:
+            self.end()
+            self.run = None
+            raise problem
+        self.start(pending.settings, pending.commands)
+
+    def end(self) -> None:
+        """Stop the run that goes on, if any, and record it in the table."""
+        self._pending = None
+        if self.run is not None and not self.run.done:
+            self.run.stop()
+        self._record()
+        self._playing = self._paused = False
+
+    def reset(self) -> None:
+        """Stop the run, and prepare the same one again, with the same seed."""
+        if self._pending is not None:
+            settings = self._pending.settings
+        else:
+            settings = self._began_with if self.run is not None else self.settings
+        self.end()
+        self.run, self.position = None, None
+        self.prepare(settings, self._commands)
+
+    def pause(self) -> None:
+        """Pause the run, or the look back."""
+        self._playing = False
+        if self.position is None and self.active and not self.simulated:
+            self.run.pause()  # type: ignore[union-attr]
+            self._paused = True
+
+    def halt(self) -> None:
+        """Let nothing move by itself any more, after an error."""
+        self._playing = False
+
+    def resume(self) -> None:
+        """Go on after a pause; a look back is played from the moment that is looked at."""
+        self._last_played, self._driven_elsewhere = None, False
+        if self.position is None and self._paused and self.active:
+            self.run.resume()  # type: ignore[union-attr]
+        self._paused = self._paused and self.position is not None
+        self._playing = self.active or self.position is not None
+
+    def step(self) -> None:
+        """Go to the next applied update and pause there: in a look back to the next one recorded, else the run makes one."""
+        if self.position is not None:
+            self._playing = False
+            after = next_apply(self.trace, self.position)
+            self.position = after if after is not None else self.trace.watermark()
+            return
+        if self.run is None:
+            self.start()
+        if self.active and not self.previewing:
+            self._playing = False
+            self.run.step()  # type: ignore[union-attr]
+            self._paused = not self.simulated
+
+    def execute(self, command: Command) -> None:
+        """Execute a command on the run that goes on. Before the first run a `Slow` becomes a setting of the next run."""
+        slow = {command.role: command.factor} if isinstance(command, Slow) else {}
+        if self.active:
+            self.run.execute(command)  # type: ignore[union-attr]
+            if slow and self._pending is not None:
+                self._change_pending(slow={**self._pending.settings.cluster.slow, **slow})
+        elif slow and self.run is None:
+            self.change({"slow": {**self.settings.cluster.slow, **slow}})
+        else:
+            role = getattr(command, "role", "")
+            if slow:
+                raise BadInput(f"slow {role}: the run is over. Press Run first, or Reset to prepare the next one.")
+            raise BadInput(f"{command.word} {role}: no run is active.")
+
+    # looking back -----------------------------------------------------------------------------------------------------
+
+    def seek(self, t: int) -> None:
+        """Look at the time `t` (ns). Meanwhile a simulated run stands still; a run on processes goes on."""
+        self.position, self._playing = max(0, min(int(t), self.trace.watermark())), False
+
+    def live(self) -> None:
+        """Look at the present again; a simulated run goes on from where it stands."""
+        self.position, self._last_played = None, None
+        self._playing = self.active
+
+    def what_if(self) -> None:
+        """Repeat the simulated run exactly up to the moment that is looked at, and go on from there. The run that is shown so far
+        becomes the reference run.
+        """
+        if not self.simulated:
+            raise BadInput(
+                "What if: a run on real processes cannot be repeated exactly. Choose the engine simulated, run, and go back."
+            )
+        assert self.run is not None
+        at, old = self.moment(), self.run
+        if old.done and at >= old.engine.trace.watermark():
+            raise BadInput("What if: this is the end of the run; go back to an earlier moment first.")
+        fork, settings = old.fork(at / NANO), self._now_with
+        self.reference = old.engine.trace
+        if not old.done:
+            old.stop()
+        self._record()
+        self._show(fork, settings)
+
+    # the table of runs ------------------------------------------------------------------------------------------------
+
+    def pin(self, number: int | None = None) -> None:
+        """Make the run that is shown (or run `number` of the table) the reference run."""
+        if number is not None:
+            self.reference = self.table.entry(number).trace
+        elif self.run is None:
+            raise BadInput("Nothing has been run yet, so there is nothing to pin.")
+        else:
+            self.reference = self.run.engine.trace
+
+    def unpin(self) -> None:
+        """Have no reference run."""
+        self.reference = None
+
+    def show_run(self, number: int) -> None:
+        """Show the end of a run of the table again."""
+        entry = self.table.entry(number)
+        self.end()
+        self.run, self._now_with, self._began_with, self.position = entry.run, entry.settings, entry.settings, None
+
+    def _record(self) -> None:
+        """Add a run that is over to the table, once."""
+        if self.run is not None and not self._recorded and self.run.done:
+            self._recorded = True
+            self.table.add(self._now_with, self.run, keep=self.reference)
+
+    # time passes ------------------------------------------------------------------------------------------------------
+
+    def advance(self) -> bool:
+        """Do what is due now. Returns whether the run has just come to its end by itself."""
+        if self._pending is not None and not self.processes.starting:
+            self._end_preview()
+        if self.replaying:
+            self._play_back()
+        elif self.simulated and self.active and self._playing:
+            self._play()
+        if self.run is None or not self.run.done or self._recorded:
+            return False
+        self._record()
+        if self.position is None:
+            self._playing = False
+        return True
+
+    def next_advance(self) -> float | None:
+        """Seconds of wall time until `advance` may have something to do; None: nothing moves."""
+        if self._playing and (self.position is not None or (self.simulated and self.active)):
+            return SLICE
+        moves = self._driven_elsewhere or not self.simulated or self._playing
+        return POLL if self.previewing or (self.active and moves and not self._paused) else None
+
+    def finish(self) -> None:
+        """Move a simulated run that is being played as fast as possible, for a slice of time."""
+        if self.run is not None and self.simulated and self.active and self._playing and not self.previewing:
+            with contextlib.suppress(TimeoutError):  # a run that would wait for ever for a role is ended with an error
+                self.run.engine.wait(FINISH_SLICE * (1 + len(self.trace.roles) / ROLES_PER_SLICE))
+
+    def _elapsed(self) -> float:
+        """Seconds of wall time since the last call, at most `LONGEST`."""
+        now = self._clock()
+        since = 0.0 if self._last_played is None else min(now - self._last_played, LONGEST)
+        self._last_played = now
+        return since
+
+    def _play(self) -> None:
+        since = self._elapsed()
+        if since > 0:
+            limit = SLICE * (1 + len(self.trace.roles) / ROLES_PER_SLICE)
+            self.run.advance(since * self.settings.speed, timeout=limit)  # type: ignore[union-attr]
+
+    def _play_back(self) -> None:
+        assert self.position is not None
+        self.position += round(self._elapsed() * self.settings.speed * NANO)
+        if self.position >= self.trace.watermark():
+            self.live()
+
+    # as a text --------------------------------------------------------------------------------------------------------
+
+    def command_log(self) -> tuple[Executed, ...]:
+        """The commands that were executed on the run that is shown, if the next run would have the same settings; else none."""
+        if self.run is None or self.previewing or self.settings != self._now_with:
+            return ()
+        return tuple(self.run.engine.commands)
+
+    @property
+    def began_with(self) -> Settings:
+        """The settings with which the run that is shown began."""
+        return self._began_with
+
+
+def _at_times(commands: Commands) -> tuple[Command, ...]:
+    """These commands at their times, without the turns of the event loop in which they were executed."""
+    return tuple(command.command if isinstance(command, Executed) else command for command in commands)

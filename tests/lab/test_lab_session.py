@@ -1,0 +1,299 @@
+"""The session: the run that is shown and the moment that is looked at. In virtual time, with a clock of the test, no threads."""
+
+from __future__ import annotations
+
+import pytest
+
+import labkit as lk
+from labkit.lab.processes import Processes
+from labkit.lab.run_table import KEPT
+from labkit.lab.scenario_runner import ScenarioRunner
+from labkit.lab.session import Session
+from labkit.lab.settings import Settings
+from labkit.lab.view import make_view
+
+NANO = 1_000_000_000
+
+
+class Clock:
+    """Wall time that passes only when told to."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def session(processes=None, **settings):
+    """A session with three workers at 0.1 s per gradient, for 4 seconds, and its clock."""
+    clock = Clock()
+    settings = Settings().changed(**{"workers": 3, "seconds": 4, **settings})
+    return Session(settings, processes or Processes(), clock), clock
+
+
+def tick(on):
+    """What the command thread does; the seconds until it would do it again."""
+    on.advance()
+    return on.next_advance()
+
+
+def view_of(on):
+    return make_view(on, ScenarioRunner(on))
+
+
+def pass_by(on, clock, seconds, step=0.1):
+    """Let wall time pass, with a tick at every step."""
+    pauses = []
+    for _ in range(round(seconds / step)):
+        clock.now += step
+        pauses.append(tick(on))
+    return pauses
+
+
+def to_the_end(on, clock):
+    for _ in range(10_000):
+        clock.now += 0.1
+        if tick(on) is None:
+            return
+    raise AssertionError("it does not end")
+
+
+def test_a_run_is_played_at_its_speed():
+    on, clock = session(speed=2.0)
+    on.start()
+    tick(on)
+    pass_by(on, clock, 1.0)
+    assert on.run.engine.seconds == pytest.approx(2.0)
+    to_the_end(on, clock)
+    assert on.run.stopped_by == "seconds"
+    assert not on.active
+    assert [entry.number for entry in on.table] == [1]
+
+
+def test_a_slow_machine_plays_slower_and_does_not_jump():
+    on, clock = session()
+    on.start()
+    tick(on)
+    clock.now += 100.0
+    tick(on)
+    assert on.run.engine.seconds < 0.5
+
+
+def test_pause_step_and_go_on():
+    on, clock = session()
+    on.start()
+    tick(on)
+    pass_by(on, clock, 1.0)
+    on.pause()
+    stood = on.run.engine.seconds
+    assert pass_by(on, clock, 1.0)[-1] is None
+    assert on.run.engine.seconds == stood
+    before = sum(c.gradients for c in on.trace.counters.values())
+    on.step()
+    assert sum(c.gradients for c in on.trace.counters.values()) == before + 1
+    on.resume()
+    tick(on)
+    pass_by(on, clock, 0.5)
+    assert on.run.engine.seconds > stood + 0.4
+
+
+def test_step_begins_a_run_that_stands_at_its_first_update():
+    on, _ = session()
+    on.step()
+    assert sum(c.gradients for c in on.trace.counters.values()) == 1
+    assert view_of(on).state == "paused"
+
+
+def test_looking_back_changes_only_what_is_looked_at():
+    on, clock = session()
+    on.start()
+    tick(on)
+    pass_by(on, clock, 2.0)
+    on.seek(NANO)
+    assert on.moment() == NANO
+    known = on.trace.watermark()
+    pass_by(on, clock, 1.0)
+    assert on.trace.watermark() == known  # a simulated run stands meanwhile
+    on.step()
+    times = on.trace.column("applies", "time")
+    assert on.moment() == times[times > NANO].min()
+    on.resume()
+    tick(on)
+    pass_by(on, clock, 0.2)
+    assert NANO < on.moment() < known
+    pass_by(on, clock, 3.0)  # it reaches now, and the run goes on
+    assert on.position is None
+    assert on.trace.watermark() > known
+
+
+def test_looking_beyond_the_record_or_before_it():
+    on, clock = session()
+    on.start()
+    tick(on)
+    pass_by(on, clock, 1.0)
+    on.seek(10**15)
+    assert on.moment() == on.trace.watermark()
+    on.seek(-5)
+    assert on.moment() == 0
+    on.live()
+    assert on.position is None
+
+
+def test_a_step_at_the_end_of_the_record_stays_there():
+    on, clock = session()
+    on.start()
+    to_the_end(on, clock)
+    on.seek(10**15)
+    on.step()
+    assert on.moment() == on.trace.watermark()
+
+
+def test_what_if_repeats_the_run_up_to_there_and_pins_what_was():
+    on, clock = session()
+    on.start()
+    tick(on)
+    pass_by(on, clock, 2.0)
+    on.execute(lk.Slow("worker-1", 5))
+    to_the_end(on, clock)
+    was = on.trace
+    on.seek(3 * NANO)
+    on.what_if()
+    assert on.reference is was
+    assert on.position is None
+    assert on.run.engine.seconds == 3.0
+    assert [m.factor for m in on.trace.events if m.kind == "slowed"] == [5.0]
+    on.execute(lk.Slow("worker-1", 1))
+    to_the_end(on, clock)
+    done = [sum(c.gradients for c in trace.counters.values()) for trace in (was, on.trace)]
+    assert done[1] > done[0]
+    assert len(on.table) == 2
+
+
+def test_what_if_needs_a_run_that_can_be_repeated():
+    on, _ = session()
+    with pytest.raises(lk.BadInput, match="simulated"):
+        on.what_if()
+
+
+def test_a_new_run_ends_the_one_before_and_both_are_in_the_table():
+    on, clock = session()
+    on.start()
+    tick(on)
+    pass_by(on, clock, 1.0)
+    first = on.run
+    on.change({"strategy": "sync-ps"})
+    on.start()
+    assert first.stopped_by == "user"
+    to_the_end(on, clock)
+    assert [entry.row["strategy"] for entry in on.table] == ["AsyncPS", "SyncPS"]
+
+
+def test_pin_show_and_unpin_by_number():
+    on, clock = session()
+    for name in ("async-ps", "sync-ps"):
+        on.change({"strategy": name})
+        on.start()
+        to_the_end(on, clock)
+    one, two = (entry.trace for entry in on.table)
+    on.pin(1)
+    assert on.reference is one
+    on.show_run(1)
+    assert on.trace is one
+    assert view_of(on).reference is None  # nothing is compared with itself
+    on.pin(2)
+    assert view_of(on).reference is two
+    on.unpin()
+    assert on.reference is None
+    with pytest.raises(lk.BadInput, match="Run 9 is not kept; there is 1, 2"):
+        on.pin(9)
+
+
+def test_nothing_to_pin_before_the_first_run():
+    on, _ = session()
+    with pytest.raises(lk.BadInput, match="nothing to pin"):
+        on.pin()
+    assert on.trace.watermark() == 0  # an empty picture of what would be run
+
+
+def test_reset_is_the_same_run_with_the_same_seed():
+    on, clock = session(seed=3)
+    on.start()
+    to_the_end(on, clock)
+    was = on.trace.ending["parameters_sha256"]
+    on.change({"seed": 4})
+    on.reset()
+    assert on.run is None
+    on.start()
+    to_the_end(on, clock)
+    assert on.trace.ending["parameters_sha256"] == was
+
+
+def test_live_knobs_act_on_the_run_and_the_others_on_the_next():
+    on, clock = session(strategy="ssp")
+    on.start()
+    tick(on)
+    pass_by(on, clock, 1.0)
+    for settings in ({"learning_rate": 0.3}, {"workers": 5}):
+        on.change(settings)
+        on.set_options(settings)
+    assert [str(m) for m in on.trace.events if m.kind == "set"] == ["learning_rate = 0.3"]
+    assert view_of(on).changed == ("workers",)
+
+
+def test_slow_without_a_run_is_for_the_next_one():
+    on, _ = session()
+    on.execute(lk.Slow("worker-2", 4))
+    assert on.settings.cluster.slow == {"worker-2": 4.0}
+    on.execute(lk.Slow("worker-2", 1))
+    assert on.settings.cluster.slow == {}
+    with pytest.raises(lk.BadInput, match="no run is active"):
+        on.execute(lk.Kill("worker-2"))
+
+
+def test_of_many_runs_the_numbers_are_kept_and_the_last_traces():
+    on, clock = session(seconds=0.2)
+    for _ in range(KEPT + 3):
+        on.start()
+        to_the_end(on, clock)
+    assert len(on.table) == KEPT + 3
+    assert [entry.trace is None for entry in on.table] == [True] * 3 + [False] * KEPT
+
+
+class StartedByTheTest(Processes):
+    """Processes that are up when the test says so."""
+
+    starting = ready = False
+
+    def start(self, nodes):
+        self.wanted, self.starting = nodes, True
+
+    def progress(self):
+        return (2, self.wanted) if self.starting else None
+
+
+def test_until_the_processes_are_up_a_simulated_preview_is_played():
+    on, clock = session(StartedByTheTest(), engine="dask")
+    on.start()
+    assert on.simulated
+    assert on.previewing
+    assert on.processes.wanted == 5  # three workers, a server, the chief
+    tick(on)
+    pass_by(on, clock, 1.0)
+    view = view_of(on)
+    assert (view.processes, view.state, view.changed) == ((2, 5), "running", ())
+    on.processes.starting = False
+    on.processes.problem = lk.ClusterError("there are no processes to be had")
+    with pytest.raises(lk.ClusterError, match="no processes"):
+        tick(on)
+    assert not on.active
+    assert list(on.table) == []  # a preview is not recorded
+
+
+def test_commands_that_were_prepared_are_repeated_by_the_next_run_and_by_its_first_step():
+    for begin in (Session.start, Session.step):
+        on, clock = session()
+        on.prepare(on.settings, (lk.Slow("worker-1", 5, at=1.0),))
+        begin(on)
+        on.resume()
+        to_the_end(on, clock)
+        assert [(e.time, e.factor) for e in on.trace.events if e.kind == "slowed"] == [(NANO, 5.0)]
