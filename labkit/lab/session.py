@@ -50,10 +50,14 @@ class _Pending:
 
 
 class Session:
-    """See the module. `settings`: those of the next run. `clock`: returns seconds of wall time."""
+    """See the module. `settings`: those of the next run. `clock`: returns seconds of wall time. `slice_s`: seconds of real time for
+    which a simulated run is moved at once.
+    """
 
-    def __init__(self, settings: Settings, processes: Processes, clock: Callable[[], float] = time.monotonic):
-        self.processes, self._clock = processes, clock
+    def __init__(
+        self, settings: Settings, processes: Processes, clock: Callable[[], float] = time.monotonic, slice_s: float = SLICE
+    ):  # fmt: skip
+        self.processes, self._clock, self._slice = processes, clock, slice_s
         self.settings = settings
         self._commands: Commands = ()  # the command log that the next run repeats
         self._settings_lock = threading.Lock()
@@ -394,7 +398,7 @@ class Session:
     def _play(self) -> None:
         since = self._elapsed()
         if since > 0:
-            limit = SLICE * (1 + len(self.trace.roles) / ROLES_PER_SLICE)
+            limit = self._slice * (1 + len(self.trace.roles) / ROLES_PER_SLICE)
             self.run.advance(since * self.settings.speed, timeout=limit)  # type: ignore[union-attr]
 
     def _play_back(self) -> None:
