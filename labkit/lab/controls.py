@@ -46,7 +46,7 @@ TEXTS = {
 LABELS = {
     "batch_size": "batch size", "seconds": "time limit", "accuracy": "target accuracy", "pace": "gradient time",
     "law": "distribution of times", "hidden": "hidden layers", "eval_every": "evaluate every", "on_loss": "on failure",
-    "replicas": "backups", "checkpoint_every": "checkpoint every", 
+    "replicas": "backups", "checkpoint_every": "checkpoint every",
     "n_push": "push every n steps", "n_fetch": "fetch every n steps", "give_up": "abandon late gradients",
     "post_local": "local steps from step",
 }  # fmt: skip

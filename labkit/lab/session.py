@@ -50,8 +50,8 @@ class _Pending:
 
 
 class Session:
-    """See the module. `settings`: those of the next run. `clock`: returns seconds of wall time. `slice_s`: seconds of real time for
-    which a simulated run is moved at once.
+    """See the module. `settings`: those of the next run. `clock`: returns seconds of wall time. `slice_s`: seconds of real
+    time for which a simulated run is moved at once.
     """
 
     def __init__(
