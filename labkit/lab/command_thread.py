@@ -189,7 +189,9 @@ class CommandQueue:
         self._changed()
 
     def rest(self, timeout: float | None, fast: bool) -> None:
-        """Wait until nothing moves. `fast`: a simulated run is not played but finished at once. `TimeoutError` after `timeout` s."""
+        """Wait until nothing moves. `fast`: a simulated run is not played but finished at once. `TimeoutError` after
+        `timeout` s.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._thread.call(lambda: None)  # commands that are in the queue already come first
         while True:

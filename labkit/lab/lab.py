@@ -143,7 +143,9 @@ class Lab:
         return self
 
     def what_if(self) -> Self:
-        """Repeat a simulated run up to the moment that is looked at, and go on from there. The run so far becomes the reference."""
+        """Repeat a simulated run up to the moment that is looked at, and go on from there. The run so far becomes the
+        reference.
+        """
         return self._do("what_if")
 
     def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:

@@ -22,7 +22,9 @@ RENAMED = {"story": "scenario"}  # names in texts of older labs
 
 
 def share_text(settings: Settings, **more: str) -> str:
-    """The text of a lab's settings; `more`: what else belongs to it (its scenario, its panels, the commands executed on the run)."""
+    """The text of a lab's settings; `more`: what else belongs to it (its scenario, its panels, the commands executed on the
+    run).
+    """
     name, data = strategy_name(settings.strategy), settings.problem.name
     if name not in STRATEGIES:
         raise BadInput(
