@@ -126,6 +126,22 @@ def test_packages_of_the_dask_engine_are_layers(path):
             assert other in (FOR_TRANSPORT if mine == "transport" else FOR_ALL_LAYERS), where
 
 
+# The packages of course work: each imports from itself, from those before it, and from the modules beside them, which import
+# from no package.
+COURSE = ["sandbox", "grading", "authoring"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "course").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_packages_of_course_work_are_layers(path):
+    *_, mine, _ = path.relative_to(ROOT).parts
+    below = COURSE[: COURSE.index(mine) + 1] if mine in COURSE else []
+    for name, line, _ in imports(path):
+        if not name.startswith("labkit.course."):
+            continue
+        other = name.split(".")[2]
+        assert other not in COURSE or other in below, f"{path.relative_to(ROOT)}:{line} imports {name}"
+
+
 HEAVY = {
     "distributed": {"engines"},
     "dask": {"engines", "data"},

@@ -1,7 +1,7 @@
-"""`labkit assign | check | grade`: course work given out, checked by its author, and graded.
+"""`labkit assign | check | grade`: release an assignment, check a solution, grade submissions.
 
-Tables go to standard output, the bar and warnings to standard error. What a student wrote is shown as text: no markup, no
-control characters.
+Tables are written to standard output, the progress bar and warnings to standard error. Text from students' files is shown without
+markup and control characters.
 """
 
 from __future__ import annotations
@@ -23,54 +23,56 @@ from .places import ExistingFile, Place
 
 __all__ = ["assign", "check", "grade"]
 
-WIDE = 400  # columns, where nobody's terminal breaks the lines
+WIDE = 400  # columns, if the output is no terminal
 PLACE = Place()
 MASTER = ExistingFile("the notebook of an assignment with its solutions (.ipynb)")
 NOTEBOOK = ExistingFile("your notebook of an assignment (.ipynb)")
-BUNDLE = ExistingFile("the bundle that came with the notebook (.bundle.json)")
+BUNDLE = ExistingFile("the bundle of the assignment (.bundle.json)")
 
 
-@click.command(short_help="Make the students' version of an assignment.")
+@click.command(short_help="Make the release of an assignment.")
 @click.argument("master", type=MASTER)
-@click.option("--out", "folder", type=PLACE, required=True, metavar="DIR", help="Where the two files go.")
+@click.option("--out", "folder", type=PLACE, required=True, metavar="DIR", help="The folder for the two files.")
 @click.option(
-    "--variant", "seed", metavar="SEED", help="Draw another variant (none: the one that the master is written as)."
+    "--variant", "seed", metavar="SEED", help="Draw a variant (default: the one with which the master is written)."
 )
 def assign(master: Path, folder: Path, seed: str | None) -> None:
-    """Make the students' notebook of MASTER, and the bundle with which they check it.
+    """Make the release of MASTER: the students' notebook, and the bundle for `labkit check`.
 
-    Refused unless the master's own solutions get full marks.
+    The master's own solutions must pass all tests.
     """
-    from ..course.assigning import assign as make
-    from ..course.assigning import read_master
-    from ..course.validation import Harness, needs
+    from ..course.authoring.assign import assign as make
+    from ..course.authoring.assign import read_master
+    from ..course.grading.nbval_run import Harness, require_nbval
 
-    read_master(master, seed)  # what is wrong with the arguments is said before what is not installed
+    read_master(master, seed)  # errors in the arguments are reported before missing packages
     _check_places([], folder)
-    needs()
+    require_nbval()
     made = make(master, folder, seed, Harness())
-    from ..course.marks import number
+    from ..course.grading.scores import format_points
 
-    by_hand = f" and {number(made.by_hand)} by hand" if made.by_hand else ""
-    click.echo(f"{made.name}: {number(made.points)} points by tests{by_hand}; the master gets them all.")
-    click.echo(f"For students, both: {made.notebook} and {made.bundle}")
+    by_hand = f" and {format_points(made.by_hand)} by hand" if made.by_hand else ""
+    click.echo(f"{made.name}: {format_points(made.points)} points by tests{by_hand}; the master passes all tests.")
+    click.echo(f"Give students both files: {made.notebook} and {made.bundle}")
 
 
 @click.command(short_help="Check your solution of an assignment.")
 @click.argument("notebook", type=NOTEBOOK)
-@click.option("--bundle", type=BUNDLE, metavar="FILE", help="The bundle that came with it (the one beside it).")
+@click.option(
+    "--bundle", type=BUNDLE, metavar="FILE", help="The bundle of the assignment (default: beside the notebook)."
+)
 def check(notebook: Path, bundle: Path | None) -> None:
-    """Check the solutions in NOTEBOOK as saved: the same way as grading, with the tests that you have.
+    """Run the visible tests on the solutions in NOTEBOOK, as saved, in the same way as grading.
 
-    Exit code 0 if all is right, 1 if not.
+    Exit code 0 if all tests pass, 1 if not.
     """
-    from ..course.checking import check as look
-    from ..course.checking import read
-    from ..course.validation import Harness, needs
+    from ..course.grading.check import check as run_check
+    from ..course.grading.check import open_notebook
+    from ..course.grading.nbval_run import Harness, require_nbval
 
-    opened = read(notebook, bundle)  # what is wrong with the arguments is said before what is not installed
-    needs()
-    checked = look(opened, Harness())
+    opened = open_notebook(notebook, bundle)  # errors in the arguments are reported before missing packages
+    require_nbval()
+    checked = run_check(opened, Harness())
     result = checked.result
     click.echo(f"{checked.title}: {notebook.name}, saved {checked.saved}")
     for warning in checked.warnings:
@@ -80,29 +82,27 @@ def check(notebook: Path, bundle: Path | None) -> None:
     _print_questions(result, checked.unseen, checked.partly)
     for note in result.notes:
         click.echo(f"Note: {plain(note)}.")
-    if not all(mark.ok for mark in result.questions):
+    if not all(score.ok for score in result.questions):
         raise click.exceptions.Exit(FAILED)
 
 
 def _print_questions(result: Any, unseen: Any, partly: Any) -> None:
-    """A row for each question and each further hint, and one for what is graded by hand."""
-    from ..course.marks import number
+    """Print a row for each question, each further hint, and each part that is graded by hand."""
+    from ..course.grading.scores import format_points
 
     rows = []
-    for mark in result.questions:
-        if mark.tests:
-            earned = f"{number(mark.earned)} of {number(mark.points)}"
-            further = ["so far; it is checked further when it is graded"] if mark.question in partly else []
-            first, *others = (further if mark.ok else mark.hints) or [""]
-            rows.append([mark.question, earned, "yes" if mark.ok else "NO", first])
+    for score in result.questions:
+        if score.tests:
+            earned = f"{format_points(score.earned)} of {format_points(score.points)}"
+            further = ["so far; a part of the test is hidden until grading"] if score.question in partly else []
+            first, *others = (further if score.ok else score.hints) or [""]
+            rows.append([score.question, earned, "yes" if score.ok else "NO", first])
             rows.extend(["", "", "", hint] for hint in others)
-        if unseen.get(mark.question):
-            rows.append(
-                [mark.question, f"? of {number(unseen[mark.question])}", "later", "by tests that you do not have"]
-            )
-        if mark.by_hand:
-            answered = "graded by hand" if all(mark.answers.values()) else "graded by hand; the answer is empty"
-            rows.append([mark.question, f"? of {number(mark.by_hand)}", "later", answered])
+        if unseen.get(score.question):
+            rows.append([score.question, f"? of {format_points(unseen[score.question])}", "later", "by hidden tests"])
+        if score.by_hand:
+            answered = "graded by hand" if all(score.answers.values()) else "graded by hand; the answer is empty"
+            rows.append([score.question, f"? of {format_points(score.by_hand)}", "later", answered])
     _table(["question", "points", "ok", "hint"], rows)
 
 
@@ -112,55 +112,62 @@ class Attempts(click.ParamType):
     name = "last|first|best-of-N"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Read it, or say what is allowed."""
-        from ..course.attempts import AttemptPolicy
+        """Parse the policy."""
+        from ..course.grading.attempts import AttemptPolicy
 
-        return value if isinstance(value, AttemptPolicy) else AttemptPolicy.of(value)
+        return value if isinstance(value, AttemptPolicy) else AttemptPolicy.parse(value)
 
 
-@click.command(short_help="Grade what students handed in (Linux).")
+@click.command(short_help="Grade submissions (Linux).")
 @click.argument("submissions", nargs=-1, required=True, type=PLACE)
 @click.option(
     "--master", type=MASTER, required=True, metavar="FILE", help="The assignment with solutions and hidden tests."
 )
-@click.option("--variant", "seed", metavar="SEED", help="The seed with which it was given out.")
+@click.option("--variant", "seed", metavar="SEED", help="The seed of the release.")
 @click.option(
     "--attempts", "policy", type=Attempts(), default="last", show_default=True,
-    help="Which notebook counts of a student who handed in several: ordered by what the platform says, not by names.",
+    help="Which notebook counts if a student has several, ordered by the platform's data, not by names.",
 )  # fmt: skip
 @click.option(
     "--lms",
     type=click.Choice(["moodle", "canvas", "plain"]),
-    help="Who wrote the first names in SUBMISSIONS, which give ids (plain: nobody's ids), and whose columns the CSV has. "
-    "Without it: found out, if all names agree.",
+    help="The platform of the first names in SUBMISSIONS, which give ids, and of the CSV's columns (plain: no ids). "
+    "Default: recognized, if all names agree.",
 )
-@click.option("--csv", "csv_file", type=PLACE, metavar="FILE", help="Grades for a learning platform, after each result.")
-@click.option("--json", "json_file", type=PLACE, metavar="FILE", help="Everything, for you only: it shows hidden tests.")
+@click.option(
+    "--csv", "csv_file", type=PLACE, metavar="FILE", help="Grades for a learning platform, after each result."
+)
+@click.option(
+    "--json", "json_file", type=PLACE, metavar="FILE", help="All results, for you only: it shows hidden tests."
+)
 @click.option("--junit", "junit_file", type=PLACE, metavar="FILE", help="JUnit XML, for you only.")
-@click.option("--html", "html_folder", type=PLACE, metavar="DIR", help="A page of feedback for each student.")
+@click.option("--html", "html_folder", type=PLACE, metavar="DIR", help="A feedback page for each student.")
 @click.option(
     "--journal", "journal_file", type=PLACE, metavar="FILE",
-    help="Results as they come, for you only; the same command again continues (default: the first report's name and .journal).",
+    help="The journal, for you only: the same command continues from it (default: the first report's name and .journal).",
 )  # fmt: skip
 @click.option(
     "--only", multiple=True, metavar="STUDENT",
-    help="Grade this student (name or id) again, and take the others from the journal. May be repeated.",
+    help="Grade this student (name or id) again and reuse the other results of the journal. May be repeated.",
 )  # fmt: skip
-@click.option("--jobs", type=WholeNumber(1), metavar="N", help="How many at once (one for each CPU).")
+@click.option(
+    "--jobs", type=WholeNumber(1), metavar="N", help="Submissions graded at once (default: one for each CPU)."
+)
 def grade(
     submissions: tuple[Path, ...], master: Path, seed: str | None, policy: Any, lms: str | None, csv_file: Path | None,
     json_file: Path | None, junit_file: Path | None, html_folder: Path | None, journal_file: Path | None,
     only: tuple[str, ...], jobs: int | None,
 ) -> None:  # fmt: skip
-    """Grade SUBMISSIONS: zip files of Moodle or Canvas, folders, notebooks. The first names in a zip or folder are students.
+    """Grade SUBMISSIONS: zip files of Moodle or Canvas, folders, notebooks. Each first name in a zip or folder is a student.
 
-    Results are written as they come. Ctrl-C ends all of it; the same command again continues.
+    Reports are written after each result. Ctrl-C ends the batch; the same command continues it.
     """
-    from ..course.assigning import read_master
-    from ..course.batch import Batch, Reports, stopping
-    from ..course.intake import check_paths
-    from ..course.sandbox.confine import can_confine
-    from ..course.validation import Harness, Stopped, needs
+    from ..course.authoring.assign import read_master
+    from ..course.grading.batch import Batch, signals_set
+    from ..course.grading.nbval_run import Harness, Interrupted, require_nbval
+    from ..course.grading.reports import ReportFiles
+    from ..course.grading.submissions import check_paths
+    from ..course.sandbox.confine import confinement_problem
     from ..course.variants import digest
     from ..engines.limits import usable_cpus
 
@@ -170,48 +177,51 @@ def grade(
         journal_file = first.with_name(f"{first.name}.journal") if first else None
     _check_places([csv_file, json_file, junit_file, journal_file], None)
     if only and (journal_file is None or not journal_file.exists()):
-        raise BadInput("--only takes the other students from the journal, and there is none; allowed: grade all first.")
+        raise BadInput(
+            "--only reuses the other results of the journal, and there is no journal; grade all submissions first."
+        )
     base = read_master(master, seed)
     check_paths(submissions)
-    needs()
-    if why := can_confine():
-        raise BadInput(f"Nothing was graded and no marks were given: {why}.")
+    require_nbval()
+    if why := confinement_problem():
+        raise BadInput(f"Nothing was graded: {why}.")
     harness = Harness(confined=True)
     workers = jobs or max(1, int(usable_cpus()))
-    reports = Reports(base, digest(base, seed), lms, csv_file, json_file, junit_file, html_folder)
+    reports = ReportFiles(base, digest(base, seed), lms, csv_file, json_file, junit_file, html_folder)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` ends the batch in order.", err=True)
-    with stopping(harness.stop), Batch(base, seed, harness, workers, journal_file) as batch:
+        click.echo(f"SIGINT (Ctrl-C) is ignored here; `kill {os.getpid()}` ends the batch cleanly.", err=True)
+    with signals_set(harness.stop), Batch(base, seed, harness, workers, journal_file) as batch:
         try:
             read = batch.read(submissions, policy, lms or "")
             for warning in read.warnings:
                 click.echo(f"Warning: {plain(warning)}.", err=True)
-            chosen = batch.plan(read.submissions, only)
-            click.echo(f"{base.title}: {plain(batch.said)}", err=True)
+            chosen = batch.plan(read.found, only)
+            click.echo(f"{base.title}: {plain(batch.summary)}", err=True)
             if chosen:
-                click.echo("The master is graded first.", err=True)
-            reports.begin(read.submissions, batch.results)
+                click.echo("First the master is graded.", err=True)
+            reports.begin(read.found, batch.results)
             with Bar(len(chosen)) as done:
-
 
                 def add(i: int, result: Any) -> None:
                     reports.add(i, result)
                     done(result)
 
                 results = batch.run(add)
-        except Stopped:
+        except Interrupted:
             reports.finish()
             for failed in reports.failed.values():
                 click.echo(f"Error: {failed}", err=True)
             if journal_file is not None and batch.graded:
-                click.echo(f"{batch.graded} results are in {journal_file}; the same command continues.", err=True)
+                click.echo(
+                    f"{batch.graded} results are in {journal_file}; the same command continues the batch.", err=True
+                )
             raise KeyboardInterrupt from None
     reports.finish()
     _print_results(results, base)
-    if batch.unkept:
-        click.echo(f"Warning: {plain(batch.unkept)}.", err=True)
+    if batch.journal_error:
+        click.echo(f"Warning: {plain(batch.journal_error)}.", err=True)
     if batch.missing:
-        click.echo(f"Warning: {batch.missing} students are in no journal and were not graded (--only).", err=True)
+        click.echo(f"Warning: {batch.missing} students are not in the journal and were not graded (--only).", err=True)
     for failed in reports.failed.values():
         click.echo(f"Error: {failed}", err=True)
     if reports.failed:
@@ -219,7 +229,7 @@ def grade(
 
 
 def _check_places(files: Sequence[Path | None], folder: Path | None) -> None:
-    """Refuse what cannot be written before the hours of grading, not after."""
+    """`BadInput` for a report that cannot be written, before grading."""
     asked = [path for path in files if path]
     if len({path.resolve() for path in asked}) < len(asked):
         raise BadInput("two reports would be the same file; allowed: one file each.")
@@ -234,12 +244,12 @@ def _check_places(files: Sequence[Path | None], folder: Path | None) -> None:
 
 
 def _why_not_written(path: Path) -> str:
-    """Why there can be no report at `path`, which is written beside it first and then put in its place; "" if there can."""
+    """Why `path` cannot be written atomically, which needs write access to its folder; "" if it can."""
     try:
         about = os.stat(path)
     except FileNotFoundError:
         return "" if os.access(path.parent, os.W_OK) else "no permission"
-    except OSError as why:  # a name that is too long
+    except OSError as why:  # for example, a name that is too long
         return reason(why)
     if not stat.S_ISREG(about.st_mode):
         return "it is a folder" if stat.S_ISDIR(about.st_mode) else "it is a device or a pipe"
@@ -247,29 +257,29 @@ def _why_not_written(path: Path) -> str:
 
 
 def _print_results(results: Sequence[Any], base: Any) -> None:
-    """Each submission, then how many solved each question."""
-    from ..course.marks import number
-    from ..course.report import best_of_each, pass_rates
+    """Print a row for each submission, then the pass rate of each question."""
+    from ..course.grading.reports import best_of_each, pass_rates
+    from ..course.grading.scores import format_points
 
     rows = []
     for result in results:
-        marks = [number(mark.earned) + "*" * mark.helped for mark in result.questions if mark.tests]
-        said = result.problem or "; ".join(result.notes)
-        rows.append([result.student.name, number(result.earned), *marks, said])
+        points = [format_points(score.earned) + "*" * score.helped for score in result.questions if score.tests]
+        remark = result.problem or "; ".join(result.notes)
+        rows.append([result.student.name, format_points(result.earned), *points, remark])
     rates = pass_rates(results, base)
     _table(["student", "points", *(row[0] for row in rates), ""], rows)
-    if any(mark.helped for result in results for mark in result.questions):
+    if any(score.helped for result in results for score in result.questions):
         click.echo("* with correct answers to the questions before it")
     click.echo()
     solved = [
-        [question, f"{passed} of {count}", f"{passed / count:.0%}", number(mean)]
+        [question, f"{passed} of {count}", f"{passed / count:.0%}", format_points(mean)]
         for question, passed, count, mean in rates
     ]
     _table(["question", "solved by", "", "mean points"], solved)
     best = best_of_each(results)
-    troubled = sum(bool(result.problem) for result in results)
-    click.echo(f"{len(best)} students, {len(results)} submissions, {troubled} that could not be graded.")
-    variants = sum(any("given out as variant" in note for note in result.notes) for result in results)
+    failed = sum(bool(result.problem) for result in results)
+    click.echo(f"{len(best)} students, {len(results)} submissions, {failed} that could not be graded.")
+    variants = sum(any("released as variant" in note for note in result.notes) for result in results)
     if variants:
         are = "submission is" if variants == 1 else "submissions are"
         click.echo(f"Warning: {variants} {are} of another variant; is --variant right?", err=True)
@@ -290,12 +300,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def plain(text: str) -> str:
-    """Text on one line without what a terminal would obey."""
+    """Text on one line without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 class Bar:
-    """A progress bar on standard error if that is a terminal; else nothing."""
+    """A progress bar on standard error, if that is a terminal."""
 
     def __init__(self, total: int):
         self.total = total

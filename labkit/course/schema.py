@@ -1,13 +1,13 @@
-"""What an assignment's notebook is made of: each cell's kind, read from nbgrader's and labkit's metadata.
+"""The schema of an assignment's notebook: the kind of each cell, from nbgrader's and labkit's metadata.
 
-Its law: a cell has exactly one kind, and everything that is not understood is refused with the cell's number and what
-is allowed; nothing is guessed. Cells count from 1, text cells included. nbgrader's schema is version 3.
+A cell has exactly one kind. Unknown metadata is refused with the number of the cell and the allowed values. Cells are
+numbered from 1, text cells included. nbgrader's schema is version 3.
 
 | kind | nbgrader: grade, solution, locked | labkit |
 |---|---|---|
 | text | none, or false, false, true | none |
-| given | code; false, false, true | {"given": true}: for the judge and for the sandbox |
-| locked | code; false, false, true | none: for the judge only |
+| given | code; false, false, true | {"given": true}: for the tests and for the student processes |
+| locked | code; false, false, true | none: for the tests only |
 | solution | code; false, true, false | {"question": "q1"} |
 | test | code; true, false, true, points | {"question": "q1"} |
 | explain | markdown; true, true, false, points | {"question": "q1"}: graded by hand |
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, nearest, shown
-from .blocks import one_line_ends, released
+from .regions import normalize_newlines, released
 
 __all__ = [
     "FORMAT",
@@ -67,17 +67,17 @@ ALLOWED = (
 
 
 class Refusals(BadInput):
-    """Everything that is wrong with a notebook, one line each; `lines` has them."""
+    """All errors of a notebook; `lines` has one line for each."""
 
     def __init__(self, where: str, lines: list[str]) -> None:
-        """Keep the lines and put them into one message."""
+        """Make one message of the lines."""
         self.lines = lines
         super().__init__(f"{where}: " + (lines[0] if len(lines) == 1 else "\n  " + "\n  ".join(lines)))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a master or of a released notebook."""
+    """One cell of a master or of a release."""
 
     number: int
     kind: str
@@ -97,14 +97,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A master, or a released notebook: `notebook` is the JSON itself, `cells` what it means."""
+    """A master or a release: `notebook` is the JSON, `cells` the parsed cells."""
 
     name: str
     title: str
     tools: tuple[str, ...]
     variants: Mapping[str, list[dict[str, Any]]]
     digest: str
-    """Names the variant of a released notebook (see `variants.digest`); empty in a master."""
+    """The public name of the variant of a release (see `variants.digest`); empty in a master."""
     cells: tuple[Cell, ...]
     notebook: Mapping[str, Any] = field(repr=False)
 
@@ -113,11 +113,11 @@ class Assignment:
         return [cell for cell in self.cells if cell.kind in kinds]
 
     def questions(self) -> list[str]:
-        """The questions in the order in which they first occur."""
+        """The questions, in order of their first cells."""
         return list(dict.fromkeys(cell.question for cell in self.cells if cell.question))
 
     def markers(self) -> dict[str, str]:
-        """Words of marker comments -> grade_id: each solution's own id, and its question where it is the only one."""
+        """{name in a marker comment: grade_id}: the id of each solution, and its question if that has one solution only."""
         found = {cell.id: cell.id for cell in self.of_kind("solution")}
         for question in self.questions():
             ids = [cell.id for cell in self.of_kind("solution") if cell.question == question]
@@ -127,7 +127,7 @@ class Assignment:
 
 
 def public_data(base: Assignment) -> dict[str, Any]:
-    """What is needed to find answers in a submission, as plain data: no solution, no hidden test, no variant's values."""
+    """The data needed to find the answers of a submission: no solutions, no hidden tests, no values of the variant."""
     cells = [
         {**vars(cell), "source": "" if cell.kind == "variant" else released(cell.source, cell.kind)}
         for cell in base.cells
@@ -136,22 +136,24 @@ def public_data(base: Assignment) -> dict[str, Any]:
 
 
 def from_data(data: Mapping[str, Any]) -> Assignment:
-    """The assignment of `public_data`, with its name and its cells only."""
+    """The assignment of `public_data`, with its name and cells only."""
     cells = tuple(Cell(**cell) for cell in data["cells"])
     return Assignment(data["name"], data["name"], (), {}, "", cells, {})
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
-    """The JSON of a notebook (format 4) that the instructor wrote.
+    """The JSON of the instructor's notebook (format 4).
 
     Raises:
-        BadInput: there is no such file, or it is no notebook of format 4.
+        BadInput: the file cannot be read, or is no notebook of format 4.
     """
     try:
         raw = json.loads(path.read_bytes())
         json.dumps(raw, ensure_ascii=False).encode()
     except UnicodeEncodeError as why:
-        raise BadInput(f"{path} has half of a surrogate pair ({why.object[why.start]!r}), which is no character.") from None
+        raise BadInput(
+            f"{path} has an unpaired surrogate ({why.object[why.start]!r}), which is no character."
+        ) from None
     except OSError as why:
         raise BadInput(f"{path} cannot be read: {why.strerror or why}.") from None
     except (ValueError, RecursionError):
@@ -164,17 +166,17 @@ def read_notebook(path: Path) -> dict[str, Any]:
 def source_of(cell: Mapping[str, Any]) -> str:
     """A cell's source as one string with `\\n` line ends."""
     source = cell.get("source", "")
-    return one_line_ends(source if isinstance(source, str) else "".join(map(str, source)))
+    return normalize_newlines(source if isinstance(source, str) else "".join(map(str, source)))
 
 
 def parse(notebook: Mapping[str, Any], where: str) -> Assignment:
-    """Read every cell's kind.
+    """Parse the kinds of all cells.
 
     Raises:
-        Refusals: metadata that is unknown or does not fit together, every place of it.
+        Refusals: metadata is unknown or inconsistent; it has every place.
     """
     wrong: list[str] = []
-    about = _about(notebook.get("metadata", {}), wrong)
+    about = _parse_metadata(notebook.get("metadata", {}), wrong)
     cells = []
     for number, raw in enumerate(notebook["cells"], 1):
         try:
@@ -186,34 +188,34 @@ def parse(notebook: Mapping[str, Any], where: str) -> Assignment:
     return Assignment(cells=tuple(cells), notebook=notebook, **about)
 
 
-def _about(metadata: Any, wrong: list[str]) -> dict[str, Any]:
-    """The notebook's own metadata, checked."""
-    said = metadata.get("labkit") if isinstance(metadata, dict) else None
-    if not isinstance(said, dict):
+def _parse_metadata(metadata: Any, wrong: list[str]) -> dict[str, Any]:
+    """The metadata of the notebook; errors are appended to `wrong`."""
+    data = metadata.get("labkit") if isinstance(metadata, dict) else None
+    if not isinstance(data, dict):
         wrong.append(
             'its metadata has no "labkit": {"assignment": ..., "title": ..., "format": 1, "tools": [], "variants": {}}'
         )
-        said = {"assignment": "none", "title": "", "format": FORMAT}
-    wrong.extend(f"notebook metadata: {nearest('key', key, OF_NOTEBOOK)}" for key in said if key not in OF_NOTEBOOK)
-    name, tools, variants = said.get("assignment"), said.get("tools", []), said.get("variants", {})
+        data = {"assignment": "none", "title": "", "format": FORMAT}
+    wrong.extend(f"notebook metadata: {nearest('key', key, OF_NOTEBOOK)}" for key in data if key not in OF_NOTEBOOK)
+    name, tools, variants = data.get("assignment"), data.get("tools", []), data.get("variants", {})
     if not isinstance(name, str) or not NAME.fullmatch(name):
         wrong.append(
             f'notebook metadata: "assignment" is {shown(name)}; allowed: letters, digits, "_" and "-" (it names files)'
         )
-    if said.get("format") != FORMAT:
-        wrong.append(f'notebook metadata: "format" is {shown(said.get("format"))}; allowed: {FORMAT}')
+    if data.get("format") != FORMAT:
+        wrong.append(f'notebook metadata: "format" is {shown(data.get("format"))}; allowed: {FORMAT}')
     if not (isinstance(tools, list) and all(isinstance(tool, str) and tool.isidentifier() for tool in tools)):
         wrong.append(f'notebook metadata: "tools" is {shown(tools)}; allowed: a list of names of labkit')
         tools = []
     wrong.extend(_bad_variants(variants))
     return {
-        "name": name, "title": str(said.get("title") or name), "tools": tuple(tools),
-        "variants": variants if isinstance(variants, dict) else {}, "digest": str(said.get("variant", "")),
+        "name": name, "title": str(data.get("title") or name), "tools": tuple(tools),
+        "variants": variants if isinstance(variants, dict) else {}, "digest": str(data.get("variant", "")),
     }  # fmt: skip
 
 
 def _bad_variants(variants: Any) -> list[str]:
-    """What is wrong with the declaration of the variants."""
+    """Errors in the declaration of the variants."""
     if not isinstance(variants, dict):
         return [
             f'notebook metadata: "variants" is {shown(variants)}; allowed: {{name: [{{"value": ..., "words": "..."}}, ...]}}'
@@ -232,7 +234,7 @@ def _bad_variants(variants: Any) -> list[str]:
 
 
 def _cell(number: int, raw: Any) -> Cell:
-    """One cell, or BadInput without the cell's number."""
+    """Parse one cell; `BadInput` without its number."""
     if not isinstance(raw, dict) or raw.get("cell_type") not in ("code", "markdown"):
         raise BadInput("is neither a code nor a markdown cell")
     source = raw.get("source", "")
@@ -259,40 +261,40 @@ def _cell(number: int, raw: Any) -> Cell:
         kind = _PLAIN.get((code, keys))
         if kind is None:
             raise BadInput(
-                f"a {raw['cell_type']} cell with labkit's {list(keys)} and no nbgrader metadata is of no kind; {ALLOWED}"
+                f"a {raw['cell_type']} cell with labkit's {list(keys)} and no nbgrader metadata has no kind; {ALLOWED}"
             )
         return Cell(kind=kind, **cell)
     _check_nbgrader(theirs, raw["cell_type"])
     shape = (code, theirs["grade"], theirs["solution"], theirs["locked"], keys)
     if shape not in _KINDS:
         flags = ", ".join(f"{name} {str(theirs[name]).lower()}" for name in ("grade", "solution", "locked"))
-        raise BadInput(f"a {raw['cell_type']} cell with {flags} and labkit's {list(keys)} is of no kind; {ALLOWED}")
+        raise BadInput(f"a {raw['cell_type']} cell with {flags} and labkit's {list(keys)} has no kind; {ALLOWED}")
     if "question" in keys and not (isinstance(ours["question"], str) and IDENTIFIER.fullmatch(ours["question"])):
         raise BadInput(f'"question" is {shown(ours["question"])}; allowed: letters, digits, "_" and "-"')
     return Cell(kind=_KINDS[shape], id=theirs["grade_id"], points=float(theirs.get("points", 0)), **cell)
 
 
-def _check_nbgrader(said: Any, cell_type: str) -> None:
+def _check_nbgrader(data: Any, cell_type: str) -> None:
     """Refuse metadata that is not nbgrader's schema 3."""
-    if not isinstance(said, dict):
-        raise BadInput(f"nbgrader's metadata is {shown(said)}; allowed: a table")
-    for key in said:
+    if not isinstance(data, dict):
+        raise BadInput(f"nbgrader's metadata is {shown(data)}; allowed: a table")
+    for key in data:
         if key not in OF_NBGRADER | _OPTIONAL:
             raise BadInput(f"nbgrader's metadata: {nearest('key', key, OF_NBGRADER)}")
-    grade_id, points = said.get("grade_id"), said.get("points")
+    grade_id, points = data.get("grade_id"), data.get("points")
     if not isinstance(grade_id, str) or not IDENTIFIER.fullmatch(grade_id):
         raise BadInput(f'grade_id is {shown(grade_id, 60)}; allowed: letters, digits, "_" and "-", at most 100')
     for flag in ("grade", "solution", "locked"):
-        if not isinstance(said.get(flag), bool):
-            raise BadInput(f"nbgrader's {flag!r} is {shown(said.get(flag))}; allowed: true, false")
-    if said.get("task", False) is not False:
+        if not isinstance(data.get(flag), bool):
+            raise BadInput(f"nbgrader's {flag!r} is {shown(data.get(flag))}; allowed: true, false")
+    if data.get("task", False) is not False:
         raise BadInput("nbgrader's 'task' cells are not used here; allowed: false")
-    if said.get("schema_version") != SCHEMA_VERSION:
-        raise BadInput(f"nbgrader's schema_version is {shown(said.get('schema_version'))}; allowed: {SCHEMA_VERSION}")
-    if said.get("cell_type", cell_type) != cell_type:
-        raise BadInput(f"nbgrader's cell_type is {shown(said['cell_type'])}, and the cell is a {cell_type} cell")
+    if data.get("schema_version") != SCHEMA_VERSION:
+        raise BadInput(f"nbgrader's schema_version is {shown(data.get('schema_version'))}; allowed: {SCHEMA_VERSION}")
+    if data.get("cell_type", cell_type) != cell_type:
+        raise BadInput(f"nbgrader's cell_type is {shown(data['cell_type'])}, and the cell is a {cell_type} cell")
     number = isinstance(points, int | float) and not isinstance(points, bool)
-    if said["grade"] and not (number and 0 < points <= MOST_POINTS):  # type: ignore[operator]
+    if data["grade"] and not (number and 0 < points <= MOST_POINTS):  # type: ignore[operator]
         raise BadInput(f"points is {shown(points)}; allowed: a number above 0, at most {MOST_POINTS:,}")
-    if not said["grade"] and "points" in said and points != 0:
+    if not data["grade"] and "points" in data and points != 0:
         raise BadInput("points belong to tests and explain cells only")

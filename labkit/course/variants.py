@@ -1,7 +1,7 @@
 """Variants: the same assignment with other choices, drawn from a seed.
 
-Its law: a choice depends on the assignment's name, the variant's name and the seed, and on nothing else: not on the order
-of the metadata, on other variants, or on Python's hash seed. No seed: the first choices, with which the master itself runs.
+A choice is a function of the names of the assignment and the variant, and of the seed. It does not depend on the order of the
+metadata, on other variants, or on Python's hash seed. Without a seed the first choices are used, with which the master runs.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def choose(assignment: Assignment, seed: str | None) -> Choices:
 
 
 def first_choices(assignment: Assignment) -> Choices:
-    """The choices with which the master is written."""
+    """The first choice of each variant."""
     return {key: choices[0] for key, choices in assignment.variants.items()}
 
 
 def digest(assignment: Assignment, seed: str | None) -> str:
-    """A short name of the variant that may be public: it tells two seeds apart and does not say what was chosen."""
+    """The public name of a variant: differs between seeds and does not reveal the choices."""
     return f"{_number(assignment.name, 'digest', seed):064x}"[:12] if seed is not None else "first"
 
 
@@ -45,7 +45,7 @@ def _number(*words: str) -> int:
 
 
 def with_variant(master: Assignment, seed: str | None) -> Assignment:
-    """The master with the choices of this seed in its text, its comments and its V cell."""
+    """The master with the choices of this seed in its texts, comments, and variant cell."""
     choices = choose(master, seed)
     notebook = copy.deepcopy(dict(master.notebook))
     for cell, raw in zip(master.cells, notebook["cells"], strict=True):
@@ -57,7 +57,7 @@ def with_variant(master: Assignment, seed: str | None) -> Assignment:
 
 
 def _filled(source: str, choices: Choices) -> str:
-    """`{{name}}` by its words, `{{name.value}}` by its value; what is no variant stays (an f-string's braces)."""
+    """Replace `{{name}}` by the words and `{{name.value}}` by the value of a variant; other braces stay."""
 
     def put(found: re.Match[str]) -> str:
         choice = choices.get(found[1])
@@ -69,7 +69,7 @@ def _filled(source: str, choices: Choices) -> str:
 
 
 def unknown_places(master: Assignment, cell: Cell) -> list[str]:
-    """Names in `{{...}}` of a text that are no variants. Code may have double braces of its own."""
+    """Names in `{{...}}` of a text cell that are no variants. Code may contain other double braces."""
     if cell.is_code:
         return []
     return [found[1] for found in _PLACE.finditer(cell.source) if found[1] not in master.variants]

@@ -22,8 +22,8 @@ from ..roles.layout import Layout, RoleSpec
 from ..roles.messages import Joined, Left, Snapshot, SnapshotRequest
 from ..roles.probe import ProbeInputs
 from ..roles.shard import Shard
+from ..roles.source_check import check_awaits
 from ..trace.recorder import Recorder
-from .awaits import check_awaits
 from .cluster_spec import ClusterSpec
 from .elastic import Elastic, elastic_of
 from .shape import check_strategy

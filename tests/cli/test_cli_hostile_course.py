@@ -12,12 +12,13 @@ import pytest
 from test_cli_hostile import TEXTS, ends_in_a_sentence
 
 from labkit.cli import checks, main, notebooks
-from labkit.course import grading
-from labkit.course.assigning import read_master
-from labkit.course.batch import Batch
-from labkit.course.release import read_bundle, release, write_release
+from labkit.course.authoring.assign import read_master
+from labkit.course.authoring.release import release
+from labkit.course.bundle import read_bundle, write_release
+from labkit.course.grading import grade as grading
+from labkit.course.grading.batch import Batch
+from labkit.course.grading.nbval_run import RunResult
 from labkit.course.schema import parse
-from labkit.course.validation import Outcome
 from labkit.errors import BadInput
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "course"))
@@ -63,10 +64,10 @@ def folder(tmp_path, monkeypatch):
     Path("circle.ipynb").symlink_to("circle.ipynb")
     if hasattr(os, "mkfifo"):
         os.mkfifo("pipe.ipynb")
-    monkeypatch.setattr(grading, "validate", lambda rebuilt, harness: Outcome({}, "nothing is run in this test"))
+    monkeypatch.setattr(grading, "run_notebook", lambda rebuilt, harness: RunResult({}, "nothing is run in this test"))
     monkeypatch.setattr(Batch, "read", refuse)
-    monkeypatch.setattr("labkit.course.validation.needs", lambda: None)
-    monkeypatch.setattr("labkit.course.sandbox.confine.can_confine", lambda: "")
+    monkeypatch.setattr("labkit.course.grading.nbval_run.require_nbval", lambda: None)
+    monkeypatch.setattr("labkit.course.sandbox.confine.confinement_problem", lambda: "")
     monkeypatch.setattr(notebooks, "become", lambda command: None)
     monkeypatch.setattr(checks, "CHECKS", ())
     return tmp_path

@@ -1,4 +1,4 @@
-"""What the tests of the judge share: cells, a judge that uses a nursery of somebody else's, and what is left of processes."""
+"""Shared by the tests of course work: cells, answers on a shared fork server, submissions, and checks for left-over processes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from labkit.course.intake import Submission
-from labkit.course.judge import Judge
-from labkit.course.lms import Student
-from labkit.course.reading import Reader
-from labkit.course.validation import CellResult, Outcome
+from labkit.course.grading.lms import Student
+from labkit.course.grading.nbval_run import CellResult, RunResult
+from labkit.course.grading.reader import Reader
+from labkit.course.grading.submissions import Submission
+from labkit.course.sandbox.remote_answers import RemoteAnswers
 
 GIVEN = {
     "id": "given",
@@ -25,11 +25,11 @@ GIVEN = {
 TOOLS = ("Push", "Pull", "Weights", "Ack", "Chunk", "Left", "Joined", "pull", "push", "push_pull", "post", "all_reduce")
 
 
-class Guest(Judge):
-    """A judge in a nursery that is not its own."""
+class SharedAnswers(RemoteAnswers):
+    """Answers on a fork server that `close` does not end."""
 
-    def __init__(self, cells, nursery, tools=TOOLS):
-        super().__init__([GIVEN, *cells], list(tools), nursery=nursery)
+    def __init__(self, cells, server, tools=TOOLS):
+        super().__init__([GIVEN, *cells], list(tools), server=server)
 
     def close(self):
         self._code.close()
@@ -76,19 +76,19 @@ def descriptors():
 
 
 def read_bytes(data, base, folder):
-    """One notebook's answers, read as `grade` reads it."""
-    path = Path(folder) / "handed-in.ipynb"
+    """One notebook, read as `grade` reads it."""
+    path = Path(folder) / "submitted.ipynb"
     path.write_bytes(data)
     with path.open("rb") as stream:
-        (answers,), _ = Reader().answers(stream.fileno(), base)
+        (notebook,), _ = Reader().read(stream.fileno(), base)
     path.unlink()
-    return answers
+    return notebook
 
 
 def submission(raw, base, folder, name="ada"):
     """A submission of a notebook (JSON or bytes) as `grade` makes it."""
     found = read_bytes(raw if isinstance(raw, bytes) else json.dumps(raw).encode(), base, folder)
-    return Submission(name, Student(name), found.taken, found.problem, variant=found.variant)
+    return Submission(name, Student(name), found.answers, found.problem, variant=found.variant)
 
 
 def run_here(rebuilt):
@@ -100,8 +100,8 @@ def run_here(rebuilt):
             for cell in rebuilt.notebook["cells"]:
                 found[cell["metadata"]["labkit"]["cell"]] = run_cell(cell, names)
         finally:
-            names["judge"].close()
-    return Outcome(found)
+            names["answers"].close()
+    return RunResult(found)
 
 
 def run_cell(cell, names):

@@ -18,14 +18,15 @@ import toy_master as toy
 from click.testing import CliRunner
 
 from labkit.cli import main
-from labkit.course import batch
-from labkit.course.checking import age_of
-from labkit.course.grading import Key
-from labkit.course.journal import write_whole
-from labkit.course.lms import Student
-from labkit.course.marks import Result, unearned
-from labkit.course.release import release, write_release
-from labkit.course.sandbox.confine import can_confine
+from labkit.course.authoring.release import release
+from labkit.course.bundle import write_release
+from labkit.course.grading import batch, reports
+from labkit.course.grading.check import unsaved_warnings
+from labkit.course.grading.grade import GradingKey
+from labkit.course.grading.journal import write_atomically
+from labkit.course.grading.lms import Student
+from labkit.course.grading.scores import Result, zero_scores
+from labkit.course.sandbox.confine import confinement_problem
 from labkit.course.schema import parse
 
 
@@ -72,10 +73,10 @@ class TestRefusals:
             assert labkit("grade", master, "--master", master, *words).exit_code == 2
 
     def test_where_nothing_can_be_confined(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("labkit.course.sandbox.confine.can_confine", lambda: "this computer cannot")
+        monkeypatch.setattr("labkit.course.sandbox.confine.confinement_problem", lambda: "this computer cannot")
         done = labkit("grade", tmp_path, "--master", toy.write(tmp_path, toy.notebook()))
         assert done.exit_code == 2
-        assert done.stderr == "Error: Nothing was graded and no marks were given: this computer cannot.\n"
+        assert done.stderr == "Error: Nothing was graded: this computer cannot.\n"
 
     @pytest.fixture
     def without(self, monkeypatch):
@@ -146,7 +147,7 @@ main(sys.argv[1:])
 PRCTL = {"x86_64": 157, "aarch64": 167}
 
 
-@pytest.mark.skipif(bool(can_confine()), reason=f"there are filters on Linux only: {can_confine()}")
+@pytest.mark.skipif(bool(confinement_problem()), reason=f"there are filters on Linux only: {confinement_problem()}")
 class TestAHostThatForbidsFilters:
     def run(self, *words):
         script = NO_FILTERS.format(prctl=PRCTL[platform.machine()])
@@ -157,14 +158,14 @@ class TestAHostThatForbidsFilters:
         master = toy.write(tmp_path, toy.notebook())
         done = self.run("grade", tmp_path, "--master", master, "--csv", tmp_path / "marks.csv")
         assert done.returncode == 2, done.stderr
-        assert done.stderr.startswith("Error: Nothing was graded and no marks were given: ")
+        assert done.stderr.startswith("Error: Nothing was graded: ")
         assert "cannot be confined on this host: prctl(22) failed with error 1" in done.stderr
         assert "master" not in done.stderr
         assert not (tmp_path / "marks.csv").exists()
 
     def test_a_resource_limit_that_is_lower_is_the_hosts_too(self):
         ask = "import resource as r; r.setrlimit(r.RLIMIT_CPU, (5, 5)); from labkit.course.sandbox import confine; "
-        words = [sys.executable, "-c", f"{ask}print(confine.can_confine())"]
+        words = [sys.executable, "-c", f"{ask}print(confine.confinement_problem())"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
         assert os.geteuid() == 0 or "cannot be set to 10 (the limit of this process is 5)" in done.stdout, done
 
@@ -173,7 +174,7 @@ class TestAge:
     """What can be known of whether the file is what is on the screen. Times are seconds since 1970."""
 
     def warnings(self, tmp_path, ran="", saved=1000.0, now=1000.0, busy=0.0, **environment):
-        return age_of(tmp_path / "toy.ipynb", ran, saved, now, environment, busy)
+        return unsaved_warnings(tmp_path / "toy.ipynb", ran, saved, now, environment, busy)
 
     def test_nothing_known_nothing_said(self, tmp_path):
         assert self.warnings(tmp_path, now=1e6) == []
@@ -195,28 +196,28 @@ class TestAge:
 
 
 def test_check_says_where_code_is_not_confined(tmp_path, monkeypatch):
-    monkeypatch.setattr("labkit.course.checking.can_confine", lambda: "this computer cannot")
+    monkeypatch.setattr("labkit.course.grading.check.confinement_problem", lambda: "this computer cannot")
     monkeypatch.setattr(
-        "labkit.course.checking.grade_single",
+        "labkit.course.grading.check.grade_single",
         lambda key, submission, harness: Result(submission.student, submission.path, ()),
     )
     made = release(parse(toy.notebook(), "m"), "first")
     notebook, _ = write_release(tmp_path, made, {}, {})
-    assert "it may only compute" in labkit("check", notebook).stderr
+    assert "it can only compute" in labkit("check", notebook).stderr
 
 
 def test_a_report_that_cannot_be_written_costs_no_other(tmp_path, monkeypatch):
     def write(path, text):
         if path.suffix == ".json":
             raise OSError(errno.ENOSPC, "No space left on device")
-        write_whole(path, text)
+        write_atomically(path, text)
 
     base = parse(toy.notebook(), "m")
-    nothing = Result(Student("half \ud83d"), "x.ipynb", unearned(base), notes=("half \ud83d",))
-    monkeypatch.setattr(batch, "write_whole", write)
-    monkeypatch.setattr(batch, "make_key", lambda base, variant, harness: Key(base, {}))
+    nothing = Result(Student("half \ud83d"), "x.ipynb", zero_scores(base), notes=("half \ud83d",))
+    monkeypatch.setattr(reports, "write_atomically", write)
+    monkeypatch.setattr(batch, "make_key", lambda base, variant, harness: GradingKey(base, {}))
     monkeypatch.setattr(batch, "grade_all", lambda key, submissions, harness, jobs, done: done(0, nothing))
-    monkeypatch.setattr(batch, "file_names", lambda students: ["half.html"])
+    monkeypatch.setattr(reports, "file_names", lambda students: ["half.html"])
     master = tmp_path / "master.ipynb"
     master.write_text(json.dumps(toy.notebook()))
     done = labkit("grade", master, "--master", master, "--json", tmp_path / "a.json", "--csv", tmp_path / "a.csv",
@@ -238,7 +239,7 @@ def course(tmp_path_factory):
     master = toy.write(folder, toy.notebook())
     done = labkit("assign", master, "--out", folder / "out", "--variant", SEED)
     assert done.exit_code == 0, done.stderr
-    assert "toy: 8 points by tests and 2 by hand; the master gets them all." in done.stdout
+    assert "toy: 8 points by tests and 2 by hand; the master passes all tests." in done.stdout
     return folder
 
 
@@ -268,7 +269,7 @@ class TestCourse:
         done = labkit("check", toy.write(course, raw, "renamed.ipynb"), "--bundle", course / "out" / "toy.bundle.json")
         assert done.exit_code == 0, done.stdout + done.stderr
         assert "NO" not in done.stdout
-        assert "by tests that you do not have" in done.stdout
+        assert "by hidden tests" in done.stdout
         assert ["q1", "4", "of", "4", "yes", "so", "far;"] in [line.split()[:7] for line in done.stdout.splitlines()]
         assert not done.stderr
 
@@ -304,7 +305,7 @@ class TestCourse:
         assert len(list((out / "html").iterdir())) == 4
         assert "[bold]" in done.stdout  # a name is no markup
         assert "it is not JSON" in done.stdout
-        assert "leads out of the folder" in done.stdout
+        assert "is outside its folder" in done.stdout
         assert "2 that could not be graded" in done.stdout
         assert [line.split() for line in done.stdout.splitlines() if line.startswith("q3 ")] == [
             ["q3", "1", "of", "4", "25%", "0.25"]
@@ -328,7 +329,7 @@ class TestCourse:
         with (out / "g.csv").open(newline="") as stream:
             rows = {row["ID"]: (row["A toy"], row["q1 Current Points"]) for row in csv.DictReader(stream)}
         assert rows == {"": ("10", "(read only)"), "10": ("8", "4"), "11": ("4", "0"), "12": ("4", "0")}
-        assert "handed in late" in (out / "ada_10.html").read_text()
+        assert "submitted late" in (out / "ada_10.html").read_text()
         assert "MemoryError" in (out / "hoards_11.html").read_text()
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -340,7 +341,7 @@ class TestCourse:
             env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         family, deadline = [], time.monotonic() + 300
-        while not any("sandbox.begin" in _command(each) for each in family) and time.monotonic() < deadline:
+        while not any("sandbox.fork_server" in _command(each) for each in family) and time.monotonic() < deadline:
             family = psutil.Process(process.pid).children(recursive=True)
             time.sleep(0.02)
         process.send_signal(number)

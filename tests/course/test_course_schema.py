@@ -5,7 +5,7 @@ import json
 import pytest
 import toy_master as toy
 
-from labkit.course.rules import check_master
+from labkit.course.authoring.master_checks import check_master
 from labkit.course.schema import Refusals, parse, read_notebook
 from labkit.errors import BadInput
 
@@ -63,7 +63,7 @@ def source(old, new):
         (6, nb(points="3"), "points is '3'"),
         (6, nb(points=True), "points is True"),
         (5, nb(points=3), "points belong to tests"),
-        (6, nb(solution=True), "is of no kind; allowed for code: given, locked, solution, test"),
+        (6, nb(solution=True), "has no kind; allowed for code: given, locked, solution, test"),
         (6, nb(task=True), "'task' cells are not used"),
         (6, nb(schema_version=2), "schema_version is 2; allowed: 3"),
         (6, nb(grade_id="a b"), "grade_id is 'a b'"),
@@ -72,18 +72,18 @@ def source(old, new):
         (6, nb(locked="yes"), "'locked' is 'yes'"),
         (6, nb(cell_type="markdown"), "the cell is a code cell"),
         (6, lambda c: c["metadata"]["labkit"].update(queston="q1"), "Did you mean 'question'?"),
-        (6, lambda c: c["metadata"].pop("labkit"), "is of no kind"),
-        (14, lambda c: c["metadata"].pop("labkit"), "no nbgrader metadata is of no kind"),
+        (6, lambda c: c["metadata"].pop("labkit"), "has no kind"),
+        (14, lambda c: c["metadata"].pop("labkit"), "no nbgrader metadata has no kind"),
         (14, lambda c: c.update(cell_type="raw"), "neither a code nor a markdown cell"),
         (7, nb(grade_id="q1-test"), "grade_id 'q1-test' is that of cell 6 too"),
         (8, lambda c: c.update(id="c04"), "cell id 'c04' is that of cell 5 too"),
         (5, source("    ### BEGIN SOLUTION\n", ""), "without '### BEGIN SOLUTION' before it"),
         (5, source("### END SOLUTION", "### BEGIN SOLUTION"), "has no '### END SOLUTION'"),
-        (5, source("    ### END SOLUTION", "    # END SOLUTION"), "looks like a marker and is none"),
-        (6, source("### END HIDDEN TESTS", "### End hidden tests"), "looks like a marker and is none"),
+        (5, source("    ### END SOLUTION", "    # END SOLUTION"), "looks like a delimiter and is none"),
+        (6, source("### END HIDDEN TESTS", "### End hidden tests"), "looks like a delimiter and is none"),
         (6, source("### END HIDDEN TESTS", ""), "has no '### END HIDDEN TESTS'"),
-        (7, source("if", "### BEGIN SOLUTION\n### END SOLUTION\nif"), "stands in a test cell"),
-        (4, source("from", "### BEGIN HIDDEN TESTS\n### END HIDDEN TESTS\nfrom"), "stands in a locked cell"),
+        (7, source("if", "### BEGIN SOLUTION\n### END SOLUTION\nif"), "is in a test cell"),
+        (4, source("from", "### BEGIN HIDDEN TESTS\n### END HIDDEN TESTS\nfrom"), "is in a locked cell"),
         (5, source("# q1 (keep this line)", "# q2 (keep this line)"), "allowed: `# q1 (keep this line)`"),
         (5, source("    return V", "    retrun V"), "line 5 is not Python"),
         (4, source("from", "%matplotlib inline\nfrom"), "is not Python"),
@@ -103,7 +103,7 @@ def test_a_definition_between_the_markers_is_refused():
     body = "# q1 (keep this line)\nkeep = 1\n### BEGIN SOLUTION\ndef scaled(x):\n    return x\n### END SOLUTION"
     lines = refusals(changed(5, lambda cell: cell.update(source=body)))
     assert lines == [
-        "cell 5: 'scaled' is defined between the markers only; put its class, def or `scaled = ...` line before them"
+        "cell 5: 'scaled' is defined in the solution region only; put its class, def or `scaled = ...` line before it"
     ]
 
 

@@ -28,17 +28,17 @@ answer = 7
 ### END SOLUTION"""
 T1 = """print(scaled(0))
 if scaled(-1) >= 0:
-    raise course.Wrong("the sign is lost: did you square?")
+    raise course.CheckFailed("the sign is lost: did you square?")
 ### BEGIN HIDDEN TESTS
 secret = V["scale"]
 assert scaled(10) == secret * 10
 ### END HIDDEN TESTS"""
 T1_WHOLE = """if abs(scaled(3)) <= 3:
-    raise course.Wrong("nothing is scaled")"""
+    raise course.CheckFailed("nothing is scaled")"""
 T2 = "assert both(0, 0) == 0"
 T2_HIDDEN = """### BEGIN HIDDEN TESTS
 if both(1, 2) != 3 * V["scale"]:
-    raise course.Wrong("the sum of {{scale}} each is expected")
+    raise course.CheckFailed("the sum of {{scale}} each is expected")
 ### END HIDDEN TESTS"""
 T3 = "print(answer)"
 WHY = "Why?\n\n### BEGIN SOLUTION\nBecause of linearity.\n### END SOLUTION"

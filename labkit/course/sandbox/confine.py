@@ -1,15 +1,14 @@
-"""What a student's process may not do, said to the kernel before the first line of theirs is run.
+"""Confines a process with a seccomp filter and resource limits, before it runs submitted code.
 
-It can compute, use memory up to a limit, read and write the files it already has open (two pipes to the judge), look at
-the clock, and end. Everything else - opening a file, starting a process or a thread, a socket, a signal to somebody,
-lifting its own limits - is refused by a seccomp filter with "operation not permitted", whoever the user is: the filter
-holds for root, it cannot be taken off, and there is no process or thread that could outlive the judge's SIGKILL, because
-none can be started. Processor time and memory are limits of the kernel's, too. Waiting for a while (a lock with a timeout)
-is over at once: who sleeps uses no processor time, and the judge has other things to do than to wait for it.
+A confined process can compute, use memory up to a limit, read and write the files that are open already (two pipes to the
+grader), read the clock, and exit. Every other system call - opening a file, starting a process or a thread, a socket, a
+signal to another process, raising its own limits - fails with EPERM, for root too. The filter cannot be removed, and because
+no process or thread can be started, none can outlive a SIGKILL. The kernel limits processor time and memory. A wait with a
+timeout (a lock, for example) returns at once, because a sleeping process uses no processor time and would block the grader.
 
-The filter is a list of what is allowed, in the kernel's numbers, so a machine that is not listed here is refused.
+The filter lists the allowed calls by their numbers, so confinement fails on a machine type that is not listed.
 
-Linux, seccomp(2) with SECCOMP_SET_MODE_FILTER through prctl(2); x86-64 and 64-bit ARM.
+Linux: seccomp(2) with SECCOMP_SET_MODE_FILTER through prctl(2); x86-64 and 64-bit ARM.
 """
 
 from __future__ import annotations
@@ -23,12 +22,14 @@ import struct
 import subprocess
 import sys
 
-__all__ = ["Unconfined", "can_confine", "confine"]
+__all__ = ["BROKEN", "UNCONFINED", "Unconfined", "confine", "confinement_problem"]
 
-CONFINED = "confined"  # what the process that tries says
+BROKEN = 70  # exit status of a student process that could not report what went wrong
+UNCONFINED = 71  # exit status of a process that could not be confined: the host's fault, no submitted code was run
+CONFINED = "confined"  # printed by the probe
 PROBE_S = 60.0
-PROCESSOR_S = 10  # seconds of processor time for one role or one set of functions
-MEMORY = 384 << 20  # bytes of address space more than the process has when it begins
+PROCESSOR_S = 10  # seconds of processor time of one student process
+MEMORY = 384 << 20  # bytes of address space beyond those in use when the process is confined
 
 NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER = 38, 22, 2
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000 | 1, 0x80000000  # 1 is EPERM
@@ -40,10 +41,10 @@ LOAD, EQUAL, AT_LEAST, RETURN, AND = (
     0x06,
     0x54,
 )  # of a BPF program: load a word, jump if, return, mask
-OPERATION, TIMEOUT = 24, (40, 44)  # where a call's second and fourth arguments are
+OPERATION, TIMEOUT = 24, (40, 44)  # offsets of a call's second and fourth arguments
 WAKE, WAITS = 1, (0, 9)  # operations of futex(2): FUTEX_WAKE; FUTEX_WAIT, FUTEX_WAIT_BITSET
 
-# (how the kernel names the machine to a filter, its number of futex, the numbers that are allowed). In order: read, write,
+# (AUDIT_ARCH value, number of futex, numbers of the allowed calls). In order: read, write,
 # readv, writev,
 # close, fstat, lseek; mmap, mprotect, munmap, brk, mremap, madvise; rt_sigaction, rt_sigprocmask, rt_sigreturn,
 # sigaltstack; sched_yield, restart_syscall; getpid, gettid, clock_gettime, clock_getres, gettimeofday, getrandom,
@@ -57,12 +58,12 @@ MACHINES = {
 
 
 class Unconfined(Exception):
-    """This machine cannot keep a process from doing harm; the text says why."""
+    """A process cannot be confined on this host; the text says why."""
 
 
 @functools.cache
-def can_confine() -> str:
-    """Why a process cannot be confined here; "" if it can. Found by confining one process (once, some 50 ms)."""
+def confinement_problem() -> str:
+    """Why a process cannot be confined on this host; "" if it can. Found by confining a process (once, about 50 ms)."""
     if not sys.platform.startswith("linux"):
         return f"on {platform.system()} a student's code cannot be confined; grade on Linux, or in a Linux container"
     if platform.machine() not in MACHINES:
@@ -72,16 +73,16 @@ def can_confine() -> str:
             [sys.executable, "-I", "-S", "-B", __file__], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S
         )
     except (OSError, subprocess.TimeoutExpired) as why:
-        return f"whether a process can be confined here could not be found out ({why})"
-    said = tried.stdout.decode(errors="replace").strip()
-    if tried.returncode == 0 and said == CONFINED:
+        return f"the test whether a process can be confined here failed ({why})"
+    output = tried.stdout.decode(errors="replace").strip()
+    if tried.returncode == 0 and output == CONFINED:
         return ""
-    why_not = said or f"the process that tried ended with {tried.returncode}"
+    why_not = output or f"the test process ended with status {tried.returncode}"
     return f"a student's code cannot be confined on this host: {why_not}"
 
 
 def confine(processor_s: int = PROCESSOR_S, memory: int = MEMORY) -> None:
-    """From here on this process can only compute. There is no way back. `Unconfined` if that cannot be had."""
+    """Confine this process for the rest of its life. `Unconfined` if the host does not support it."""
     try:
         with open("/proc/self/statm") as statm:
             have = int(statm.read().split()[0]) * resource.getpagesize()
@@ -118,21 +119,21 @@ def _call(libc: ctypes.CDLL, option: int, *arguments: object) -> None:
 
 
 def _program(machine: int, futex: int, allowed: tuple[int, ...]) -> bytes:
-    """The filter: another machine's calls end the process, what is allowed passes, the rest fails."""
+    """The BPF program: calls of another machine type kill the process, allowed calls pass, all others fail."""
     lines = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, machine), (RETURN, 0, 0, KILL), (LOAD, 0, 0, 0)]
-    lines += [(AT_LEAST, 0, 1, 0x40000000), (RETURN, 0, 0, KILL)]  # x86's second set of numbers
+    lines += [(AT_LEAST, 0, 1, 0x40000000), (RETURN, 0, 0, KILL)]  # the x32 calls of x86-64
     for number in allowed:
         lines += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ALLOW)]
     lines += [(EQUAL, 1, 0, futex), (RETURN, 0, 0, REFUSE)]
     lines += [(LOAD, 0, 0, OPERATION), (AND, 0, 0, 0x7F), (EQUAL, 0, 1, WAKE), (RETURN, 0, 0, ALLOW)]
     lines += [(EQUAL, 2, 0, WAITS[0]), (EQUAL, 1, 0, WAITS[1]), (RETURN, 0, 0, REFUSE)]
-    for half in TIMEOUT:  # the address of the longest time to wait: none means for ever, and who does that is ended
+    for half in TIMEOUT:  # the address of the timeout; a wait without one is allowed, the grader ends it
         lines += [(LOAD, 0, 0, half), (EQUAL, 1, 0, 0), (RETURN, 0, 0, OVER)]
     return b"".join(struct.pack("HBBI", *line) for line in [*lines, (RETURN, 0, 0, ALLOW)])
 
 
 def _probe() -> int:
-    """What `can_confine` starts: confine this process, and see that a call that is not allowed is refused."""
+    """The process that `confinement_problem` starts: confine it, and check that a forbidden call is refused."""
     try:
         confine()
     except Unconfined as why:
@@ -143,7 +144,7 @@ def _probe() -> int:
     except PermissionError:
         print(CONFINED, flush=True)
         return 0
-    print("the filter was accepted and does not hold", flush=True)
+    print("the filter was accepted but has no effect", flush=True)
     return 1
 
 

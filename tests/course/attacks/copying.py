@@ -10,8 +10,8 @@ path = os.path.dirname(os.path.dirname(numpy.__file__))
 NOT_THERE = "not defined"
 
 ATTACKS = (
-    Attack("subclass", "@dataclass(frozen=True)\nclass X(lk.SyncPS): pass", "lk.SyncPS is not there"),
-    Attack("alias", "X = lk.SyncPS", "lk.SyncPS is not there"),
+    Attack("subclass", "@dataclass(frozen=True)\nclass X(lk.SyncPS): pass", "lk.SyncPS is not available"),
+    Attack("alias", "X = lk.SyncPS", "lk.SyncPS is not available"),
     Attack("import", "from labkit import SyncPS as X", "SyncPS"),
     Attack("import the module", "from labkit.strategies import SyncPS as X", "labkit.strategies"),
     Attack(
@@ -20,9 +20,13 @@ ATTACKS = (
         "labkit.strategies",
     ),
     Attack("__import__", "X = __import__('labkit.strategies.sync', fromlist=['SyncPS']).SyncPS", "labkit.strategies"),
-    Attack("getattr", "X = getattr(lk, 'Sync' + 'PS')", "lk.SyncPS is not there"),
+    Attack("getattr", "X = getattr(lk, 'Sync' + 'PS')", "lk.SyncPS is not available"),
     Attack("module dict", "X = lk.__dict__['SyncPS']", "KeyError"),
-    Attack("forget the face", "import sys\ndel sys.modules['labkit']\nimport labkit\nX = labkit.SyncPS", NOT_THERE),
+    Attack(
+        "forget the restricted module",
+        "import sys\ndel sys.modules['labkit']\nimport labkit\nX = labkit.SyncPS",
+        NOT_THERE,
+    ),
     Attack(
         "another path",
         "import sys, numpy\nfor n in list(sys.modules):\n    if 'labkit' in n: del sys.modules[n]\n"
@@ -80,7 +84,7 @@ ATTACKS = (
         "IndexError",
     ),
     Attack("its own memory", "X = open('/proc/self/mem', 'rb')", "not permitted"),
-    Attack("the judge's memory", "import os\nX = open(f'/proc/{os.getpid() - 1}/mem', 'rb')", "not permitted"),
+    Attack("the grader's memory", "import os\nX = open(f'/proc/{os.getpid() - 1}/mem', 'rb')", "not permitted"),
     Attack(
         "no class at all",
         "class Anything:\n    def __getattr__(self, name): return self\n    def __call__(self, *a, **k): return self\nX = Anything()",
@@ -89,6 +93,6 @@ ATTACKS = (
     Attack("a mock", "from unittest.mock import MagicMock\nX = MagicMock()", ""),
     Attack("a tool as a strategy", "X = lk.push_pull", "no strategy"),
     Attack("the base", "X = lk.Strategy", ""),
-    Attack("the judge's module", put(server="import labkit.course.judge", base="right"), "labkit"),
+    Attack("the grader's module", put(server="import labkit.course.sandbox.remote_answers", base="right"), "labkit"),
     Attack("the reference's trial", put(server="course.trial(lk.SyncPS())", base="right"), "course"),
 )

@@ -1,16 +1,16 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""Saying to the judge what is not so: forged messages, forged frames on the pipe, forged answers."""
+"""False statements to the grader: forged messages, forged frames on the pipe, forged answers."""
 
 from . import Attack, put
 
-LINE = "line = ctx._line\n"
+LINE = "line = ctx._grader\n"
 RAW = """
 import os, struct, json
 def raw(ctx, text, body=b""):
     text = text if isinstance(text, bytes) else json.dumps(text).encode()
     data = struct.pack("<QQ", len(text), len(body)) + text + body
     while data:
-        data = data[os.write(ctx._line._writing, data):]
+        data = data[os.write(ctx._grader._writing, data):]
 def effect(*what):
     return [["effect", *what], []]
 """
@@ -28,23 +28,23 @@ def framed(line, why=ENDED, name=""):
 
 
 def refused(line, why="error|throw"):
-    """A frame that is well formed; what the judge replies is told by an error of the role's own."""
+    """A well-formed frame; the role raises an error with the grader's reply."""
     return Attack(
-        line[:120], put(top=RAW, worker=line + "\nraise RuntimeError(repr(ctx._line.hear()))", base="right"), why
+        line[:120], put(top=RAW, worker=line + "\nraise RuntimeError(repr(ctx._grader.receive()))", base="right"), why
     )
 
 
 def answered(about, why, name):
-    """The answer to "what is X?" is made by hand: the judge's question is in a frame above the cell's."""
+    """The answer to "what is X?" is made by hand: the grader's request is in a stack frame above the cell's."""
     top = f"""
 import sys
 frame = sys._getframe()
-while not (type(frame.f_locals.get("self")).__name__ == "Child"):
+while not (type(frame.f_locals.get("self")).__name__ == "StudentProcess"):
     frame = frame.f_back
 child = frame.f_locals["self"]
-about = dict(knobs={{}}, messages=["Push", "Pull", "Weights"], own={{}}, uses_servers=True, roles=["server", "worker"])
+about = dict(options={{}}, messages=["Push", "Pull", "Weights"], own={{}}, uses_servers=True, roles=["server", "worker"])
 about.update({about})
-type(child)._about = lambda self, name: about
+type(child)._describe = lambda self, name: about
 """
     return Attack(name, put(top=top), why)
 
@@ -127,7 +127,7 @@ ATTACKS = (
         "a sender of its own choice",
         "@dataclass(frozen=True)\nclass Told(lk.Message):\n    sender: str\n"
         + put().replace("lk.Weights)", "lk.Weights, Told)", 1),
-        "no good name|not defined|cannot be used|TypeError|not to be understood",
+        "not allowed|not defined|cannot be used|TypeError|is malformed",
     ),
     Attack(
         "a sender written over",
@@ -158,100 +158,100 @@ ATTACKS = (
     framed("raw(ctx, [['effect'], []])"),
     framed("raw(ctx, [['raise'], []])"),
     framed("raw(ctx, [[], []])"),
-    framed("raw(ctx, [['go', 1], []])", "out of turn"),
+    framed("raw(ctx, [['resume', 1], []])", "out of turn"),
     framed("raw(ctx, 'x')"),
     framed("raw(ctx, b'no json')"),
     framed("raw(ctx, b'')"),
     framed("raw(ctx, b'\\x00\\xff\\xfe')"),
-    refused("raw(ctx, [['ask'], []])"),
-    refused("raw(ctx, [['ask', 'chief'], []])"),
-    refused("raw(ctx, [['ask', '__class__'], []])"),
-    refused("raw(ctx, [['ask', ['get']], []])"),
-    framed("raw(ctx, [['ask', 'get', {'there': ['thing', 999999]}, 'values'], []])"),
-    framed("raw(ctx, [['ask', 'get', {'there': ['thing', [1]]}, 'values'], []])"),
-    refused("raw(ctx, [['ask', 'get', {'there': ['thing', 1]}, 'objective'], []])"),
-    refused("raw(ctx, [['ask', 'get', {'there': ['context']}, '_engine'], []])"),
-    framed("raw(ctx, [['ask', 'call', {'there': ['context']}, 'stop', {'list': []}, {'dict': []}], []])"),
-    framed("raw(ctx, [['ask', 'call', {'there': ['method', 1, 'cancelled']}, 'x', [], {'dict': []}], []])"),
-    refused("raw(ctx, [['ask', 'send', 'server-0', {'there': ['thing', 1]}], []])"),
-    refused("raw(ctx, [['ask', 'note', 'x', {'dict': [['text', 1]]}], []])"),
-    refused("raw(ctx, [['ask', 'note', 'x', {'dict': [['y', {'int': '9' * 4000}]]}], []])"),
-    refused("raw(ctx, [['ask', 'save', 5], []])"),
-    refused("raw(ctx, [['ask', 'save', {'dict': [['a', {'there': ['thing', 1]}]]}], []])", "answer"),
-    refused("raw(ctx, [['ask', 'batch', 1, 2], []])"),
-    framed("raw(ctx, [['ask', 'now'], [[1]]])"),
-    framed("raw(ctx, [['ask', 'now'], 'abc'])"),
+    refused("raw(ctx, [['request'], []])"),
+    refused("raw(ctx, [['request', 'chief'], []])"),
+    refused("raw(ctx, [['request', '__class__'], []])"),
+    refused("raw(ctx, [['request', ['get']], []])"),
+    framed("raw(ctx, [['request', 'get', {'ref': ['object', 999999]}, 'values'], []])"),
+    framed("raw(ctx, [['request', 'get', {'ref': ['object', [1]]}, 'values'], []])"),
+    refused("raw(ctx, [['request', 'get', {'ref': ['object', 1]}, 'objective'], []])"),
+    refused("raw(ctx, [['request', 'get', {'ref': ['context']}, '_engine'], []])"),
+    framed("raw(ctx, [['request', 'call', {'ref': ['context']}, 'stop', {'list': []}, {'dict': []}], []])"),
+    framed("raw(ctx, [['request', 'call', {'ref': ['method', 1, 'cancelled']}, 'x', [], {'dict': []}], []])"),
+    refused("raw(ctx, [['request', 'send', 'server-0', {'ref': ['object', 1]}], []])"),
+    refused("raw(ctx, [['request', 'note', 'x', {'dict': [['text', 1]]}], []])"),
+    refused("raw(ctx, [['request', 'note', 'x', {'dict': [['y', {'int': '9' * 4000}]]}], []])"),
+    refused("raw(ctx, [['request', 'save', 5], []])"),
+    refused("raw(ctx, [['request', 'save', {'dict': [['a', {'ref': ['object', 1]}]]}], []])", "answer"),
+    refused("raw(ctx, [['request', 'batch', 1, 2], []])"),
+    framed("raw(ctx, [['request', 'now'], [[1]]])"),
+    framed("raw(ctx, [['request', 'now'], 'abc'])"),
     refused("raw(ctx, effect('recv', [], None, None))"),
     refused("raw(ctx, effect('recv', [1, 2], None, None))"),
-    refused("raw(ctx, effect('recv', [{'there': ['kind', 'Weights']}], 'soon', None))"),
-    refused("raw(ctx, effect('recv', [{'there': ['kind', 'Weights']}], {'float': 'inf'}, None))"),
-    refused("raw(ctx, effect('recv', [{'there': ['kind', 'Weights']}], 0, [1]))"),
-    framed("raw(ctx, effect('recv', [{'there': ['kind', 'Snapshot']}], 0, None))"),
+    refused("raw(ctx, effect('recv', [{'ref': ['kind', 'Weights']}], 'soon', None))"),
+    refused("raw(ctx, effect('recv', [{'ref': ['kind', 'Weights']}], {'float': 'inf'}, None))"),
+    refused("raw(ctx, effect('recv', [{'ref': ['kind', 'Weights']}], 0, [1]))"),
+    framed("raw(ctx, effect('recv', [{'ref': ['kind', 'Snapshot']}], 0, None))"),
     refused("raw(ctx, effect('sleep', {'int': '9' * 4000}))"),
     refused("raw(ctx, effect('sleep', None))"),
     refused("raw(ctx, effect('sleep'))"),
     refused("raw(ctx, effect('compute', 'os.system', ['ls'], 1.0, None))"),
-    refused("raw(ctx, effect('compute', {'there': ['kind', 'Push']}, [], 1.0, None))"),
-    framed("raw(ctx, effect('compute', {'there': ['method', 1, '__init__']}, [], 1.0, None))"),
-    refused("raw(ctx, effect('compute', {'there': ['method', 1, 'gradient']}, [1, 2], 1.0, None))"),
-    refused("raw(ctx, effect('compute', {'there': ['method', 1, 'gradient']}, 7, 1.0, None))"),
+    refused("raw(ctx, effect('compute', {'ref': ['kind', 'Push']}, [], 1.0, None))"),
+    framed("raw(ctx, effect('compute', {'ref': ['method', 1, '__init__']}, [], 1.0, None))"),
+    refused("raw(ctx, effect('compute', {'ref': ['method', 1, 'gradient']}, [1, 2], 1.0, None))"),
+    refused("raw(ctx, effect('compute', {'ref': ['method', 1, 'gradient']}, 7, 1.0, None))"),
     refused("raw(ctx, effect('compute', None, [], 1.0, 'Push'))"),
-    refused("raw(ctx, effect('tool', 'open', ['/etc/passwd'], {'dict': []}))"),
-    refused("raw(ctx, effect('tool', 'all_reduce', [{'there': ['context']}], {'dict': []}))"),
-    refused("raw(ctx, effect('tool', 'pull', [1], {'dict': []}))"),
-    refused("raw(ctx, effect('tool', ['pull'], [1], {'dict': []}))"),
+    refused("raw(ctx, effect('call', 'open', ['/etc/passwd'], {'dict': []}))"),
+    refused("raw(ctx, effect('call', 'all_reduce', [{'ref': ['context']}], {'dict': []}))"),
+    refused("raw(ctx, effect('call', 'pull', [1], {'dict': []}))"),
+    refused("raw(ctx, effect('call', ['pull'], [1], {'dict': []}))"),
     refused("raw(ctx, effect('foreign'))"),
     refused("raw(ctx, effect('foreign', 'x' * 10**6))"),
     framed("raw(ctx, b'[' * 100_000)", ENDED, "deep nesting"),
     framed("raw(ctx, b'[' * 60 + b']' * 60)", ENDED, "nesting"),
-    framed("os.write(ctx._line._writing, struct.pack('<QQ', 2**63, 2**63))", ENDED, "a frame without end"),
-    framed("os.write(ctx._line._writing, struct.pack('<QQ', 60 << 20, 0))", ENDED, "60 MB of text"),
+    framed("os.write(ctx._grader._writing, struct.pack('<QQ', 2**63, 2**63))", ENDED, "a frame without end"),
+    framed("os.write(ctx._grader._writing, struct.pack('<QQ', 60 << 20, 0))", ENDED, "60 MB of text"),
     framed("raw(ctx, [['effect', {'array': ['|O', [1]]}], []], b'12345678')", ENDED, "objects"),
     framed("raw(ctx, [['effect', {'array': ['V8', [1]]}], []], b'12345678')", ENDED, "records"),
     framed("raw(ctx, [['effect', {'array': ['f8,f8', [1]]}], []], b'1' * 16)", ENDED, "more records"),
     framed("raw(ctx, [['effect', {'array': ['<f8', [2**62, 2**62]]}], []], b'12345678')", ENDED, "a giant shape"),
     framed("raw(ctx, [['effect', {'array': ['<f8', [-1]]}], []], b'12345678')", ENDED, "a negative shape"),
     framed("raw(ctx, [['effect', {'array': ['<f8', [0, 2**62]]}], []])", ENDED, "an empty giant"),
-    refused("raw(ctx, [['ask', {'array': ['<f8', [1]]}], []], b'12345678')"),
-    refused("raw(ctx, [['ask', 'peers', {'float': 'nan'}], []])", "answer"),
-    framed("raw(ctx, [['ask', 'now', {'there': ['message', 'Chunk', 5]}], []])"),
-    framed("raw(ctx, [['ask', 'now', {'there': ['message', 'Push', {'dict': [['__class__', 1]]}]}], []])"),
-    framed("raw(ctx, [['ask', 'now', {'there': ['os', 'system']}], []])"),
-    framed("os.close(ctx._line._writing)", ENDED, "hanging up"),
-    framed("os.close(ctx._line._reading)", "", "deaf"),
-    framed("os.dup2(ctx._line._reading, ctx._line._writing)", "not permitted", "ends swapped"),
-    framed("ctx._line.read = lambda n: b''", "", "a line that says nothing"),
+    refused("raw(ctx, [['request', {'array': ['<f8', [1]]}], []], b'12345678')"),
+    refused("raw(ctx, [['request', 'peers', {'float': 'nan'}], []])", "answer"),
+    framed("raw(ctx, [['request', 'now', {'ref': ['message', 'Chunk', 5]}], []])"),
+    framed("raw(ctx, [['request', 'now', {'ref': ['message', 'Push', {'dict': [['__class__', 1]]}]}], []])"),
+    framed("raw(ctx, [['request', 'now', {'ref': ['os', 'system']}], []])"),
+    framed("os.close(ctx._grader._writing)", ENDED, "hanging up"),
+    framed("os.close(ctx._grader._reading)", "", "deaf"),
+    framed("os.dup2(ctx._grader._reading, ctx._grader._writing)", "not permitted", "ends swapped"),
+    framed("ctx._grader.read = lambda n: b''", "", "a line that says nothing"),
     framed(
         "yield_ = type('E', (), {'__await__': lambda s: iter([('compute', 'os.system')])})()\nawait yield_",
         "",
         "an effect by hand",
     ),
     # answers to "what is X?" that are made by hand
-    answered("roles=['chief', 'layout', 'look', '__init__', '__post_init__', 'describe']", "", "roles of the judge's"),
+    answered("roles=['chief', 'layout', 'look', '__init__', '__post_init__', 'describe']", "", "roles of the grader's"),
     answered("roles=['chief']", "", "it plays the chief"),
-    answered("knobs={'layout': 'x'}", "cannot be called 'layout'", "a knob named layout"),
-    answered("knobs={'messages': 'x'}", "cannot be called", "a knob named messages"),
-    answered("knobs={'__class__': 1}", "cannot be called", "a knob named __class__"),
-    answered("knobs={'chief': 1}", "cannot be called", "a knob named chief"),
-    answered("knobs={'worker': 1}", "cannot be called", "a knob named worker"),
-    answered("knobs={'class': 1}", "cannot be called", "a knob that is a keyword"),
-    answered("knobs={'a=1): import os #': 1}", "cannot be called", "a knob that is a program"),
-    answered("knobs={'self': 1}", "cannot be called", "a knob named self"),
-    answered("knobs={1: 1}", "cannot be called", "a knob that is a number"),
-    answered("knobs={'big': 'x' * 3_000_000}", "", "a huge knob"),
-    answered("knobs={'eval_every': -1}", "eval_every", "a knob out of bounds"),
-    answered("knobs={'optimizer': 'rm -rf'}", "optimizer", "another optimizer"),
-    answered("knobs=[]", "not to be understood", "knobs that are a list"),
+    answered("options={'layout': 'x'}", "cannot be called 'layout'", "a knob named layout"),
+    answered("options={'messages': 'x'}", "cannot be called", "a knob named messages"),
+    answered("options={'__class__': 1}", "cannot be called", "a knob named __class__"),
+    answered("options={'chief': 1}", "cannot be called", "a knob named chief"),
+    answered("options={'worker': 1}", "cannot be called", "a knob named worker"),
+    answered("options={'class': 1}", "cannot be called", "a knob that is a keyword"),
+    answered("options={'a=1): import os #': 1}", "cannot be called", "a knob that is a program"),
+    answered("options={'self': 1}", "cannot be called", "a knob named self"),
+    answered("options={1: 1}", "cannot be called", "a knob that is a number"),
+    answered("options={'big': 'x' * 3_000_000}", "", "a huge knob"),
+    answered("options={'eval_every': -1}", "eval_every", "a knob out of bounds"),
+    answered("options={'optimizer': 'rm -rf'}", "optimizer", "another optimizer"),
+    answered("options=[]", "is malformed", "knobs that are a list"),
     answered("messages=['Look', 'Snapshot']", "", "the chief's messages"),
-    answered("messages=[[1]]", "not to be understood", "messages that are lists"),
-    answered("messages=None", "not to be understood", "no messages"),
+    answered("messages=[[1]]", "is malformed", "messages that are lists"),
+    answered("messages=None", "is malformed", "no messages"),
     answered("own={'Look': ['at', 'final']}", "", "a kind called Look"),
     answered("own={'Push': ['values']}", "", "another Push"),
-    answered("own={'A': ['sender', 'incarnation']}", "no good name", "a kind with a sender"),
-    answered("own={'A': ['__eq__', '__class__']}", "no good name", "a kind with methods"),
-    answered("own={'A': ['x=__import__(\"os\")']}", "no good name", "a kind that is a program"),
-    answered("own={'class': []}", "no good name", "a kind that is a keyword"),
-    answered("own={'A\\x00': []}", "no good name", "a kind with a null byte"),
-    answered("own=7", "not to be understood", "kinds that are a number"),
+    answered("own={'A': ['sender', 'incarnation']}", "not allowed", "a kind with a sender"),
+    answered("own={'A': ['__eq__', '__class__']}", "not allowed", "a kind with methods"),
+    answered("own={'A': ['x=__import__(\"os\")']}", "not allowed", "a kind that is a program"),
+    answered("own={'class': []}", "not allowed", "a kind that is a keyword"),
+    answered("own={'A\\x00': []}", "not allowed", "a kind with a null byte"),
+    answered("own=7", "is malformed", "kinds that are a number"),
     answered("uses_servers='no'", "", "a word for a truth"),
 )

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""Changing what the judge might use: NumPy, builtins, printing, comparison, hooks; finding out who is there; odd sources."""
+"""Changing what the grader might use: NumPy, builtins, printing, comparison, hooks; finding out who is there; odd sources."""
 
 from . import Attack, put
 
@@ -12,7 +12,7 @@ ATTACKS = (
     Attack("import labkit.course", put(top="import labkit.course as course\ncourse.Wrong = Exception")),
     Attack("labkit's classes", put(top="lk.Push.__eq__ = lambda s, o: True\nlk.Strategy.__eq__ = lambda s, o: True\nlk.Message.count = 1")),
     Attack("labkit's names", put(top="lk.trial = lk.SyncPS = lk.same = lambda *a, **k: True")),
-    Attack("sys.modules", put(top="import sys\nsys.modules['labkit.course.trial'] = sys.modules['labkit']")),
+    Attack("sys.modules", put(top="import sys\nsys.modules['labkit.course.testing'] = sys.modules['labkit']")),
     Attack("IPython", put(top="from IPython import get_ipython\nget_ipython().events.register('post_run_cell', print)")),
     Attack("get_ipython", put(top="get_ipython().run_cell('1 / 0')")),
     Attack("display", put(top="import sys\nsys.displayhook = lambda v: None\nfrom IPython.display import display")),
@@ -20,10 +20,10 @@ ATTACKS = (
     Attack("settrace", put(top="import sys\nsys.settrace(lambda *a: None)\nsys.setprofile(lambda *a: None)")),
     Attack("import hooks", put(top="import sys\nclass H:\n    def find_spec(self, *a): raise SystemExit\nsys.meta_path.insert(0, H())")),
     Attack("audit hook", put(top="import sys\nsys.addaudithook(lambda *a: None)")),
-    Attack("names of the judge's", put(top="judge = names = trial = Judge = 1\nglobals()['course'] = None")),
-    Attack("globals", put(top="import __main__\n__main__.judge = None\n__main__.__builtins__ = {}")),
-    Attack("the line's class", put(worker="type(ctx._line).say = lambda *a: None"), "Ended|no effect", slow=True),
-    Attack("the sandbox's plain", put(top="import gc, types\nfor o in gc.get_objects():\n    if isinstance(o, types.ModuleType) and o.__name__.endswith('sandbox.plain'): o.encode = lambda *a: b'x' * 99"), "Ended|left"),
+    Attack("names of the grader's", put(top="answers = names = trial = RemoteAnswers = 1\nglobals()['course'] = None")),
+    Attack("globals", put(top="import __main__\n__main__.answers = None\n__main__.__builtins__ = {}")),
+    Attack("the line's class", put(worker="type(ctx._grader).send = lambda *a: None"), "Ended|no effect", slow=True),
+    Attack("the sandbox's plain", put(top="import gc, types\nfor o in gc.get_objects():\n    if isinstance(o, types.ModuleType) and o.__name__.endswith('sandbox.frames'): o.encode = lambda *a: b'x' * 99"), "Ended|left"),
     Attack("pickles", put(top="class P:\n    def __reduce__(self): return (print, ('x',))", worker="ctx.save({'p': P()})"), "a P: only numbers"),
     Attack("knobs with a descriptor", put(body="    class D:\n        def __get__(self, o, t): return 0.5\n    rate: float = D()\n")),
     Attack("a metaclass", "class M(type):\n    def __instancecheck__(c, o): return True\n    def __eq__(c, o): return True\n    __hash__ = type.__hash__\n"
@@ -42,16 +42,16 @@ ATTACKS = (
            worker="if getattr(sys, 'pushes', 0): raise RuntimeError('shared')\n"
                   "if ctx.now > 1: raise RuntimeError('not shared')"), "not shared|changes"),
     Attack("the shard by the garbage collector", put(
-        worker="import gc\nfor o in gc.get_objects():\n    if type(o).__name__ in ('Shard', 'SimulatedRun', 'Judge', 'Problem'): raise RuntimeError('found')\n1 / 0"),
+        worker="import gc\nfor o in gc.get_objects():\n    if type(o).__name__ in ('Shard', 'SimulatedRun', 'RemoteAnswers', 'Problem'): raise RuntimeError('found')\n1 / 0"),
         "ZeroDivision"),
     Attack("another's name", put(worker="ctx.name = 'server-0'\nctx._kind = 'server'")),
-    Attack("a shard for a worker", put(worker="ctx._line.ask('get', model, 'shard')"), "has no 'shard'"),
+    Attack("a shard for a worker", put(worker="ctx._grader.request('get', model, 'shard')"), "has no 'shard'"),
     Attack("writing into the shard", put(server="shard.values[:] = 0.0"), "read-only"),
     Attack("writing into a message", put(server="if isinstance(request, lk.Push): request.values[:] = 0.0")),
     Attack("writing another shape into a message", put(server="if isinstance(request, lk.Push): request.__dict__['values'] = np.zeros(3)"),
            "does not fit"),
     Attack("writing another sender into a message", put(
-        server="if isinstance(request, lk.Push): request.__dict__['_said']['sender'] = ''; request.__dict__['sender'] = 'worker-1'"), "is no array"),
+        server="if isinstance(request, lk.Push): request.__dict__['_received']['sender'] = ''; request.__dict__['sender'] = 'worker-1'"), "is no array"),
     Attack("writing into a batch", put(worker="batch.x[:] = 0.0"), ""),
     Attack("writing into the model", put(worker="model.gradient = None"), "not the role's"),
     Attack("a null byte", "X = 1\0", "null|not defined"),
@@ -93,7 +93,7 @@ FUNCTIONS = (
     ("a named tuple", "from collections import namedtuple\nP = namedtuple('P', 'a')\nv = P(7)\ndef f(x): return P(6)"),
     ("a masked array", "v = np.ma.masked_all(1)\ndef f(x): return v"),
     ("a message", "v = lk.Pull()\ndef f(x): return v"),
-    ("forged things", "class T:\n    _number = 1\nv = T()\ndef f(x):\n    import sys\n    l = next(f.f_locals['self'].line for f in [sys._getframe(1)])\n    l.say(['ask', 'get', 1, 'x'])\n    return l.hear()"),
+    ("forged things", "class T:\n    _number = 1\nv = T()\ndef f(x):\n    import sys\n    l = next(f.f_locals['self'].grader for f in [sys._getframe(1)])\n    l.send(['request', 'get', 1, 'x'])\n    return l.receive()"),
     ("it does not stop to exit", "import os\nv = 7 if os.getpid() < 0 else None\ndef f(x): os._exit(0)"),
     ("no signature", "v = print\nf = print"),
 )  # fmt: skip

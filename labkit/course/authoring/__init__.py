@@ -1,0 +1,1 @@
+"""Checks a master notebook and makes its release: the students' notebook and the public bundle."""

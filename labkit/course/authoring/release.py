@@ -1,0 +1,59 @@
+"""Makes the release of a master: the notebook without solutions, hidden tests, and the variant cell, and the points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..bundle import POINTS
+from ..regions import HIDDEN, has_region, released
+from ..schema import FORMAT, Assignment, Cell
+
+__all__ = ["points_by_question", "release"]
+
+# An unsolved notebook passes nbval, because the cells to be solved are skipped.
+TAGS = ("nbval-ignore-output", "nbval-skip")
+
+
+def release(master: Assignment, variant: str) -> dict[str, Any]:
+    """The JSON of the released notebook. `variant`: its public name; its choices are in `master` already."""
+    cells = []
+    for cell, raw in zip(master.cells, master.notebook["cells"], strict=True):
+        text = released(cell.source, cell.kind)
+        if cell.kind == "variant" or (cell.kind == "test" and not text):
+            continue
+        cells.append(_released_cell(cell, raw, text))
+    plain = {key: value for key, value in master.notebook["metadata"].items() if key not in ("labkit", "widgets")}
+    about = {
+        "assignment": master.name,
+        "title": master.title,
+        "format": FORMAT,
+        "tools": list(master.tools),
+        "variant": variant,
+    }
+    return {"cells": cells, "metadata": {**plain, "labkit": about}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _released_cell(cell: Cell, raw: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """One cell without outputs, with the metadata that prevents JupyterLab from deleting or editing it."""
+    metadata = {key: value for key, value in raw.get("metadata", {}).items() if key in ("labkit", "nbgrader", "tags")}
+    if cell.id:
+        metadata["deletable"] = False
+    if cell.kind in ("given", "locked", "test"):
+        metadata["editable"] = False
+    if cell.kind in ("solution", "test", "live"):
+        metadata["tags"] = sorted({*metadata.get("tags", ()), *TAGS})
+    made = {"cell_type": raw["cell_type"], "id": cell.key or f"c{cell.number - 1:02d}", "metadata": metadata}
+    made["source"] = text.splitlines(keepends=True)
+    return made | ({"execution_count": None, "outputs": []} if cell.is_code else {})
+
+
+def points_by_question(master: Assignment) -> dict[str, dict[str, float]]:
+    """Points by question: of all tests, of hidden tests, of tests with a hidden part, of cells graded by hand."""
+    table = {question: dict.fromkeys(POINTS, 0.0) for question in master.questions()}
+    for cell in master.of_kind("test", "explain"):
+        row = table[cell.question]
+        row["by hand" if cell.kind == "explain" else "points"] += cell.points
+        if cell.kind == "test" and has_region(cell.source, HIDDEN):
+            row["partly" if released(cell.source, "test") else "hidden"] += cell.points
+    return table

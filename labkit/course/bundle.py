@@ -1,0 +1,99 @@
+"""The public bundle of a release: the data that `labkit check` compares with.
+
+`check` uses the bundle and not the student's file, which may have been changed: it has the released notebook, the outputs of its
+tests under the master's solutions, and the points. It contains no solutions and no hidden tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from .schema import FORMAT, Assignment, parse
+
+__all__ = ["POINTS", "SUFFIX", "Bundle", "find_bundle", "read_bundle", "write_release"]
+
+SUFFIX = ".bundle.json"
+POINTS = ("points", "hidden", "partly", "by hand")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The content of `<assignment>.bundle.json`."""
+
+    base: Assignment
+    outputs: Mapping[str, list[dict[str, Any]]]
+    points: Mapping[str, Mapping[str, float]]
+    """By question: {"points": of all tests, "hidden": of tests that are not released, "partly": of tests with a hidden part,
+    "by hand": of explain cells}."""
+
+
+def write_release(
+    folder: Path, notebook: Mapping[str, Any], outputs: Mapping[str, Any], points: Mapping[str, Any]
+) -> tuple[Path, Path]:
+    """Write a released notebook and its bundle. Returns their paths.
+
+    Raises:
+        BadInput: the folder cannot be written.
+    """
+    about = notebook["metadata"]["labkit"]
+    bundle = {
+        "format": FORMAT, "assignment": about["assignment"], "title": about["title"], "variant": about["variant"],
+        "points": points, "outputs": outputs, "notebook": notebook,
+    }  # fmt: skip
+    files = folder / f"{about['assignment']}.ipynb", folder / f"{about['assignment']}{SUFFIX}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, content in zip(files, (notebook, bundle)):
+            path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as why:
+        raise BadInput(f"{folder} cannot be written: {why.strerror or why}.") from None
+    return files
+
+
+def find_bundle(notebook: Path, assignment: str, given: Path | None) -> Path:
+    """The path of the bundle of a student's notebook: `given`, or the file beside the notebook.
+
+    Raises:
+        BadInput: there is none.
+    """
+    if given is not None:
+        return given
+    names = [f"{assignment}{SUFFIX}"] if assignment else [f"{notebook.stem}{SUFFIX}"]
+    for name in names:
+        if (notebook.parent / name).is_file():
+            return notebook.parent / name
+    beside = sorted(notebook.parent.glob(f"*{SUFFIX}"))
+    if len(beside) == 1 and not assignment:
+        return beside[0]
+    raise BadInput(
+        f"there is no {names[0]} beside {notebook}: put the file that you received there, or name it with --bundle."
+    )
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Read a bundle.
+
+    Raises:
+        BadInput: the file cannot be read or is no bundle.
+    """
+    try:
+        raw = json.loads(path.read_bytes())
+        if raw["format"] != FORMAT:
+            raise BadInput(
+                f"{path} has format {raw['format']!r}; allowed: {FORMAT}. It was made by another version of labkit."
+            )
+        points = {question: {name: float(row[name]) for name in POINTS} for question, row in raw["points"].items()}
+        return Bundle(parse(raw["notebook"], str(path)), dict(raw["outputs"]), points)
+    except BadInput:
+        raise
+    except OSError as why:
+        raise BadInput(f"{path} cannot be read: {why.strerror or why}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise BadInput(
+            f"{path} is not a bundle of `labkit assign`: download it again from where you got the notebook."
+        ) from None

@@ -1,0 +1,157 @@
+"""Reads zip files of submissions: the list of their notebooks, and the content of each. Runs in the reader process only.
+
+A zip file is read in memory and never unpacked, so paths in it (`../x`, `/etc/x`, a link) have no effect. Sizes are counted
+while reading; the sizes declared in the zip are not used.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+
+from ...errors import BadInput
+from .submitted_notebook import LARGEST_FILE, too_large
+
+__all__ = ["DAMAGED", "MOST_BYTES", "MOST_FILES", "ZipReader", "is_hidden", "leads_out", "members"]
+
+MOST_FILES = 20_000  # in one zip, of any kind
+MOST_BYTES = 2 * 2**30  # unpacked, of all zips of one submission
+LONGEST_PATH = 1_000  # characters
+DEEPEST = 1  # levels of zips in a zip: a student's in the platform's
+
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, NotImplementedError, RuntimeError, EOFError, ValueError,
+)  # fmt: skip
+
+
+def inner_path(member: zipfile.ZipInfo) -> PurePosixPath:
+    """The path of a member; some Windows programs write backslashes."""
+    return PurePosixPath(member.filename.replace("\\", "/"))
+
+
+def is_hidden(path: PurePosixPath) -> bool:
+    """Whether a path is hidden or added by a program: Jupyter's checkpoints, `__MACOSX`."""
+    return any(part == "__MACOSX" or (part.startswith(".") and part not in ("..", ".")) for part in path.parts)
+
+
+def leads_out(path: PurePosixPath) -> bool:
+    """Whether a path would be outside the folder into which the zip is unpacked."""
+    return path.is_absolute() or ".." in path.parts or any(":" in part for part in path.parts[:1])
+
+
+def _members(archive: zipfile.ZipFile) -> Iterator[tuple[int, zipfile.ZipInfo, PurePosixPath]]:
+    """(index, member, path) of the notebooks and zips in a zip."""
+    infos = archive.infolist()
+    if len(infos) > MOST_FILES:
+        raise BadInput(f"the zip has {len(infos):,} files; allowed: {MOST_FILES:,}")
+    for index, member in enumerate(infos):
+        path = inner_path(member)
+        if member.is_dir() or path.suffix.lower() not in (".ipynb", ".zip"):
+            continue
+        if leads_out(path) or not is_hidden(path):
+            yield index, member, path
+
+
+def members(stream: BinaryIO) -> list[list[Any]]:
+    """[index, path, time as YYYYMMDDHHMMSS] of each notebook and zip in a platform's zip.
+
+    Raises:
+        BadInput: it is no zip, or has too many files.
+    """
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            rows: list[list[Any]] = []
+            for index, member, path in _members(archive):
+                time = 0
+                for number in member.date_time:
+                    time = time * 100 + number
+                rows.append([index, str(path)[:LONGEST_PATH], time])
+            return rows
+    except DAMAGED as why:
+        if isinstance(why, BadInput):
+            raise
+        raise BadInput(f"the zip cannot be read: {why or type(why).__name__}") from None
+
+
+class ZipReader:
+    """Reads the notebooks of one submission from a platform's or a student's zip: (path, its bytes or a problem) of each."""
+
+    def __init__(self, assignment: str) -> None:
+        self.assignment = assignment
+        self._left = MOST_BYTES
+
+    def at_indices(self, stream: BinaryIO, indices: Sequence[int]) -> Iterator[tuple[str, bytes | str]]:
+        """The members at these indices of a platform's zip, in this order."""
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                infos = archive.infolist()
+                for index in indices:
+                    yield from self._member(archive, infos[index], "", 0)
+        except DAMAGED as why:
+            yield "", f"the zip cannot be read: {why or type(why).__name__}"
+
+    def all(self, stream: BinaryIO, depth: int = DEEPEST, prefix: str = "") -> Iterator[tuple[str, bytes | str]]:
+        """All notebooks of a student's zip: first those with the name of the assignment, then by depth and name."""
+        found = False
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                for _, member, _ in sorted(_members(archive), key=lambda row: self._order(row[2])):
+                    for each in self._member(archive, member, prefix, depth):
+                        found = True
+                        yield each
+        except DAMAGED as why:
+            yield prefix.rstrip(":"), str(why) if isinstance(why, BadInput) else f"the zip cannot be read: {why}"
+            return
+        if not found:
+            yield prefix.rstrip(":"), "the zip has no notebook in it"
+
+    def _order(self, path: PurePosixPath) -> tuple[bool, int, str]:
+        return path.stem != self.assignment, len(path.parts), str(path)
+
+    def _member(
+        self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, prefix: str, depth: int
+    ) -> Iterator[tuple[str, bytes | str]]:
+        path = inner_path(member)
+        shown = f"{prefix}{path}"[:LONGEST_PATH]
+        nested = path.suffix.lower() == ".zip"
+        if nested and depth >= DEEPEST:
+            return
+        if len(str(path)) > LONGEST_PATH:
+            yield shown, f"its path in the zip has {len(str(path)):,} characters; allowed: {LONGEST_PATH:,}"
+        elif leads_out(path):
+            yield shown, "its path in the zip is outside its folder: ignored"
+        elif stat.S_ISLNK(member.external_attr >> 16):
+            yield shown, "it is a link in the zip: ignored"
+        elif member.flag_bits & 1:
+            yield shown, "it is encrypted: a password is needed"
+        else:
+            try:
+                data = self._bytes(archive, member)
+            except DAMAGED as why:
+                known = isinstance(why, BadInput)
+                yield shown, str(why) if known else f"it is damaged in the zip: {why or type(why).__name__}"
+                return
+            if nested:
+                yield from self.all(io.BytesIO(data), depth + 1, f"{shown}:")
+            else:
+                yield shown, data
+
+    def _bytes(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+        """The content of a member, at most as many bytes as are allowed."""
+        limit = min(LARGEST_FILE, self._left)
+        with archive.open(member) as stream:
+            data = stream.read(limit + 1)
+        self._left -= min(len(data), limit)
+        if len(data) > limit:
+            raise BadInput(
+                too_large(max(member.file_size, len(data)))
+                if limit == LARGEST_FILE
+                else f"the zips of this submission have more than {MOST_BYTES >> 20} MB when unpacked"
+            )
+        return data

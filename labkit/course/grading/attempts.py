@@ -1,0 +1,53 @@
+"""The policy of a batch for students with several attempts: which of their notebooks are graded.
+
+Attempts are ordered by data of the platform: Canvas's number of the uploaded file, else the time of the file in the platform's
+zip (in a folder: the time of the file, which unpacking preserves). File names, and times inside a student's zip, are not
+used. Notebooks with equal times are ordered by name: first the one with the name of the assignment, then by the number of
+folders in the path, then alphabetically.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...errors import BadInput
+
+__all__ = ["LAST", "MOST_GRADED", "AttemptPolicy"]
+
+MOST_GRADED = 10  # attempts of one student
+
+
+@dataclass(frozen=True)
+class AttemptPolicy:
+    """`kind`: "last", "first" or "best"; `most`: the number of last attempts that are graded, of which the best counts."""
+
+    kind: str = "last"
+    most: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> AttemptPolicy:
+        """Read `last`, `first` or `best-of-N`.
+
+        Raises:
+            BadInput: the text is none of these.
+        """
+        if text in ("last", "first"):
+            return cls(text)
+        found = re.fullmatch(r"best-of-([1-9][0-9]?)", text, re.ASCII)
+        if found and int(found[1]) <= MOST_GRADED:
+            return cls("best", int(found[1]))
+        raise BadInput(f"attempts are {text!r}; allowed: last, first, best-of-N with N from 1 to {MOST_GRADED}.")
+
+    def __str__(self) -> str:
+        return f"best-of-{self.most}" if self.kind == "best" else self.kind
+
+    @property
+    def sentence(self) -> str:
+        """The policy for the student's feedback."""
+        if self.kind == "best":
+            return f"the best of the last {self.most} counts" if self.most > 1 else "the last one counts"
+        return f"the {self.kind} one counts"
+
+
+LAST = AttemptPolicy()

@@ -1,0 +1,77 @@
+"""The feedback page of one student: HTML with scores and hints.
+
+All texts are escaped. Data for the instructor only (`TestScore.detail`, the ids of tests) are not used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+
+from .lms import Student
+from .scores import QuestionScore, Result, format_points
+
+__all__ = ["file_names", "page"]
+
+_STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:44em;margin:2em auto;padding:0 1em;color:#222;background:#fff}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.4em .8em .4em 0;
+border-bottom:1px solid #ccc}pre{white-space:pre-wrap;background:#f4f4f4;padding:.6em}.no{color:#a00}
+@media (prefers-color-scheme:dark){body{color:#ddd;background:#111}pre{background:#222}.no{color:#f88}}"""
+
+
+def page(result: Result, title: str) -> str:
+    """The HTML page of a result."""
+    parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(result.student.name)}</p>"]
+    if result.problem:
+        parts.append(f'<p class="no">Nothing could be graded: {escape(result.problem)}.</p>')
+    else:
+        parts.append(f"<p><b>{format_points(result.earned)} of {format_points(result.points)} points</b></p>")
+        rows = "".join(_row(score) for score in result.questions if score.tests)
+        parts.append(f"<table><tr><th>Question<th>Points<th>Result</tr>{rows}</table>")
+    for score in result.questions:
+        parts.extend(_by_hand(score, bool(result.problem)))
+    if result.notes:
+        parts.append(f"<h2>Notes</h2><ul>{''.join(f'<li>{escape(note)}</li>' for note in result.notes)}</ul>")
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}<style>{_STYLE}</style></head>\n<body>{"".join(parts)}</body></html>\n'
+
+
+def _row(score: QuestionScore) -> str:
+    found = (
+        "all checks passed"
+        if score.ok
+        else "<br>".join(f'<span class="no">{escape(hint)}</span>' for hint in score.hints)
+    )
+    helped = "<br>(graded with correct answers to the questions before it)" if score.helped else ""
+    points = f"{format_points(score.earned)} of {format_points(score.points)}"
+    return f"<tr><td>{escape(score.question)}<td>{points}<td>{found}{helped}</tr>"
+
+
+def _by_hand(score: QuestionScore, unread: bool) -> list[str]:
+    """The answers in words, for grading by hand."""
+    if not score.answers or unread:
+        return []
+    texts = "".join(
+        f"<pre>{escape(text)}</pre>" if text else "<p>There is no answer.</p>" for text in score.answers.values()
+    )
+    return [f"<h2>{escape(score.question)}: graded by hand, {format_points(score.by_hand)} points</h2>{texts}"]
+
+
+def file_names(students: Sequence[Student]) -> list[str]:
+    """A file name for each student: valid on every system, all different."""
+    names: list[str] = []
+    taken: set[str] = set()
+    tried: dict[str, int] = {}
+    for student in students:
+        plain = "_".join(filter(None, (student.name, student.id)))
+        stem = re.sub(r"[^\w-]+", "_", plain, flags=re.ASCII).strip("_")[:80] or "student"
+        again = tried.get(stem.lower(), 1)  # keeps the search linear for thousands of equal names
+        name = f"{stem}.html" if again == 1 else f"{stem}-{again}.html"
+        while name.lower() in taken:
+            again += 1
+            name = f"{stem}-{again}.html"
+        tried[stem.lower()] = again + 1
+        taken.add(name.lower())
+        names.append(name)
+    return names

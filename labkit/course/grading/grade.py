@@ -1,0 +1,207 @@
+"""Grades one submission or many, against reference outputs recorded from the master's own solutions.
+
+The score of a question is the better one of two runs: with the student's own answers to the questions before it, and with the
+reference's, so that a mistake costs points once only. A master that does not pass its own tests twice, with equal outputs, is
+refused. A run that broke (a limit of wall time, a dead kernel) says nothing about the answer and is repeated when no other runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import BadInput, LabkitError
+from ..schema import Assignment
+from .answers import Answers
+from .nbval_run import Harness, Interrupted, RunResult, run_notebook
+from .rebuild import master_answers, rebuild
+from .scores import QuestionScore, Result, score_questions, zero_scores
+from .submissions import Submission
+
+__all__ = ["POLL_S", "GradingKey", "grade_all", "grade_one", "grade_single", "make_key", "record_outputs"]
+
+
+@dataclass(frozen=True)
+class GradingKey:
+    """The reference for grading: the base with its outputs. `check` uses the release as the base, without `reference` answers."""
+
+    base: Assignment
+    outputs: Mapping[str, Sequence[Mapping[str, Any]]]
+    reference: Answers | None = None
+    variant: str = ""
+
+
+POLL_S = 0.2  # between two checks of the stop event
+
+
+class _Broken(LabkitError):
+    """A run gave no result."""
+
+
+def record_outputs(base: Assignment, answers: Answers, harness: Harness, where: str) -> dict[str, list[dict[str, Any]]]:
+    """The outputs of the test cells with the reference answers, confirmed by a second run.
+
+    Raises:
+        BadInput: a cell does not pass, or the second run gives other outputs.
+    """
+    first = run_notebook(rebuild(base, answers, None, harness.answers_module), harness)
+    _must_pass(base, first, where)
+    outputs = {cell.id: [dict(output) for output in first.cells[cell.id].outputs] for cell in base.of_kind("test")}
+    second = run_notebook(rebuild(base, answers, outputs, harness.answers_module), harness)
+    _must_pass(base, second, f"{where}, run a second time")
+    return outputs
+
+
+def _must_pass(base: Assignment, outcome: RunResult, where: str) -> None:
+    numbers = {cell.id: f"cell {cell.number} ({cell.id})" for cell in base.cells if cell.id}
+    wrong = [
+        f"{numbers.get(name, name)}: {cell.error}: {cell.message.strip() or 'no message'}"
+        + (f"\n{cell.detail}" if cell.error == "NbCellError" else "")
+        for name, cell in outcome.cells.items()
+        if not cell.passed
+    ]
+    if outcome.broken:
+        raise BadInput(f"{where} cannot be run: {outcome.broken}")
+    if wrong:
+        raise BadInput(f"{where} does not pass its own tests:\n  " + "\n  ".join(wrong))
+
+
+def make_key(master: Assignment, variant: str, harness: Harness) -> GradingKey:
+    """The grading key of a master with its variant applied.
+
+    Raises:
+        BadInput: its own solutions do not pass.
+    """
+    answers = master_answers(master)
+    return GradingKey(master, record_outputs(master, answers, harness, "the master"), answers, variant)
+
+
+# one submission -------------------------------------------------------------------------------------------------------
+
+
+def grade_one(key: GradingKey, submission: Submission, harness: Harness, again: bool = False) -> Result:
+    """Grade one submission. `again`: its run broke before, and no other runs now; if it breaks again it gets no points.
+
+    Raises:
+        _Broken: a run gave no result (not if `again`).
+        Interrupted: the batch was interrupted.
+    """
+    answers = submission.answers
+    if answers is None:
+        return replace(_zero(key, submission, submission.problem), broken=submission.broken)
+    notes = (*submission.notes, *answers.notes, *_other_variant(key, submission))
+    try:
+        scores = _scores(key, answers, harness, key.base)
+    except _Broken as why:
+        if not again:
+            raise
+        problem = f"the run broke twice, the second time without other runs: {why}"
+        return replace(_zero(key, submission, problem), notes=notes, broken=True)
+    better = tuple(_better(key, answers, score, harness, again) for score in scores)
+    return Result(submission.student, submission.path, better, notes)
+
+
+def grade_single(key: GradingKey, submission: Submission, harness: Harness) -> Result:
+    """Grade one submission; repeat once if a run breaks."""
+    try:
+        return grade_one(key, submission, harness)
+    except _Broken:
+        return grade_one(key, submission, harness, again=True)
+
+
+def _zero(key: GradingKey, submission: Submission, problem: str) -> Result:
+    return Result(submission.student, submission.path, zero_scores(key.base), submission.notes, problem)
+
+
+def _other_variant(key: GradingKey, submission: Submission) -> list[str]:
+    released_as = submission.variant
+    if not released_as or not key.variant or released_as == key.variant:
+        return []
+    return [f"it was released as variant {released_as!r} and is graded as {key.variant!r}"]
+
+
+def _scores(
+    key: GradingKey, answers: Answers, harness: Harness, base: Assignment, replaced: Sequence[str] = ()
+) -> tuple[QuestionScore, ...]:
+    """Scores by question, with the reference's answers in the solution cells `replaced`."""
+    reference = key.reference if replaced else None
+    rebuilt = rebuild(base, answers, key.outputs, harness.answers_module, reference=reference, replaced=replaced)
+    outcome = run_notebook(rebuilt, harness)
+    if outcome.broken:
+        raise _Broken(outcome.broken)
+    return score_questions(base, outcome, key.outputs, answers.explained, helped=bool(replaced))
+
+
+def _better(key: GradingKey, answers: Answers, score: QuestionScore, harness: Harness, again: bool) -> QuestionScore:
+    """The score of a question with the reference's answers to the questions before it, if that is higher.
+
+    Later answers stay the student's, because the student's code could call the reference's.
+    """
+    solutions = key.base.of_kind("solution")
+    own = [cell for cell in solutions if cell.question == score.question]
+    if score.ok or key.reference is None or all(cell.id in answers.untouched for cell in own):
+        return score
+    before = [cell.id for cell in solutions if cell.number < own[0].number]
+    if not before:
+        return score
+    last = max(cell.number for cell in key.base.of_kind("test") if cell.question == score.question)
+    cells = tuple(cell for cell in key.base.cells if cell.kind != "test" or cell.number <= last)
+    try:
+        scores = _scores(key, answers, harness, replace(key.base, cells=cells), before)
+    except _Broken:
+        if not again:
+            raise
+        return score
+    helped = next(each for each in scores if each.question == score.question)
+    return replace(helped, helped=True) if helped.earned > score.earned else score
+
+
+# a batch --------------------------------------------------------------------------------------------------------------
+
+
+def grade_all(
+    key: GradingKey,
+    submissions: Sequence[Submission],
+    harness: Harness,
+    jobs: int,
+    done: Callable[[int, Result], None] = lambda i, result: None,
+) -> list[Result]:
+    """Grade all submissions, `jobs` at a time. Returns the results in the order of `submissions`.
+
+    `done(i, result)` is called on this thread after each result.
+
+    Raises:
+        Interrupted: `harness.stop` was set; all runs have ended.
+        KeyboardInterrupt: a signal; all runs have ended.
+    """
+    results: dict[int, Result] = {}
+    broken: list[int] = []
+    with ThreadPoolExecutor(max(jobs, 1), thread_name_prefix="grade") as pool:
+        waiting = {pool.submit(grade_one, key, each, harness): i for i, each in enumerate(submissions)}
+        try:
+            while waiting:
+                if harness.stop.is_set():
+                    raise Interrupted("Interrupted.")
+                for future in wait(waiting, timeout=POLL_S, return_when=FIRST_COMPLETED).done:
+                    i = waiting.pop(future)
+                    try:
+                        results[i] = future.result()
+                    except _Broken:
+                        broken.append(i)
+                    except (Interrupted, KeyboardInterrupt):
+                        raise
+                    except Exception as why:  # an error in labkit must not end the batch
+                        zero = _zero(key, submissions[i], f"grading it failed ({type(why).__name__}: {why})")
+                        results[i] = replace(zero, broken=True)
+                    if i in results:
+                        done(i, results[i])
+        except BaseException:
+            harness.stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    for i in sorted(broken):
+        results[i] = grade_one(key, submissions[i], harness, again=True)
+        done(i, results[i])
+    return [results[i] for i in range(len(submissions))]

@@ -1,0 +1,199 @@
+"""The journal of a batch: results on disk, so that an interrupted batch can be continued.
+
+Each result is a line of JSON, appended and synchronized before the next one is handled. After a crash the file has every
+earlier result; an incomplete last line is ignored. A result is reused if two fingerprints are equal: that of the key (the
+master with its variant, the version of labkit) and that of the submission. It contains hidden tests, so it is for the
+instructor only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ...errors import BadInput
+from ..schema import Assignment
+from .lms import Student
+from .scores import QuestionScore, Result, TestScore
+from .submissions import Submission
+
+__all__ = ["Journal", "fingerprint_of_master", "fingerprint_of_submission", "write_atomically"]
+
+FORMAT = 1
+
+
+def fingerprint_of_master(base: Assignment, variant: str) -> str:
+    """The fingerprint of all that a result depends on besides the submission."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        made_by = version("labkit-distributed")
+    except PackageNotFoundError:
+        made_by = ""
+    return _digest([FORMAT, made_by, variant, base.tools, [asdict(cell) for cell in base.cells]])
+
+
+def fingerprint_of_submission(submission: Submission) -> str:
+    """The fingerprint of a submission: student, path, and content as it was read."""
+    content = None
+    if submission.answers is not None:
+        found = submission.answers
+        content = [found.solutions, found.before, found.after, found.explained, found.notes, sorted(found.untouched)]
+    student = asdict(submission.student)
+    return _digest([student, submission.path, content, submission.problem, submission.notes, submission.variant])
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+class Journal:
+    """Results by fingerprint, in memory and in a file, which is created with the first result. A context manager.
+
+    Raises:
+        BadInput: the file cannot be written, is no journal, or is open in another process.
+    """
+
+    def __init__(self, path: Path, master: str) -> None:
+        self.path, self._master = path, master
+        self._results: dict[str, Result] = {}
+        self._descriptor: int | None = None
+        self.other = 0
+        """The number of results in the file with another master, variant or version."""
+        if path.exists():
+            self._open()
+            try:
+                self._load()
+            except BaseException:
+                self.close()
+                raise
+
+    def _open(self) -> None:
+        try:
+            self._descriptor = os.open(
+                self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600
+            )
+        except OSError as why:
+            raise BadInput(f"{self.path} cannot be written: {why.strerror or why}.") from None
+        try:
+            import fcntl
+        except ImportError:
+            return
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise BadInput(
+                f"{self.path} is being written by another `labkit grade`; wait for it or name another file."
+            ) from None
+
+    def _load(self) -> None:
+        try:
+            lines = self.path.read_bytes().split(b"\n")
+        except OSError as why:
+            raise BadInput(f"{self.path} cannot be read: {why.strerror or why}.") from None
+        readable = 0
+        for line in lines:
+            try:
+                row = json.loads(line)
+                known = row["format"] == FORMAT
+                result = _result(row["result"])
+                key = str(row["submission"])
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                continue
+            readable += 1
+            if known and row["master"] == self._master:
+                self._results[key] = result
+            else:
+                self.other += 1
+        if not readable and any(line.strip() for line in lines[:-1]):
+            raise BadInput(f"{self.path} is no journal of `labkit grade`; name another file, or move it away.")
+        if lines[-1]:  # an incomplete line after a crash: new results begin on the next line
+            assert self._descriptor is not None
+            os.write(self._descriptor, b"\n")
+
+    def find(self, submission: Submission) -> Result | None:
+        """The result of an equal submission with an equal key, unless the machine may have caused its problem."""
+        result = self._results.get(fingerprint_of_submission(submission))
+        return None if result is None or result.broken else result
+
+    def add(self, submission: Submission, result: Result) -> None:
+        """Append a result; it is on disk when the method returns.
+
+        Raises:
+            BadInput: the file cannot be created.
+            OSError: it cannot be written, for instance because the disk is full.
+        """
+        if self._descriptor is None:
+            self._open()
+            _sync_folder(self.path.parent)
+        assert self._descriptor is not None
+        key = fingerprint_of_submission(submission)
+        row = {"format": FORMAT, "master": self._master, "submission": key, "result": result.as_json()}
+        data = memoryview(json.dumps(row).encode() + b"\n")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+        os.fsync(self._descriptor)
+        self._results[key] = result
+
+    def close(self) -> None:
+        """Close the file and release its lock."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _result(data: Mapping[str, Any]) -> Result:
+    """The result with this `as_json`."""
+    questions = []
+    for each in data["questions"]:
+        tests = tuple(TestScore(**test) for test in each["tests"])
+        more = {name: each[name] for name in ("question", "by_hand", "answers", "helped")}
+        questions.append(QuestionScore(tests=tests, **more))
+    student = Student(**data["student"])
+    return Result(
+        student, data["path"], tuple(questions), tuple(data["notes"]), data["problem"], data.get("broken", False)
+    )
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the content of a file atomically: at any instant the file has the old text or the new one.
+
+    Raises:
+        OSError: it cannot be written; the old file is unchanged.
+    """
+    new = path.with_name(f".{path.name[:40]}.{os.getpid()}.new")  # 40 characters have at most 160 of 255 bytes
+    try:
+        with new.open("w", encoding="utf-8", errors="replace", newline="") as stream:  # JSON may have surrogates
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Synchronize the entry of a new file, where the system can."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,43 @@
+"""The last activity of a notebook's kernel, from the Jupyter servers of this user.
+
+It is used for a warning only: a server that does not answer as expected is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.request import ProxyHandler, Request, build_opener
+
+__all__ = ["last_activity"]
+
+TIMEOUT_S = 1.0  # the servers are on this computer
+
+
+def last_activity(notebook: Path) -> float:
+    """The last activity of the notebook's kernel in seconds since 1970; 0 if no server runs it."""
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    servers = Path(jupyter_runtime_dir()).glob("jpserver-*.json")
+    return max((time for server in servers for time in _times(server, notebook.resolve())), default=0.0)
+
+
+def _times(server: Path, notebook: Path) -> Iterator[float]:
+    """The last activities of kernels of this notebook on the server that has written the file `server`."""
+    try:
+        about = json.loads(server.read_text(encoding="utf-8"))
+        for session in _sessions(about["url"], about["token"]):
+            if (Path(about["root_dir"]) / session["path"]).resolve() == notebook:
+                yield datetime.fromisoformat(session["kernel"]["last_activity"]).timestamp()
+    except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError):
+        return
+
+
+def _sessions(url: str, token: str) -> Any:
+    request = Request(f"{url}api/sessions", headers={"Authorization": f"token {token}"})
+    with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S) as answer:
+        return json.load(answer)

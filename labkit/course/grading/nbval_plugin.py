@@ -1,0 +1,131 @@
+"""A pytest plugin that writes nbval's verdict on each cell as JSON (`-p labkit.course.grading.nbval_plugin`).
+
+nbval alone decides whether a cell passes. The plugin changes what makes results depend on the load of the machine:
+outputs must arrive within 5 seconds, a dead kernel is not noticed, the standard error is compared, and two kernels that start at
+once may choose the same port (here they use sockets in a folder).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from functools import partial
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_runtest_makereport"]
+
+OUTPUT_SECONDS = 120.0
+POLL_S = 1.0  # between two checks of the kernel
+LONGEST = 20_000  # characters of a message
+BEGINS = re.compile(r"\w+ +Traceback \(most recent call last\)")
+AT = re.compile(r"Cell In\[\d+\], line (\d+)")
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
+
+
+def pytest_addoption(parser: Any) -> None:
+    """`--labkit-report FILE`, `--labkit-sockets DIR`."""
+    parser.addoption("--labkit-report", required=False, help="The file for the result of each cell.")
+    parser.addoption("--labkit-sockets", required=False, help="The folder of the kernel's sockets.")
+
+
+def pytest_configure(config: Any) -> None:
+    """Start the report, and make nbval check while it waits whether the kernel is alive."""
+    import nbval.kernel
+    from nbval.kernel import RunningKernel
+
+    config._labkit_cells = {}
+    folder = config.getoption("--labkit-sockets")
+    if folder:
+        nbval.kernel.KernelManager = partial(nbval.kernel.KernelManager, transport="ipc", ip=f"{folder}/k")
+    plain = RunningKernel.get_message
+
+    def get_message(self: Any, stream: str, timeout: float | None = None) -> Any:
+        end = time.monotonic() + (3600 if timeout is None else timeout)
+        while True:
+            left = end - time.monotonic()
+            try:
+                return plain(self, stream, timeout=max(min(POLL_S, left), 0.01))
+            except Empty:
+                if left <= POLL_S:
+                    raise
+                if not self.is_alive():
+                    raise RuntimeError("Kernel died") from None
+
+    RunningKernel.get_message = get_message
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Wait longer for outputs, and do not compare the standard error."""
+    for item in items:
+        item.output_timeout = OUTPUT_SECONDS
+        if "stderr" not in item.parent.skip_compare:
+            item.parent.skip_compare = (*item.parent.skip_compare, "stderr")
+
+
+def pytest_runtest_makereport(item: Any, call: Any) -> None:
+    """Record one phase of one cell."""
+    cells = item.config._labkit_cells
+    name = item.cell.metadata["labkit"]["cell"]
+    record = cells.setdefault(name, {"passed": False, "error": "", "message": "", "detail": "", "outputs": []})
+    if call.when == "call":
+        record["outputs"] = [_plain(output) for output in item.test_outputs or ()]
+        record["passed"] = call.excinfo is None
+    if call.excinfo is not None:
+        record["passed"] = False
+        _explain(record, item, call.excinfo.value)
+
+
+def _explain(record: dict[str, Any], item: Any, error: BaseException) -> None:
+    """Record the exception that the cell raised, else nbval's error."""
+    raised = [output for output in item.test_outputs or () if output.get("output_type") == "error"]
+    timed_out = bool(item.parent.timed_out)
+    if raised and not timed_out:
+        record["error"], record["message"] = raised[-1]["ename"], str(raised[-1]["evalue"])[:LONGEST]
+        lines = [COLOUR.sub("", line) for line in raised[-1]["traceback"]]
+        record["detail"], record["line"] = _shortened("\n".join(lines)), _line_of(lines)
+        return
+    record["error"] = type(error).__name__
+    record["message"] = str(error)[:LONGEST]
+    record["detail"] = str(getattr(error, "inner_traceback", None) or "")[:LONGEST]
+    if timed_out or not isinstance(error, _cell_error()):
+        record["error"] = "Broken"  # a time limit or a dead kernel, which says nothing about the answer
+
+
+def _shortened(text: str) -> str:
+    """The beginning and the end of a text."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n...\n{text[-LONGEST // 2 :]}"
+
+
+def _line_of(parts: list[str]) -> int:
+    """The line of the cell that raised its error, from the parts of IPython's traceback; 0 if it is not known.
+
+    Of errors raised while others were handled it is the last. A part with a message begins with the name of the error and a
+    colon, so a message cannot be mistaken for the beginning of a traceback.
+    """
+    begins = [i for i, part in enumerate(parts) if BEGINS.fullmatch(part)]
+    found = AT.match(parts[begins[-1] + 1]) if begins and begins[-1] + 1 < len(parts) else None
+    return int(found[1]) if found else 0
+
+
+def _cell_error() -> type[BaseException]:
+    from nbval.plugin import NbCellError
+
+    return NbCellError
+
+
+def _plain(output: Any) -> dict[str, Any]:
+    """An output as a notebook stores it, without data that differ between runs."""
+    kept = {key: value for key, value in output.items() if key != "traceback"}
+    if kept.get("output_type") == "execute_result":
+        kept["execution_count"] = 1
+    return json.loads(json.dumps(kept))
+
+
+def pytest_sessionfinish(session: Any) -> None:
+    """Write the report."""
+    path = session.config.getoption("--labkit-report")
+    if path:
+        Path(path).write_text(json.dumps(session.config._labkit_cells), encoding="utf-8")

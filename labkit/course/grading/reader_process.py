@@ -1,0 +1,146 @@
+"""The process that reads one submission: `main(PARENT, DESCRIPTOR, CONFINED, PROCESSOR_S, MEMORY)`, started by
+`sandbox.launch`, with the request as JSON on standard input.
+
+It loads its modules, confines itself (with seccomp where the host can, else with limits of processor time and memory), and only
+then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which `reader` validates. Requests:
+
+    {"do": "list"}                                           -> {"members": [[index, path, time], ...]} or {"problem": ...}
+    {"do": "about"}                                          -> {"assignment", "variant", "ran"} or {"problem": ...}
+    {"do": "read", "base", "indices", "zip", "most", "skip"} -> {"begin": path} and {"answers": ...} or {"problem": ...}, for
+                                                                each notebook; {"left": n} for those beyond `most`
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any, BinaryIO
+
+from ...errors import BadInput
+from ..sandbox.parent_death import end_with_parent
+from ..schema import Assignment, from_data
+from . import archive
+from .answers import find_answers
+from .submitted_notebook import LARGEST_FILE, parse_submitted
+
+__all__ = ["main"]
+
+PRELOADED = ("ast", "bz2", "encodings.cp437", "encodings.utf_8_sig", "json", "lzma", "re", "stat", "zipfile", "zlib")
+
+
+def main(parent: str, descriptor: str, confined: str, processor_s: str, memory: str) -> None:
+    """Load, confine, read, answer; end with the process `parent`."""
+    end_with_parent(int(parent))
+    for name in PRELOADED:
+        importlib.import_module(name)
+    request = json.loads(sys.stdin.buffer.read())
+    most = int(memory)
+    with os.fdopen(int(descriptor), "rb") as stream:
+        limit(confined == "1", int(processor_s), most)
+        try:
+            getattr(RequestHandler(most), request.pop("do"))(stream, **request)
+        except MemoryError:
+            write({"problem": f"reading it needs more than {most >> 20} MB of memory"})
+
+
+def limit(confined: bool, processor_s: int, memory: int) -> None:
+    """Confine this process, or set the limits that the system has."""
+    if confined:
+        from ..sandbox.confine import confine
+
+        confine(processor_s, memory)
+        return
+    try:
+        import resource
+    except ImportError:
+        return
+    for what, most in ((resource.RLIMIT_CPU, processor_s), (resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0)):
+        try:
+            resource.setrlimit(what, (most, most))
+        except (ValueError, OSError):
+            continue  # the system has a lower limit, or none of this kind
+
+
+def write(answer: dict[str, Any]) -> None:
+    """Write one line and flush it, so that it is not lost if the process ends."""
+    data = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()
+
+
+class RequestHandler:
+    """Answers the three requests. `memory`: the limit in bytes, for error texts."""
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+
+    def list(self, stream: BinaryIO) -> None:
+        """Write the members of a platform's zip."""
+        try:
+            write({"members": archive.members(stream)})
+        except BadInput as why:
+            write({"problem": str(why)})
+
+    def about(self, stream: BinaryIO) -> None:
+        """Write the metadata of a notebook."""
+        try:
+            notebook = parse_submitted(_content(stream))
+        except BadInput as why:
+            write({"problem": str(why)})
+        else:
+            write({"assignment": notebook.assignment, "variant": notebook.variant, "ran": notebook.last_run()})
+
+    def read(self, stream: BinaryIO, base: dict[str, Any], indices: Any, zip: bool, most: int, skip: int) -> None:
+        """Write the answers in each notebook of a submission. `skip`: the number of notebooks read by an earlier process."""
+        assignment = from_data(base)
+        zips = archive.ZipReader(assignment.name)
+        if indices is not None:
+            found = zips.at_indices(stream, indices)
+        elif zip:
+            found = zips.all(stream)
+        else:
+            found = iter([("", b"")])
+        left = 0
+        for number, (path, data) in enumerate(found):
+            if number >= most:
+                left += 1
+                if left > 1000:
+                    break
+                continue
+            if number < skip:
+                continue
+            write({"begin": path})
+            if indices is None and not zip:
+                data = _content(stream)
+            write({"problem": data} if isinstance(data, str) else self._answers(assignment, data))
+            del data
+        if left:
+            write({"left": left})
+
+    def _answers(self, base: Assignment, data: bytes) -> dict[str, Any]:
+        try:
+            notebook = parse_submitted(data)
+            answers = find_answers(base, notebook)
+        except BadInput as why:
+            return {"problem": str(why)}
+        except MemoryError:
+            return {
+                "problem": f"reading it needs more than {self.memory >> 20} MB of memory: clear its outputs and save it"
+            }
+        return {
+            "answers": {
+                "solutions": dict(answers.solutions), "before": {k: [*v] for k, v in answers.before.items()},
+                "after": [*answers.after], "explained": dict(answers.explained), "notes": [*answers.notes],
+                "untouched": [cell.id for cell in base.of_kind("solution") if answers.is_untouched(base, cell.id)],
+            },
+            "variant": notebook.variant,
+        }  # fmt: skip
+
+
+def _content(stream: BinaryIO) -> bytes:
+    """The content of a file, at most one byte more than is allowed; allocates no more than the size of the file."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    return stream.read(min(size, LARGEST_FILE) + 1)

@@ -1,0 +1,127 @@
+"""Rebuilds a notebook: all cells from the base, and from the submission only the sources of its answers.
+
+`check` uses the release as the base, `grade` the master. The rebuilt notebook contains no submitted source: each solution cell
+gets the names that the answer defines from `RemoteAnswers`, which reads the sources from `sources.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..regions import defined_names, released
+from ..schema import Assignment, Cell
+from .answers import Answers
+
+__all__ = ["ANSWERS_MODULE", "SETUP_CELL", "SOURCES", "Rebuilt", "master_answers", "rebuild"]
+
+ANSWERS_MODULE = "labkit.course.sandbox.remote_answers"
+SOURCES = "sources.json"
+SETUP_CELL, VARIANT_CELL = "(setup)", "(variant)"  # not valid as a grade_id
+
+Outputs = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A notebook to run and the content of its `sources.json`, both plain JSON."""
+
+    notebook: dict[str, Any]
+    sources: dict[str, Any]
+
+
+def master_answers(master: Assignment) -> Answers:
+    """The master's own solutions as the answers of a submission."""
+    return Answers({cell.id: cell.source for cell in master.of_kind("solution")}, variant=_variant_source(master))
+
+
+def _variant_source(base: Assignment) -> str:
+    return "".join(cell.source for cell in base.of_kind("variant"))
+
+
+def rebuild(
+    base: Assignment, answers: Answers, outputs: Outputs | None, answers_module: str = ANSWERS_MODULE, *,
+    reference: Answers | None = None, replaced: Iterable[str] = (),
+) -> Rebuilt:  # fmt: skip
+    """Put answers into the base.
+
+    Args:
+        outputs: reference outputs of the test cells by grade_id; None records outputs instead of comparing them.
+        answers_module: the module that has `RemoteAnswers`.
+        reference: answers of the master that are used in the solution cells `replaced`. They run in processes of their own, so
+            that their source is in no process that runs the submission's code.
+    """
+    setup = f'from {answers_module} import RemoteAnswers\n\nanswers = RemoteAnswers.open("{SOURCES}")'
+    cells = [_code(0, SETUP_CELL, "setup", setup)]
+    for cell in base.cells:
+        if cell.kind in ("given", "locked"):
+            cells.append(_code(len(cells), cell.id, cell.kind, cell.source))
+        elif cell.kind == "variant":
+            cells.append(_code(len(cells), VARIANT_CELL, cell.kind, cell.source))
+        elif cell.kind == "solution":
+            cells.append(_code(len(cells), cell.id, cell.kind, f'globals().update(answers.defined("{cell.id}"))'))
+        elif cell.kind == "test":
+            expected = None if outputs is None else list(outputs.get(cell.id, ()))
+            cells.append(_code(len(cells), cell.id, cell.kind, cell.source, expected))
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    sources = {
+        "assignment": base.name,
+        "tools": list(base.tools),
+        "cells": _sources(base, answers, frozenset(replaced)),
+    }
+    if reference is not None:
+        sources["reference"] = [
+            cell for cell in _sources(base, reference, frozenset()) if _is_needed(cell, replaced, base)
+        ]
+    return Rebuilt(notebook, sources)
+
+
+def _code(number: int, name: str, kind: str, source: str, outputs: list[Any] | None = None) -> dict[str, Any]:
+    """A code cell. nbval compares outputs of cells with an execution_count only, which are the tests."""
+    return {
+        "cell_type": "code",
+        "id": f"c{number:02d}",
+        "metadata": {"labkit": {"cell": name, "kind": kind}},
+        "source": source,
+        "execution_count": None if outputs is None else number + 1,
+        "outputs": outputs or [],
+    }
+
+
+def _is_needed(cell: Mapping[str, Any], replaced: Iterable[str], base: Assignment) -> bool:
+    """Whether a cell of the reference is the last replaced one or stands before it."""
+    numbers = {each.id: each.number for each in base.cells if each.id}
+    return numbers.get(cell["id"], 0) <= max((numbers[name] for name in replaced), default=0)
+
+
+def _sources(base: Assignment, answers: Answers, replaced: frozenset[str]) -> list[dict[str, Any]]:
+    """Given cells, helpers and answers in the order in which they run; of a `replaced` answer the names only."""
+    cells: list[dict[str, Any]] = []
+
+    def add(name: str, kind: str, source: str, defines: Mapping[str, str] | None = None) -> None:
+        cells.append({"id": name, "kind": kind, "source": source, "defines": dict(defines or {})})
+
+    def helpers(sources: Sequence[str]) -> None:
+        for source in sources:
+            add(f"helper-{sum(cell['kind'] == 'helper' for cell in cells) + 1}", "helper", source)
+
+    if answers.variant:
+        add("variant", "given", answers.variant)
+    for cell in base.cells:
+        if cell.kind == "given":
+            add(cell.id, "given", cell.source)
+        elif cell.kind == "solution":
+            helpers(answers.before.get(cell.id, ()))
+            if cell.id in replaced:
+                add(cell.id, "reference", "", expected_names(cell))
+            else:
+                add(cell.id, "solution", answers.solutions.get(cell.id, ""), expected_names(cell))
+    helpers(answers.after)
+    return cells
+
+
+def expected_names(cell: Cell) -> dict[str, str]:
+    """The names that an answer must define: those outside the solution regions, which master and release share."""
+    return defined_names(released(cell.source, "solution"))

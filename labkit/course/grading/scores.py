@@ -1,0 +1,217 @@
+"""The scores of a submission by question, with hints for the student and details for the instructor.
+
+A test cell earns all of its points or none, as nbval decides. The hint is the text of the test's own `course.CheckFailed`, or, if
+the failing line of the test is released, the error. Of a hidden test the student sees nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ... import errors
+from ..regions import HIDDEN, has_region, released
+from ..schema import Assignment, Cell
+from .lms import Student
+from .nbval_run import CellResult, RunResult
+
+__all__ = ["QuestionScore", "Result", "TestScore", "format_points", "score_questions", "zero_scores"]
+
+CHECK_FAILED, FAILED, UNEXPECTED = (
+    "CheckFailed",
+    "SubmissionFailed",
+    "UnexpectedValue",
+)  # classes of labkit.course.testing
+EXPECTED = " was expected: "  # the text before a hint
+LONGEST_HINT = 600
+_ENDED = re.compile(r"-+\n\w+ +Traceback \(most recent call last\)\nCell In\[\d+\], line (\d+)")  # IPython's
+
+
+@dataclass(frozen=True)
+class TestScore:
+    """One test cell. `hint` is for the student, `detail` for the instructor only."""
+
+    __test__ = False  # not for pytest
+
+    id: str
+    points: float
+    passed: bool
+    hint: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class QuestionScore:
+    """One question: its tests, and the answers that are graded by hand."""
+
+    question: str
+    tests: tuple[TestScore, ...]
+    by_hand: float = 0.0
+    """Points of its explain cells."""
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """The texts of its explain cells by grade_id; "" if there is no answer."""
+    helped: bool = False
+    """Whether the points were earned with the reference's answers to the questions before it."""
+
+    @property
+    def points(self) -> float:
+        """The points of its tests."""
+        return sum(test.points for test in self.tests)
+
+    @property
+    def earned(self) -> float:
+        """The points of the tests that passed."""
+        return sum(test.points for test in self.tests if test.passed)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all its tests passed."""
+        return all(test.passed for test in self.tests)
+
+    @property
+    def hints(self) -> list[str]:
+        """The hints for the student, without duplicates."""
+        return list(dict.fromkeys(test.hint for test in self.tests if test.hint))
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of one submission. `problem`: why it could not be graded; it has no points then."""
+
+    student: Student
+    path: str
+    questions: tuple[QuestionScore, ...]
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+    broken: bool = False
+    """Whether the machine may be the cause of the problem, so that a continued batch grades it again."""
+
+    @property
+    def earned(self) -> float:
+        """Points of all tests that passed."""
+        return sum(question.earned for question in self.questions)
+
+    @property
+    def points(self) -> float:
+        """Points of all tests."""
+        return sum(question.points for question in self.questions)
+
+    def as_json(self) -> dict[str, Any]:
+        """All data, including what only the instructor may see."""
+        return {
+            "student": asdict(self.student), "path": self.path, "earned": self.earned, "points": self.points,
+            "problem": self.problem, "broken": self.broken, "notes": list(self.notes),
+            "questions": [{**asdict(q), "earned": q.earned, "points": q.points} for q in self.questions],
+        }  # fmt: skip
+
+
+def format_points(points: float) -> str:
+    """Points with at most two decimals: 3, 2.5."""
+    return f"{points:.2f}".rstrip("0").rstrip(".")
+
+
+def zero_scores(base: Assignment) -> tuple[QuestionScore, ...]:
+    """All questions without points."""
+    return score_questions(base, RunResult({}), {}, {}, "")
+
+
+def score_questions(
+    base: Assignment,
+    outcome: RunResult,
+    outputs: Mapping[str, Any],
+    explained: Mapping[str, str],
+    no_run_hint: str | None = None,
+    helped: bool = False,
+) -> tuple[QuestionScore, ...]:
+    """The scores of one run.
+
+    Args:
+        outcome: the results of the cells.
+        outputs: the reference outputs of the test cells.
+        explained: the texts of the explain cells.
+        no_run_hint: the hint for a test that was not run; None: "it was not run".
+        helped: the submitted code could call correct answers, so hints contain no text that it has chosen.
+    """
+    scores = []
+    for question in base.questions():
+        cells = [cell for cell in base.cells if cell.question == question]
+        own = [outcome.cells[c.id] for c in cells if c.kind == "solution" and c.id in outcome.cells]
+        tests = [
+            _test_score(c, outcome.cells.get(c.id), own, outputs.get(c.id, ()), no_run_hint, helped)
+            for c in cells
+            if c.kind == "test"
+        ]
+        explain = [cell for cell in cells if cell.kind == "explain"]
+        answers = {cell.id: _answer(cell, explained) for cell in explain}
+        scores.append(QuestionScore(question, tuple(tests), sum(cell.points for cell in explain), answers))
+    return tuple(scores)
+
+
+def _answer(cell: Cell, explained: Mapping[str, str]) -> str:
+    """The student's text in an explain cell; empty if it is unchanged."""
+    text = explained.get(cell.id, "").strip()
+    return "" if text == released(cell.source, "explain").strip() else text
+
+
+def _test_score(
+    cell: Cell,
+    result: CellResult | None,
+    own: Iterable[CellResult],
+    expected: Sequence[Mapping[str, Any]],
+    no_run_hint: str | None,
+    helped: bool,
+) -> TestScore:
+    if result is None:
+        return TestScore(cell.id, cell.points, False, "it was not run" if no_run_hint is None else no_run_hint)
+    if result.passed:
+        return TestScore(cell.id, cell.points, True)
+    detail = f"{result.error}: {result.message}\n{result.detail}".strip()
+    hint = next((failed.message for failed in own if not failed.passed), "") or _hint(cell, result, expected, helped)
+    return TestScore(cell.id, cell.points, False, _short(hint), detail)
+
+
+def _hint(cell: Cell, result: CellResult, expected: Sequence[Mapping[str, Any]], helped: bool) -> str:
+    """The hint for a failed test. Text of the submitted code is shown only for a released line of the test, and only if the
+    code could not call a correct answer.
+    """
+    if result.error == CHECK_FAILED:
+        return result.message or "a check did not pass"
+    released_line = _is_released(cell, result)
+    if not released_line or helped:
+        hint = result.message.partition(EXPECTED)[2] if result.error == UNEXPECTED else ""
+        which = "a hidden check" if released_line is False else "a check"
+        return f"{which} did not pass{': ' if hint else ''}{hint}"
+    if result.error in (FAILED, UNEXPECTED):
+        return result.message
+    if result.error == "NbCellError":
+        return f"it printed {_printed(result.outputs)!r} where {_printed(expected)!r} was expected"
+    if result.error in errors.__all__ and result.message:
+        return result.message  # the texts of labkit's errors are sentences
+    return f"{result.error}: {result.message}" if result.message else f"a check did not pass ({result.error})"
+
+
+def _is_released(cell: Cell, result: CellResult) -> bool | None:
+    """Whether the line of the test that raised is released; None if the line is not known."""
+    if not has_region(cell.source, HIDDEN):
+        return True
+    if not released(cell.source, "test"):
+        return False
+    found = _ENDED.match(result.detail)  # at the start, before any text of a student
+    line = result.line or (int(found[1]) if found else 0)
+    lines = cell.source.split("\n")[:line]
+    return [HIDDEN[1], *(at.strip() for at in lines if at.strip() in HIDDEN)][-1] == HIDDEN[1] if line else None
+
+
+def _printed(outputs: Sequence[Mapping[str, Any]]) -> str:
+    """The text that a cell printed."""
+    texts = []
+    for output in outputs:
+        text = output.get("text") if output.get("name") == "stdout" else output.get("data", {}).get("text/plain")
+        texts.append("".join(text) if isinstance(text, list) else text or "")
+    return _short("".join(texts).strip(), 200)
+
+
+def _short(text: str, longest: int = LONGEST_HINT) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 4]} ..."

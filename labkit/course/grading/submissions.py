@@ -1,0 +1,365 @@
+"""Finds the submissions in notebooks, folders, and the zip files of Moodle and Canvas, groups them by student, and reads them.
+
+`grade` is given a platform's zip or a folder. Each first name in it was written by the platform (or the instructor), and all
+files below it are one student's. Identities are taken from these first names only, and only if all of them have the pattern of
+one platform, or if the platform is named. A submission that cannot be read is one row of the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from ...errors import BadInput
+from ..schema import Assignment
+from .answers import Answers
+from .archive import MOST_FILES, is_hidden
+from .attempts import LAST, AttemptPolicy
+from .lms import PATTERNS, Student, plain_student, platform_of_names, student_of
+from .reader import MOST_NOTEBOOKS, Reader, ReadNotebook
+
+__all__ = ["Submission", "Submissions", "check_paths", "read_submissions"]
+
+SHOWN = 3  # paths in one note
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One attempt that is to be graded, or the problem because of which it cannot be."""
+
+    path: str
+    student: Student
+    answers: Answers | None = None
+    problem: str = ""
+    notes: tuple[str, ...] = ()
+    variant: str = ""
+    """The variant in the notebook's metadata."""
+    broken: bool = False
+    """Whether the machine may be the cause of the problem."""
+
+
+@dataclass(frozen=True)
+class Submissions:
+    """The submissions under the paths of one batch, and warnings for the instructor."""
+
+    found: list[Submission]
+    warnings: list[str]
+
+
+def check_paths(paths: Sequence[Path]) -> None:
+    """Check that all paths exist.
+
+    Raises:
+        BadInput: a path does not exist.
+    """
+    for path in paths:
+        try:
+            exists = path.exists()
+        except OSError:  # a name longer than the system allows
+            exists = False
+        if not exists:
+            raise BadInput(f"there is no {path}; allowed: notebooks, folders of them, zip files.")
+
+
+def read_submissions(
+    paths: Sequence[Path],
+    base: Assignment,
+    policy: AttemptPolicy = LAST,
+    platform: str = "",
+    jobs: int = 1,
+    stop: threading.Event | None = None,
+) -> Submissions:
+    """All submissions under these paths, by student, in a deterministic order.
+
+    Args:
+        base: the master or the release; reader processes get none of its solutions.
+        platform: the platform that has written the first names: "moodle", "canvas", "plain" (none), "" (recognized by the
+            names).
+        jobs: the number of reader processes at a time.
+        stop: an event that ends all of them.
+
+    Raises:
+        BadInput: a path does not exist.
+        Interrupted: `stop` was set.
+    """
+    check_paths(paths)
+    reader = Reader(stop)
+    finder = _Finder(base.name, reader, platform)
+    finder.find(paths)
+    students = finder.students()
+    with ThreadPoolExecutor(max(jobs, 1), thread_name_prefix="read") as pool:
+        try:
+            found = [*pool.map(lambda units: _attempts(units, base, policy, reader), students)]
+        except BaseException:
+            if stop is not None:
+                stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return Submissions([*finder.refused, *(each for attempts in found for each in attempts)], finder.warnings)
+
+
+# finding --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _File:
+    """A student's notebook or zip. `index`: in the platform's zip at `path`; None: a file of its own."""
+
+    path: Path
+    shown: str
+    inner: PurePosixPath
+    time: int
+    index: int | None = None
+    problem: str = ""
+
+    @property
+    def is_zip(self) -> bool:
+        return self.inner.suffix.lower() == ".zip"
+
+
+@dataclass
+class _Unit:
+    """All files under one first name of a zip or folder."""
+
+    student: Student
+    where: str
+    files: list[_File] = field(default_factory=list)
+
+
+class _Finder:
+    """Collects units, determines the platform of the first names, and groups units by student."""
+
+    def __init__(self, assignment: str, reader: Reader, platform: str) -> None:
+        self.assignment, self.reader, self.platform = assignment, reader, platform
+        self.units: list[_Unit] = []
+        self.refused: list[Submission] = []
+        self.warnings: list[str] = []
+
+    def find(self, paths: Sequence[Path]) -> None:
+        """Find the units of the command line's arguments: each is a container, or the submission of one student.
+
+        The name of an argument gives an id only if the platform is named, because a shell's `*` may expand to names that
+        students have chosen.
+        """
+        patterns = PATTERNS if not self.platform else {k: v for k, v in PATTERNS.items() if k == self.platform}
+        alike = [any(pattern.fullmatch(path.name) for pattern in patterns.values()) for path in paths]
+        for path, known in zip(paths, alike):
+            if path.is_dir():
+                one = known and (self.platform or "moodle") == "moodle" and student_of(path.name, "moodle") is not None
+            elif path.suffix.lower() == ".zip":
+                one = known and len(paths) > 1 and all(alike)  # else a platform's zip, which can have any name
+            else:
+                one = True
+            if one:
+                self._one(path, known)
+            elif path.is_dir():
+                self._many(path, self._in_folder(path))
+            else:
+                self._zip(path)
+
+    def _one(self, path: Path, known: bool) -> None:
+        """An argument that is one student's submission."""
+        student = student_of(path.name, self.platform) if known and self.platform else None
+        if known and student is None:
+            self.warnings.append(
+                f"{path} gives no id, because it was given by itself. Give the folder or zip that contains it, or the platform "
+                "with --lms"
+            )
+        unit = _Unit(student or plain_student(path.name, str(path)), str(path.parent))
+        unit.files += self._in_folder(path) if path.is_dir() else [_on_disk(path, PurePosixPath(path.name))]
+        self.units.append(unit)
+
+    def _zip(self, path: Path) -> None:
+        try:
+            with _opened(path) as descriptor:
+                members = self.reader.members(descriptor)
+            if not members:
+                raise BadInput("the zip has no notebook in it")
+        except BadInput as why:
+            self.refused.append(Submission(str(path), plain_student(path.name, str(path)), problem=str(why)))
+            return
+        files = []
+        for member in members:
+            inner = PurePosixPath(member.path)
+            files.append(_File(path, f"{path.name}:{inner}", inner, member.time, member.index))
+        self._many(path, files)
+
+    def _in_folder(self, path: Path) -> list[_File]:
+        """The notebooks and zips in a folder, by path; links are not followed."""
+        files = []
+        for folder, below, names in os.walk(path):
+            below.sort()
+            for name in sorted(names):
+                file = Path(folder) / name
+                inner = PurePosixPath(file.relative_to(path).as_posix())
+                if not is_hidden(inner) and file.suffix.lower() in (".ipynb", ".zip"):
+                    files.append(_on_disk(file, inner))
+            if len(files) > MOST_FILES:
+                raise BadInput(f"{path} has more than {MOST_FILES:,} notebooks and zips.")
+        return sorted(files, key=lambda file: file.inner.parts)
+
+    def _many(self, path: Path, files: Sequence[_File]) -> None:
+        """A platform's zip or a folder, with one student for each first name."""
+        parts: dict[str, list[_File]] = {}
+        for file in files:
+            first = file.inner.parts[0] if file.inner.parts else ""
+            inside = not file.inner.is_absolute() and first != ".." and ":" not in first
+            parts.setdefault(first if inside else f"\0{file.inner}", []).append(file)
+        platform = self._platform(path, [part for part in parts if not part.startswith("\0")])
+        for part, own in parts.items():
+            student = student_of(part, platform) if platform else None
+            name = PurePosixPath(part[1:]).name if part.startswith("\0") else part
+            self.units.append(_Unit(student or plain_student(name, f"{path}/{part}"), str(path), own))
+            if not student and len(own) > 1:
+                self.warnings.append(
+                    f"{len(own)} files in {path} are under {name!r} and are taken for one student's. Each first name in the "
+                    "given folder or zip is one student; give the one that contains the students' own folders"
+                )
+
+    def _platform(self, path: Path, parts: Sequence[str]) -> str:
+        if self.platform:
+            return "" if self.platform == "plain" else self.platform
+        found, alike = platform_of_names(parts)
+        if alike and not found:
+            self.warnings.append(
+                f"{alike} of {len(parts)} names in {path} look like a platform's and the others do not, so none gives an "
+                "id (if they are a platform's, give --lms moodle or --lms canvas)"
+            )
+        return found
+
+    def students(self) -> list[list[_Unit]]:
+        """The units of each student, in the order in which they were found. One id with two names is taken for two students."""
+        names: dict[tuple[str, str], set[str]] = {}
+        for unit in self.units:
+            if unit.student.id:
+                names.setdefault((unit.student.platform, unit.student.id), set()).add(unit.student.name)
+        for unit in self.units:
+            student = unit.student
+            if student.id and len(names[student.platform, student.id]) > 1:
+                both = " and ".join(sorted(map(repr, names[student.platform, student.id])))
+                self.warnings.append(f"the id {student.id} has two names, {both}: it is used for neither")
+                unit.student = Student(student.name, late=student.late, key=f"{unit.where}/{student.name}/{student.id}")
+        groups: dict[tuple[str, str], list[_Unit]] = {}
+        for unit in self.units:
+            groups.setdefault(unit.student.identity or ("", ""), []).append(unit)
+        called = Counter(group[0].student.name for group in groups.values())
+        for group in groups.values():
+            for unit in group:
+                if called[unit.student.name] > 1 and not unit.student.id:
+                    unit.student = replace(unit.student, name=unit.student.key)
+        self.warnings = list(dict.fromkeys(self.warnings))
+        return list(groups.values())
+
+
+def _on_disk(path: Path, inner: PurePosixPath) -> _File:
+    try:
+        about = path.lstat()
+    except OSError as why:
+        return _File(path, str(inner), inner, 0, problem=f"the file cannot be read: {why.strerror or why}")
+    moment = time.gmtime(max(about.st_mtime, 0))
+    at = int(time.strftime("%Y%m%d%H%M%S", moment))
+    problem = ""
+    if stat.S_ISLNK(about.st_mode):
+        problem = "it is a link to another file: ignored"
+    elif not stat.S_ISREG(about.st_mode):
+        problem = "it is not a file"
+    return _File(path, str(inner), inner, at, problem=problem)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A descriptor of a regular file; other files are refused, also if one has replaced it meanwhile.
+
+    Raises:
+        BadInput: it cannot be read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as why:
+        raise BadInput(f"the file cannot be read: {why.strerror or why}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise BadInput("it is not a file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+# reading one student --------------------------------------------------------------------------------------------------
+
+
+def _attempts(units: Sequence[_Unit], base: Assignment, policy: AttemptPolicy, reader: Reader) -> list[Submission]:
+    """The submissions of one student that are graded: at least one, at most as many as the policy allows."""
+    files = [(unit, file) for unit in units for file in unit.files]
+    files.sort(key=lambda row: (row[1].inner.stem != base.name, len(row[1].inner.parts), str(row[1].inner)))
+    sign = 1 if policy.kind == "first" else -1
+    files.sort(key=lambda row: (sign * row[0].student.upload, sign * row[1].time))
+    found: list[tuple[_Unit, str, ReadNotebook]] = []
+    left = 0
+    while files and len(found) < MOST_NOTEBOOKS:
+        unit, first = files[0]
+        count = 1
+        if first.index is not None:  # one process reads consecutive notebooks of one platform's zip
+            while count < len(files) and files[count][0] is unit and files[count][1].path == first.path:
+                count += 1
+        own, files = [file for _, file in files[:count]], files[count:]
+        notebooks, unread = _read(own, base, reader)
+        found += [(unit, _path(own[0], each), each) for each in notebooks]
+        left += unread
+    left += len(files) + max(len(found) - MOST_NOTEBOOKS, 0)
+    found = found[:MOST_NOTEBOOKS]
+    return _chosen(found, left, policy)
+
+
+def _read(files: Sequence[_File], base: Assignment, reader: Reader) -> tuple[list[ReadNotebook], int]:
+    """Read files in one process, as `Reader.read`."""
+    first = files[0]
+    if first.problem:
+        return [ReadNotebook("", problem=first.problem)], 0
+    try:
+        with _opened(first.path) as descriptor:
+            indices = None if first.index is None else [file.index for file in files if file.index is not None]
+            return reader.read(descriptor, base, indices, is_zip=first.index is None and first.is_zip)
+    except BadInput as why:
+        return [ReadNotebook("", problem=str(why))], 0
+
+
+def _path(first: _File, notebook: ReadNotebook) -> str:
+    if first.index is not None:
+        return f"{first.path.name}:{notebook.path}" if notebook.path else first.shown
+    return f"{first.shown}:{notebook.path}" if notebook.path else first.shown
+
+
+def _chosen(found: Sequence[tuple[_Unit, str, ReadNotebook]], left: int, policy: AttemptPolicy) -> list[Submission]:
+    """The attempts that are graded. A notebook that cannot be graded is no attempt, unless there is no other."""
+    good = [row for row in found if row[2].answers is not None]
+    chosen = good[: policy.most] or list(found[:1])
+    others = [row for row in good if row not in chosen]
+    unread = [row for row in found if row[2].answers is None and row not in chosen]
+    notes = []
+    if others:
+        paths = ", ".join(path for _, path, _ in others[:SHOWN]) + (", ..." if len(others) > SHOWN else "")
+        notes.append(f"{len(others)} more of this student's notebooks not graded ({policy.sentence}): {paths}")
+    if policy.most > 1 and len(chosen) > 1:
+        notes.append(f"{len(chosen)} notebooks of this student are graded: {policy.sentence}")
+    notes += [f"not graded: {path}: {notebook.problem}" for _, path, notebook in unread[:SHOWN]]
+    if len(unread) > SHOWN:
+        notes.append(f"{len(unread) - SHOWN} more that cannot be graded")
+    if left:
+        notes.append(f"{left} more files not read; at most {MOST_NOTEBOOKS} notebooks of one submission are read")
+    return [
+        Submission(
+            path, unit.student, notebook.answers, notebook.problem,
+            (*(("submitted late",) if unit.student.late else ()), *notes), notebook.variant, notebook.broken,
+        )
+        for unit, path, notebook in chosen
+    ]  # fmt: skip

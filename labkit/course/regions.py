@@ -1,0 +1,109 @@
+"""Solution and hidden-test regions in the source of a cell, their removal, and the marker comments of answers.
+
+Regions are whole lines between two delimiters, as in nbgrader, each alone on its line. A line that resembles a delimiter and
+is none is refused, because a misspelt delimiter would leave a solution in the release.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ..errors import BadInput
+
+__all__ = [
+    "ANSWER",
+    "HIDDEN",
+    "MARKER",
+    "SOLUTION",
+    "STUB",
+    "Region",
+    "defined_names",
+    "has_region",
+    "normalize_newlines",
+    "released",
+    "replace_regions",
+]
+
+Region = tuple[str, str]  # the delimiters
+
+SOLUTION: Region = ("### BEGIN SOLUTION", "### END SOLUTION")
+HIDDEN: Region = ("### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS")
+STUB = 'raise NotImplementedError("your code")'
+ANSWER = "*Your answer here.*"
+MARKER = re.compile(r"#\s*([A-Za-z0-9_-]+)\s*\(\s*keep this line\s*\)", re.IGNORECASE)  # the first line of an answer
+
+_LIKE_A_DELIMITER = re.compile(r"\b(BEGIN|END)\s+(SOLUTION|HIDDEN\s+TESTS?)\b", re.IGNORECASE)
+
+
+def normalize_newlines(source: str) -> str:
+    """The source with `\\n` at the end of each line, whatever system wrote it."""
+    return source.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def has_region(source: str, region: Region) -> bool:
+    """Whether a line is one of the two delimiters."""
+    return any(line.strip() in region for line in source.split("\n"))
+
+
+def replace_regions(source: str, region: Region, put: str = "") -> str:
+    """`source` with each region replaced by the line `put` at its indentation, or removed if `put` is empty.
+
+    Raises:
+        BadInput: delimiters are not paired, or a line resembles a delimiter and is none.
+    """
+    begin, end = region
+    kept: list[str] = []
+    open_line = 0
+    for number, line in enumerate(source.split("\n"), 1):
+        found = line.strip()
+        if found == begin:
+            if open_line:
+                raise BadInput(f"line {number} is {begin!r}, and the one of line {open_line} has no {end!r}")
+            open_line = number
+            if put:
+                kept.append(line[: len(line) - len(line.lstrip())] + put)
+        elif found == end:
+            if not open_line:
+                raise BadInput(f"line {number} is {end!r} without {begin!r} before it")
+            open_line = 0
+        elif _LIKE_A_DELIMITER.search(line) and found not in (*SOLUTION, *HIDDEN):
+            allowed = ", ".join(map(repr, (*SOLUTION, *HIDDEN)))
+            raise BadInput(
+                f"line {number} looks like a delimiter and is none: {found!r}; allowed on a line alone: {allowed}"
+            )
+        elif not open_line:
+            kept.append(line)
+    if open_line:
+        raise BadInput(f"{begin!r} in line {open_line} has no {end!r} after it")
+    return "\n".join(kept)
+
+
+def released(source: str, kind: str) -> str:
+    """The source of a cell of this kind in the release; empty if nothing remains of a test."""
+    if kind == "solution":
+        return replace_regions(source, SOLUTION, STUB)
+    if kind == "explain":
+        return replace_regions(source, SOLUTION, ANSWER)
+    if kind == "test":
+        left = replace_regions(source, HIDDEN)
+        return left.rstrip("\n") if left.strip() else ""
+    return source
+
+
+def defined_names(source: str) -> dict[str, str]:
+    """The names defined at the top level: {name: "strategy" (a class), "function", or "value" (`name = ...`)}.
+
+    Raises:
+        SyntaxError: the source is not Python.
+    """
+    found: dict[str, str] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = "strategy"
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[node.name] = "function"
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id: "value" for target in targets if isinstance(target, ast.Name)}
+    return found

@@ -1,0 +1,95 @@
+"""Runs the cells of a submission, statement by statement, in the student process."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import inspect
+import linecache
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from ...errors import BadInput, LabkitError
+from ...roles import messages
+from ...roles.source_check import check_awaits
+from . import restricted_api
+
+__all__ = ["CellNamespace", "error_text"]
+
+
+class CellNamespace:
+    """The names that cells define. A statement that raises is skipped and recorded in `failures`, so that an experiment in a
+    helper cell does not remove the functions around it.
+
+    `cells`: {"id", "source"}; or {"id", "functions": names, "values": {name: value}} for a cell whose answer is the
+    reference's: `function(name)` makes a function that calls the reference's in another process.
+    """
+
+    def __init__(self, cells: list[dict[str, Any]], function: Callable[[str], Any]):
+        self.module = types.ModuleType("__main__")
+        sys.modules["__main__"] = self.module
+        self.failures: list[tuple[str, str]] = []
+        self._flags = 0
+        for cell in cells:
+            if "source" in cell:
+                self._run(cell["id"], cell["source"])
+            else:
+                vars(self.module).update({name: function(name) for name in cell["functions"]}, **cell["values"])
+
+    def _run(self, name: str, source: str) -> None:
+        place = f"<cell {name}>"
+        linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
+        try:
+            tree = ast.parse(source, place)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            self.failures.append((name, error_text(error)))
+            return
+        for statement in tree.body:
+            try:
+                code = compile(ast.Module([statement], []), place, "exec", self._flags, dont_inherit=True)
+                exec(code, self.module.__dict__)
+            except BaseException as error:
+                self.failures.append((name, error_text(error)))
+            if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+                for alias in statement.names:
+                    self._flags |= getattr(__future__, alias.name).compiler_flag
+
+    def get(self, name: str) -> Any:
+        """The value of a name; `BadInput` with the first failure if it is not defined."""
+        if name not in self.module.__dict__:
+            why = f": {self.failures[0][1]}" if self.failures else ""
+            raise BadInput(f"{name} is not defined{why}")
+        return self.module.__dict__[name]
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """A strategy class as plain values: its options with defaults, message classes, and roles."""
+        cls = self.get(name)
+        if not isinstance(cls, type) or not issubclass(cls, restricted_api.Strategy):
+            raise BadInput(f"{name} is no strategy: write `class {name}(lk.Strategy)`.")
+        if not is_dataclass(cls) or "__dataclass_fields__" not in cls.__dict__:
+            raise BadInput(f"{name} needs `@dataclass(frozen=True)` above its class line.")
+        made: Any = cls()
+        check_awaits(made)
+        kinds = tuple(cls.messages)
+        own = {k.__name__: messages.field_names(k) for k in kinds if k not in restricted_api.MESSAGES.values()}
+        return {
+            "options": {field.name: getattr(made, field.name) for field in fields(cls)},
+            "messages": [kind.__name__ for kind in kinds], "own": own, "uses_servers": bool(cls.uses_servers),
+            "roles": [role for role in ("server", "worker") if inspect.iscoroutinefunction(getattr(cls, role, None))],
+        }  # fmt: skip
+
+
+def error_text(error: BaseException) -> str:
+    """An error as one line of text, with the line of the submitted cell where it was raised."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith("<cell ")]
+    where = (
+        f" ({frames[-1].filename[1:-1]}, line {frames[-1].lineno}: {(frames[-1].line or '').strip()})" if frames else ""
+    )
+    if isinstance(error, SyntaxError):
+        where = f" (line {error.lineno}: {(error.text or '').strip()})"
+    text = str(error) if isinstance(error, LabkitError) else f"{type(error).__name__}: {error}"
+    return f"{text[:500]}{where[:200]}"

@@ -1,0 +1,90 @@
+"""The fork server of student processes: `main(DESCRIPTOR, PROCESSOR_S)` loads what such a process may use, since a confined
+process cannot open files, and forks one for each request on the socket DESCRIPTOR.
+
+Two roles share no memory, as on a cluster. PROCESSOR_S is the limit of processor time of each process in seconds; 0: they are
+not confined. The fork server ends when the other end of the socket is closed, for instance because the grader has ended.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import socket
+import time
+
+import numpy as np
+
+from ...errors import RoleError
+from .confine import BROKEN, UNCONFINED, Unconfined, confine
+from .parent_death import end_with_parent
+from .proxies import GraderConnection
+from .student_process import StudentProcess
+
+__all__ = ["main"]
+
+PRELOADED = (
+    "abc", "asyncio", "bisect", "cmath", "collections", "collections.abc", "contextlib", "copy", "dataclasses", "datetime",
+    "decimal", "enum", "graphlib", "inspect", "pprint", "queue", "timeit", "traceback", "numpy.ma", "numpy.typing",
+    "fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string",
+    "textwrap", "threading", "types", "typing", "uuid", "warnings", "numpy.linalg", "numpy.random", "numpy.fft",
+    "numpy.polynomial", "numpy.testing",
+)  # fmt: skip
+
+
+def main(descriptor: str, processor_s: str) -> None:
+    """Load, then serve."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    serve(socket.socket(fileno=int(descriptor)), int(processor_s))
+
+
+def serve(control: socket.socket, processor_s: int) -> None:
+    """Fork a process for every pair of descriptors received; report how a process ended when asked.
+
+    Requests: b"begin" with two descriptors, answered by the process id; b"end" and a process id, answered by the status of
+    `os.wait4` and the processor time used in seconds.
+    """
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 64, 2)
+        if not message:
+            return
+        if message.startswith(b"end"):
+            _, status, used = os.wait4(int(message[3:]), 0)
+            control.send(f"{status} {used.ru_utime + used.ru_stime}".encode())
+            continue
+        here = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            try:
+                run_student_process(descriptors[0], descriptors[1], processor_s, here)
+            except Unconfined:
+                os._exit(UNCONFINED)
+            finally:
+                os._exit(BROKEN)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        control.send(str(pid).encode())
+
+
+def run_student_process(reading: int, writing: int, processor_s: int, parent: int) -> None:
+    """Confine this forked process, keep only its two pipes open, and answer the grader until it ends."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    os.closerange(3, min(reading, writing))
+    os.closerange(min(reading, writing) + 1, max(reading, writing))
+    os.closerange(max(reading, writing) + 1, 1024)
+    end_with_parent(parent)
+    if processor_s:
+        confine(processor_s)
+    setattr(time, "sleep", refuse_sleep)  # noqa: B010
+    random.seed(0)  # numbers drawn without an own generator are the same in every run
+    np.random.seed(0)
+    StudentProcess(GraderConnection(reading, writing)).serve()
+
+
+def refuse_sleep(seconds: float) -> None:
+    """Replaces `time.sleep`, which would block the process and not let virtual time pass."""
+    raise RoleError("time.sleep stops a process and not the run: write `await ctx.sleep(seconds)`.")

@@ -1,0 +1,247 @@
+"""Starts student processes, exchanges frames with them, and ends them. Runs in the grader.
+
+What a student process sends is treated as data only. `ProcessEnded` gives the reason if a process sleeps without using processor
+time, sends too much, or has ended. An endless loop is ended by a limit on the number of frames, or by the kernel's limit on
+processor time, never by wall time, so scores do not depend on the load of the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...errors import ClusterError, RoleError
+from . import frames
+from .confine import BROKEN, MEMORY, PROCESSOR_S, UNCONFINED, confinement_problem
+
+__all__ = ["ForkServer", "ProcessEnded", "StudentConnection"]
+
+FRAMES = 50_000  # from one process; a role in a trial of 100 updates sends about 1,000
+BYTES = 1 << 30  # from one process
+ASLEEP = 8  # seconds without processor time after which a process that should answer is ended
+LAUNCH = Path(__file__).with_name("launch.py")
+
+
+class ProcessEnded(RoleError):
+    """A student process was ended, or ended by itself, before it had answered."""
+
+
+class ForkServer:
+    """The process that student processes are forked from (see `fork_server`). A context manager; `close` ends all of them.
+
+    `confined`: True raises `ClusterError` on a host without confinement; None confines where the host can. `processor_s`: the
+    limit of processor time of each process in seconds.
+    """
+
+    def __init__(self, confined: bool | None = None, processor_s: int = PROCESSOR_S):
+        why = confinement_problem()
+        if confined and why:
+            raise ClusterError(f"Submitted code is not run here: {why}.")
+        self.confined, self.processor_s = not why if confined is None else confined, processor_s
+        self._folder = tempfile.TemporaryDirectory(prefix="labkit-role-")
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable, "-s", "-P", "-B", str(LAUNCH), "labkit.course.sandbox.fork_server", str(theirs.fileno()),
+                    str(processor_s * self.confined),
+                ],
+                pass_fds=(theirs.fileno(),), cwd=self._folder.name, env=_environment(self._folder.name),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        self._control = ours
+        self._connections: set[StudentConnection] = set()
+
+    def fork(self, find: Callable[[Any], Any], refer: Callable[[Any], Any]) -> StudentConnection:
+        """Start a student process; the connection to it. `find`, `refer`: see `frames`."""
+        to_child, from_us = os.pipe()
+        from_child, to_us = from_child_pipe = os.pipe()
+        try:
+            socket.send_fds(self._control, [b"begin"], [to_child, to_us])
+            answer = self._control.recv(64)
+        except OSError:
+            answer = b""
+        finally:
+            os.close(to_child)
+            os.close(to_us)
+        if not answer:
+            os.close(from_us)
+            os.close(from_child_pipe[0])
+            raise ClusterError("The fork server of the student processes has ended; grade this notebook again.")
+        connection = StudentConnection(self, int(answer), from_child, from_us, find, refer)
+        self._connections.add(connection)
+        return connection
+
+    def kill(self, connection: StudentConnection) -> tuple[int, float]:
+        """Kill a process: (its status as of `os.waitpid`, the processor time that it used in seconds)."""
+        self._connections.discard(connection)
+        with contextlib.suppress(OSError):
+            os.kill(connection.pid, signal.SIGKILL)
+        try:
+            self._control.send(f"end{connection.pid}".encode())
+            status, used = self._control.recv(64).split()
+            return int(status), float(used)
+        except (OSError, ValueError):
+            return 0, 0.0
+
+    def close(self) -> None:
+        """End the fork server and all student processes."""
+        for connection in list(self._connections):
+            connection.close()
+        self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._folder.cleanup()
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _environment(home: str) -> dict[str, str]:
+    """The environment of student processes: none of the grader's variables, one thread of linear algebra, a fixed hash seed."""
+    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {"HOME": home, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", **one}
+
+
+class StudentConnection:
+    """The connection to one student process. `find`, `refer`: resolve and make references (see `frames`)."""
+
+    def __init__(
+        self,
+        server: ForkServer,
+        pid: int,
+        reading: int,
+        writing: int,
+        find: Callable[[Any], Any],
+        refer: Callable[[Any], Any],
+    ):
+        self.server, self.pid, self._reading, self._writing = server, pid, reading, writing
+        self._find, self._refer = find, refer
+        self._frames, self._bytes, self._open, self._why, self._used = FRAMES, BYTES, True, "Ended.", 0.0
+        os.set_blocking(writing, False)
+
+    def send(self, frame: Any) -> None:
+        """Send a frame. `ProcessEnded` if the process has ended."""
+        if not self._open:  # the numbers of its descriptors may be in use again
+            raise ProcessEnded(self._why)
+        try:
+            data = memoryview(frames.encode(frame, self._refer))
+        except frames.Malformed as why:
+            raise self.stop(f"a value cannot be sent to it ({why})") from None
+        while data:
+            try:
+                data = data[os.write(self._writing, data) :]
+            except BlockingIOError:
+                self._wait(self._writing, writing=True)
+            except OSError:
+                raise self.ended() from None
+
+    def receive(self) -> tuple[Any, list[int]]:
+        """(the process's next frame, the numbers of the references that it has dropped). `ProcessEnded` if it sends none."""
+        if not self._open:
+            raise ProcessEnded(self._why)
+        self._frames -= 1
+        if self._frames < 0:
+            raise self.stop(f"it sent more than {FRAMES:,} requests, the limit of a process")
+        try:
+            frame, freed = frames.decode(self._read, self._find)
+            if not isinstance(frame, list) or not frame or not isinstance(frame[0], str):
+                raise frames.Malformed("the frame is not a list that begins with a name")
+            if not isinstance(freed, list) or not all(type(number) is int for number in freed):
+                raise frames.Malformed("the dropped references are not numbers")
+        except (frames.Malformed, ValueError, TypeError) as why:
+            raise self.stop(f"it sent a malformed frame ({why})") from None
+        return frame, freed
+
+    def _read(self, size: int) -> bytes:
+        if size > frames.LARGEST:
+            raise frames.Malformed("a frame that is too large")
+        self._bytes -= size
+        if self._bytes < 0:
+            raise self.stop(f"it sent more than {BYTES >> 20} MB")
+        parts = []
+        while size:
+            self._wait(self._reading)
+            part = os.read(self._reading, min(size, 1 << 20))
+            if not part:
+                raise self.ended()
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def _wait(self, descriptor: int, writing: bool = False) -> None:
+        """Wait until the pipe can be read (or written); end the process if it sleeps instead."""
+        asked = select.poll()
+        asked.register(descriptor, select.POLLOUT if writing else select.POLLIN)
+        used, still = -1, 0
+        while not asked.poll(1000):
+            now, state = _processor(self.pid)
+            still = still + 1 if now == used and state in "ST" else 0
+            used = now
+            if still >= ASLEEP:
+                raise self.stop("it waits for something that is no effect: a role waits with `await ctx...` only")
+
+    def stop(self, why: str) -> ProcessEnded:
+        """End the process. Returns the error to raise."""
+        self.close()
+        self._why = f"Ended: {why}" + ("" if why.endswith(("?", ".")) else ".")
+        return ProcessEnded(self._why)
+
+    def ended(self) -> ProcessEnded:
+        """The error for a process that has ended by itself or was killed by the kernel."""
+        status = self.close()
+        most = self.server.processor_s
+        if os.WIFSIGNALED(status) and self._used > most - 0.5:
+            self._why = f"Ended: it used {most} s of processor time, which is the limit of a process."
+        elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            self._why = "Ended: it was killed from outside (does this machine have enough memory?)."
+        elif os.WIFSIGNALED(status):
+            name = signal.Signals(os.WTERMSIG(status)).name
+            self._why = f"Ended: the process crashed ({name}; its memory limit is {MEMORY >> 20} MB)."
+        elif os.WEXITSTATUS(status) == UNCONFINED:
+            self._why = "Not run: this host could not confine the process; the submitted code is not the cause."
+        elif os.WEXITSTATUS(status) == BROKEN:
+            self._why = "Ended: it used up its stack or its memory."
+        else:
+            self._why = "Ended: it left its process (sys.exit, os._exit); a role ends by returning."
+        return ProcessEnded(self._why)
+
+    def processor_share(self) -> float:
+        """The fraction of its limit of processor time that the process has used; 0 if it has no limit."""
+        limit = self.server.processor_s * self.server.confined
+        return _processor(self.pid)[0] / os.sysconf("SC_CLK_TCK") / limit if limit and self._open else 0.0
+
+    def close(self) -> int:
+        """End the process; its status. 0 if it was closed before."""
+        if not self._open:
+            return 0
+        self._open = False
+        os.close(self._reading)
+        os.close(self._writing)
+        status, self._used = self.server.kill(self)
+        return status
+
+
+def _processor(pid: int) -> tuple[int, str]:
+    """(ticks of processor time used, state: R runs, S sleeps ...) of a process."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            parts = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return 0, "R"  # it has ended, or there is no /proc: reading the pipe tells
+    return int(parts[11]) + int(parts[12]), parts[0]

@@ -1,0 +1,174 @@
+"""Remote strategies and functions: in the grader's notebook they take the place of a submission's class or function.
+
+The roles of a remote strategy run in student processes: its coroutines pass each effect of such a process to the engine, and the
+result back. So the engine, its clock and seeds, the gradients, the ledger and the trace belong to the grader, and the submitted
+code acts through its effects only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import keyword
+import types
+from typing import Any
+
+from ...engines.drive import foreign_effect
+from ...errors import BadInput, RoleError
+from ...roles import collectives, effects, servers
+from ...roles.effects import CALL, COMPUTE, RECV, SLEEP
+from ...roles.messages import Message
+from ...strategies import Strategy
+from .request_validation import checked_kinds, checked_seconds, python_number
+from .restricted_api import AWAITED, MESSAGES
+from .session import ERRORS, Session, SubmittedCode
+
+__all__ = ["remote_function", "remote_strategy"]
+
+ROLES = ("server", "worker")
+MOST = 100  # options of a strategy, own message classes, fields of one
+RESERVED = ("self", "sender", "incarnation", "carries", "reads")  # names that a field of a message cannot have
+TOOLS = {name: getattr(collectives, name, None) or getattr(servers, name) for name in sorted(AWAITED)}
+
+
+class RemoteRole:
+    """One role that runs in a student process. `allowed`: the tools that it may call."""
+
+    def __init__(self, session: Session, allowed: tuple[str, ...]):
+        self.session, self.allowed = session, allowed
+
+    async def run(self, request: list[Any]) -> None:
+        """Pass effects to the engine and results to the process, until its coroutine ends."""
+        frame = self.session.exchange(request)
+        try:
+            while frame[0] == "effect":
+                try:
+                    value = await self._perform(*frame[1:])
+                except ERRORS as error:
+                    frame = self.session.exchange(["throw", type(error).__name__, str(error)])
+                else:
+                    frame = self.session.exchange(["resume", value])
+            if frame[0] == "raise":
+                raise self.session.raised(frame, RoleError)
+        finally:
+            self.session.close()
+
+    async def _perform(self, mark: Any, *rest: Any) -> Any:
+        if mark == RECV:
+            kinds, timeout, sender = rest
+            if sender is not None and type(sender) is not str:
+                raise BadInput("ctx.recv(..., sender=): allowed: a role's name")
+            return await effects.recv(
+                None, *checked_kinds(kinds), timeout=checked_seconds(timeout, "timeout"), sender=sender
+            )
+        if mark == SLEEP:
+            return await effects.sleep(None, 0.0 + checked_seconds(rest[0], "ctx.sleep(seconds)"))
+        if mark == COMPUTE:
+            return await self._compute(*rest)
+        if mark == CALL:
+            name, args, keywords = rest
+            if name not in self.allowed or name not in TOOLS or not args or args[0] is not self.session.ctx:
+                raise BadInput(f"lk.{name}(ctx, ...) is not available in this assignment")
+            self.session.count(args, list(keywords.values()))
+            return await TOOLS[name](*args, **keywords)
+        raise foreign_effect(self.session.ctx.name, None if rest[0] == "NoneType" else _InstanceOf(rest[0]))
+
+    async def _compute(self, fn: Any, args: Any, cost: Any, unless: Any) -> Any:
+        cost = checked_seconds(cost, "cost")
+        if cost is None or cost < 0:
+            raise BadInput(f"cost={cost}; allowed: from 0 on.")
+        if unless is not None:
+            (unless,) = checked_kinds([unless])
+        if fn is None:
+            return await effects.compute(None, lambda: self._perform_there(cost >= 1.0), cost=cost, unless=unless)
+        if not isinstance(fn, types.MethodType):
+            raise BadInput(f"ctx.compute({type(fn).__name__}): give a function, and then its arguments.")
+        self.session.validator.check_work(fn, args, cost)
+        return await effects.compute(None, fn, *args, cost=cost, unless=unless)
+
+    def _perform_there(self, one_gradient: bool) -> None:
+        """Have the student process call its own function when the engine performs the work; the result stays there."""
+        self.session.validator.one_gradient = one_gradient
+        frame = self.session.exchange(["perform"])
+        self.session.validator.one_gradient = False
+        if frame[0] == "raise":
+            raise self.session.raised(frame, RoleError)
+
+
+class _InstanceOf:
+    """Makes an instance of an empty class of this name, for the text of an error."""
+
+    def __new__(cls, name: str) -> Any:
+        return object.__new__(type(str(name)[:60], (), {"__module__": "yours"}))
+
+
+def remote_strategy(code: SubmittedCode, name: str) -> type[Strategy]:
+    """A strategy with the options and messages of the submission's class `name`, whose roles run in student processes.
+
+    Raises:
+        BadInput: the class is missing, is no strategy, or has options or messages that are not allowed.
+    """
+    about = code.ask("describe", name)
+    try:
+        if (
+            len(about["own"]) > MOST
+            or len(about["options"]) > MOST
+            or any(len(f) > MOST for f in about["own"].values())
+        ):
+            raise ValueError(f"more than {MOST} options, kinds of message, or fields of one")
+        options = {k: python_number(v) for k, v in about["options"].items()}
+        options = {k: v for k, v in options.items() if isinstance(v, (int, float, str, bool, type(None)))}
+        kinds = {k: MESSAGES[k] for k in about["messages"] if k in MESSAGES}
+        kinds |= {k: _message_class(k, f) for k, f in about["own"].items()}
+        roles = [role for role in ROLES if role in about["roles"]]
+        uses_servers = bool(about["uses_servers"])
+    except (TypeError, ValueError, KeyError, AttributeError) as why:
+        raise BadInput(f"The description of {name} is malformed ({why}).") from None
+    for option in options:
+        _check_option(name, option)
+
+    def role(kind: str) -> Any:
+        async def run(self: Any, ctx: Any, *parts: Any) -> None:
+            session = Session(code, ctx, MESSAGES | kinds)
+            values = {key: getattr(self, key) for key in options}
+            await RemoteRole(session, code.tools).run(["role", name, values, kind, ctx.name, list(parts)])
+
+        run.__name__ = kind
+        return run
+
+    body = {kind: role(kind) for kind in roles}
+    body |= {"messages": tuple(kinds.values()), "uses_servers": uses_servers, "__module__": __name__}
+    fields = [(option, Any, dataclasses.field(default=value)) for option, value in options.items()]
+    return dataclasses.make_dataclass(name, fields, bases=(Strategy,), namespace=body, frozen=True, kw_only=True)
+
+
+def _check_option(strategy: str, option: Any) -> None:
+    """`BadInput` for an option that would replace another attribute of the base class, such as `layout` or `chief`."""
+    inherited = {field.name for field in dataclasses.fields(Strategy)}
+    if not _is_name(option) or (hasattr(Strategy, option) and option not in inherited) or option in (*ROLES, "self"):
+        raise BadInput(f"{strategy}: an option cannot be called {str(option)[:40]!r}.")
+
+
+def _is_name(name: Any) -> bool:
+    if not isinstance(name, str) or len(name) > MOST or name.startswith("_"):
+        return False
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _message_class(name: Any, fields: Any) -> type[Message]:
+    """A message class of the submission. `ValueError` for a name that is not allowed."""
+    names = list(fields)
+    if not all(_is_name(n) and n not in RESERVED for n in (name, *names)):
+        raise ValueError(
+            f"a kind of message, or a field of it, has a name that is not allowed: {str([name, *names])[:80]}"
+        )
+    return dataclasses.make_dataclass(name, [(n, Any) for n in names], bases=(Message,), frozen=True)
+
+
+def remote_function(code: SubmittedCode, name: str) -> Any:
+    """A function that calls the submission's function `name` in a student process; arguments and result are copies."""
+
+    def function(*args: Any, **keywords: Any) -> Any:
+        return code.call(name, list(args), keywords)
+
+    function.__name__ = function.__qualname__ = name
+    return function

@@ -1,0 +1,100 @@
+"""The answers of a submission in a rebuilt notebook.
+
+The notebook's first cell is `answers = RemoteAnswers.open("sources.json")`; each answer's cell is
+`globals().update(answers.defined("q1"))`. All other cells are the instructor's. The submitted source is data here; it runs in
+student processes only.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...errors import BadInput, LabkitError
+from ..testing import SubmissionFailed
+from .processes import ForkServer
+from .remote import remote_function, remote_strategy
+from .session import MemoryBudget, SubmittedCode
+
+__all__ = ["Broken", "RemoteAnswers"]
+
+
+class RemoteAnswers:
+    """The cells of a submission, with the names that the master's cells in their places define.
+
+    Args:
+        cells: in order, {"id", "kind": "given", "helper", "solution" or "reference", "source", "defines": {name: "strategy",
+            "function" or "value"}}.
+        tools: the names of labkit that answers may use.
+        confined: True raises `ClusterError` on a host without confinement; None confines where the host can.
+        reference: the master's cells up to the last of kind "reference". There the reference's answer replaces the
+            student's: student processes can call its functions and read its values, not its classes. These cells run in
+            processes of their own.
+        server: a fork server that is used, and closed, instead of a new one.
+    """
+
+    def __init__(
+        self, cells: list[dict[str, Any]], tools: list[str], confined: bool | None = None, *,
+        reference: list[dict[str, Any]] | None = None, server: ForkServer | None = None,
+    ):  # fmt: skip
+        self._cells, self._server = cells, server or ForkServer(confined)
+        keys = {"reference": ("id", "defines")}
+        submitted = tuple({key: c[key] for key in keys.get(c["kind"], ("id", "source"))} for c in cells)
+        correct = tuple({"id": c["id"], "source": c["source"]} for c in reference or ())
+        memory = MemoryBudget()
+        self._reference = SubmittedCode(self._server, correct, tuple(tools), secret=True, memory=memory)
+        self._code = SubmittedCode(self._server, submitted, tuple(tools), reference=self._reference, memory=memory)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RemoteAnswers:
+        """Read the JSON file of sources beside a rebuilt notebook."""
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        return cls(data["cells"], data["tools"], data.get("confined"), reference=data.get("reference"))
+
+    def defined(self, grade_id: str) -> dict[str, Any]:
+        """The names that the cell `grade_id` defines: remote strategies, remote functions, and values, after all cells have run.
+
+        A name that cannot be used is a `Broken`.
+
+        Raises:
+            BadInput: there is no such solution cell.
+        """
+        cell = next((c for c in self._cells if c["kind"] in ("solution", "reference") and c["id"] == grade_id), None)
+        if cell is None:
+            raise BadInput(f"There is no solution cell {grade_id!r}.")
+        code = self._reference if cell["kind"] == "reference" else self._code
+        return {name: self._resolve(code, name, kind) for name, kind in cell["defines"].items()}
+
+    def _resolve(self, code: SubmittedCode, name: str, kind: str) -> Any:
+        try:
+            if kind == "strategy":
+                return remote_strategy(code, name)
+            return remote_function(code, name) if kind == "function" else code.ask("value", name)
+        except LabkitError as why:
+            return Broken(name, str(why))
+        except Exception as why:  # the submission earns nothing for it; the other cells are graded
+            return Broken(name, f"it cannot be used ({type(why).__name__}).")
+
+    def close(self) -> None:
+        """End all student processes."""
+        self._code.close()
+        self._server.close()
+
+
+class Broken:
+    """The value of a name that could not be resolved: every use raises `SubmissionFailed` with the reason."""
+
+    def __init__(self, name: str, why: str):
+        object.__setattr__(self, "_why", why if why.startswith(name) else f"{name}: {why}")
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        raise SubmissionFailed(self._why)
+
+    def __repr__(self) -> str:
+        return f"<{self._why}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise SubmissionFailed(self._why)

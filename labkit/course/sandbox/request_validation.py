@@ -1,0 +1,149 @@
+"""Checks what a student process claims about gradients, weights, and times against what the grader knows.
+
+A student process may construct a `Push` or `Weights` with any numbers, and the engine's accounting trusts them: a step of 2**62
+would keep it busy for ever. So a role may only send gradients that it has computed, with the version of the weights that they
+were computed on, and weights of the newest version that it has seen. Times and costs must be finite numbers within limits.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from ...data.batches import Batch
+from ...errors import BadInput, RoleError
+from ...roles.gradient import Gradient, Model, Parameters
+from ...roles.messages import Message, Push, Weights, field_names
+
+__all__ = ["RequestValidator", "checked_kinds", "checked_seconds", "python_number", "size_of"]
+
+LONGEST = 1e6  # seconds of virtual time, or multiples of the cost of a gradient
+LARGEST = 1 << 53  # limit of whole numbers in labkit's own messages
+WHOLE = ("step", "generation", "version", "count", "samples", "shard", "tag", "part", "at")
+
+
+class RequestValidator:
+    """Records what one role has computed and received, and checks its messages and calls against that."""
+
+    def __init__(self) -> None:
+        self._read: dict[int, Any] = {}  # step of a gradient -> (generation, version) of the weights it was computed on
+        self._newest = (-1, -1)  # (generation, version) of the newest weights that it has received
+        self.one_gradient = False  # whether work is in progress in which one gradient may be computed
+
+    def record(self, value: Any) -> None:
+        """Record an object that the role receives a reference to."""
+        if isinstance(value, Gradient):
+            self._read.setdefault(value.step, value.read)
+        elif isinstance(value, Weights):
+            self._newest = max(self._newest, (value.generation, value.version))
+
+    def record_shard(self, shard: Any) -> None:
+        """Record the current version of a shard that the role holds."""
+        self._newest = max(self._newest, (shard.generation, shard.version))
+
+    def check(self, message: Message) -> Message:
+        """`message`, which the role has constructed. `RoleError` if its numbers are false."""
+        kind = type(message)
+        if kind.__module__ == Message.__module__:
+            for name in field_names(kind):
+                value = getattr(message, name)
+                if name in WHOLE and (type(value) is not int or not -1 <= value <= LARGEST):
+                    raise RoleError(f"{kind.__name__}.{name} is {str(value)[:40]}; allowed: a whole number from 0 on.")
+        if isinstance(message, Push):
+            self._check_push(message)
+        elif isinstance(message, Weights) and (message.generation, message.version) != self._newest:
+            raise RoleError(
+                f"Weights of version {message.version}: made by a role whose newest are of {self._newest[1]}."
+            )
+        return message
+
+    def _check_push(self, push: Push) -> None:
+        if not 1 <= push.count <= len(self._read):
+            raise RoleError(f"Push.count is {push.count}; this role has computed {len(self._read)} gradients.")
+        steps = range(push.step - push.count + 1, push.step + 1)
+        if any(step not in self._read for step in steps):
+            raise RoleError(f"Push.step is {push.step}, with {push.count} gradients: not all were computed here.")
+        if not any((push.generation, push.version) in self._read[step] for step in steps):
+            raise RoleError(f"Push.version is {push.version}: that gradient was computed on another version.")
+
+    def check_call(self, method: Any, args: Any) -> None:
+        """Check a call of a method of the grader's object. `RoleError` for a gradient outside of timed work."""
+        if isinstance(method.__self__, Model):
+            if not self.one_gradient:
+                raise RoleError(
+                    "A gradient takes time, each of its own: write `await ctx.compute(model.gradient, weights, batch)`."
+                )
+            self.one_gradient = False
+            self.check_work(method, args, 1.0)
+        elif isinstance(method.__self__, Gradient):
+            _check_total(method, args)
+
+    def check_work(self, method: Any, args: Any, cost: float) -> None:
+        """Check a method that is given to `ctx.compute`. `RoleError` for a gradient with another cost or batch."""
+        if isinstance(method.__self__, Model):
+            if cost != 1.0:
+                raise RoleError(
+                    f"cost={cost:g} for a gradient: the strategy does not decide how long a gradient takes."
+                )
+            if len(args) == 2 and not isinstance(args[1], Batch):
+                raise RoleError("model.gradient(weights, batch): the batch is one of `ctx.batches()`.")
+        elif isinstance(method.__self__, Gradient):
+            _check_total(method, args)
+
+
+def _check_total(method: Any, args: Any) -> None:
+    if method.__name__ != "of_everyone" or len(args) < 2:
+        return
+    total, workers, own = args[0], python_number(args[1]), method.__self__.values
+    if type(workers) is not int or not 0 < workers < 1 << 20:
+        raise RoleError(
+            f"gradient.of_everyone(total, workers): workers is {str(workers)[:40]}; allowed: the number of workers."
+        )
+    if isinstance(total, np.ndarray) and (total.shape != own.shape or total.itemsize > own.itemsize):
+        raise RoleError(
+            f"gradient.of_everyone(total, workers): total does not fit: it is {total.dtype} of shape {total.shape}, and the "
+            f"gradient is {own.dtype} of shape {own.shape}."
+        )
+
+
+def python_number(value: Any) -> Any:
+    """A NumPy scalar as a Python number; any other value unchanged."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def checked_seconds(value: Any, what: str) -> Any:
+    """A number of seconds, or a cost, sent by a role. Negative ones mean no time, as in `ctx.sleep`."""
+    value = python_number(value)
+    if value is None:
+        return None
+    if type(value) not in (int, float):
+        raise TypeError(f"{what} is a {type(value).__name__}; it is a number")
+    if not (isinstance(value, int) or math.isfinite(value)) or abs(value) > LONGEST:
+        raise BadInput(f"{what} is {str(value)[:40]}; allowed: up to {LONGEST:g}.")
+    return value
+
+
+def checked_kinds(values: Any) -> tuple[type[Message], ...]:
+    """The message classes that a role waits for; `BadInput` if they are none."""
+    kinds = tuple(values) if isinstance(values, (list, tuple)) else ()
+    if not kinds or not all(isinstance(kind, type) and issubclass(kind, Message) for kind in kinds):
+        raise BadInput("a role waits for kinds of message, at least one, as in ctx.recv(lk.Weights)")
+    return kinds
+
+
+def size_of(value: Any) -> int:
+    """The approximate number of bytes that a value takes in memory."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes + (sum(map(size_of, value.ravel())) if value.dtype == object else 0)
+    if isinstance(value, Message):
+        return sum(size_of(getattr(value, name)) for name in field_names(type(value)))
+    if isinstance(value, (Gradient, Parameters)):
+        return int(value.values.nbytes)
+    if isinstance(value, dict):
+        return sys.getsizeof(value) + sum(size_of(key) + size_of(item) for key, item in value.items())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return sys.getsizeof(value) + sum(map(size_of, value))
+    return sys.getsizeof(value)

@@ -1,0 +1,385 @@
+"""The grader's side of one student process: the objects it has references to, and the requests it may make.
+
+A student process refers to the grader's objects by numbers, and may read the attributes and call the methods that `PROXIED`
+lists. `request_validation` compares what it claims about gradients and weights with what the grader knows.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...data.batches import Batch
+from ...errors import BadInput, LabkitError, RoleError
+from ...roles.effects import Posted
+from ...roles.gradient import Gradient, Model, Parameters
+from ...roles.messages import Message, Weights
+from ...roles.shard import Shard
+from .processes import ForkServer, ProcessEnded, StudentConnection
+from .request_validation import RequestValidator, python_number, size_of
+
+__all__ = ["ERRORS", "MemoryBudget", "Session", "SubmittedCode"]
+
+MAX_REFERENCES = 20_000  # of one process
+MAX_MEMORY = 256 << 20  # bytes that the grader holds for all processes of a submission at a time: see `MemoryBudget`
+MAX_ITERATORS = 100  # over mini-batches, of one process: each holds an order of all samples
+OVERHEAD = 512  # bytes counted for an object besides its content
+MAX_ERROR_TEXT = 800  # characters
+RENEW_AT = 0.4  # fraction of its processor time after which a process that only answers calls is replaced by a new one
+
+
+class BatchIterator:
+    """The mini-batches of one call of `ctx.batches()`."""
+
+    def __init__(self, batches: Iterator[Batch]):
+        self._batches = batches
+
+    def next(self) -> Batch:
+        """The next mini-batch."""
+        return next(self._batches)
+
+
+# What a role may use of the grader's objects: (class, name, attributes sent with the reference, attributes on request, methods)
+PROXIED: tuple[tuple[type, str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
+    (Model, "model", (), (), ("gradient",)),
+    (Gradient, "gradient", ("step", "samples", "count", "loss"), ("values",), ("push", "of_everyone", "plus")),
+    (Parameters, "weights", (), ("values",), ()),
+    (BatchIterator, "batches", (), (), ("next",)),
+    (Shard, "shard", ("index",), ("version", "generation", "samples", "values"), ("weights", "apply", "drop", "fresh")),
+)
+
+
+class MemoryBudget:
+    """Counts the bytes that the grader holds for one submission: objects that its processes refer to, and what they have sent,
+    saved and noted, until their role has ended.
+    """
+
+    def __init__(self, limit: int = 0):
+        self.limit, self.used = limit or MAX_MEMORY, 0
+
+
+class SubmittedCode:
+    """The cells of a submission, the fork server of its processes, and the tools of labkit that it may use. `call` uses one
+    process for all calls, so that globals and default arguments keep what a function stores in them, as in a notebook.
+
+    `cells`: {"id", "source"}; or {"id", "defines": {name: kind}} where the reference's answer replaces the student's: its
+    functions run in processes of `reference`, and only arguments and results are exchanged. `secret`: of an error in these
+    cells only the class is shown.
+    """
+
+    def __init__(
+        self, server: ForkServer, cells: tuple[dict[str, Any], ...], tools: tuple[str, ...], *,
+        reference: SubmittedCode | None = None, secret: bool = False, memory: MemoryBudget | None = None,
+    ):  # fmt: skip
+        self.server, self.tools, self.reference, self.secret = server, tools, reference, secret
+        self.memory = memory or MemoryBudget()
+        self._cells, self._prepared = cells, False
+        self._session: Session | None = None
+        self.reference_functions: frozenset[str] = frozenset()
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """The cells as they are sent to a student process: of an answer of the reference the function names and the values."""
+        if not self._prepared:
+            self._cells = tuple(self._without_source(cell) for cell in self._cells)
+            self._prepared = True
+        return list(self._cells)
+
+    def _without_source(self, cell: dict[str, Any]) -> dict[str, Any]:
+        if "defines" not in cell:
+            return cell
+        assert self.reference is not None
+        functions = [name for name, kind in cell["defines"].items() if kind == "function"]
+        values = {name: self.reference.ask("value", name) for name, kind in cell["defines"].items() if kind == "value"}
+        self.reference_functions |= set(functions)
+        return {"id": cell["id"], "functions": functions, "values": values}
+
+    def ask(self, *request: Any) -> Any:
+        """The answer of a new process that has run the cells; `BadInput` with the text of its error."""
+        session = Session(self, None, {})
+        try:
+            return session.answer(*request)
+        finally:
+            session.close()
+
+    def call(self, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """The result of a function, called in the process of all calls. Raises as `Session.answer`."""
+        if self._session is not None and self._session.connection.processor_share() > RENEW_AT:
+            self.close()
+        if self._session is None:
+            self._session = Session(self, None, {})
+        try:
+            return self._session.answer("call", name, args, keywords)
+        except ProcessEnded:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process of the calls, and that of the reference."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+        if self.reference is not None:
+            self.reference.close()
+
+
+class Session:
+    """One student process, which has run the cells of `code`. `ctx`: the context of the role that it plays, or None."""
+
+    def __init__(self, code: SubmittedCode, ctx: Any, kinds: dict[str, type[Message]]):
+        self.code, self.ctx, self.kinds = code, ctx, kinds
+        self.validator = RequestValidator()
+        self._objects: dict[int, Any] = {}  # by the number of the reference
+        self._sizes: dict[int, int] = {}
+        self._shards: list[Shard] = []
+        self._number = self._counted = 0
+        self._reference_calls: Session | None = None  # a process of the reference that this one calls
+        cells = code.cells
+        self.connection: StudentConnection = code.server.fork(self._find, self._refer)
+        try:
+            self.answer("load", cells, list(code.tools))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process and drop the objects that it refers to."""
+        self.connection.close()
+        self.code.memory.used -= self._counted
+        self._counted = 0
+        self._objects.clear()
+        self._sizes.clear()
+        calls, self._reference_calls = self._reference_calls, None
+        if calls is not None:
+            calls.close()
+
+    # references -------------------------------------------------------------------------------------------------------
+
+    def _register(self, value: Any) -> int:
+        if len(self._objects) >= MAX_REFERENCES:
+            raise self.connection.stop(f"it holds on to more than {MAX_REFERENCES:,} objects")
+        self._number += 1
+        size = self._sizes[self._number] = OVERHEAD + size_of(value)
+        self._count(size)
+        self._objects[self._number] = value
+        self.validator.record(value)
+        if isinstance(value, Shard):
+            self._shards.append(value)
+        return self._number
+
+    def _refer(self, value: Any) -> Any:
+        if isinstance(value, Message):
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+            return ["message", self._register(value), type(value).__name__, fields, value.sender, value.incarnation]
+        if isinstance(value, Batch):
+            return ["batch", self._register(value), list(value)]
+        proxied = _proxied(value)
+        if proxied is None:
+            return None
+        name, sent, _, methods = proxied
+        attributes = {key: getattr(value, key) for key in sent}
+        if isinstance(value, Gradient):
+            attributes["_parts"] = [[part.start, part.stop] for part in value.parts if isinstance(part, slice)]
+        return ["object", self._register(value), name, attributes, list(methods)]
+
+    def _find(self, reference: Any) -> Any:
+        what, *more = reference
+        if what == "context":
+            return self.ctx
+        if what == "kind":
+            return self.kinds[more[0]]
+        if what == "message":
+            return self._new_message(*more)
+        value = self._objects[more[0]]
+        if what == "object":
+            return self._changed(value, *more[1:])
+        return _method(self._changed(value, *more[2:]), more[1])
+
+    def _changed(self, held: Any, changes: Any = None) -> Any:
+        """`held` with the role's changes to its arrays; a copy if it is a message, which may have been sent already."""
+        if changes is None:
+            return held
+        own = isinstance(held, (Gradient, Parameters))  # objects of the role, whose values it may replace
+        for name, value in changes.items():
+            old = getattr(held, name, None)
+            if not isinstance(old, np.ndarray) or not isinstance(value, np.ndarray) or value.shape != old.shape:
+                raise self.connection.stop(f"it changed {str(name)[:40]!r} to an array that does not fit")
+            if value.itemsize > old.itemsize or (not own and value.dtype != old.dtype):
+                raise self.connection.stop(f"it changed {str(name)[:40]!r} to an array that does not fit")
+        if isinstance(held, Weights):
+            self._record_shards()
+            self.validator.check(held)
+        if isinstance(held, Message):
+            message: Any = object.__new__(type(held))
+            message.__dict__.update(held.__dict__, **changes)
+            return message
+        if isinstance(held, Batch):
+            return held._replace(**changes)
+        if not own or set(changes) != {"values"}:
+            raise self.connection.stop(f"it changed a {type(held).__name__}")
+        held.values = changes["values"]
+        return held
+
+    def _new_message(self, name: Any, fields: Any) -> Message:
+        """A message that the process has constructed. The engine checks the values when it is used."""
+        try:
+            if name not in self.kinds:
+                raise RoleError(f"It sent {str(name)[:60]}, a kind of message that its `messages` do not list.")
+            self._record_shards()
+            return self.validator.check(self.kinds[name](**{str(k): python_number(v) for k, v in fields.items()}))
+        except (LabkitError, TypeError, ValueError, AttributeError) as why:
+            raise self.connection.stop(str(why).rstrip(".")) from None
+
+    def _record_shards(self) -> None:
+        for shard in self._shards:
+            self.validator.record_shard(shard)
+
+    # frames -----------------------------------------------------------------------------------------------------------
+
+    def answer(self, *request: Any) -> Any:
+        """The answer of the process to a frame; raises what the process has raised, as `BadInput`."""
+        frame = self.exchange(list(request))
+        if frame[0] == "raise":
+            raise self.raised(frame, BadInput)
+        if frame[0] != "done":
+            raise self.connection.stop("it answered out of turn")
+        return frame[1]
+
+    def raised(self, frame: list[Any], kind: type[LabkitError]) -> LabkitError:
+        """The error of a "raise" frame: a `kind` that is also an instance of the same built-in exception class, if it has one."""
+        text, name = str(frame[1])[:MAX_ERROR_TEXT], frame[2] if len(frame) > 2 else ""
+        if self.code.secret:
+            text = f"a correct answer that was used in place of this student's raised {name if name in RAISED else 'an error'}"
+        of = RAISED.get(name) if type(name) is str else None
+        if of is None or issubclass(kind, of):
+            return kind(text)
+        return type(kind.__name__, (kind, of), {"__str__": LabkitError.__str__, "raised": name})(text)
+
+    def exchange(self, frame: Any) -> list[Any]:
+        """Send a frame; answer the requests of the process until it sends a frame that is none, and return that."""
+        self.connection.send(frame)
+        while True:
+            received, freed = self.connection.receive()
+            for number in freed:
+                self._objects.pop(number, None)
+                self._count(-self._sizes.pop(number, 0))
+            if received[0] != "request":
+                if received[0] not in FRAMES or len(received) < FRAMES[received[0]]:
+                    raise self.connection.stop("it answered out of turn")
+                return received
+            self.connection.send(self._reply(received[1:]))
+
+    def _reply(self, request: Any) -> list[Any]:
+        try:
+            what, *arguments = request
+            if what not in REQUESTS or (self.ctx is None and what != "reference"):
+                raise BadInput(f"{what!r} is no request that a function may make")
+            answer = getattr(self, "_" + what)(*arguments)
+            return ["answer", None if isinstance(answer, Posted) else answer]
+        except ProcessEnded:
+            raise
+        except ERRORS as error:
+            return ["error", getattr(error, "raised", type(error).__name__), str(error)]
+
+    def _count(self, size: int) -> None:
+        memory = self.code.memory
+        self._counted += size
+        memory.used += size
+        if memory.used > memory.limit:
+            raise self.connection.stop(
+                f"what was sent, saved and kept in all processes is more than {memory.limit >> 20} MB"
+            )
+
+    def count(self, *values: Any) -> None:
+        """Count the bytes of values that the grader holds from now on; `ProcessEnded` if the submission's budget is used up."""
+        self._count(OVERHEAD + size_of(values))
+
+    # requests of a role -----------------------------------------------------------------------------------------------
+
+    def _send(self, to: Any, message: Any) -> Any:
+        self.count(message)
+        return self.ctx.send(to, message)
+
+    def _note(self, text: str, numbers: dict[str, float]) -> Any:
+        text, numbers = str(text)[:200], {str(k)[:40]: float(v) for k, v in list(numbers.items())[:10]}
+        self.count(text, numbers)
+        return self.ctx.note(text, **numbers)
+
+    def _save(self, state: dict[str, Any]) -> Any:
+        self.count(state)
+        return self.ctx.save(state)
+
+    def _now(self) -> float:
+        return float(self.ctx.now)
+
+    def _rng(self) -> Any:
+        return self.ctx.rng.bit_generator.state
+
+    def _batches(self) -> Any:
+        if sum(isinstance(value, BatchIterator) for value in self._objects.values()) >= MAX_ITERATORS:
+            raise BadInput(
+                f"ctx.batches() begins anew at every call; a role may keep {MAX_ITERATORS} of them at a time"
+            )
+        return BatchIterator(self.ctx.batches())
+
+    def _peers(self, kind: str) -> Any:
+        return self.ctx.peers(str(kind))
+
+    def _get(self, value: Any, name: str) -> Any:
+        proxied = _proxied(value)
+        if proxied is None or name not in (*proxied[1], *proxied[2]):
+            raise AttributeError(f"a {proxied[0] if proxied else type(value).__name__} has no {name!r} for a role")
+        return getattr(value, name)
+
+    def _call(self, value: Any, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
+        method = _method(value, name)
+        self.validator.check_call(method, (*args, *keywords.values()))
+        return method(*args, **keywords)
+
+    def _reference(self, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """Call a function of the reference in a process of its own; the texts of its errors are not passed on."""
+        if name not in self.code.reference_functions or self.code.reference is None:
+            raise BadInput("there is no such function")
+        if self._reference_calls is None:
+            self._reference_calls = Session(self.code.reference, None, {})
+        try:
+            frame = self._reference_calls.exchange(["call", name, args, keywords])
+        except ProcessEnded:
+            calls, self._reference_calls = self._reference_calls, None
+            calls.close()
+            raise RoleError(
+                f"{name}, a correct answer, did not end, or was called with unsuitable arguments."
+            ) from None
+        if frame[0] == "raise":
+            raise self._reference_calls.raised(frame, RoleError)
+        return frame[1]
+
+
+FRAMES = {"done": 2, "raise": 2, "effect": 2}  # the frames that are no requests, with their least length
+RAISED = {
+    of.__name__: of
+    for of in vars(builtins).values()
+    if isinstance(of, type) and issubclass(of, (ArithmeticError, AssertionError, AttributeError, LookupError, NameError,
+                                                NotImplementedError, RecursionError, TypeError, ValueError))
+    and not issubclass(of, UnicodeError)
+}  # fmt: skip
+ERRORS = (LabkitError, TypeError, ValueError, AttributeError, IndexError, KeyError, ArithmeticError, MemoryError)
+REQUESTS = ("send", "note", "save", "now", "rng", "batches", "peers", "get", "call", "reference")
+
+
+def _proxied(value: Any) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]] | None:
+    for kind, *rest in PROXIED:
+        if isinstance(value, kind):
+            return tuple(rest)  # type: ignore[return-value]
+    return None
+
+
+def _method(value: Any, name: str) -> Any:
+    proxied = _proxied(value)
+    if proxied is None or name not in proxied[3]:
+        raise AttributeError(f"a {proxied[0] if proxied else type(value).__name__} has no method {name!r} for a role")
+    return getattr(value, name)

@@ -1,0 +1,110 @@
+"""The main loop of a student process: plays a role or calls a function at the grader's request.
+
+The process is confined before it receives the submitted code. The grader trusts nothing that this process sends, and the
+process holds nothing that the grader compares answers with.
+
+Frames to the grader: ["request", ...] (answered at once), ["effect", ...] (answered when the engine has performed it), ["done",
+value], ["raise", text, class]. Frames from the grader: ["load", cells, tools], ["describe", name], ["role", ...], ["call", name,
+args, keywords], ["value", name]; and while a role waits ["resume", value], ["throw", class, text], ["perform"] (call the function
+that was given to `ctx.compute`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ...errors import BadInput
+from ...roles.effects import CALL, COMPUTE, RECV, SLEEP
+from . import restricted_api
+from .cells import CellNamespace, error_text
+from .proxies import GraderConnection, Method, StudentContext, error_of
+
+__all__ = ["StudentProcess"]
+
+
+class StudentProcess:
+    """Answers the grader's frames until the connection is closed."""
+
+    def __init__(self, grader: GraderConnection):
+        self.grader = grader
+        self.cells: Any = None
+
+    def serve(self) -> None:
+        """Handle one frame after the other."""
+        while True:
+            what, *arguments = self.grader.receive()
+            try:
+                self.grader.send(["done", getattr(self, "_" + what)(*arguments)])
+            except BaseException as error:
+                self.grader.send(["raise", error_text(error), type(error).__name__])
+
+    def _load(self, cells: list[dict[str, Any]], tools: list[str]) -> list[tuple[str, str]]:
+        restricted_api.install(tools)
+        self.cells = CellNamespace(cells, self.grader.reference_function)
+        return self.cells.failures
+
+    def _describe(self, name: str) -> dict[str, Any]:
+        return self.cells.describe(name)
+
+    def _value(self, name: str) -> Any:
+        return self.cells.get(name)
+
+    def _call(self, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
+        result = self.cells.get(name)(*args, **keywords)
+        if inspect.iscoroutine(result):
+            raise BadInput(f"{name} is an `async def` and was called without `await`: write `def`.")
+        return result
+
+    def _role(self, name: str, options: dict[str, Any], kind: str, role: str, parts: list[Any]) -> None:
+        cls = self.cells.get(name)
+        self.grader.register(tuple(cls.messages))
+        self.grader.context = context = StudentContext(self.grader, role)
+        self._drive(getattr(cls(**options), kind)(context, *parts))
+
+    def _drive(self, coroutine: Any) -> None:
+        """Send the coroutine's effects to the grader, and the results back into the coroutine."""
+        result: Any = None
+        resume = coroutine.send
+        while True:
+            try:
+                effect = resume(result)
+            except StopIteration:
+                return
+            local = self._send_effect(effect)
+            what, *answer = self.grader.receive()
+            done: Any = None
+            if what == "perform":
+                done = self._perform(*local)
+                what, *answer = self.grader.receive()
+            if what == "throw":
+                error = done[1] if done else error_of(*answer)
+                resume, result = coroutine.throw, error
+            else:
+                resume, result = coroutine.send, done[0] if done else answer[0]
+
+    def _perform(self, fn: Any, args: Any) -> tuple[Any, BaseException | None]:
+        """Call a function given to `ctx.compute` in this process: (its result, which is not sent; the error it raised)."""
+        try:
+            result = fn(*args)
+        except BaseException as error:
+            self.grader.send(["raise", error_text(error), type(error).__name__])
+            return None, error
+        self.grader.send(["done", None])
+        return result, None
+
+    def _send_effect(self, effect: Any) -> Any:
+        """Send an effect. Returns (function, arguments) of work that this process performs, else None."""
+        mark = effect[0] if type(effect) is tuple and effect else None
+        if mark == COMPUTE:
+            _, fn, args, cost, unless = effect
+            if isinstance(fn, Method):
+                self.grader.send(["effect", COMPUTE, fn, list(args), cost, unless])
+                return None
+            self.grader.send(["effect", COMPUTE, None, [], cost, unless])
+            return fn, args
+        if mark in (RECV, SLEEP, CALL):
+            self.grader.send(["effect", *effect])
+        else:
+            self.grader.send(["effect", "foreign", type(effect).__name__])
+        return None

@@ -1,0 +1,216 @@
+"""Functions for the test cells of an assignment: a short run in virtual time, its results, and assertions with hints.
+
+`trial(MyServer(), workers=4, updates=40)` works in the same way in a student's notebook, where `MyServer` is the student's class,
+and in grading, where it is a remote strategy. A trial does not raise: its `error` says what went wrong. Its numbers come
+from the engine's trace, never from the strategy itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..engines.simulated import SimulatedCluster
+from ..errors import LabkitError, RoleError
+from ..problem import Problem
+from ..roles.budget import Budget
+from ..run import Run, train
+from ..strategies import Strategy
+from ..trace import ledger, updates
+from ..trace.query import computed_by_worker, iterations, staleness_in_order, training_bytes
+from ..trace.trace import Trace
+from ..trace.vocabulary import seconds
+
+__all__ = [
+    "CheckFailed", "SubmissionFailed", "Trial", "UnexpectedValue", "expect", "same_parameters", "small_problem", "trial",
+]  # fmt: skip
+
+REMOTE = "sandbox/remote.py"
+
+
+class CheckFailed(AssertionError):
+    """A check failed. The text is shown to the student: the value found, the value expected, the likely misunderstanding."""
+
+
+class SubmissionFailed(CheckFailed):
+    """The submitted code failed. Its text may have been chosen by the student, so it is not shown for a hidden check."""
+
+
+class UnexpectedValue(CheckFailed):
+    """A value differs from the expected one. For a hidden check only the hint after "was expected: " is shown."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The results of a finished run.
+
+    `error`: the error that ended it ("" if it finished). `trace`: None if no run was started. `parameters`: at the end, a
+    flat array; None if the run failed.
+    """
+
+    error: str
+    trace: Trace | None
+    parameters: np.ndarray | None = None
+    run: Run | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run finished and every gradient is accounted for."""
+        return not self.error and bool(self.ledger["closes"])
+
+    @cached_property
+    def ledger(self) -> dict[str, Any]:
+        """The gradients by their fate (see `lk.ledger`)."""
+        return ledger(self._record)
+
+    @cached_property
+    def updates(self) -> int:
+        """Updates of the whole model."""
+        return updates(self._record)
+
+    @cached_property
+    def gradients(self) -> int:
+        """Gradients applied."""
+        return int(self.ledger["applied"])
+
+    @cached_property
+    def seconds(self) -> float:
+        """The duration of the run in seconds of virtual time, rounded to microseconds."""
+        return round(seconds(self._record.ending["time"] if self._record.ending else self._record.now), 6)
+
+    @cached_property
+    def staleness(self) -> list[int]:
+        """The staleness of every gradient applied at the first shard, in the order of application."""
+        return staleness_in_order(self._record)
+
+    @cached_property
+    def mean_staleness(self) -> float:
+        """The mean staleness without the first gradients, as many as there are workers; nan if there are no others."""
+        workers = len(self._record.role_ids("worker"))
+        later = self.staleness[workers:]
+        return float(np.mean(later)) if later else float("nan")
+
+    @cached_property
+    def leads(self) -> list[int]:
+        """At the start of each iteration, by time: the worker's completed iterations minus those of the slowest worker."""
+        ends = [np.array([end for _, end in of]) for of in self.iterations.values()]
+        found = []
+        for worker, of in enumerate(self.iterations.values()):
+            for own, (began, _) in enumerate(of):
+                found.append((began, worker, own - min(int((end <= began).sum()) for end in ends)))
+        return [lead for _, _, lead in sorted(found)]
+
+    @cached_property
+    def iterations(self) -> dict[str, list[tuple[int, int]]]:
+        """By worker, the (begin, end) of the computation of each gradient, ns. Other computations are not included."""
+        names = self._record.roles
+        return {names[worker]: made for worker, made in iterations(self._record).items()}
+
+    @cached_property
+    def sent(self) -> dict[str, int]:
+        """Bytes of training messages sent, by role."""
+        return {self._record.roles[role]: count for role, count in training_bytes(self._record).items()}
+
+    @cached_property
+    def computed(self) -> dict[str, int]:
+        """Gradients computed, by worker."""
+        return {self._record.roles[worker]: count for worker, count in computed_by_worker(self._record).items()}
+
+    @property
+    def _record(self) -> Trace:
+        if self.trace is None:
+            raise SubmissionFailed(f"The run did not start: {self.error}")
+        return self.trace
+
+    def check(self) -> Trial:
+        """This trial. `CheckFailed` if the run failed or a gradient is not accounted for."""
+        if self.error:
+            raise SubmissionFailed(f"The run failed: {self.error}")
+        if not self.ledger["closes"]:
+            raise CheckFailed(f"Not every gradient is accounted for: {self.ledger}")
+        return self
+
+
+def small_problem(seed: int = 0, hidden: int = 6, batch_size: int = 8) -> Problem:
+    """A small problem: two moons, 200 samples, float64, a network with layers of 2, `hidden` and 2 units."""
+    return Problem(
+        "moons", hidden=(hidden,), batch_size=batch_size, dtype="float64", seed=seed, options={"samples": 200}
+    )
+
+
+def trial(
+    strategy: Any, *, workers: int = 4, servers: int | None = None, updates: int = 40, problem: Problem | None = None,
+    seed: int = 0, **cluster: Any,
+) -> Trial:  # fmt: skip
+    """Train for a number of updates in virtual time and return the results, also if the run fails.
+
+    Args:
+        strategy: an instance or a class.
+        problem: `small_problem(seed)` if None.
+        cluster: options of `lk.SimulatedCluster`, such as `compute=lk.Exponential(0.1)`, `slow={"worker-2": 5}`,
+            `latency=1e-3`. A gradient takes 0.1 s by default.
+    """
+    run = None
+    virtual = SimulatedCluster(workers=workers, servers=servers, **{"compute": 0.1} | cluster)
+    problem = problem or small_problem(seed)
+    try:
+        strategy = strategy if isinstance(strategy, Strategy) else strategy()
+        run = train(problem, strategy, virtual, Budget(updates=updates), seed=seed)
+        run.wait()
+    except (LabkitError, NotImplementedError, CheckFailed) as error:
+        text = str(error) or type(error).__name__
+        if REMOTE in text:  # the following lines of the traceback are labkit's
+            text = text.partition("\n")[0]
+        return Trial(text, run.trace if run is not None else None, None, run)
+    except Exception as error:  # an error in labkit or an attack, which no honest strategy causes
+        return Trial(f"the run crashed ({type(error).__name__})", run.trace if run is not None else None, None, run)
+    made = run.engine.parameters
+    return Trial("", run.trace, None if made is None else np.array(made), run)
+
+
+def same_parameters(first: Trial, second: Trial, tolerance: float = 1e-9) -> bool:
+    """Whether two trials ended with equal parameters, up to rounding (another order of summation, for example)."""
+    a, b = first.parameters, second.parameters
+    return (
+        a is not None
+        and b is not None
+        and a.shape == b.shape
+        and bool(np.allclose(a, b, rtol=tolerance, atol=tolerance))
+    )
+
+
+def expect(what: str, got: Any, want: Any, hints: dict[Any, str] | None = None, tolerance: float = 1e-9) -> None:
+    """Print the value if it is the expected one; else raise `UnexpectedValue` with the hint for the value found.
+
+    Args:
+        what: what the value is, for the text.
+        tolerance: absolute and relative difference allowed between numbers; all other values must be equal.
+        hints: {a wrong value: the misunderstanding that leads to it}.
+    """
+    if _equal(got, want, tolerance):
+        print(f"{what}: {_plain(want)}")  # `want` is printed, because equal values can print differently: 7 and 7.0
+        return
+    hint = next((f": {text}" for wrong, text in (hints or {}).items() if _equal(got, wrong, tolerance)), "")
+    raise UnexpectedValue(f"{what} {_plain(got)} where {_plain(want)} was expected{hint}")
+
+
+def _equal(got: Any, want: Any, tolerance: float) -> bool:
+    try:
+        a, b = np.asarray(got), np.asarray(want)
+        if a.dtype.kind in "iufb" and b.dtype.kind in "iufb":
+            return a.shape == b.shape and bool(np.allclose(a, b, rtol=tolerance, atol=tolerance))
+    except (TypeError, ValueError, RoleError):
+        return False
+    return type(got) is type(want) and bool(got == want)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    try:
+        return repr(value.tolist() if hasattr(value, "tolist") else value)[:200]
+    except ValueError:  # an int with more digits than Python converts
+        return f"a {type(value).__name__} that is too long to be printed"

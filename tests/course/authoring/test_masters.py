@@ -1,0 +1,241 @@
+"""The six masters: full marks for right answers, in every variant tried; nothing for nothing; and for answers that are
+wrong and plausible exactly the points of what they have.
+
+As given out, a master goes the whole way, through nbval. Variants and wrong answers are graded by the same code with the
+rebuilt cells run in this process, which saves a kernel each.
+"""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+
+import pytest
+from sharing import run_here, submission
+
+from labkit.course.authoring import assign as assigning
+from labkit.course.authoring.release import points_by_question, release
+from labkit.course.grading import grade as grading
+from labkit.course.grading.nbval_run import Harness
+from labkit.course.grading.rebuild import master_answers, rebuild
+from labkit.course.schema import parse
+from labkit.course.variants import digest
+
+MASTERS = sorted((Path(__file__).parents[1] / "masters").glob("*.ipynb"))
+SEEDS = ("monday", "tuesday")
+HARNESS = Harness()
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Rebuilt notebooks are run in this process."""
+    monkeypatch.setattr(grading, "run_notebook", lambda rebuilt, harness: run_here(rebuilt))
+
+
+@pytest.fixture(scope="module")
+def courses():
+    """Courses by the number of the master: the reference is run once for each."""
+    return cache(Course.of)
+
+
+@dataclass
+class Course:
+    """A master with its choices, what it is graded with, and the students' version."""
+
+    master: object
+    key: object
+    released: dict
+
+    @classmethod
+    def of(cls, name, seed=None):
+        master = assigning.read_master(next(p for p in MASTERS if p.stem.startswith(name)), seed)
+        answers = master_answers(master)
+        outcome = run_here(rebuild(master, answers, None))
+        assert {name: cell.message for name, cell in outcome.cells.items() if not cell.passed} == {}
+        outputs = {cell.id: outcome.cells[cell.id].outputs for cell in master.of_kind("test")}
+        key = grading.GradingKey(master, outputs, answers, digest(master, seed))
+        return cls(master, key, release(master, digest(master, seed)))
+
+    def grade(self, answers):
+        """Points by question. `answers`: grade_id -> source; the master's V is a helper cell of the student's."""
+        cells = [dict(cell) for cell in self.released["cells"]]
+        for cell in cells:
+            cell["source"] = answers.get(cell["metadata"].get("nbgrader", {}).get("grade_id"), cell["source"])
+        helper = {"cell_type": "code", "metadata": {}, "source": master_answers(self.master).variant + "  # mine"}
+        raw = {**self.released, "cells": [helper, *cells]}
+        with tempfile.TemporaryDirectory() as folder:
+            return grading.grade_one(self.key, submission(raw, self.master, folder), HARNESS)
+
+    def right(self):
+        return dict(master_answers(self.master).solutions)
+
+
+def earned(result):
+    return {score.question: score.earned for score in result.questions if score.tests}
+
+
+def full(master):
+    return {question: row["points"] for question, row in points_by_question(master).items() if row["points"]}
+
+
+def test_there_are_six():
+    assert len(MASTERS) == 6
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_a_master_is_given_out_by_nbval(path, tmp_path):
+    made = assigning.assign(path, tmp_path, None, HARNESS)  # refuses what does not get full marks, four times
+    notebook = json.loads(made.notebook.read_text())
+    parse(notebook, "released")
+    text = made.notebook.read_text() + made.bundle.read_text()
+    assert all(secret not in text for secret in ("BEGIN SOLUTION", "HIDDEN", '"V = '))
+    assert made.by_hand > 0
+    assert any(cell["metadata"].get("labkit", {}).get("live") for cell in notebook["cells"])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", [path.stem for path in MASTERS])
+def test_right_answers_get_full_marks_in_a_drawn_variant(name, seed):
+    course = Course.of(name, seed)  # says so if the reference does not get full marks
+    visible = run_here(rebuild(parse(course.released, "released"), master_answers(course.master), None))
+    assert {name: cell.message for name, cell in visible.cells.items() if not cell.passed} == {}
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_variants_change_what_must_be_written(path):
+    master = parse(json.loads(path.read_text()), path.name)
+    choices = [len(variant) for variant in master.variants.values()]
+    assert len(choices) >= 2
+    assert prod(choices) >= 4
+    written = "".join(cell.source for cell in master.of_kind("solution", "test"))
+    assert all(f'V["{key}"]' in written for key in master.variants)
+    texts = "".join(cell.source for cell in master.of_kind("text"))
+    assert all(f"{{{{{key}}}}}" in texts for key in master.variants)  # and the student is told
+
+
+@pytest.mark.parametrize("name", [path.stem for path in MASTERS])
+def test_what_is_not_solved_gets_nothing(name, here, courses):
+    course = courses(name[:2])
+    result = course.grade({})
+    assert not result.problem
+    assert set(earned(result).values()) == {0}
+    last = course.master.of_kind("solution")[-1]
+    only = course.grade({last.id: last.source})  # helped by the reference's answers before it
+    expected = dict.fromkeys(full(course.master), 0) | {last.question: full(course.master)[last.question]}
+    assert earned(only) == expected
+
+
+UNFUSED = (
+    ("    learning_rate", "    messages = (lk.Push, lk.Pull, lk.Weights, lk.Ack)\n    learning_rate"),
+    ("ctx.send(request.sender, shard.weights())",
+     "ctx.send(request.sender, lk.Ack(request.step) if isinstance(request, lk.Push) else shard.weights())"),
+    ("weights = await lk.push_pull(ctx, gradient)", "await lk.push(ctx, gradient)\n            weights = await lk.pull(ctx)"),
+)  # fmt: skip
+UNCHUNKED = (
+    ("range(2 * (n - 1))", "range(n - 1)"),
+    ("part = (rank - side * turn) % n", "part, passed = 0, np.array(gradient.values) if turn == 0 else came.values"),
+    ("lk.Chunk(total[slice(*cut[part])], turn, part)", "lk.Chunk(passed, turn, part)"),
+    ("if turn < n - 1:", "if True:"),
+    ("total[slice(*cut[came.part])] += came.values", "total += came.values"),
+)
+EACH_A_STEP = (
+    (' == V["each"] * workers', " == 1"),
+    ('for worker in ctx.peers("worker"):', "for worker in [request.sender]:"),
+)
+SUM = (('"sum" if V["reduce"] == "sum" else "mean"', '"sum"'),)
+MEAN_FOR_SLOWEST = (("return max(sum(each) for each in times)", "return sum(map(sum, times)) / len(times)"),)
+OWN_APPLICATION = (("version - read.get(worker, 0)", "version + 1 - read.get(worker, 0)"),)
+A_SHARE_FOR_ALL = (('/ (len(clocks) if V["rate"] == "shared" else 1)', "/ len(clocks)"),)
+ONLY_THE_ONE_WHO_ASKS = (("next((r for r in waiting if", "next((r for r in waiting if r is request and"),)
+REST_IN_THE_LAST = (
+    ("(size * i // n, size * (i + 1) // n)", "(size // n * i, size // n * (i + 1) if i < n - 1 else size)"),
+)
+NOTHING_SET_FREE = (('1 if word == "forward" else -1', '1 if word == "forward" else 0'),)
+A_SHARE_OF_THE_WORK = (('"share": 1 / (micro_batches + stages - 1)', '"share": 1 / micro_batches'),)
+
+# assignment, {solution cell: replacements in the master's answer}, points lost by question
+WRONG = {
+    "bias of one sample; slope without its square; sum for mean": ("01", {
+        "q1": ((", x.T @ dy, dy.sum(0)", ", x.T @ dy, dy"),), "q2": (("1 - np.tanh(z) ** 2", "1 - np.tanh(z)"),),
+        "q3": (("(losses.mean(), d / len(labels))", "(losses.sum(), d)"),),
+    }, {"q1": 2, "q2": 2, "q3": 2}),
+    "batch size forgotten in the gradient; exp of a thousand": ("01", {
+        "q3": (("d / len(labels)", "d"), ("logits - logits.max(1, keepdims=True)", "logits")),
+    }, {"q3": 2 + 1}),
+    "sum for mean; mean for slowest": ("02", {"q1": SUM, "q2": MEAN_FOR_SLOWEST}, {"q1": 3, "q2": 2}),
+    "each gradient a step": ("02", {"q1": EACH_A_STEP}, {"q1": 2 + 2 + 3}),
+    "unfused; own application counted; n for n - 1": ("03", {
+        "q1": UNFUSED, "q2": OWN_APPLICATION, "q3": (("return workers - 1 if", "return workers if"),),
+    }, {"q1": 3, "q2": 3, "q3": 1}),
+    "an N-th of the rate": ("03", {"q1": (("learning_rate * factor", "learning_rate * factor / workers"),)}, {"q1": 3}),
+    "s not allowed; one less than s": ("04", {
+        "q1": (("<= s", "< s"),), "q2": (("clocks, self.s)", "clocks, self.s - 1)"),),
+    }, {"q1": 2, "q2": 3}),
+    "one more than s": ("04", {"q2": (("clocks, self.s)", "clocks, self.s + 1)"),)}, {"q2": 3}),
+    "others never let go": ("04", {"q2": ONLY_THE_ONE_WHO_ASKS}, {"q2": 2 + 3 + 3}),
+    "a share for all": ("04", {"q2": A_SHARE_FOR_ALL}, {"q2": 2}),
+    "rest in the last piece; unchunked; one round only": ("05", {
+        "q1": REST_IN_THE_LAST, "q2": UNCHUNKED, "q3": (("return 2 * (n - 1) * size / n", "return (n - 1) * size / n"),),
+    }, {"q1": 1, "q2": 3, "q3": 1}),
+    "the other way round": ("05", {"q2": (('1 if V["direction"] == "right" else -1', "-1"),)}, {"q2": 2}),
+    "sum for mean in the ring": ("05", {"q2": SUM}, {"q2": 3}),
+    "gpipe for 1f1b; nothing set free; a share of the work": ("06", {
+        "q1": (('"1f1b": stages - 1 - stage', '"1f1b": micro_batches'),),
+        "q2": NOTHING_SET_FREE, "q3": A_SHARE_OF_THE_WORK,
+    }, {"q1": 3, "q2": 2, "q3": 3}),
+    "one forward too many": ("06", {"q1": (("stages - 1 - stage, \"gpipe", "stages - stage, \"gpipe"),)}, {"q1": 3}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_and_plausible_loses_what_it_misses(what, here, courses):
+    name, wrong, lost = WRONG[what]
+    course = courses(name)
+    answers = course.right()
+    for cell, changes in wrong.items():
+        for old, put in changes:
+            assert old in answers[cell]
+            answers[cell] = answers[cell].replace(old, put)
+    result = course.grade(answers)
+    points = full(course.master)
+    assert earned(result) == {question: points[question] - lost.get(question, 0) for question in points}
+    assert all(mark.hints for mark in result.questions if not mark.ok)
+
+
+PULL_AFTER_PUSH = (  # the server answers pulls, and keeps those that come before the step is made
+    ("pushes, workers = [],", "asked, begun, pushes, workers = [], False, [],"),
+    ("ctx.send(request.sender, shard.weights())\n                continue", "asked.append(request.sender)"),
+    ("pushes.append(request)", "else:\n                pushes.append(request)"),
+    ("            if len(pushes) ==",
+     "            if not begun and len(asked) == workers:\n                begun = True\n"
+     "                while asked:\n                    ctx.send(asked.pop(), shard.weights())\n"
+     "            if len(asked) == workers and len(pushes) =="),
+    ('for worker in ctx.peers("worker"):\n                    ctx.send(worker, shard',
+     "while asked:\n                    ctx.send(asked.pop(), shard"),
+    ("weights = await lk.push_pull(ctx, gradient)", "lk.post(ctx, gradient)\n                weights = await lk.pull(ctx)"),
+)  # fmt: skip
+NUMPY_NUMBERS = (
+    ("self.learning_rate * factor", "np.float64(self.learning_rate) * factor"),
+    ("    return found", "    return [np.int64(s) for s in found]"),
+)
+HONEST = [
+    pytest.param("02", PULL_AFTER_PUSH, id="pull-after-push"),
+    pytest.param("02", (("pushes, rate,", "pushes[::-1], rate,"),), id="added-in-another-order"),
+    pytest.param("03", NUMPY_NUMBERS, id="numbers-of-numpy"),
+    pytest.param("05", (("(rank - side * turn) % n", "(rank + 2 - side * turn) % n"),), id="ring-begins-elsewhere"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), HONEST)
+def test_another_way_to_be_right_gets_full_marks(name, changes, here, courses):
+    course = courses(name)
+    answers = course.right()
+    for old, new in changes:
+        assert any(old in source for source in answers.values()), old
+        answers = {cell: source.replace(old, new) for cell, source in answers.items()}
+    result = course.grade(answers)
+    assert earned(result) == full(course.master), [mark.hints for mark in result.questions]

@@ -1,0 +1,144 @@
+"""The checks of the masters, hidden ones included, refuse answers with one small mistake.
+
+`EQUIVALENT` has the mutants that are right answers, too. Every mutant is tried by the slow tests; the quick one tries a few of
+each assignment. Variants are those of `mutants.combinations`, in which every choice occurs.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from mutants import ENOUGH, SECONDS, combinations, folded, in_variant, mutants, outputs_of, survives
+
+from labkit.course.schema import parse
+from labkit.course.variants import with_variant
+
+MASTERS = Path(__file__).parents[1] / "masters"
+ASSIGNMENTS = ("01", "02", "03", "04", "05", "06")
+SAMPLE = 3  # mutants of every assignment that the quick test tries
+
+
+def drawn(name):
+    """(master, its values) for variants in which every choice occurs."""
+    notebook = json.loads(next(MASTERS.glob(f"{name}*")).read_text())
+    for values in combinations(parse(notebook, name)):
+        yield with_variant(parse(in_variant(notebook, values), name), None), values
+
+
+# (assignment, cell, what stands in the description, choice or ""): why such a mutant is the same answer
+EQUIVALENT = {
+    ("01", "q2", "z > 0 with GtE", "relu"): "the rectifier has no derivative at 0: both of its slopes are right there",
+    ("01", "q2", "line 5: -z: without USub", "sigmoid"): "the slope of the logistic function is the same at z and -z",
+    ("01", "q3", "d for labels in line 9, column 35", "mean"): "d has as many rows as there are labels",
+    ("01", "q3", "line 6: 0 becomes -1", ""): "total has one column, which is the last one, too",
+    ("01", "q3", "before `rows = np.arange(len(labels))`", ""): "neither line needs the other",
+    ("01", "q3", "`d = np.exp(shifted) / total` before", ""): "neither line needs the other",
+    ("02", "q1", "`pushes = []` before", ""): "what is sent does not depend on the list of pushes",
+    ("02", "q1", "rate, 'mean'): last argument left out", ""): "the mean is what a server takes if nothing is said",
+    ("02", "q1", "enumerate(ctx.batches(), 1): last", "1"): "of one gradient a step the number is not needed",
+    ("02", "q1", "line 21: 1 becomes", "1"): "of one gradient a step the number is not needed",
+    ("03", "q1", "shard.drop(request, 'late'): last", "dropped"): "a drop is late if nothing else is said",
+    ("04", "q2", "before `clocks, waiting = ", "full"): "neither line needs the other",
+    ("04", "q2", "0 becomes", ""): "clocks that begin at another number, all at the same, are compared in the same way",
+    ("04", "q2", "`waiting.append(request)` before", "reply"): "the gate is asked after both",
+    ("04", "q2", "+= 1` before `await ctx.compute", ""): "the gate is asked after both",
+    ("04", "q2", "before `if ready is None:`", ""): "if nothing is ready, nothing is taken out of the list",
+    ("04", "q2", "before `waiting = [r for r in", ""): "the list is next read when the loop begins again",
+    (
+        "04",
+        "q2",
+        "request for ready in line 16",
+        "apply",
+    ): "a pull moves no clock, so it lets only its own worker go on",
+    ("05", "q2", "`rank = members.index(ctx.name)` before", ""): "neither line needs the other",
+    ("05", "q2", "before `for turn in range", ""): "the rate does not depend on what is sent",
+    ("05", "q2", "')` before `rate", ""): "the rate does not depend on the gradient",
+    ("05", "q2", "np.array(gradient.values): np.array left out", ""): "the worker's own gradient is not needed again",
+    ("05", "q2", "n, 'mean'): last argument left out", ""): "the mean is what is taken if nothing is said",
+    ("05", "q2", "(rank - side) % n: only", "right"): "-1 is the last member of a list",
+    ("05", "q2", "(rank + side) % n: only", "left"): "-1 is the last member of a list",
+    ("05", "q2", "rank - side * turn: sides exchanged", ""): "each piece says which it is: another order is as good",
+    ("05", "q2", "without sender", ""): "messages come from one neighbour only",
+    ("06", "q1", "without `ahead = min", "gpipe"): "ahead is all micro-batches, and min changes nothing",
+    ("06", "q1", "before `ahead = min", "gpipe"): "ahead is all micro-batches, and min changes nothing",
+    ("06", "q1", "min(ahead, micro_batches): the other", "gpipe"): "of two equal numbers either is both",
+    ("06", "q1", "`for i in range(ahead,", "gpipe"): "ahead is then all micro-batches: the loop is not entered",
+    ("06", "q1", "range(ahead, micro_batches): arguments", "gpipe"): "the loop is not entered",
+    ("06", "q1", "range(ahead, micro_batches): shorter", "gpipe"): "the loop is not entered",
+    ("06", "q1", "line 7", "gpipe"): "the loop is not entered",
+    ("06", "q1", "micro_batches - ahead: sides exchanged", "gpipe"): "both are 0",
+    (
+        "06",
+        "q2",
+        "`most = max(most, now)` before",
+        "",
+    ): "a schedule ends with a backward: the most is seen a step later",
+}
+
+
+def equivalent(name, cell, values, what):
+    """The key in `EQUIVALENT` of a mutant, None if it has none."""
+    for key in EQUIVALENT:
+        assignment, where, words, choice = key
+        if (
+            (name, cell) == (assignment, where)
+            and words in what
+            and (not choice or choice in map(str, values.values()))
+        ):
+            return key
+    return None
+
+
+def changed(name, master, values):
+    """(cell, description, source, key in EQUIVALENT or None) of every mutant of a master's answers."""
+    for cell in master.of_kind("solution"):
+        for what, text in mutants(folded(cell.source, values)):
+            yield cell.id, what, text, equivalent(name, cell.id, values, what)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ASSIGNMENTS)
+def test_every_mutant_loses_points_but_those_that_are_right(name):
+    wrong, met = [], set()
+    for master, values in drawn(name):
+        outputs = outputs_of(master)
+        for cell, what, text, key in changed(name, master, values):
+            met.add(key)
+            if survives(master, {cell: text}, outputs, SECONDS if key is None else ENOUGH) != (key is not None):
+                wrong.append((cell, values, what))
+    assert wrong == []  # what survives and is not listed, or is listed and loses points
+    assert met - {None} == {key for key in EQUIVALENT if key[0] == name}
+
+
+def test_a_sample_of_mutants_loses_points():
+    for number, name in enumerate(ASSIGNMENTS):
+        variants = list(drawn(name))
+        master, values = variants[number % len(variants)]
+        outputs = outputs_of(master)
+        wrong = [(cell, what, text) for cell, what, text, key in changed(name, master, values) if key is None]
+        for cell, what, text in (wrong[(3 * k + 1) * len(wrong) // (3 * SAMPLE)] for k in range(SAMPLE)):
+            assert not survives(master, {cell: text}, outputs), (name, cell, values, what)
+
+
+OLD = """            while True:
+                ready = next((r for r in waiting if may_go_on(r.sender, clocks, self.s)), None)
+                if ready is None:
+                    break
+                waiting = [r for r in waiting if r is not ready]
+"""
+NEW = """            for ready in waiting:
+                if not may_go_on(ready.sender, clocks, self.s):
+                    continue
+                waiting.remove(ready)
+"""
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_removing_from_a_list_while_iterating_over_it_loses_points(number):
+    """It passes over the second of two workers that a single slow one has held back."""
+    master, _ = list(drawn("04"))[number]
+    answer = next(cell.source for cell in master.of_kind("solution") if cell.id == "q2")
+    assert OLD in answer
+    outputs = outputs_of(master)
+    assert survives(master, {"q2": answer}, outputs, ENOUGH)
+    assert not survives(master, {"q2": answer.replace(OLD, NEW)}, outputs)

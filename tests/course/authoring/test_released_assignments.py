@@ -1,0 +1,84 @@
+"""The six masters as they are given out, in several variants: what is in the two files, and that nbgrader knows the cells."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from labkit.course.authoring.assign import read_master
+from labkit.course.authoring.release import release
+from labkit.course.bundle import write_release
+from labkit.course.variants import digest
+
+MASTERS = sorted((Path(__file__).parents[1] / "masters").glob("*.ipynb"))
+SEEDS = (None, "spring", "autumn", "7")
+BLOCKS = {
+    "### BEGIN SOLUTION": "### END SOLUTION",
+    "### BEGIN HIDDEN TESTS": "### END HIDDEN TESTS",
+}
+# nbgrader's schema of a cell's metadata, version 3, as its documentation has it
+SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["schema_version", "grade", "locked", "solution", "grade_id"],
+    "properties": {
+        "schema_version": {"const": 3},
+        **{name: {"type": "boolean"} for name in ("grade", "locked", "solution", "task")},
+        "grade_id": {"type": "string", "pattern": "^[a-zA-Z0-9_-]+$"},
+        "points": {"type": "number", "minimum": 0},
+        "cell_type": {"enum": ["code", "markdown"]},
+        "checksum": {"type": "string", "minLength": 32, "maxLength": 32},
+    },
+}
+
+
+def parted(notebook):
+    """(lines that students may see, lines that they may not) of a master whose variant is drawn."""
+    seen, kept = set(), set()
+    for cell in notebook["cells"]:
+        end = ""
+        for line in "".join(cell["source"]).splitlines():
+            word = line.strip()
+            if word in BLOCKS:
+                end = BLOCKS[word]
+            elif word == end:
+                end = ""
+            elif cell["metadata"].get("labkit", {}).get("variant") or end:
+                kept.add(word)
+            else:
+                seen.add(word)
+    return seen, kept - seen
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_that_is_kept_is_in_either_file(path, seed, tmp_path):
+    master = read_master(path, seed)
+    made = release(master, digest(master, seed))
+    _, kept = parted(master.notebook)
+    assert kept
+    for file in write_release(tmp_path, made, {}, {}):
+        raw = json.loads(file.read_text())
+        lines = {
+            line.strip() for cell in raw.get("notebook", raw)["cells"] for line in "".join(cell["source"]).split("\n")
+        }
+        assert not lines & kept
+        text = file.read_text()
+        assert not re.search(r'"variants"|\bV\[|"variant": true|### (BEGIN|END)', text)
+        assert seed is None or f'"{seed}"' not in text
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_nbgrader_knows_the_cells(path):
+    master = read_master(path, "spring")
+    for raw in (master.notebook, release(master, "x")):
+        cells = [(cell, cell["metadata"]["nbgrader"]) for cell in raw["cells"] if "nbgrader" in cell["metadata"]]
+        for cell, said in cells:
+            jsonschema.validate(said, SCHEMA)
+            assert said["cell_type"] == cell["cell_type"]
+            assert ("points" in said) == said["grade"]
+            assert not (cell["cell_type"] == "markdown" and said["grade"] != said["solution"])
+        ids = [said["grade_id"] for _, said in cells]
+        assert len(ids) == len(set(ids))

@@ -1,0 +1,200 @@
+# ruff: noqa: E501  (a line of a submission stays a line)
+"""Every trick of the corpus earns nothing, is told why, and leaves the next submission its marks."""
+
+import copy
+import re
+
+import pytest
+import toy_master as toy
+from attacks import Attack, copying, exhausting, forging, leaving, patching, put
+from sharing import SharedAnswers, below, solution, submission
+
+import labkit as lk
+from labkit import course
+from labkit.course.authoring.release import release
+from labkit.course.grading.grade import grade_all, make_key
+from labkit.course.grading.nbval_run import Harness
+from labkit.course.sandbox import processes, session
+from labkit.course.sandbox.confine import confinement_problem
+from labkit.course.sandbox.processes import ForkServer
+from labkit.course.schema import parse
+from labkit.course.variants import with_variant
+from labkit.errors import LabkitError
+
+pytestmark = pytest.mark.skipif(
+    bool(confinement_problem()), reason=f"submitted code is confined on Linux only: {confinement_problem()}"
+)
+
+SHORT = 1  # seconds of processor time where that is the limit that must strike
+LONG = 60  # where another limit must strike first, however slow the machine
+CLASSES = (copying, forging, leaving, exhausting, patching)
+EVERY = [a for module in CLASSES for a in module.ATTACKS]
+QUICK = {next(a.name for a in module.ATTACKS if not a.slow) for module in CLASSES}  # one of each class
+
+
+def try_strategy(server, source):
+    """What a hidden test would do: (the mark, the reason)."""
+    made = SharedAnswers([solution(source, X="strategy")], server).defined("q")["X"]
+    trial = course.trial(made, workers=2, updates=12, seed=5)
+    return trial.ok and course.same_parameters(trial, reference()), trial.error
+
+
+def reference():
+    return course.trial(lk.SyncPS(), workers=2, updates=12, seed=5)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ForkServer(True, LONG) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def short_server():
+    with ForkServer(True, SHORT) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch):
+    monkeypatch.setattr(processes, "FRAMES", 1500)
+    monkeypatch.setattr(processes, "ASLEEP", 2)
+    monkeypatch.setattr(session, "MAX_MEMORY", 24 << 20)
+
+
+def as_parameter(attack: Attack):
+    return pytest.param(attack, id=attack.name, marks=[] if attack.name in QUICK else [pytest.mark.slow])
+
+
+def test_the_names_of_the_tricks_are_different():
+    names = [a.name for a in EVERY]
+    assert len(set(names)) == len(names)
+
+
+def test_what_the_tricks_are_built_on(server):
+    assert try_strategy(server, put(base="right")) == (True, "")
+    assert try_strategy(server, put()) == (False, "")
+
+
+@pytest.mark.parametrize("attack", [as_parameter(a) for a in EVERY])
+def test_a_trick_earns_nothing(server, short_server, attack):
+    if "processor time" in attack.why:
+        server = short_server
+    earned, why = try_strategy(server, attack.source)
+    assert not earned
+    assert re.search(attack.why, why, re.DOTALL), why
+    assert len(why) < 1500
+    assert not below(server._process.pid), "a process is left"
+    assert double(server) == 42, "the next submission"
+
+
+def double(server):
+    with SharedAnswers([solution("def double(x): return 2 * x", double="function")], server) as guest:
+        return guest.defined("q")["double"](21)
+
+
+@pytest.mark.parametrize(("name", "source"), patching.FUNCTIONS, ids=[name for name, _ in patching.FUNCTIONS])
+def test_a_value_that_pretends_is_no_answer(server, name, source):
+    with SharedAnswers([solution(source, f="function", v="value")], server) as guest:
+        names = guest.defined("q")
+        for ask, want in ((lambda: names["f"](3), 6), (lambda: names["v"], 7)):
+            with pytest.raises((LabkitError, course.CheckFailed)):
+                course.expect("it", ask(), want)
+    assert not below(server._process.pid)
+    assert double(server) == 42
+
+
+DUMMIES = "for _ in range(9): await ctx.compute(int, cost=1e-8)"
+
+
+def test_how_far_ahead_somebody_is_cannot_be_covered_up(server):
+    """A slow worker that does a lot of nothing has not done more iterations."""
+    made = SharedAnswers([solution(put(worker=DUMMIES), X="strategy")], server).defined("q")["X"]
+    hidden, plain = (course.trial(s, workers=3, updates=30, slow={"worker-2": 5}).check() for s in (made, lk.AsyncPS()))
+    assert max(hidden.leads) == max(plain.leads) > 3
+    assert {len(of) for of in hidden.iterations.values()} == {len(of) for of in plain.iterations.values()}
+
+
+# from the file to the mark --------------------------------------------------------------------------------------------
+
+MASTER = with_variant(parse(toy.notebook(), "m"), None)
+RELEASED = release(MASTER, "first")
+TRICKS = """answers = RemoteAnswers = course = names = globals = None
+import builtins, IPython, numpy.testing
+builtins.print = builtins.abs = lambda *a, **k: 9
+get_ipython().run_line_magic('load_ext', 'x')
+numpy.testing.assert_allclose = lambda *a, **k: None
+"""
+EQUAL = """class E(float):
+    __eq__ = __ge__ = __gt__ = lambda s, o: True
+    __lt__ = __le__ = __ne__ = lambda s, o: False
+    __repr__ = __str__ = lambda s: '7'
+    __hash__ = None
+answer = E(1)
+"""
+
+
+def changed(change, **sources):
+    raw = copy.deepcopy(RELEASED)
+    for name, source in sources.items():
+        toy.find(raw, name)["source"] = source
+    change(raw["cells"])
+    return raw
+
+
+def marked(cells):
+    """NBVAL_ comments, tags, points, and stored outputs that say what is right."""
+    for cell in cells:
+        cell["metadata"]["tags"] = ["nbval-skip", "raises-exception", "nbval-ignore-output"]
+        said = cell["metadata"].get("nbgrader", {})
+        if cell["cell_type"] == "code" and said.get("grade"):
+            said.update(points=1000, locked=False)
+            cell["source"] = "# NBVAL_SKIP\n# NBVAL_RAISES_EXCEPTION\npass"
+            cell["execution_count"] = 1
+            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "7\n"}]
+
+
+def moved(cells):
+    """No tests, or others, elsewhere, twice; a test's id on the answer and the other way round."""
+    tests = [c for c in cells if c["metadata"].get("nbgrader", {}).get("grade")]
+    cells[:] = [c for c in cells if c not in tests][::-1] + [toy.test("q1-test", "q1", 3, "pass") for _ in "123"]
+    cells += [
+        toy.solution("q1", "print(7)", "q1-test"),
+        toy.solution("q9", "x = 1"),
+        toy.solution("q1", "# again\nprint(0)", "q1"),
+    ]
+
+
+def given(cells):
+    """Cells of its own that say that they are the instructor's."""
+    cells.insert(
+        0, toy.code("from labkit import *\ndef right(*a): pass", toy.nbgrader("imports", "locked"), given=True)
+    )
+    cells.insert(1, toy.code('V = {"scale": 0}', variant=True))
+    cells.insert(2, toy.code("import os\nos._exit(0)"))
+
+
+SUBMISSIONS = {
+    "marked": changed(marked, q1="# NBVAL_SKIP\ndef scaled(x): return None"),
+    "moved": changed(moved),
+    "given": changed(given),
+    "patched": changed(list, q1=TRICKS + EQUAL + "def scaled(x): return E(1)", q3=TRICKS + EQUAL),
+    "the next one": toy.solve(RELEASED),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_nothing_in_a_file_or_beside_it_raises_marks(tmp_path, monkeypatch):
+    files = {"conftest.py": "raise SystemExit(0)", "pytest.ini": "[pytest]\naddopts = --collect-only\n", "sitecustomize.py": "import os; os._exit(0)",
+             "numpy.py": "1 / 0", "labkit.py": "1 / 0", "usercustomize.py": "1 / 0", "sources.json": "{}", "rebuilt.ipynb": "{}"}  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
+    key = make_key(MASTER, "first", Harness(confined=True))
+    handed = []
+    for name, raw in SUBMISSIONS.items():
+        handed.append(submission(raw, MASTER, tmp_path, name))
+    marks = {r.student.name: r.earned for r in grade_all(key, handed, Harness(confined=True), 2)}
+    assert marks == dict.fromkeys(SUBMISSIONS, 0.0) | {"the next one": 8.0}

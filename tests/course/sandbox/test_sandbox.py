@@ -1,0 +1,420 @@
+# ruff: noqa: E501  (a line of a submission stays a line)
+"""What a student process cannot do or import, and that nothing remains of it."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sharing import SharedAnswers, alive, below, descriptors, solution
+
+import labkit as lk
+from labkit import course
+from labkit.course.sandbox import confine, launch, processes
+from labkit.course.sandbox import session as sessions
+from labkit.course.sandbox.processes import ForkServer
+from labkit.course.sandbox.remote_answers import RemoteAnswers
+from labkit.errors import ClusterError, LabkitError
+from labkit.strategies import Strategy
+
+linux = pytest.mark.skipif(
+    bool(confine.confinement_problem()), reason=f"confined on Linux only: {confine.confinement_problem()}"
+)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ForkServer(True, 2) as made:
+        yield made
+
+
+def gone(pids, deadline=20.0):
+    """Whether all of these processes have ended by themselves."""
+    end = time.monotonic() + deadline
+    while any(alive(pid) for pid in pids) and time.monotonic() < end:
+        os.sched_yield()
+    return not any(alive(pid) for pid in pids)
+
+
+# what it cannot do ----------------------------------------------------------------------------------------------------
+
+CONFINED = """
+import ctypes, json, mmap, os, resource, signal, socket, sys, threading, time
+from labkit.course.sandbox import confine
+uid = int(sys.argv[1])
+if uid: os.setgid(uid); os.setuid(uid)
+confine.confine(1, 64 << 20)
+libc = ctypes.CDLL(None, use_errno=True)
+def tried(do):
+    try: return f"done {do()}"
+    except BaseException as error: return f"{type(error).__name__} {getattr(error, 'errno', '')}".strip()
+def call(name, *args):
+    value = getattr(libc, name)(*args)
+    if value == -1: raise OSError(ctypes.get_errno(), name)
+    return value
+tries = {
+    "open": lambda: open("/etc/passwd"), "write": lambda: open("/tmp/labkit-x", "w"), "stat": lambda: os.stat("/"),
+    "list": lambda: os.listdir("/"), "mkdir": lambda: os.mkdir("/tmp/labkit-x"), "unlink": lambda: os.unlink("/tmp/labkit-y"),
+    "chdir": lambda: os.chdir("/"), "fork": os.fork, "exec": lambda: os.execv("/bin/true", ["true"]),
+    "spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
+    "thread": lambda: threading.Thread(target=int).start(), "socket": socket.socket, "pair": socket.socketpair,
+    "kill": lambda: os.kill(os.getpid(), 0), "kill parent": lambda: os.kill(os.getppid(), 9), "setsid": os.setsid,
+    "setrlimit": lambda: resource.setrlimit(resource.RLIMIT_AS, (-1, -1)), "getppid": os.getppid,
+    "setuid": lambda: os.setuid(0), "ptrace": lambda: call("ptrace", 0, 0, 0, 0), "prctl": lambda: call("prctl", 1, 0, 0, 0, 0),
+    "mount": lambda: call("mount", b"x", b"/tmp", b"tmpfs", 0, 0), "sleep": lambda: time.sleep(60),
+    "usleep": lambda: call("usleep", 60_000_000), "lock": lambda: threading.Event().wait(60), "pipe": os.pipe, "dup": lambda: os.dup(1),
+    "memory": lambda: len(bytearray(1 << 30)), "mmap": lambda: mmap.mmap(-1, 1 << 30),
+    "clock": lambda: time.time() > 0, "compute": lambda: sum(range(10)), "random": lambda: len(os.urandom(4)),
+}
+print(json.dumps({name: tried(do) for name, do in tries.items()}), flush=True)
+while True: pass
+"""
+NO = "PermissionError 1"
+EXPECTED = dict.fromkeys((
+    "open", "write", "stat", "list", "mkdir", "unlink", "chdir", "fork", "exec", "spawn", "socket", "pair", "kill", "kill parent",
+    "setsid", "setuid", "ptrace", "prctl", "mount", "sleep", "usleep", "pipe", "dup",
+), NO) | {
+    "thread": "RuntimeError", "setrlimit": "PermissionError 1", "getppid": "done -1", "lock": "done False",
+    "memory": "MemoryError", "mmap": "OSError 12", "clock": "done True", "compute": "done 45", "random": "done 4",
+}  # fmt: skip
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("uid", [0, 65534])
+def test_a_confined_process_can_compute_and_nothing_else(uid):
+    if os.getuid() and uid != os.getuid():
+        pytest.skip("another user needs root")
+    done = subprocess.run([sys.executable, "-c", CONFINED, str(uid)], capture_output=True, text=True)
+    told = json.loads(done.stdout)
+    if told["setrlimit"].startswith("ValueError"):  # Python looks itself whether the caller may
+        told["setrlimit"] = NO
+    assert told == EXPECTED
+    assert -done.returncode in (signal.SIGXCPU, signal.SIGKILL)  # it had one second of processor time
+
+
+@linux
+def test_the_filter_lets_through_what_is_listed_and_no_other_machine():
+    machine, futex, allowed = confine.MACHINES["x86_64"]
+    for number in range(500):
+        assert filtered(machine, number) == (
+            confine.ALLOW if number in allowed else confine.ALLOW if number == futex else confine.REFUSE
+        )
+    assert filtered(machine ^ 1, 0) == filtered(machine, 0x40000000) == confine.KILL
+    wait, wake, timed = 0x80, 0x81, 0x189  # private; the last is FUTEX_WAIT_BITSET by the clock of the day
+    assert filtered(machine, futex, wake, 7) == filtered(machine, futex, wait, 0) == confine.ALLOW
+    assert filtered(machine, futex, wait, 1) == filtered(machine, futex, timed, 1 << 40) == confine.OVER
+    assert filtered(machine, futex, 6, 0) == confine.REFUSE
+
+
+def filtered(machine, number, operation=0, timeout=0):
+    """What the kernel would do: the program, run by hand."""
+    data = struct.pack("<IIQQQQQQQ", number, machine, 0, 0, operation, 0, timeout, 0, 0)
+    program = confine._program(*confine.MACHINES["x86_64"])
+    lines, at, word = list(struct.iter_unpack("HBBI", program)), 0, 0
+    while True:
+        code, yes, no, value = lines[at]
+        if code == confine.LOAD:
+            word = struct.unpack_from("<I", data, value)[0]
+        elif code == confine.AND:
+            word &= value
+        elif code == confine.RETURN:
+            return value
+        else:
+            at += yes if (word == value if code == confine.EQUAL else word >= value) else no
+        at += 1
+
+
+def test_where_it_cannot_be_confined_nothing_is_run(monkeypatch):
+    monkeypatch.setattr(processes, "confinement_problem", lambda: "there is no kernel")
+    with pytest.raises(ClusterError, match="is not run here: there is no kernel"):
+        ForkServer(True)
+    with ForkServer() as free:
+        assert not free.confined
+        assert SharedAnswers([solution("def f(): return 1", f="function")], free).defined("q")["f"]() == 1
+
+
+# what it can import --------------------------------------------------------------------------------------------------
+
+LOADED = """
+import sys
+sys.path.insert(0, {folder!r})
+import launch
+launch.restrict(launch.ALLOWED[{module!r}])
+import importlib
+module = importlib.import_module({module!r})
+for name in getattr(module, "PRELOADED", ()):
+    importlib.import_module(name)
+importlib.import_module("labkit.course.sandbox.confine")
+print(*sys.modules)
+"""
+PACKAGES = {"labkit", "labkit.roles", "labkit.course", "labkit.course.sandbox"}
+
+
+def loaded_by(script):
+    words = [sys.executable, "-s", "-P", "-B", "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@linux
+@pytest.mark.parametrize(
+    ("module", "packages", "third_parties"),
+    [
+        ("labkit.course.sandbox.fork_server", PACKAGES, {"numpy"}),
+        ("labkit.course.grading.reader_process", PACKAGES - {"labkit.roles"} | {"labkit.course.grading"}, set()),
+    ],
+)
+def test_a_confined_process_has_loaded_exactly_the_modules_of_the_allow_list(module, packages, third_parties):
+    folder = str(Path(launch.__file__).parent)
+    loaded = loaded_by(LOADED.format(folder=folder, module=module))
+    assert {name for name in loaded if name.partition(".")[0] == "labkit"} == {*launch.ALLOWED[module], *packages}
+    new = {name.partition(".")[0] for name in loaded - loaded_by("import sys; print(*sys.modules)")}
+    own = {"labkit", "launch"} | {
+        name for name in new if name.startswith(("_cython", "cython_runtime", "_sysconfigdata"))
+    }
+    assert new - own - set(sys.stdlib_module_names) == third_parties
+
+
+@pytest.mark.parametrize("module", launch.ALLOWED)
+def test_the_allow_list_has_leaf_modules_of_roles_only(module):
+    ours = [name for name in launch.ALLOWED[module] if not name.startswith("labkit.course.")]
+    assert all(name in ("labkit.errors", "labkit.knobs") or name.startswith("labkit.roles.") for name in ours)
+
+
+@linux
+@pytest.mark.parametrize(
+    "name", ["labkit.strategies", "labkit.roles.shard", "labkit.roles.collectives", "labkit.course.testing"]
+)
+def test_no_other_module_of_labkit_can_be_imported(name):
+    folder = str(Path(launch.__file__).parent)
+    script = LOADED.format(folder=folder, module="labkit.course.sandbox.fork_server")
+    script += f"""
+try:
+    importlib.import_module({name!r})
+except ModuleNotFoundError as error:
+    print("refused:", error.name)
+"""
+    assert {"refused:", name} <= loaded_by(script)
+
+
+# what is left ---------------------------------------------------------------------------------------------------------
+
+LOOP = "def f():\n    while True: pass\ndef g(): return 1\n"
+STRATEGY = """
+@dataclass(frozen=True)
+class X(lk.Strategy):
+    messages = (lk.Push, lk.Pull, lk.Weights)
+    async def server(self, ctx, shard):
+        async for request in ctx.inbox(lk.Push, lk.Pull):
+            if isinstance(request, lk.Push):
+                await ctx.compute(shard.apply, request, 0.1)
+            ctx.send(request.sender, shard.weights())
+    async def worker(self, ctx, model):
+        weights = await lk.pull(ctx)
+        for batch in ctx.batches():
+            {line}
+            weights = await lk.push_pull(ctx, await ctx.compute(model.gradient, weights, batch))
+"""
+
+
+@linux
+def test_nothing_is_left_when_the_answers_are_closed():
+    before = descriptors()
+    answers = RemoteAnswers([solution("def g(): return 1", g="function")], [], True)
+    server = answers._server
+    folder, pid = Path(server._folder.name), server._process.pid
+    open_line = server.fork(lambda said: said, lambda value: None)  # a role in the middle
+    assert answers.defined("q")["g"]() == 1
+    assert alive(pid)
+    assert alive(open_line.pid)
+    assert folder.is_dir()
+    answers.close()
+    answers.close()
+    assert not alive(pid)
+    assert not alive(open_line.pid)
+    assert not folder.exists()
+    assert descriptors() <= before
+
+
+@linux
+def test_nothing_is_left_of_a_role_that_was_killed(server, monkeypatch):
+    before = descriptors()
+    lines = []
+    make = server.fork
+    monkeypatch.setattr(server, "fork", lambda *a: lines.append(make(*a)) or lines[-1])
+    source = STRATEGY.format(line="ctx.note('here')")
+    X = SharedAnswers([solution(source, X="strategy")], server).defined("q")["X"]
+
+    def killed(session, text, numbers):
+        os.kill(session.connection.pid, signal.SIGKILL)
+        raise LabkitError("killed")
+
+    monkeypatch.setattr(sessions.Session, "_note", killed)
+    trial = course.trial(X, workers=2, updates=5)
+    assert "killed from outside" in trial.error  # and not: too much processor time
+    assert not trial.ok
+    assert len(lines) > 3
+    assert not any(alive(line.pid) for line in lines)
+    assert descriptors() <= before
+    assert not below(server._process.pid)
+
+
+@linux
+def test_a_closed_connection_raises_again_and_uses_no_descriptor(server):
+    line = server.fork(lambda said: said, lambda value: None)
+    line.stop("enough")
+    others = [os.open(os.devnull, os.O_RDWR) for _ in range(4)]  # they have the numbers that it had
+    try:
+        for use in (lambda: line.send([1]), line.receive):
+            with pytest.raises(processes.ProcessEnded, match="Ended: enough"):
+                use()
+        assert line.close() == 0
+        for descriptor in others:
+            os.fstat(descriptor)
+    finally:
+        for descriptor in others:
+            os.close(descriptor)
+
+
+JUDGE = """
+import sys, time
+from sharing import solution
+from labkit.course.sandbox.remote_answers import RemoteAnswers
+answers = RemoteAnswers([solution(sys.stdin.readline().encode().decode("unicode_escape"), f="function")], [], True)
+f = answers.defined("q")["f"]
+print(answers._server._process.pid, answers._server._folder.name, flush=True)
+f()
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_nothing_is_left_when_the_grader_is_killed():
+    here = str(Path(__file__).parents[1])
+    grader = subprocess.Popen(
+        [sys.executable, "-c", JUDGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": here}
+    )  # fmt: skip
+    with grader:
+        grader.stdin.write(LOOP.replace("\n", "\\n") + "\n")
+        grader.stdin.flush()
+        server, folder = grader.stdout.readline().split()
+        roles = []
+        while not roles:
+            roles = below(int(server))
+        grader.kill()
+    assert gone([int(server), *roles])
+    for left in Path(folder).parent.glob(Path(folder).name):  # who is killed cannot sweep: an empty folder is all
+        assert not list(left.iterdir())
+        left.rmdir()
+
+
+@linux
+def test_a_nursery_that_is_gone_is_said_to_be_gone():
+    with ForkServer(True) as server:
+        names = SharedAnswers([solution("def g(): return 1", g="function")], server).defined("q")
+        os.kill(server._process.pid, signal.SIGKILL)
+        server._process.wait()
+        for _ in range(2):
+            with pytest.raises(LabkitError, match="has ended"):
+                names["g"]()
+
+
+@linux
+def test_threads_can_each_use_a_fork_server():
+    def one(number):
+        with ForkServer(True) as server:
+            g = SharedAnswers([solution(f"def g(x): return x + {number}", g="function")], server).defined("q")["g"]
+            return [g(i) for i in range(5)]
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(one, range(3))) == [[n + i for i in range(5)] for n in range(3)]
+
+
+# what is shared -------------------------------------------------------------------------------------------------------
+
+
+@linux
+def test_two_roles_share_no_memory_and_two_calls_do(server):
+    source = "seen = []\n" + STRATEGY.format(
+        line="globals()['seen'].append(1)\n            assert len(seen) == 1 + round(ctx.now / 0.1)"
+    )
+    X = SharedAnswers([solution(source, X="strategy")], server).defined("q")["X"]
+    course.trial(X, workers=3, updates=9).check()
+    count = SharedAnswers(
+        [solution("calls = []\ndef f():\n    calls.append(1)\n    return len(calls)", f="function")], server
+    ).defined("q")["f"]
+    assert [count(), count()] == [1, 2]  # one process for all calls, as in a notebook
+
+
+def every(cls):
+    return {c for c in cls.__subclasses__() if c.__module__.startswith("labkit.")}.union(
+        *map(every, cls.__subclasses__())
+    )
+
+
+@linux
+def test_no_strategy_and_no_problem_is_in_the_memory_of_a_role(server):
+    source = textwrap.dedent("""
+        import gc, sys, types
+        def f():
+            names = {o.__name__ for o in gc.get_objects() if isinstance(o, type)}
+            modules = {o.__name__ for o in gc.get_objects() if isinstance(o, types.ModuleType) and o.__name__.startswith("labkit")}
+            return sorted(names), sorted(modules), sorted(sys.modules)
+    """)
+    names, in_memory, modules = SharedAnswers([solution(source, f="function")], server).defined("q")["f"]()
+    secret = {cls.__name__ for cls in every(Strategy)} - {"ServerStrategy"} | {
+        "Problem",
+        "Shard",
+        "SimulatedRun",
+        "Trial",
+    }
+    assert {"SyncPS", "AsyncPS", "Pipeline"} <= secret
+    assert not secret & set(names)
+    assert not [m for m in in_memory if "strategies" in m or "simulated" in m or "problem" in m]
+    assert [m for m in modules if m.startswith("labkit")] == ["labkit", "labkit.course"]
+
+
+@linux
+def test_nothing_of_the_grader_is_in_the_environment(server):
+    source = (
+        "import os, sys\ndef f(): return dict(os.environ), sys.argv, [d for d in range(64) if is_open(d)], os.getcwd.__name__\n"
+        "def is_open(d):\n    try: os.lseek(d, 0, 1)\n    except OSError as error: return error.errno != 9  # a pipe has no place\n    return True"
+    )
+    environment, argv, opened, _ = SharedAnswers([solution(source, f="function")], server).defined("q")["f"]()
+    assert set(environment) <= {
+        "HOME",
+        "LANG",
+        "PYTHONHASHSEED",
+        "LC_CTYPE",
+        *(k for k in environment if k.endswith("_NUM_THREADS")),
+    }
+    assert "labkit-role-" in environment["HOME"]
+    assert len(opened) == 5  # three that lead nowhere, and the two ends
+    root = str(Path(__file__).parents[3])  # the path of the checkout may have any name
+    assert not any("assignment" in word or "grade" in word for word in (word.removeprefix(root) for word in argv))
+
+
+# the same every time --------------------------------------------------------------------------------------------------
+
+
+@linux
+def test_the_same_submission_gives_the_same_trial():
+    source = STRATEGY.format(line="[await ctx.sleep(0.001 * len(w)) for w in {'a', 'bb', 'ccc', ctx.name}]")
+    found = []
+    for _ in range(2):
+        with ForkServer(True) as server:
+            X = SharedAnswers([solution(source, X="strategy")], server).defined("q")["X"]
+            trial = course.trial(X, workers=3, updates=9, compute=lk.Exponential(0.1)).check()
+            order = SharedAnswers(
+                [solution("v = list({'one', 'two', 'three', 'four', 'five'})", v="value")], server
+            ).defined("q")["v"]
+            found.append((trial.parameters.tobytes(), trial.seconds, trial.staleness, order))
+    assert found[0] == found[1]
