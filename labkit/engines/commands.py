@@ -450,7 +450,7 @@ class Pause(Command):
 
 @dataclass(frozen=True)
 class Resume(Command):
-    """Lets a paused run continue."""
+    """Lets a paused run continue. Of a scheduled pause, the seconds count until a scheduled `Resume` or `Stop` is due."""
 
     at: float = at_option()
 

@@ -37,7 +37,8 @@ def left(queue):
 
 
 UP = {"address": ["127.0.0.1", 1, "key"], "process": ["boot", 2, 3.0], "restored": [], "kept_at": None, "version": 4}
-BATCH = {"batch": {"until": 1}, "change": 2, "waiting": ["Weights"], "only": None, "sent": 3, "received": 4}
+COUNTS = {"sent": 3, "received": 4, "flow": 5, "finishing": False}
+BATCH = {"batch": {"until": 1}, "change": 2, "waiting": ["Weights"], "only": None, **COUNTS}
 REPORTS = [
     ("up", UP, events.RoleUp),
     ("batch", BATCH, events.Report),

@@ -9,6 +9,7 @@ from labkit.engines.commands import Pause, Resume
 from labkit.engines.dask.client.clock import EngineClock
 from labkit.engines.dask.client.pause_control import ANSWER_S, STEP_S, PauseControl
 from labkit.engines.dask.client.record import RunRecord
+from labkit.engines.dask.timeouts import REPEAT_S
 from labkit.roles.layout import Layout, RoleSpec
 
 SERVERS = ("server-0", "server-1")
@@ -26,10 +27,14 @@ class World:
         self.clock.begin()
         self.events = []
         self.record = RunRecord(types.SimpleNamespace(lock=threading.RLock(), event=self.events.append), self.clock)
-        self.control = PauseControl(layout, self.clock, self.record, self.send, lambda: self.time)
+        self.repeated = []
+        self.control = PauseControl(layout, self.clock, self.record, self.send, self.send_to, lambda: self.time)
 
     def send(self, order, then):
         self.sent.append((order, then))
+
+    def send_to(self, order, role, incarnation):
+        self.repeated.append((order, role, incarnation))
 
     def answer(self):
         """All roles answer the oldest order, which is returned."""
@@ -43,9 +48,9 @@ class World:
 
     def go(self, *versions):
         """Bring a step that has begun to where roles go to their goals, which are returned."""
-        assert self.answer()["do"] == "pause"
+        assert self.answer()["paused"]
         self.say(*versions)
-        assert self.answer()["do"] == "resume"
+        assert not self.answer()["paused"]
 
     def say(self, *versions):
         assert self.sent.pop(0)[0] == {"do": "version"}
@@ -64,13 +69,13 @@ def test_engine_time_stands_still_from_when_all_roles_have_been_told_until_they_
     world.time = 1.5
     assert not world.control.paused
     assert world.done == []
-    assert world.answer() == {"do": "pause"}
+    assert world.answer() == {"do": "flow", "number": 1, "paused": True, "zero": 0, "goals": {}}
     world.time = 4.0
     assert world.control.paused
     assert world.done == ["pause"]
     assert world.clock.seconds == 1.5
     world.ask("resume", Resume())
-    assert world.sent[0][0] == {"do": "resume", "zero": 2_500_000_000, "goals": {}}
+    assert world.sent[0][0] == {"do": "flow", "number": 2, "paused": False, "zero": 2_500_000_000, "goals": {}}
     world.time = 5.0
     world.answer()
     assert world.done == ["pause", "resume"]
@@ -92,10 +97,10 @@ def test_pause_twice_is_one_pause_and_both_are_answered(world):
 
 def test_a_resume_while_roles_are_being_told_to_pause_wins(world):
     world.ask("pause", Pause())
-    assert world.control.orders() == [{"do": "pause"}]
+    assert [order["paused"] for order in world.control.orders()] == [True]
     world.ask("resume", Resume())
-    assert world.control.orders() == []
-    assert [order["do"] for order, _ in world.sent] == ["pause", "resume"]
+    assert [order["paused"] for order in world.control.orders()] == [False]
+    assert [(order["number"], order["paused"]) for order, _ in world.sent] == [(1, True), (2, False)]
     world.answer()
     world.answer()
     assert not world.control.paused
@@ -115,13 +120,13 @@ def test_all_shards_step_to_one_version_and_pause(world):
     world.answer()
     assert world.control.paused
     world.say(3, 5)
-    assert world.answer() == {"do": "resume", "zero": 0, "goals": {"server-0": 6, "server-1": 6}}
+    assert world.answer()["goals"] == {"server-0": 6, "server-1": 6}
     assert world.control.stepping
     assert not world.control.paused
     world.control.reached("server-1")
     assert world.sent == []
     world.control.reached("server-0")
-    assert world.answer() == {"do": "pause"}
+    assert world.answer()["paused"]
     assert world.done == ["step"]
     assert world.control.paused
     assert not world.control.stepping
@@ -176,7 +181,7 @@ def test_a_role_that_is_lost_is_not_waited_for(world):
     world.go(3, 3)
     world.control.lost("server-1")
     world.control.reached("server-0")
-    assert world.answer() == {"do": "pause"}
+    assert world.answer()["paused"]
     assert world.done == ["step"]
 
 
@@ -222,3 +227,42 @@ def test_a_run_that_is_to_end_is_not_paused_again(world):
     assert world.done == ["pause", "step"]
     assert world.sent == []
     assert not world.control.paused
+
+
+def test_a_role_that_has_missed_an_order_gets_it_again_until_it_reports_its_number(world):
+    assert world.control.orders() == []
+    world.control.reported("server-0", 0, 0)
+    world.ask("pause", Pause())
+    pause, _ = world.sent[0]
+    for world.time in (0.1, REPEAT_S):  # it may still be on its way
+        world.control.reported("server-0", 0, 0)
+    assert world.repeated == []
+    for world.time in (REPEAT_S + 0.1, REPEAT_S + 0.2, 2 * REPEAT_S + 0.2):
+        world.control.reported("server-0", 0, 0)
+        world.control.reported("server-1", 2, 1)
+    assert world.repeated == [(pause, "server-0", 0)] * 2
+    world.time += REPEAT_S + 0.1
+    world.control.reported("server-0", 0, 1)
+    assert len(world.repeated) == 2
+
+
+def test_only_the_newest_order_is_repeated(world):
+    world.ask("pause", Pause())
+    world.answer()
+    world.time = 1.0
+    world.ask("resume", Resume())
+    resume = world.answer()
+    world.time += REPEAT_S + 0.1
+    for number in (0, 1, 2):
+        world.control.reported(f"server-{number % 2}", number, number)
+    assert world.repeated == [(resume, "server-0", 0), (resume, "server-1", 1)]
+
+
+def test_a_shard_that_has_not_said_its_version_is_asked_again(world):
+    world.ask("step", None)
+    world.answer()
+    world.control.version("server-1", 3)
+    world.time = REPEAT_S + 0.1
+    for name in (*SERVERS, "worker-0"):
+        world.control.reported(name, 0, 1)
+    assert world.repeated == [({"do": "version"}, "server-0", 0)]

@@ -193,12 +193,66 @@ def test_engine_time_stands_still_during_a_pause_and_the_role_does_nothing():
     one = Role()
 
     def pauses():
-        one.now = 3 * NANO
-        one.do("pause")
-        one.do("resume", zero=2 * NANO, goals={})
+        one.now = NANO
+        one.do("flow", number=1, paused=True, zero=0, goals={})
+
+        def goes_on(limit):
+            one.now = 3 * NANO
+            one.do("flow", number=2, paused=False, zero=2 * NANO, goals={})
+
+        one.channel.posted.wait = goes_on
 
     report = one.run(pauses, lambda: None)
     assert report["time"] == NANO
+
+
+def batches(one):
+    return [report for report in one.reports if report["what"] == "batch"]
+
+
+def test_an_order_to_pause_that_comes_after_a_newer_one_is_ignored():
+    one = Role()
+
+    def inverted():
+        one.do("flow", number=2, paused=False, zero=0, goals={})
+        one.do("flow", number=1, paused=True, zero=0, goals={})
+        one.do("flow", number=2, paused=False, zero=0, goals={})
+        one.channel.report_due = True
+
+    one.now = NANO
+    assert one.run(inverted, lambda: None)["time"] == NANO
+    assert [report["flow"] for report in batches(one)] == [2]
+
+
+def test_a_role_that_has_missed_a_pause_waits_until_the_run_has_come_as_far():
+    one = Role()
+    waited = []
+
+    def goes_on():
+        one.now = 3 * NANO
+        one.do("flow", number=2, paused=False, zero=2 * NANO, goals={})
+
+    def wait(limit):
+        waited.append(limit)
+        one.now += max(1, round(limit * NANO))
+
+    one.channel.posted.wait = wait
+    report = one.run(goes_on, lambda: None)
+    assert sum(waited) == pytest.approx(2.0)
+    assert one.now == pytest.approx(5 * NANO)
+    assert report["time"] == pytest.approx(3 * NANO)  # it never goes back
+
+
+def test_a_role_that_begins_is_told_whether_the_run_is_paused():
+    one = Role()
+    paused = {"do": "flow", "number": 3, "paused": True, "zero": 0, "goals": {}}
+    one.endpoint.script = []
+    one.now = NANO
+    one.role.begin({"do": "begin", "zero": 0, "orders": [paused], **one.members()})
+    assert one.channel.pending
+    one.now = 5 * NANO
+    one.do("leave")
+    assert one.role.run()["time"] == NANO
 
 
 def test_links_are_told_what_has_changed():

@@ -55,6 +55,12 @@ class EngineClock:
         """Engine time, s."""
         return seconds(self.now)
 
+    @property
+    def pause_seconds(self) -> float:
+        """How long the present pause has lasted, s; 0.0 while time passes."""
+        paused = self._state[1]
+        return 0.0 if paused is None else seconds(self._monotonic() - paused)
+
     def pause(self) -> None:
         """Engine time stands still from now on."""
         zero, paused = self._state

@@ -65,7 +65,8 @@ class Report(OfRole):
 
     `change`: the newest membership broadcast that it knows. `waiting`: names of the kinds of messages that it waits for
     without a limit (empty: its coroutine has returned), from `only` if that is not None; None: it does not wait. `sent`,
-    `received`: counts of messages.
+    `received`: counts of messages. `flow`: the number of the newest order to pause or to go on that it knows. `finishing`:
+    whether it knows that a final evaluation was requested.
     """
 
     batch: dict[str, Any]
@@ -74,6 +75,8 @@ class Report(OfRole):
     only: str | None
     sent: int
     received: int
+    flow: int
+    finishing: bool
 
 
 @dataclass(frozen=True)

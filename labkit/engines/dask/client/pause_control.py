@@ -5,6 +5,9 @@ update of every shard, then a pause. Roles pause one after the other, so a pause
 most strategies the one behind cannot move without the one ahead. So all step to one version, that of the foremost shard plus
 one: the shard that gets there first has already sent what the others need to follow. Replicas that compute by themselves and
 only answer each other are never in step; each of them makes one update.
+
+One order says all of it (`flow`): whether roles are paused, when engine time was zero, and the goals. It has a number: a role
+ignores one that is older than what it knows, and reports which one it knows. One that it has missed is repeated.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 from ....roles.layout import Layout
 from ....trace.events import RunPaused
 from ...commands import Pause, Resume
+from ..timeouts import REPEAT_S
 from .clock import EngineClock
 from .record import RunRecord
 
@@ -25,6 +29,7 @@ __all__ = ["PauseControl"]
 ANSWER_S = 10.0  # seconds for all shards to report their versions: a role that computes answers when it has done
 STEP_S = 30.0  # seconds for a step; then the run is paused wherever the shards are
 
+VERSION = {"do": "version"}  # the order to report the version of a shard
 PAUSING, ASKING, GOING, STOPPING = "pausing", "asking", "going", "stopping"
 
 Then = Callable[[], None]
@@ -49,16 +54,20 @@ class OneStep:
 class PauseControl:
     """Of one run; used by the run's thread only, and never waits.
 
-    `send(order, then)`: sends an order to all roles, after those that were sent before; `then` is called when all have answered
-    or a limit has passed. `clock`: engine time. `monotonic`: a clock for limits, in seconds.
+    `send(order, then)`: sends an order to all roles; `then` is called when all have answered or a limit has passed.
+    `send_to(order, role, incarnation)`: sends it to one. `clock`: engine time. `monotonic`: a clock for limits, in seconds.
     """
 
     def __init__(
         self, layout: Layout, clock: EngineClock, record: RunRecord, send: Callable[[dict[str, Any], Then], None],
-        monotonic: Callable[[], float],
+        send_to: Callable[[dict[str, Any], str, int], None], monotonic: Callable[[], float],
     ):  # fmt: skip
         roles = layout.roles
         self._clock, self._record, self._send, self._monotonic = clock, record, send, monotonic
+        self._send_to = send_to
+        self._flow: dict[str, Any] = {"do": "flow", "number": 0}  # the newest order
+        self._sent_at = 0.0
+        self._repeated_at: dict[tuple[str, int], float] = {}  # to each role instance that had not taken it in
         self._owners = {role.name for role in roles if role.shard is not None}
         self._together = layout.replication != "local" or all(role.computes for role in roles if role.shard is not None)
         self._allowed = True
@@ -77,8 +86,25 @@ class PauseControl:
         return self._step is not None and self._step.phase in (GOING, STOPPING)
 
     def orders(self) -> list[dict[str, Any]]:
-        """What a role has to be told that begins while the others are being paused."""
-        return [] if self._pausing is None else [{"do": "pause"}]
+        """What a role has to be told that begins now."""
+        return [self._flow] if self._flow["number"] else []
+
+    def reported(self, role: str, incarnation: int, number: int) -> None:
+        """A role has reported. `number`: of the newest order that it knows. Repeats what it should have got by now."""
+        step, now = self._step, self._monotonic()
+        missed = number < self._flow["number"]
+        asked = step is not None and step.phase == ASKING and role in self._owners - step.versions.keys()
+        since = max(self._sent_at, self._repeated_at.get((role, incarnation), 0.0))
+        if (missed or asked) and now - since > REPEAT_S:
+            self._repeated_at[role, incarnation] = now
+            self._send_to(self._flow if missed else VERSION, role, incarnation)
+
+    def _order(self, paused: bool, goals: dict[str, int], then: Then) -> None:
+        self._flow = {
+            "do": "flow", "number": self._flow["number"] + 1, "paused": paused, "zero": self._clock.zero, "goals": goals,
+        }  # fmt: skip
+        self._sent_at = self._monotonic()
+        self._send(self._flow, then)
 
     # pause and resume -------------------------------------------------------------------------------------------------
 
@@ -92,7 +118,7 @@ class PauseControl:
             if command is not None:
                 self._record.executed(command)
             waiting = self._pausing = [done]
-            self._send({"do": "pause"}, lambda: self._all_told(waiting))
+            self._order(True, {}, lambda: self._all_told(waiting))
 
     def _all_told(self, waiting: list[Then]) -> None:
         if waiting is not self._pausing:  # resumed meanwhile
@@ -122,7 +148,7 @@ class PauseControl:
 
     def _let_run(self, goals: dict[str, int], done: Then) -> None:
         self._clock.resume()
-        self._send({"do": "resume", "zero": self._clock.zero, "goals": goals}, done)
+        self._order(False, goals, done)
 
     def stop(self) -> None:
         """The run is to end: roles go on, and are not paused again."""
@@ -170,7 +196,8 @@ class PauseControl:
         if not self.paused:
             return self._end_step()
         step.phase, step.until = ASKING, self._monotonic() + ANSWER_S
-        self._send({"do": "version"}, nothing)
+        self._sent_at = self._monotonic()
+        self._send(VERSION, nothing)
 
     def version(self, role: str, version: int) -> None:
         """The shard of `role` has reported its version."""

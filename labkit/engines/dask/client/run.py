@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import replace
-from operator import attrgetter
 from queue import Empty
 from typing import Any, Literal, NamedTuple
 
@@ -76,6 +75,7 @@ from .events import (
     WorkersSeen,
 )
 from .final_accounting import FinalAccounting
+from .final_evaluation import FinalEvaluation
 from .link_faults import LinkFaults
 from .pause_control import PauseControl
 from .process_faults import SIGNALS, ProcessFaults, check_allowed
@@ -83,6 +83,7 @@ from .record import RunRecord
 from .recovery import Recovery
 from .recovery_policy import Announced, Timer
 from .resume import resumed_states
+from .schedule import Schedule
 from .shutdown import Shutdown
 from .supervisor import Supervisor
 
@@ -96,7 +97,6 @@ STOPPED_S = 30.0  # seconds that `Stop` waits for the end of the run
 TIMER_S = 0.05  # seconds between two looks at the limits of recovery, at least
 FOR_RECOVERY = (OfRole, WorkerJoined, WorkerLeft, WorkersSeen)
 
-at = attrgetter("at")  # when a command is due
 log = logging.getLogger("labkit.engines.dask.client")
 
 
@@ -128,7 +128,8 @@ class DaskRun(Engine):
         self.checkpoints = RunCheckpoints(store, resume)
         self.folder = self.checkpoints.folder
         self.accounting = FinalAccounting(plan, self.members, self.record, self.clock, self.checkpoints)
-        self.pauses = PauseControl(plan.layout, self.clock, self.record, self._order_all, time.monotonic)
+        self.pauses = PauseControl(plan.layout, self.clock, self.record, self._order_all, self._post_to, time.monotonic)
+        self.final_evaluation = FinalEvaluation(self._order_chief, self.clock, time.monotonic)
         self.links = LinkFaults(plan.layout, self.members, self.record, supervisor.post)
         self.stopped_by: str | None = None
         self.error: LabkitError | None = None
@@ -136,16 +137,12 @@ class DaskRun(Engine):
         self._present: tuple[str, ...] = ()
         self._began = began
         self._changed: dict[str, Any] = {}  # options that were set
-        self._due = sorted(
-            (c.command if isinstance(c, Executed) else c for c in commands), key=at
-        )  # the next one first
+        self._schedule = Schedule((c.command if isinstance(c, Executed) else c for c in commands), self.clock)
         self._deadlock = DeadlockDetector(self.members.where)
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles that are not waited for when the run ends
         self._timer_due = 0.0  # when recovery is told next that time has passed
-        self._finish_reason: str | None = None  # why the chief was asked for a final evaluation
-        self._finish_heard_at: int | None = 0  # when (engine time) it had been told; None: it may not know yet
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
         self._over = threading.Event()
@@ -308,9 +305,7 @@ class DaskRun(Engine):
 
     def _time_left(self) -> float:
         """Seconds until a command is due, a limit is over, or it is time to look around."""
-        left = self.pauses.due - time.monotonic()
-        if self._due and not self.pauses.paused:
-            left = min(left, self._due[0].at - self.seconds)
+        left = min(self.pauses.due - time.monotonic(), self._schedule.left)
         return min(max(left, 0.0), LISTEN_S)
 
     def _take(self, event: Event) -> RunEnd | None:
@@ -349,6 +344,9 @@ class DaskRun(Engine):
     def _on_report(self, event: Report) -> RunEnd | None:
         self.trace.append(event.batch)
         self._acknowledgements.heard(event.role, event.incarnation, event.batch)
+        self.pauses.reported(event.role, event.incarnation, event.flow)
+        if event.role == "chief":
+            self.final_evaluation.reported(event.finishing)
         return self._check_deadlock(event)
 
     def _on_returned(self, event: Returned) -> RunEnd | None:
@@ -371,21 +369,22 @@ class DaskRun(Engine):
     # commands ---------------------------------------------------------------------------------------------------------
 
     def _execute_due(self) -> None:
-        """Execute the commands that are due by engine time."""
-        while self._due and not self.pauses.paused and self._due[0].at <= self.seconds:
-            command = self._due.pop(0)
+        """Execute the commands that are scheduled and due."""
+        while (command := self._schedule.take()) is not None:
             try:
                 self._check(command)
             except BadInput as error:
                 self._warn_if_refused(error)
             else:
-                self._execute(command, self._warn_if_refused)
+                self._execute(command, self._warn_if_refused, scheduled=True)
 
     def _warn_if_refused(self, error: BadInput | None) -> None:
         if error is not None:  # of a command that was planned: no thread waits to be told, and the run goes on
             self.event(EngineWarning, str(error))
 
-    def _execute(self, command: Command, done: Done) -> None:
+    def _execute(self, command: Command, done: Done, scheduled: bool = False) -> None:
+        if isinstance(command, Pause | Resume):
+            self._schedule.in_scheduled_pause = scheduled and isinstance(command, Pause)
         try:
             self._command_handlers[type(command)](command, done)
         except BadInput as error:
@@ -448,6 +447,9 @@ class DaskRun(Engine):
     def _order_all(self, order: dict[str, Any], then: Callable[[], None]) -> None:
         self.supervisor.send_in_order(order, None, lambda deaf: then())
 
+    def _order_chief(self, order: dict[str, Any]) -> None:
+        self.supervisor.send_in_order(order, "chief")
+
     def _post_to(self, order: dict[str, Any], role: str, incarnation: int) -> None:
         self.supervisor.post(order, [self.members.where[role]], role, incarnation)
 
@@ -456,14 +458,14 @@ class DaskRun(Engine):
             self.record.executed(command)
             self._stop_reason, self._stop_deadline = command.reason, time.monotonic() + STOP_S
             self.pauses.stop()
-            self._ask_to_finish(command.reason)
+            self.final_evaluation.request(command.reason)
 
     def _inject(self, command: Inject) -> None:
         """Execute commands at their times, which are those of the run."""
         for one in command.scheduled:
             check_supported(one, self.supported_commands)
         self.record.executed(command)
-        self._due = sorted([*self._due, *command.scheduled], key=at)
+        self._schedule.add(command.scheduled)
 
     def _join(self, command: Join) -> None:
         """A worker that is not there takes part as soon as there is a Dask worker for it."""
@@ -483,20 +485,11 @@ class DaskRun(Engine):
 
     # when it is over --------------------------------------------------------------------------------------------------
 
-    def _ask_to_finish(self, reason: str) -> None:
-        """Have the chief evaluate once more, and return."""
-        self._finish_reason, self._finish_heard_at = reason, None
-
-        def heard(deaf: list[str]) -> None:
-            self._finish_heard_at = self.now
-
-        self.supervisor.send_in_order({"do": "hurry", "reason": reason}, "chief", heard)
-
     def check_returned(self) -> None:
         """Ask the chief to finish if the coroutines of all roles have returned that are waited for."""
         awaited = self.members.must_return
-        if self._finish_reason is None and awaited and self._returned.issuperset(awaited):
-            self._ask_to_finish("finished")
+        if awaited and self._returned.issuperset(awaited):
+            self.final_evaluation.request("finished")
 
     def _look_around(self) -> RunEnd | None:
         """Look at the limits: what has been silent, or has waited, for too long?"""
@@ -520,8 +513,8 @@ class DaskRun(Engine):
     def _check_deadlock(self, event: Report) -> RunEnd | None:
         if event.change != self.members.change or not self.members.settled:
             return None
-        until = event.batch["until"]
-        if self._finish_heard_at is None or until <= self._finish_heard_at + MARGIN_NS:
+        until, acknowledged_at = event.batch["until"], self.final_evaluation.acknowledged_at
+        if acknowledged_at is None or until <= acknowledged_at + MARGIN_NS:
             return None  # the chief may have waited then, and been asked to finish since
         self._deadlock.report(event.role, event.waiting, event.only, event.sent, event.received, until)
         blocked = None if self.pauses.paused else self._deadlock.blocked()
@@ -594,8 +587,8 @@ class DaskRun(Engine):
 
     def situation(self, role: str) -> dict[str, Any]:
         """What an instance that begins in the middle of a run has to know: when engine time began, and when it was paused, if it
-        is; options as they are now; how its links behave, and whether a final evaluation was requested."""
-        finish = [{"do": "hurry", "reason": self._finish_reason}] if role == "chief" and self._finish_reason else []
+        is; options as they are now; how its links behave; goals of a step; whether a final evaluation was requested."""
+        finish = self.final_evaluation.orders() if role == "chief" else []
         orders = [self.links.order_for(role), *self.pauses.orders(), *finish]
         clock = self.clock
         return {"zero": clock.zero, "frozen": clock.paused_at, "knobs": dict(self._changed), "orders": orders}

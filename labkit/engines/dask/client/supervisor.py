@@ -236,8 +236,12 @@ class Supervisor:
         return where if role is None else {role: where[role]} if role in where else {}
 
     def _local(self, order: dict[str, Any], address: str) -> dict[str, Any]:
-        """The order, with times by the clock of the machine that gets it."""
-        return {**order, "zero": self._offsets.local(order["zero"], address)} if "zero" in order else order
+        """The order, with times by the clock of the machine that gets it, also in orders that it carries."""
+        if "zero" in order:
+            order = {**order, "zero": self._offsets.local(order["zero"], address)}
+        if "orders" in order:
+            order = {**order, "orders": [self._local(one, address) for one in order["orders"]]}
+        return order
 
     # orders that do not wait --------------------------------------------------------------------------------------------
 

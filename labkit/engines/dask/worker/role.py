@@ -116,6 +116,8 @@ class RealRole(RoleCore):
         self._now = self._clock.now
         endpoint.clock, endpoint.deliver = self._now, self._delivered
         self._membership_number = self._links_number = -1  # of the newest broadcast of each kind
+        self._flow_number = 0
+        self._resume_from: int | None = None  # the pause is over: when engine time was zero, as the run counts it now
         self._joined: dict[str, int] = {}  # the newest incarnation of each role that has been present
         self._links: dict[str, dict[str, Any]] = {}  # the faults of links that have any
         self._waiting: tuple[tuple[type, ...], str | None] | None = None  # (kinds, sender): without a time limit
@@ -143,8 +145,8 @@ class RealRole(RoleCore):
         self._coroutine: Coroutine[Any, Any, Any] = begin(self.strategy, plan, spec, self._context, parts)
         self._handlers: dict[str, Callable[[Command], None]] = {
             "begin": lambda command: None,  # a repetition
-            "members": self._update_members, "impair": self._set_link_faults, "pause": self._pause,
-            "resume": self._resume, "set": self._set_options, "slow": self._slow, "hurry": self._finish_early,
+            "members": self._update_members, "impair": self._set_link_faults, "flow": self._set_flow,
+            "set": self._set_options, "slow": self._slow, "finish": self._finish_early,
             "version": self._report_version, "acknowledge": self._acknowledge, "end": self._end, "leave": self._end,
             "drain": self._end, "regroup": self._end, "depart": self._end,
         }  # fmt: skip
@@ -230,13 +232,13 @@ class RealRole(RoleCore):
     def begin(self, command: Command) -> None:
         """Engine time, the present members and the options of the run as it begins."""
         self._clock.begin(command["zero"], command.get("frozen"))
-        self._channel.pending |= self._clock.paused
         self._set_options({"knobs": command.get("knobs", {})})
         self._learn(command)
         self._joined = {name: incarnation for name, (*_, incarnation) in command["here"].items()}
         self.unacknowledged.update(name for name in command["lives"] if name not in command["here"])
         for order in command.get("orders", ()):
             self._carry_out(order)
+        self._channel.pending |= self._clock.paused
         if self._restored:
             self.recorder.restored(self._now())
 
@@ -390,8 +392,8 @@ class RealRole(RoleCore):
             if not self.assignment.together:
                 self.checkpoints.save_if_due(self.shard, self._now())
             self._report()
-        while self._clock.paused:
-            self._channel.posted.wait(TEND_S)
+        while self._clock.paused and not self._goes_on():
+            self._channel.posted.wait(TEND_S if self._resume_from is None else min(TEND_S, self._ahead))
             self._endpoint.progress()
             if self._channel.pending:
                 for command in self._channel.commands():
@@ -451,13 +453,30 @@ class RealRole(RoleCore):
                 if before.get(peer) != self._links.get(peer):
                     self._endpoint.set_link_fault(peer, **self._links.get(peer, {}))
 
-    def _pause(self, command: Command) -> None:
-        self._clock.pause()
-
-    def _resume(self, command: Command) -> None:
-        time.sleep(max(0.0, seconds(self._clock.ahead_of(command["zero"]))))
-        self._clock.resume(command["zero"])
+    def _set_flow(self, command: Command) -> None:
+        """Pause, or go on, perhaps to a version of the shard. Older orders are ignored."""
+        if command["number"] <= self._flow_number:
+            return
+        self._flow_number, self._resume_from = command["number"], None
+        if command["paused"]:
+            self._clock.pause()
+        elif self._clock.paused or command["zero"] != self._clock.zero:  # the latter: it has missed a pause
+            self._clock.pause()
+            self._resume_from = command["zero"]
         self._step_to = command["goals"].get(self.name, -1)
+
+    @property
+    def _ahead(self) -> float:
+        """By how many seconds this role has come further than the run, which goes on."""
+        return 0.0 if self._resume_from is None else max(0.0, seconds(self._clock.ahead_of(self._resume_from)))
+
+    def _goes_on(self) -> bool:
+        """End the pause if it is over, and the run has come as far as this role. Whether it has ended."""
+        if self._resume_from is None or self._ahead > 0:
+            return False
+        self._clock.resume(self._resume_from)
+        self._resume_from = None
+        return True
 
     def _report_version(self, command: Command) -> None:
         if self.shard is not None:
@@ -491,7 +510,8 @@ class RealRole(RoleCore):
         self._channel.report(
             "batch", change=self._membership_number, batch=self.recorder.take(self._now(), ROW_BYTES), only=sender,
             waiting=None if busy else [k.__name__ for k in kinds],
-            sent=self._count(self._endpoint.sent), received=self._count(self._endpoint.received),
+            sent=self._count(self._endpoint.sent), received=self._count(self._endpoint.received), flow=self._flow_number,
+            finishing=self._evaluator is not None and self._evaluator.stop_requested is not None,
         )  # fmt: skip
 
     def _count(self, messages: Counter[str]) -> int:

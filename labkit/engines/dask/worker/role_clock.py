@@ -21,6 +21,11 @@ class RoleClock:
         return self._monotonic() - self._zero if self._paused_at is None else self._paused_at
 
     @property
+    def zero(self) -> int:
+        """When engine time was zero, by the clock of this machine (ns)."""
+        return self._zero
+
+    @property
     def paused(self) -> bool:
         """Whether engine time stands still."""
         return self._paused_at is not None

@@ -1,0 +1,54 @@
+"""The commands of a run that are executed at their times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+
+from ...commands import Command, Resume, Stop
+from .clock import EngineClock
+
+__all__ = ["Schedule"]
+
+at = attrgetter("at")
+
+
+class Schedule:
+    """Scheduled commands of one run, the next one first. Their times are engine times (seconds).
+
+    Engine time stands still while the run is paused, so no command is due then, with one exception: in a pause that was itself
+    scheduled (`in_scheduled_pause`), a `Resume` or `Stop` is due when engine time and the pause together have lasted so long.
+    """
+
+    def __init__(self, commands: Iterable[Command], clock: EngineClock):
+        self._clock = clock
+        self._commands = sorted(commands, key=at)
+        self.in_scheduled_pause = False
+
+    def add(self, commands: Iterable[Command]) -> None:
+        """Schedule more commands."""
+        self._commands = sorted([*self._commands, *commands], key=at)
+
+    def take(self) -> Command | None:
+        """The next command if it is due: it is scheduled no more. None if no command is due."""
+        command = self._next()
+        if command is None or self._left(command) > 0:
+            return None
+        self._commands.remove(command)
+        return command
+
+    @property
+    def left(self) -> float:
+        """Seconds until a command is due; infinite if none will be as things stand."""
+        command = self._next()
+        return float("inf") if command is None else self._left(command)
+
+    def _next(self) -> Command | None:
+        if self._clock.paused_at is None:
+            return self._commands[0] if self._commands else None
+        if not self.in_scheduled_pause:
+            return None
+        return next((command for command in self._commands if isinstance(command, Resume | Stop)), None)
+
+    def _left(self, command: Command) -> float:
+        return command.at - self._clock.seconds - self._clock.pause_seconds
