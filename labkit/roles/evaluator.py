@@ -6,7 +6,7 @@ How the chief requests the snapshots stands in `chief.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,12 +16,13 @@ from .context import Context
 from .group_restart import whole_replicas
 from .layout import Layout
 from .messages import Snapshot
+from .part import Part, Work
 from .probe import Probe, ProbeInputs
 
 __all__ = ["Evaluator"]
 
 
-class Evaluator:
+class Evaluator(Part):
     """Evaluates snapshots on held-out data and decides when the budget is met.
 
     `stopped_by`: None until the run is over, then the reason: "accuracy", "updates", "samples", "epochs", "seconds",
@@ -32,7 +33,7 @@ class Evaluator:
     snapshot does not say.
     """
 
-    work = "measure"
+    work: ClassVar[Work] = "measure"
 
     def __init__(
         self, objective: Any, x: np.ndarray | None, y: np.ndarray | None, budget: Budget, limits: Limits,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ..trace.recorder import Recorder
 from ..trace.vocabulary import CANCELLED, EVERYONE
 from .compressor import Compressor
 from .messages import Push, weightless
+from .part import Part, Work
 
 __all__ = ["Contribution", "Gradient", "Model", "Parameters"]
 
@@ -88,12 +89,12 @@ class Gradient:
 Contribution = Push | Gradient  # what a shard applies: a push of another role, or a gradient of its own role
 
 
-class Model:
+class Model(Part):
     """A worker's network: computes gradients and numbers them. `parts`: which slice of the vector each shard owns.
     `compressor`: what its gradients are coded with on their way; None: they are sent as they are.
     """
 
-    work = "gradient"
+    work: ClassVar[Work] = "gradient"
 
     def __init__(
         self, objective: Any, recorder: Recorder, clock: Any, parts: Sequence[slice], *, clip_norm: float | None = None,
@@ -127,14 +128,14 @@ class Model:
         return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
 
     def cancelled(self) -> None:
-        """A gradient was begun and given up (simulated engines never finish such work)."""
+        """Record a gradient that was begun and given up: it counts as computed, and is dropped as cancelled."""
         counters = self.recorder.counters
         step = counters.computed
         counters.computed = counters.handed = step + 1
         self.recorder.drop(EVERYONE, self.clock(), self.recorder.role, self.recorder.incarnation, step, 1, CANCELLED)
 
     def discard(self, gradient: Gradient) -> None:
-        """A gradient was computed, but its result came too late to be used."""
+        """Record that a gradient was computed and is not used: it is dropped as cancelled."""
         counters = self.recorder.counters
         counters.handed = max(counters.handed, gradient.step + 1)
         me = self.recorder

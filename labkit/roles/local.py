@@ -11,7 +11,7 @@ restored gets them back with it, and knows that it has them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..nn import decay_weights
 from ..nn.optimizers import State
 from .gradient import Gradient
 from .messages import Position, Weights
+from .part import Part, Work
 
 __all__ = ["Local", "Moved"]
 
@@ -41,13 +42,13 @@ class Moved(Gradient):
         return Position(values, self.step, generation, version, self.count, self.samples, self.clocks[shard])
 
 
-class Local:
+class Local(Part):
     """Weights (shape (size,)) that a worker moves itself, with the strategy's optimizer and schedule.
 
     The schedule counts the worker's own steps. `values` and `read` are what a gradient is computed on.
     """
 
-    work = "server"
+    work: ClassVar[Work] = "server"
 
     def __init__(self, weights: Weights | Any, strategy: Any):
         self.strategy, self.steps = strategy, 0

@@ -30,13 +30,22 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Message:
-    """The base of every message. `sender` and `incarnation` are filled in by the engine on delivery."""
+    """The base of every message. `sender` and `incarnation` are filled in by the engine on delivery.
+
+    What an engine has to know of a kind of message is declared with its class:
+
+    - `carries`: True if it carries gradients: those numbered `step - count + 1` to `step` of its sender. The engine counts
+      them as released when it is sent and as received when a role takes it out of its inbox, and reports those that are lost.
+    - `reads`: True if it carries weights of a shard at `version`: its receiver has then read this version, from which
+      the staleness of its next gradient is counted.
+    - `header`: the fields that say what the message is about. Only arrays in them count as payload.
+    """
 
     sender: str = field(default="", init=False, compare=False)
     incarnation: int = field(default=0, init=False, compare=False)
-    carries: ClassVar[bool] = False  # whether it hands on gradients, named by its `step` and `count`
-    reads: ClassVar[bool] = False  # whether it is a read of a shard's weights, at its `version`
-    header: ClassVar[tuple[str, ...]] = ()  # fields that say what the message is about: only arrays in them are payload
+    carries: ClassVar[bool] = False
+    reads: ClassVar[bool] = False
+    header: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True)

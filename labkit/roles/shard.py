@@ -31,6 +31,7 @@ from .dense_parameters import DenseParameters
 from .gradient import Contribution, Gradient
 from .gradient_check import GradientCheck
 from .messages import Push, Snapshot, Weights, weightless
+from .part import Part, Work
 from .staleness_correction import StalenessCorrection, staleness_correction
 
 __all__ = ["NEVER", "Shard", "ShardParameters"]
@@ -68,7 +69,7 @@ class ShardParameters(Protocol):
         """Restore `arrays()`."""
 
 
-class Shard:
+class Shard(Part):
     """`parameters`, and what is applied to them.
 
     `schedule(version)`: a factor of the learning rate. `senders`: how many roles push to the shard. `role_ids`: {name: number
@@ -77,7 +78,7 @@ class Shard:
     `looked`: whether the chief evaluates this shard; of further replicas only when the first one is away.
     """
 
-    work = "server"
+    work: ClassVar[Work] = "server"
     pushes: ClassVar[dict[str, type]] = {"Push": Push}  # what can be applied, by name
     cumulative: ClassVar[bool] = False  # whether a push holds all earlier steps of its sender
 

@@ -33,13 +33,13 @@ def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, s
     servers = servers if strategy.uses_servers else None
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers, servers)
     summary, book = run.summary(), closed(run)
-    gradients = 1 if isinstance(strategy, lk.AsyncPS) else workers  # that make one update
+    gradients = 1 if isinstance(strategy, lk.AsynchronousServer) else workers  # that make one update
     assert run.stopped_by == summary["stopped_by"] == "updates"
     assert summary["updates"] == 21
     shards = [c for c in run.trace.counters.values() if c.shard >= 0]
     assert [c.version for c in shards] == [21] * len(shards)
     assert summary["gradients"] + book["partly_applied"] >= 21 * gradients
-    if len(shards) == 1 or not isinstance(strategy, lk.AsyncPS):
+    if len(shards) == 1 or not isinstance(strategy, lk.AsynchronousServer):
         assert (summary["gradients"], book["partly_applied"]) == (21 * gradients, 0)
     assert set(book["dropped"]) <= {"after the end"}
     over = book["computed"] - book["applied"] - book["partly_applied"]
@@ -69,7 +69,7 @@ def test_update_after_the_last_is_refused_and_booked(engine):
 )
 def test_samples_and_epochs(engine, strategy, budget, samples):
     run = engine.wait(MOONS, strategy, budget, workers=2)
-    a_step = 8 if isinstance(strategy, lk.AsyncPS) else 16
+    a_step = 8 if isinstance(strategy, lk.AsynchronousServer) else 16
     assert run.stopped_by == ("samples" if budget.samples else "epochs")
     assert query.samples_applied(run.trace) == -(-samples // a_step) * a_step
     assert run.summary()["updates"] == -(-samples // a_step)

@@ -20,7 +20,7 @@ def test_the_ledger_closes_at_full_speed(cluster, started, strategy, workers):
     servers = 2 if strategy.uses_servers else None
     run = started(strategy, lk.Budget(updates=60), on=cluster.resized(workers=workers, servers=servers)).wait(30)
     book = closes(run)
-    if isinstance(strategy, lk.AsyncPS):  # at the budget's end two shards may have had room for different gradients
+    if isinstance(strategy, lk.AsynchronousServer):  # at the budget's end two shards may have had room for different gradients
         assert updates(run) == 60
         assert book["applied"] <= 60 <= book["applied"] + book["partly_applied"]
     else:

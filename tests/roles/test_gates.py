@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labkit as lk
@@ -56,6 +56,7 @@ def changes(gate, ctx, names, slack, change):
     return [request.sender for request in gate.admit(change, slack)]
 
 
+@settings(deadline=None)
 @given(
     workers=st.integers(1, 5), slack=st.integers(0, 4), luck=st.randoms(use_true_random=False), turns=st.integers(1, 60)
 )
@@ -83,6 +84,7 @@ def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
         assert computing  # somebody, the slowest at least, is never held up: no deadlock
 
 
+@settings(deadline=None)
 @given(slacks=st.lists(st.integers(0, 3), min_size=1, max_size=30), luck=st.randoms(use_true_random=False))
 def test_the_slack_may_change_between_two_requests(slacks, luck):
     (gate, _), clocks, waiting, computing = gate_of(NAMES[:3]), dict.fromkeys(NAMES[:3], 0), set(), set(NAMES[:3])
@@ -109,6 +111,7 @@ def test_memory_of_a_gate_does_not_grow():
     assert not gate._waiting
 
 
+@settings(deadline=None)
 @given(
     workers=st.integers(2, 5), slack=st.integers(0, 3), luck=st.randoms(use_true_random=False), turns=st.integers(1, 60)
 )

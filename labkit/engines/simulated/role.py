@@ -20,6 +20,7 @@ from ...roles.context import NOTED, SAVED, SENT, Context, stream
 from ...roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ...roles.layout import RoleSpec
 from ...roles.messages import Message, SnapshotRequest
+from ...roles.part import Part
 from ...trace.events import Note
 from ...trace.recorder import SPAN, Counters, Recorder
 from ...trace.vocabulary import APPLY, EVALUATE, nanoseconds, seconds
@@ -341,9 +342,9 @@ class SimulatedRole(RoleCore):
         return _WAIT
 
     def _job_of(self, fn: Any) -> Job:
-        """What kind of work `fn` is: the object whose method it is says so, or else the role's kind."""
+        """The kind of work that `fn` is: see `roles.part.Part`."""
         part = getattr(fn, "__self__", None)
-        job = self._jobs[getattr(part, "work", "gradient" if self.spec.computes else "server")]
+        job = self._jobs[part.work if isinstance(part, Part) else "gradient" if self.spec.computes else "server"]
         if part is not None:
             self._latest = part, job
         return job
@@ -395,9 +396,9 @@ class SimulatedRole(RoleCore):
 
     @staticmethod
     def _give_up(fn: Any) -> None:
-        cancelled = getattr(getattr(fn, "__self__", None), "cancelled", None)
-        if cancelled is not None:
-            cancelled()
+        part = getattr(fn, "__self__", None)
+        if isinstance(part, Part):
+            part.cancelled()
 
     def _release_core(self) -> None:
         """Its work, if there is any, is done or given up."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,19 +25,20 @@ from ..context import Context
 from ..gradient import Gradient
 from ..layout import Layout, RoleSpec
 from ..messages import Push, Weights
+from ..part import Part, Work
 
 __all__ = ["ModelPart", "clip_by_global_norm", "mean_of_pushes", "network_of", "model_parallel_layout"]
 
 NORMS_EVERY = 10  # mini-batches between two whose gradients are measured
 
 
-class ModelPart:
+class ModelPart(Part):
     """What a role computes with that holds `size` of the parameters, flat, as member `index` of the group `group`.
 
     `leads`: it counts the group's gradients. `null`: a timing-only run; arrays have a size and no memory.
     """
 
-    work = "gradient"
+    work: ClassVar[Work] = "gradient"
 
     def __init__(
         self, group: str, index: int, size: int, leads: bool, *, objective: Any, recorder: Recorder,

@@ -24,6 +24,7 @@ from ....roles.effects import COMPUTE, RECV, SLEEP, Posted
 from ....roles.evaluator import Evaluator
 from ....roles.group_restart import SAVE_EVERY, drop_unapplied
 from ....roles.messages import Message, Snapshot, SnapshotRequest, loose_bytes
+from ....roles.part import Part
 from ....roles.shard import Shard
 from ....trace.events import ConnectionRefused, EngineWarning, Note
 from ....trace.recorder import MESSAGE, Recorder
@@ -293,7 +294,7 @@ class RealRole(RoleCore):
         """(how to go on, with what)."""
         _, fn, args, cost, unless = effect
         part = getattr(fn, "__self__", None)
-        work = getattr(part, "work", "gradient" if self.spec.computes else "server")
+        work = part.work if isinstance(part, Part) else "gradient" if self.spec.computes else "server"
         self._endpoint.flush()
         began = self._now()
         if began - self._polled_at > LISTEN_NS:
@@ -594,9 +595,8 @@ class RealRole(RoleCore):
 
 
 def _discard(part: Any, value: Any) -> Any:
-    """The result of work that came too late: what `part` makes of it."""
-    discard = getattr(part, "discard", None)
-    return None if discard is None else discard(value)
+    """Work was done whose result is not used: see `roles.part.Part`."""
+    return part.discard(value) if isinstance(part, Part) else None
 
 
 def _whole(values: Any) -> Any:
