@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from dask_help import closes, eventually, labkit_threads, moving, passed, plugins, updates
+from dask_help import closes, eventually, labkit_threads, moving, passed, plugins, updates, usable
 
 import labkit as lk
 
@@ -248,3 +248,19 @@ def test_ordinary_tasks_run_beside_a_run(cluster, started):
     assert cluster.client.gather(futures) == [x * x for x in range(40)]
     moving(run).stop()
     closes(run)
+
+
+def test_a_run_is_over_even_if_what_it_had_on_the_cluster_cannot_be_released(started, cluster, monkeypatch):
+    run = moving(started())
+    close = run.engine.supervisor.close
+
+    def fails():
+        close()
+        raise OSError("the connection is gone")
+
+    monkeypatch.setattr(run.engine.supervisor, "close", fails)
+    run.stop()
+    run.wait(10)
+    assert run.stopped_by == "user"
+    closes(run)
+    usable(cluster)

@@ -55,6 +55,10 @@ class EventRouter:
                 else:
                     self._client.subscribe_topic(WORKERS, self._before)
 
+    def is_routed(self, run: str) -> bool:
+        """Whether events of `run` are routed."""
+        return run in self._queues
+
     def _on_report(self, event: tuple[float, Any]) -> None:
         plain = event[1]
         queue = self._queues.get(plain.get("run", ""))

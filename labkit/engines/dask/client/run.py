@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import replace
 from queue import Empty
 from typing import Any, Literal, NamedTuple
 
@@ -68,7 +67,6 @@ from .events import (
     RoleUp,
     Step,
     Stepped,
-    TaskFailed,
     VersionReported,
     WorkerJoined,
     WorkerLeft,
@@ -91,7 +89,7 @@ __all__ = ["DaskRun"]
 
 NEWS = ("Left", "Joined")
 KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory flat
-LISTEN_S = 0.25  # seconds between two looks at limits, when no event comes
+LISTEN_S = 0.25  # seconds between two looks at limits, when no event comes; less if `patience` is short
 STOP_S = 5.0  # seconds for the chief to evaluate once more when it is told to end
 STOPPED_S = 30.0  # seconds that `Stop` waits for the end of the run
 TIMER_S = 0.05  # seconds between two looks at the limits of recovery, at least
@@ -142,6 +140,7 @@ class DaskRun(Engine):
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
         self._returned: set[str] = set()
         self._given_up: set[str] = set()  # roles that are not waited for when the run ends
+        self._listen_s = min(LISTEN_S, cluster.spec.patience / 8)  # else silence is taken for an absence of this process
         self._timer_due = 0.0  # when recovery is told next that time has passed
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
@@ -163,11 +162,7 @@ class DaskRun(Engine):
             states = [state for state, _ in restored.values()]
             versions = [int(state["version"]) for state in states if state and "version" in state]
             self.trace.event(Note(0, f"goes on from update {min(versions, default=0)}"))
-        try:
-            self.supervisor.start(settings)
-        except BaseException:
-            self.supervisor.abandon()
-            raise
+        self.supervisor.start(settings)
         for role, factor in (spec.slow or {}).items():
             self.trace.event(RoleSlowed(0, role, float(factor)))
         self.recovery = Recovery(
@@ -181,7 +176,11 @@ class DaskRun(Engine):
         incarnations = self.members.incarnation
         self.recovery.handle(Announced(tuple((role, incarnations[role]) for role in sorted(self.supervisor.unheard))))
         self.backend.runs.add(self)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self.backend.runs.discard(self)
+            raise
 
     def _known_workers(self) -> list[str]:
         try:
@@ -306,15 +305,13 @@ class DaskRun(Engine):
     def _time_left(self) -> float:
         """Seconds until a command is due, a limit is over, or it is time to look around."""
         left = min(self.pauses.due - time.monotonic(), self._schedule.left)
-        return min(max(left, 0.0), LISTEN_S)
+        return min(max(left, 0.0), self._listen_s)
 
     def _take(self, event: Event) -> RunEnd | None:
         """Recovery decides what comes of it for the roles; then the rest of the run takes it, unless the instance is fenced."""
         present = not isinstance(event, OfRole) or self.members.is_present(event.role, event.incarnation)
         if present and isinstance(event, RoleUp) and not self._clock_is_known(event):
             return None
-        if present and isinstance(event, TaskFailed) and event.status == "error":
-            event = replace(event, why=self.supervisor.why_failed(event.role))
         if isinstance(event, FOR_RECOVERY):
             self.recovery.handle(event)
             self._present = self.recovery.present
@@ -543,12 +540,17 @@ class DaskRun(Engine):
             self.error = ClusterError(f"The books of the run could not be closed: {type(error).__name__}: {error}")
             stopped_by = "error"
         finally:
-            self.processes.thaw_all()
-            self.supervisor.close()
-            self.backend.runs.discard(self)
+            for close in (self.processes.thaw_all, self.supervisor.close, self._forget):
+                try:
+                    close()
+                except Exception:  # whatever is left behind, threads that wait for the end of the run go on
+                    log.exception("What run %s had on the cluster could not be released", self.supervisor.run)
             self.stopped_by = stopped_by
             self._over.set()
             self._answer_all()
+
+    def _forget(self) -> None:
+        self.backend.runs.discard(self)
 
     def _hear_the_last(self, event: Event) -> None:
         """Reports count until the roles have ended; commands have no effect any more, and steps end with the run."""

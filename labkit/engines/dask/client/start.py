@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ....errors import BadInput, ClusterError
 from ....roles.layout import RoleSpec
@@ -52,9 +52,12 @@ def start_run(
         placed = place(present_roles(plan))
         check_place(where, {host_of(address) for address in placed.values()})
         supervisor = Supervisor(backend.client(), plan, list(placed.values()), backend.usage)
-        return DaskRun(
-            plan, cluster, backend, supervisor, commands, False if checkpoint is False else store, began, resume
-        )
+        keep: Store | Literal[False] | None = False if checkpoint is False else store
+        try:
+            return DaskRun(plan, cluster, backend, supervisor, commands, keep, began, resume)
+        except BaseException:
+            supervisor.abandon()
+            raise
 
     return start_over(attempt)
 

@@ -38,6 +38,7 @@ from .membership import Membership
 __all__ = ["LostWhileStarting", "Supervisor", "present_roles"]
 
 SCHEDULER = "The Dask scheduler"
+ERROR_S = 2.0  # seconds for the error of a task, which the client has got already
 log = logging.getLogger("labkit.engines.dask.client")
 
 
@@ -55,6 +56,7 @@ class Supervisor:
     def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
         self.client, self.plan = client, plan
         self.run = secrets.token_hex(4)
+        self.queue = router_of(client).open(self.run)
         roles = present_roles(plan)
         address = dict(zip(dict.fromkeys(spec.node for spec in roles), workers))
         where = {spec.name: address[spec.node] for spec in roles}
@@ -69,7 +71,6 @@ class Supervisor:
         self._lanes: dict[str, asyncio.Lock] = {}  # of the client's event loop: orders to one address keep their order
         self._closed = False
         self._launcher: Launcher | None = None
-        self.queue = router_of(client).open(self.run)
 
     @property
     def where(self) -> dict[str, str]:
@@ -118,8 +119,10 @@ class Supervisor:
     def _task_done(self, role: str, incarnation: int) -> Callable[[Future], None]:
         def done(future: Future) -> None:
             status = str(future.status)
-            finished = status == "finished"
-            self.queue.put(TaskFinished(role, incarnation) if finished else TaskFailed(role, incarnation, status))
+            if status == "finished":
+                self.queue.put(TaskFinished(role, incarnation))
+            else:
+                self.queue.put(TaskFailed(role, incarnation, status, _why_failed(future)))
 
         return done
 
@@ -146,7 +149,7 @@ class Supervisor:
             self.members.arrive(event.role, event.contact)
         elif isinstance(event, TaskFailed):
             lost = event.status in ("cancelled", "lost")
-            what = f"{event.role} could not start: {self.why_failed(event.role)}"
+            what = f"{event.role} could not start: {event.why}"
             raise LostWhileStarting(what) if lost else ClusterError(what)
         elif isinstance(event, WorkerLeft) and event.worker in self.where.values():
             raise self._lost_while_starting(event.worker)
@@ -205,13 +208,17 @@ class Supervisor:
         self.unheard = {role for address in deaf for role in self.members.on(address)}
 
     def measure(self, address: str, then: Callable[[], None]) -> None:
-        """Measure the clock of a Dask worker's machine, in a thread of its own; `then` is called on the run's."""
+        """Measure the clock of a Dask worker's machine, in a thread of its own; `then` is called on the run's thread.
+
+        Also when that has failed, after a moment: whether it is tried again is for the run to say, which knows if the role
+        that needs it is still present.
+        """
 
         def work() -> None:
             try:
                 self._offsets.measure(address)
-            except ClusterError:  # it does not answer: its silence will be noticed
-                return
+            except ClusterError:
+                time.sleep(LOOK_S)
             self.queue.put(Answered(then))
 
         threading.Thread(target=work, name="labkit-clock", daemon=True).start()
@@ -349,19 +356,6 @@ class Supervisor:
         """The names of the roles on a Dask worker."""
         return ", ".join(self.members.on(address))
 
-    def why_failed(self, role: str) -> str:
-        """What Dask says about a role's task."""
-        future = self.futures[role]
-        if future.status == "error":
-            try:
-                error = future.exception(timeout=2)
-            except Exception as unknown:
-                error = unknown
-            while error.__cause__ is not None:  # Dask wraps what went wrong while the task was unpacked
-                error = error.__cause__
-            return f"{type(error).__name__}: {error}"
-        return f"its task was {future.status}"
-
     # the end ------------------------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
@@ -370,16 +364,29 @@ class Supervisor:
         self.close()
 
     def close(self) -> None:
-        """Release everything that the run had on the cluster."""
+        """Release everything that the run had on the cluster, also if a part of that fails: then its error is raised."""
         self._closed = True
-        self.members.leave_for_good()
-        if self._launcher is not None:
-            self._launcher.forget()
-        router_of(self.client).shut(self.run)
-        if self.client.status != "running":
-            return
-        for future in self.futures.values():
-            future.release()  # a role that still runs finds its task released, and leaves
+        with contextlib.ExitStack() as ends:  # the last one first
+            if self.client.status == "running":
+                for future in self.futures.values():
+                    ends.callback(future.release)  # a role that still runs finds its task released, and leaves
+            ends.callback(router_of(self.client).shut, self.run)
+            if self._launcher is not None:
+                ends.callback(self._launcher.forget)
+            ends.callback(self.members.leave_for_good)
+
+
+def _why_failed(future: Future) -> str:
+    """What Dask says about a task that has failed. May wait: called on the thread of Dask's callbacks."""
+    if future.status != "error":
+        return f"its task was {future.status}"
+    try:
+        error = future.exception(timeout=ERROR_S)
+    except Exception as unknown:
+        error = unknown
+    while error.__cause__ is not None:  # Dask wraps what went wrong while the task was unpacked
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
 
 
 def present_roles(plan: Plan) -> list[RoleSpec]:
