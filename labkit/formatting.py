@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 __all__ = [
-    "bytes_text", "count_text", "decimals", "duration", "durations", "listed", "number_text", "percent", "rate", "short",
-    "shortened", "speed",
+    "bytes_text", "count_text", "decimals", "duration", "durations", "listed", "number_text", "ordinal", "percent", "rate",
+    "short", "shortened", "speed",
 ]  # fmt: skip
 
 TIMES = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
@@ -84,6 +84,12 @@ def listed(names: Sequence[str], last: str = "and") -> str:
 
 _SHORT = {"worker": "w", "server": "s", "stage": "st", "replica": "r", "backup": "b"}
 _ROLE = re.compile(r"\b(worker|server|stage|replica|backup)-(\d+)\b")
+
+
+def ordinal(number: int) -> str:
+    """`1st`, `2nd`, `3rd`, `4th`, `11th`, `21st`."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
 
 
 def short(name: str) -> str:

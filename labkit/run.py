@@ -336,11 +336,11 @@ class Run:
             [f"{seconds(f.time):.2f} s {straggler_text(trace, f)}" for f in stragglers(trace, trace.watermark())]
         )
 
-    def sentence(self, t: float | None = None, pinned: Run | Trace | None = None) -> str:
-        """What the pictures show, in words. `t`: at this engine time (s; None is now). `pinned`: next to that run."""
-        other = pinned.trace if isinstance(pinned, Run) else pinned
+    def sentence(self, t: float | None = None, reference: Run | Trace | None = None) -> str:
+        """What the pictures show, in words. `t`: at this engine time (s; None is now). `reference`: next to that run."""
+        other = reference.trace if isinstance(reference, Run) else reference
         if not isinstance(other, Trace | None):
-            raise BadInput(f"pinned={shown(pinned)} is not allowed; give another run, its trace, or None.")
+            raise BadInput(f"reference={shown(reference)} is not allowed; give another run, its trace, or None.")
         at = None if t is None else nanoseconds(check_number("t", t, 0, MOST_S, unit="a number of seconds"))
         return sentence(self.trace, at, other)
 

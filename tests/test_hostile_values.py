@@ -210,7 +210,7 @@ METHODS = {
     "reconnect": {"role": "worker-0", "peer": "server-0"},
     "delay": {"role": "worker-0", "seconds": 0.1, "peer": "server-0"},
     "drop": {"role": "worker-0", "chance": 0.1, "peer": "server-0"},
-    "sentence": {"t": 0.1, "pinned": None},
+    "sentence": {"t": 0.1, "reference": None},
 }
 QUICK = {"wait", "advance", "scale", "cut", "delay", "sentence"}  # one of each kind of check; the others are slow
 NO_ARGUMENTS = {"stop", "pause", "resume", "summary", "result"}
@@ -222,7 +222,7 @@ def test_every_method_of_a_run_is_here():
     assert methods == METHODS.keys() | NO_ARGUMENTS | LIVE
     for name, good in METHODS.items():
         parameters = inspect.signature(getattr(lk.Run, name)).parameters.values()
-        assert {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD} - {"self"} <= good.keys() | {"pinned"}
+        assert {p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD} - {"self"} <= good.keys() | {"reference"}
 
 
 @pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
@@ -328,7 +328,7 @@ def test_every_argument_of_a_picture(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = started(SMALL).advance(0.5)
     images = {"images": np.zeros((2, 4)), "labels": [0, 1], "predicted": [0, 1]}
-    good = {"t": 0.2, "path": "picture.png", "others": [run], "labels": ["a", "b"], "pinned": None, "arrays": None}
+    good = {"t": 0.2, "path": "picture.png", "others": [run], "labels": ["a", "b"], "reference": None, "arrays": None}
     good |= {"of": "gradients", "against": "time"} | (images if name == "predictions" else {})
     holds(each_argument(f"run.plot.{name}", getattr(run.plot, name), {a: good[a] for a in good if a in PLOTS[name]}))
 
@@ -338,7 +338,7 @@ def test_a_word_that_picks_what_a_picture_shows():
     samples = {"images": np.zeros((2, 4)), "labels": [0, 1], "predicted": [0, 1]}
     values = {label: HOSTILE[label] for label in ("x", "list", "dict", "array", "raises", "unprintable", "huge", "1e308")}
     cases = [*each_argument("throughput", plots.throughput, {"of": "samples"}, values)]
-    cases += each_argument("loss", plots.loss, {"against": "updates", "pinned": None}, values)
+    cases += each_argument("loss", plots.loss, {"against": "updates", "reference": None}, values)
     cases += each_argument("predictions", plots.predictions, samples, values)
     cases += each_argument("save", plots.save, {"path": "x.png"}, {k: HOSTILE[k] for k in ("nul", "long", "a folder", "raises")})
     holds(cases)

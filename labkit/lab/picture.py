@@ -33,7 +33,7 @@ def main(path: str) -> Path:
     first = max(0, wrong - 6)
     chosen = slice(first, first + 18)
     written = save(
-        overview(run.trace, pinned=reference.trace, arrays=(raw[chosen], labels[chosen], predicted[chosen])), path
+        overview(run.trace, reference=reference.trace, arrays=(raw[chosen], labels[chosen], predicted[chosen])), path
     )
     if written.suffix == ".png":
         picture = Image.open(written).convert("RGB")

@@ -14,7 +14,7 @@ __all__ = ["role_names", "states_text", "strategy_label", "strategy_text"]
 
 FEW = 3  # up to so many roles are named one by one
 AWAY = {
-    "killed": "is dead", "lost": "is lost", "left": "has left", "frozen": "stands still", "cut off": "is cut off",
+    "killed": "is down", "lost": "is lost", "left": "has left", "frozen": "is frozen", "cut off": "is cut off",
 }  # of each condition of a role how it is said  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def _name(trace: Trace, role: int) -> str:
 
 
 def states_text(trace: Trace, period: Period) -> str:
-    """`w2 computes 5x slower than the others and w1 is dead`: the roles that are slowed or away in a period."""
+    """`w2 computes 5x slower than the others and w1 is down`: the roles that are slowed or away in a period."""
     said = []
     slow = {role: factor for role, factor in sorted(period.slow.items()) if role not in period.away}
     for works in (True, False):  # workers first
@@ -42,7 +42,7 @@ def states_text(trace: Trace, period: Period) -> str:
     for condition, words in AWAY.items():
         roles = sorted(role for role, what in period.away.items() if what == condition)
         if roles:
-            plural = words.replace("is ", "are ").replace("stands", "stand").replace("has ", "have ")
+            plural = words.replace("is ", "are ").replace("has ", "have ")
             said.append(f"{role_names(trace, roles)} {words if len(roles) == 1 else plural}")
     return _capital(formatting.listed(said, "and"))
 
@@ -53,11 +53,15 @@ def _slow(trace: Trace, slow: dict[int, float], since: int) -> str:
     one = f"{verb}s"
     factors, than = list(slow.values()), _than(trace, slow, since)
     if len(set(factors)) == 1:
-        return f"{role_names(trace, list(slow))} {one if len(slow) == 1 else verb} {formatting.speed(factors[0])} {than}"
+        return (
+            f"{role_names(trace, list(slow))} {one if len(slow) == 1 else verb} {formatting.speed(factors[0])} {than}"
+        )
     if len(slow) > FEW:
         return f"{role_names(trace, list(slow))} {verb} {_range(min(factors), max(factors))} {than}"
     first, *others = [(_name(trace, role), formatting.speed(factor)) for role, factor in slow.items()]
-    return formatting.listed([f"{first[0]} {one} {first[1]}", *(f"{name} {times}" for name, times in others)]) + f" {than}"
+    return (
+        formatting.listed([f"{first[0]} {one} {first[1]}", *(f"{name} {times}" for name, times in others)]) + f" {than}"
+    )
 
 
 def _range(least: float, most: float) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import formatting
-from ..formatting import short, shortened
+from ..formatting import ordinal, short, shortened
 from ..trace.events import (
     Event,
     LinkCut,
@@ -139,7 +139,11 @@ def event_text(trace: Trace, event: Event) -> str:
         case RoleSlowed(name=name, factor=1):
             return f"you gave {short(name)} its own speed back"
         case RoleSlowed(name=name, factor=factor):
-            return f"you slowed {short(name)} x{factor:g}" if factor > 1 else f"you sped up {short(name)} x{1 / factor:.3g}"
+            return (
+                f"you slowed {short(name)} x{factor:g}"
+                if factor > 1
+                else f"you sped up {short(name)} x{1 / factor:.3g}"
+            )
         case OptionsSet():
             return f"you set {event}"
         case RunPaused():
@@ -151,15 +155,15 @@ def event_text(trace: Trace, event: Event) -> str:
         case RoleLost(name=name, incarnation=number, reason=reason):
             return f"{role_name(name)}{f' (incarnation {number})' if number else ''} is lost: it {shortened(reason)}"
         case RoleRestarted(name=name, incarnation=number):
-            return f"{role_name(name)} is back (incarnation {number}){shortened(event.with_what)}"
+            return f"{role_name(name)} restarted ({ordinal(number)} time){shortened(event.with_what)}"
         case RoleEvent(name=name) if type(event) in ROLE_TEXTS:
             return ROLE_TEXTS[type(event)].format(role_name(name))
         case RunWaits():
             return f"the run {shortened(str(event))}"
         case Note(text=words, numbers=numbers):
             figures = ", ".join(f"{key} = {value:g}" for key, value in numbers.items())
-            noted = "you noted" if event.recorder < 0 else f"{short(trace.roles[event.recorder])} noted"
-            return f"{noted}: {words}" + (f" ({figures})" if figures else "")
+            author = "you" if event.recorder < 0 else role_name(trace.roles[event.recorder])
+            return f"note by {author}: {words}" + (f" ({figures})" if figures else "")
     return shortened(str(event))
 
 
@@ -178,12 +182,12 @@ def links_text(events: Sequence[LinkEvent]) -> str:
             f"{_listed(names)} {'was' if len(names) == 1 else 'were'} {verb if peer is None else f'{at} {peer}'}"
             for names, peer in ends
         )
-    between = "; ".join(f"between {_listed(names)} and {peer or 'everybody'}" for names, peer in ends)
+    between = "; ".join(f"between {_listed(names)} and {peer or 'all others'}" for names, peer in ends)
     match first:
         case LinkDelayed(seconds=0):
-            return f"messages {between} come in time again"
+            return f"messages {between} are not delayed any more"
         case LinkDelayed(seconds=seconds_):
-            return f"messages {between} come {formatting.durations(seconds_ * NANO)[0]} later"
+            return f"messages {between} arrive {formatting.durations(seconds_ * NANO)[0]} later"
         case LinkLossy(chance=0):
             return f"nothing that is sent {between} is lost any more"
         case LinkLossy(chance=chance):

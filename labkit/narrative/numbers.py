@@ -36,10 +36,10 @@ def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
 
 
 def _closes(book: dict[str, Any]) -> str:
-    """Whether everything computed has a place in the books; they are closed at the end of a run."""
+    """Whether all computed gradients are accounted for; this is checked at the end of a run."""
     if book["closes"] is None:
-        return "open"
-    return "closes ✓" if book["closes"] else f"DOES NOT CLOSE, {book['missing']:,} missing"
+        return "still counting"
+    return "complete ✓" if book["closes"] else f"INCOMPLETE, {book['missing']:,} missing"
 
 
 def _time(cluster: dict[str, Any]) -> tuple[str, str]:

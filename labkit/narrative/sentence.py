@@ -1,10 +1,10 @@
-"""The sentence on top of the pictures: who is how, what follows from it, and how the pinned run fared.
+"""The sentence on top of the panels: which roles have a fault, its effect, and the same for the reference run.
 
     w2 computes 5x slower than the others. Asynchronous: the others do not wait; throughput fell to 80%. Synchronous
-    (pinned): everyone waits for w2; it fell to 20%.
+    (reference): all wait for w2; it fell to 20%.
 
-Everything in it is measured in the trace, so it holds for every strategy, also for one of a user's own. What cannot be
-told yet is not said.
+Everything in it is measured in the trace, so it holds for every strategy, also for a user's own. What is not known yet is
+left out.
 """
 
 from __future__ import annotations
@@ -35,11 +35,14 @@ ABNORMAL = ("diverged", "error", "deadlock")
 
 
 def sentence(
-    trace: Trace, t: int | None = None, pinned: Trace | None = None, counted: tuple[Cumulative, Cumulative] | None = None
+    trace: Trace,
+    t: int | None = None,
+    reference: Trace | None = None,
+    counted: tuple[Cumulative, Cumulative] | None = None,
 ) -> str:
-    """What the pictures show at `t` (ns; None is now), next to the run that is `pinned`.
+    """What the pictures show at `t` (ns; None is now), next to the run that is `reference`.
 
-    `counted`: gradients of this run and of the pinned one, kept by the caller from one call to the next, so that rows are not
+    `counted`: gradients of this run and of the reference one, kept by the caller from one call to the next, so that rows are not
     all read again.
     """
     mine, other = counted or (Cumulative(), Cumulative())
@@ -52,9 +55,12 @@ def sentence(
     else:
         seen = effect(trace, now, t, mine)
         parts += [f"{states_text(trace, now)}.", _fared(trace, seen, strategy_label(trace), "throughput")]
-    if pinned is not None:
+    if reference is not None:
         told = not now.calm and seen.left is not None
-        parts += [_pinned(trace, now, t, pinned, "it" if told else "throughput", other), _compared(trace, t, pinned)]
+        parts += [
+            _reference(trace, now, t, reference, "it" if told else "throughput", other),
+            _compared(trace, t, reference),
+        ]
     elif not now.calm:
         parts.append(_whose(trace, seen, t))
     else:
@@ -79,7 +85,10 @@ def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
     workers, found = trace.kinds.count("worker"), periods(trace, t)
     rate = mean_rate(trace, t, counted) if len(found) == 1 else effect(trace, found[-1], t, counted).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")
-    parts = [f"{count}, {formatting.rate(rate)} gradients a second." if rate is not None else f"{count}.", strategy_text(trace)]
+    parts = [
+        f"{count}, {formatting.rate(rate)} gradients per second." if rate is not None else f"{count}.",
+        strategy_text(trace),
+    ]
     stale, law = staleness_until(trace, t)["mean"], staleness_law(trace)
     if stale is None and mean_rate(trace, t, counted) is None:
         parts.append("No gradient has been applied yet.")
@@ -87,7 +96,7 @@ def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
         replicas = trace.header["layout"].get("copies") == "own"  # then that is all that is counted
         parts.append("No gradient is stale on its own replica." if replicas else "No gradient is stale.")
     elif stale is not None:
-        parts.append(f"Mean staleness {stale:,.2f}" + (f" (the law: {law[1]})." if law else "."))
+        parts.append(f"Mean staleness {stale:,.2f}" + (f" (theory: {law[1]})." if law else "."))
     return parts
 
 
@@ -127,14 +136,14 @@ def _waiting(trace: Trace, seen: Effect) -> str:
     slowest = max(seen.period.slow.values(), default=math.inf) if not seen.period.away else math.inf
     if slowest > 1 and kept <= (1 + 1 / slowest) / 2:
         one = len(seen.period.roles) == 1
-        return f"everyone waits for {role_names(trace, seen.period.roles) if one else 'the slow ones'}"
+        return f"all wait for {role_names(trace, seen.period.roles) if one else 'the slow ones'}"
     return "the others wait more than before" if seen.busy_before else "the others wait now and then"
 
 
 def _left(seen: Effect, subject: str) -> str:
     """What is left of the throughput; of a run that was never calm, what it is."""
     if seen.left is None:
-        return f"{formatting.rate(seen.rate)} gradients a second" if seen.rate is not None else ""
+        return f"{formatting.rate(seen.rate)} gradients per second" if seen.rate is not None else ""
     if seen.left == 0:
         return "nothing is applied any more"
     if abs(seen.left - 1) < SAME:
@@ -151,27 +160,27 @@ def _whose(trace: Trace, seen: Effect, t: int) -> str:
     of_whom = role_names(trace, workers) if len(workers) == 1 else "the slow ones"
     theirs, others = (f"{age:,.0f}" if age >= 99.95 else f"{age:.1f}" for age in seen.stale)
     said = f"Gradients of {of_whom} are {theirs} updates old, those of the others {others}; the mean is {mean:,.2f}"
-    return said + (f" (the law: {law[1]})." if law else ".")
+    return said + (f" (theory: {law[1]})." if law else ".")
 
 
-# next to a pinned run -------------------------------------------------------------------------------------------------
+# next to a reference run -------------------------------------------------------------------------------------------------
 
 
-def _pinned(trace: Trace, now: Period, t: int, pinned: Trace, subject: str, counted: Cumulative) -> str:
-    """How the pinned run fared with the last thing that was done to it; if nothing was done to this one yet, how it was
+def _reference(trace: Trace, now: Period, t: int, reference: Trace, subject: str, counted: Cumulative) -> str:
+    """How the reference run fared with the last thing that was done to it; if nothing was done to this one yet, how it was
     at this time. `subject`: what fell, "it" if that is clear.
     """
-    name, end = _pinned_label(trace, pinned), pinned.watermark()
-    last = next((p for p in reversed(periods(pinned, end)) if not p.calm), None)
+    name, end = _reference_label(trace, reference), reference.watermark()
+    last = next((p for p in reversed(periods(reference, end)) if not p.calm), None)
     if last is None or (now.calm and t < last.since):
-        rate = mean_rate(pinned, end if last is None else t, counted)
+        rate = mean_rate(reference, end if last is None else t, counted)
         undisturbed = "" if now.calm else ", undisturbed"
-        return f"{name}: {formatting.rate(rate)} gradients a second{undisturbed}." if rate is not None else ""
-    same = _by_name(pinned, last) == _by_name(trace, now)
-    told = _fared(pinned, effect(pinned, last, end, counted), name, subject if same else "throughput")
+        return f"{name}: {formatting.rate(rate)} gradients per second{undisturbed}." if rate is not None else ""
+    same = _by_name(reference, last) == _by_name(trace, now)
+    told = _fared(reference, effect(reference, last, end, counted), name, subject if same else "throughput")
     if same or not told:
         return told
-    return f"{name}: {states_text(pinned, last)}; {told.removeprefix(f'{name}: ')}"
+    return f"{name}: {states_text(reference, last)}; {told.removeprefix(f'{name}: ')}"
 
 
 def _by_name(trace: Trace, period: Period) -> dict[str, object]:
@@ -179,13 +188,13 @@ def _by_name(trace: Trace, period: Period) -> dict[str, object]:
     return {trace.roles[role]: what for role, what in (period.slow | period.away).items()}
 
 
-def _pinned_label(trace: Trace, pinned: Trace) -> str:
-    """`Synchronous (pinned)`; of a run of the same strategy what differs: `The pinned run (workers = 8)`."""
-    if strategy_label(trace) != strategy_label(pinned):
-        return f"{strategy_label(pinned)} (pinned)"
-    mine, other = _settings(trace), _settings(pinned)
+def _reference_label(trace: Trace, reference: Trace) -> str:
+    """`Synchronous (reference)`; of a run of the same strategy what differs: `The reference run (workers = 8)`."""
+    if strategy_label(trace) != strategy_label(reference):
+        return f"{strategy_label(reference)} (reference)"
+    mine, other = _settings(trace), _settings(reference)
     differs = [f"{name} = {value}" for name, value in other.items() if mine.get(name) != value][:MOST]
-    return "The pinned run" + (f" ({', '.join(differs)})" if differs else "")
+    return "The reference run" + (f" ({', '.join(differs)})" if differs else "")
 
 
 def _settings(trace: Trace) -> dict[str, object]:
@@ -197,33 +206,33 @@ def _settings(trace: Trace) -> dict[str, object]:
     return shape | header["strategy"]["options"] | of_cluster | of_problem
 
 
-def _compared(trace: Trace, t: int, pinned: Trace) -> str:
-    """`95% accuracy took 5.92 s, pinned 11.20 s; mean staleness 3.00, pinned 0.`"""
-    end = pinned.watermark()
-    said = [_reached(trace, t, pinned, end)]
-    mine, other = (staleness_until(run, when)["mean"] for run, when in ((trace, t), (pinned, end)))
+def _compared(trace: Trace, t: int, reference: Trace) -> str:
+    """`95% accuracy took 5.92 s, reference 11.20 s; mean staleness 3.00, reference 0.`"""
+    end = reference.watermark()
+    said = [_reached(trace, t, reference, end)]
+    mine, other = (staleness_until(run, when)["mean"] for run, when in ((trace, t), (reference, end)))
     if mine is not None and other is not None and (mine or other):
-        said.append(f"mean staleness {formatting.decimals(mine)}, pinned {formatting.decimals(other)}")
+        said.append(f"mean staleness {formatting.decimals(mine)}, reference {formatting.decimals(other)}")
     told = "; ".join(part for part in said if part)
     return f"{told[:1].upper()}{told[1:]}." if told else ""
 
 
-def _reached(trace: Trace, t: int, pinned: Trace, end: int) -> str:
+def _reached(trace: Trace, t: int, reference: Trace, end: int) -> str:
     goal = goal_of(trace)
-    here, there = time_to_accuracy(trace, goal, t), time_to_accuracy(pinned, goal, end)
+    here, there = time_to_accuracy(trace, goal, t), time_to_accuracy(reference, goal, end)
     if here is not None and there is not None:
-        return f"{100 * goal:g}% accuracy took {here:.2f} s, pinned {there:.2f} s"
+        return f"{100 * goal:g}% accuracy took {here:.2f} s, reference {there:.2f} s"
     same = min(t, end) if here is None else end
-    seen, known = last_evaluation(trace, t), last_evaluation(pinned, same)
+    seen, known = last_evaluation(trace, t), last_evaluation(reference, same)
     if seen is None or known is None:
         return ""
     if math.isnan(seen[2]) or math.isnan(known[2]):
         losses = [formatting.number_text(loss) if math.isfinite(loss) else "not finite" for loss in (seen[1], known[1])]
-        return f"the loss is {losses[0]}; that of the pinned run was {losses[1]} by then"
+        return f"the loss is {losses[0]}; that of the reference run was {losses[1]} by then"
     if here is not None:
-        return f"{100 * goal:g}% accuracy took {here:.2f} s; the pinned run came to {known[2]:.0%}"
+        return f"{100 * goal:g}% accuracy took {here:.2f} s; the reference run came to {known[2]:.0%}"
     later = f" and {100 * goal:g}% after {there:.2f} s" if there is not None else ""
-    return f"accuracy is {seen[2]:.0%}; the pinned run had {known[2]:.0%} by then{later}"
+    return f"accuracy is {seen[2]:.0%}; the reference run had {known[2]:.0%} by then{later}"
 
 
 def goal_of(trace: Trace) -> float:

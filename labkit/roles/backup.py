@@ -161,7 +161,7 @@ class _Twin:
                 continue
             if answer.plain:
                 _take(self._shard, answer)
-                self._ctx.note(f"{self._ctx.name} took over its backup's copy, of update {self._shard.version}")
+                self._ctx.note(f"{self._ctx.name} was restored from its backup, at update {self._shard.version}")
             return
 
 

@@ -145,13 +145,13 @@ class RoleRestarted(RoleEvent):
     remark: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name} is back{self.with_what}"
+        return f"{self.name} restarted{self.with_what}"
 
     @property
     def with_what(self) -> str:
         """What it begins with, as the end of a sentence: `, restored from update 240: 12 updates are rolled back`."""
         if self.source == "backup":
-            return " and takes over its backup's copy"
+            return ", restored from its backup"
         begins = {
             "first weights": ", restored from the first weights",
             "checkpoint": f", restored from update {self.update}",
@@ -259,7 +259,7 @@ class LinkEvent(Event):
     @property
     def far(self) -> str:
         """The other end, in words."""
-        return self.peer or "everybody"
+        return self.peer or "all others"
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ __all__ = ["Accuracy", "draw"]
 
 
 def draw(
-    trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None, against: str = "time"
+    trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time"
 ) -> Accuracy:  # fmt: skip
     """Held-out accuracy up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
-    return Accuracy(pinned, against).draw(trace, t, axes)
+    return Accuracy(reference, against).draw(trace, t, axes)
 
 
 class Accuracy(Evaluated):
@@ -34,11 +34,11 @@ class Accuracy(Evaluated):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """Percent of what, and what the dashed line is."""
-        pinned = super().caption(trace, t)
-        return "% of held-out samples" + (f" · {pinned}" if pinned else "")
+        reference = super().caption(trace, t)
+        return "% of held-out samples" + (f" · {reference}" if reference else "")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """This run, the pinned one, the target."""
+        """This run, the reference one, the target."""
         found = self.both(trace, t, 100.0, ".1%")
         target = trace.header["budget"].get("accuracy")
         if target is not None and len(found[0].x):

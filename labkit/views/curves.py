@@ -22,7 +22,7 @@ from .events import Events
 from .panel import Panel, moment
 from .room import WISH, Room
 
-__all__ = ["Curve", "Curves", "pinned_run", "this_run", "until"]
+__all__ = ["Curve", "Curves", "reference_curve", "this_run", "until"]
 
 MOST_CURVES = 8
 LABEL_GAP = 15  # pixels between the names of two curves, where they stand outside
@@ -46,7 +46,7 @@ def this_run(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
     return Curve(x, y, label, style.BLUE, "-", 2.4, True)
 
 
-def pinned_run(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
+def reference_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
     """The curve of the run that it is compared with."""
     return Curve(x, y, label, style.GREY, (0, (4, 2.5)), 1.6)
 
@@ -65,8 +65,8 @@ class Curves(Panel):
     margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 36, 10)
     outside: bool = False  # names in the right margin, which must then be wide enough
 
-    def __init__(self, pinned: Trace | None = None):
-        self.pinned = pinned
+    def __init__(self, reference: Trace | None = None):
+        self.reference = reference
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
         """What is drawn, the most important one first."""
@@ -91,8 +91,8 @@ class Curves(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Names the pinned run."""
-        return f"dashed: pinned, {self.pinned.header['strategy']['name']}" if self.pinned is not None else ""
+        """Names the reference run."""
+        return f"dashed: reference, {self.reference.header['strategy']['name']}" if self.reference is not None else ""
 
     def update(self, trace: Trace, t: int | None = None) -> None:
         """Draw all curves up to `t`."""

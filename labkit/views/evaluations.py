@@ -16,7 +16,7 @@ from ..trace.query import AGAINST, course
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
-from .curves import Curve, Curves, pinned_run, this_run
+from .curves import Curve, Curves, reference_curve, this_run
 
 __all__ = ["Evaluated"]
 
@@ -30,8 +30,8 @@ class Evaluated(Curves):
     period: ClassVar[int] = 1_000_000_000
     what: ClassVar[str] = ""
 
-    def __init__(self, pinned: Trace | None = None, against: str = "time"):
-        super().__init__(pinned)
+    def __init__(self, reference: Trace | None = None, against: str = "time"):
+        super().__init__(reference)
         if not is_one_of(against, AGAINST):
             raise nearest("against", against, AGAINST)
         self.against = against
@@ -60,11 +60,11 @@ class Evaluated(Curves):
         return last if over and last > 0 else style.nice_above(1.02 * last)
 
     def both(self, trace: Trace, t: int, scale: float, form: str) -> list[Curve]:
-        """This run and the pinned one; values times `scale`, said as `form` has it."""
+        """This run and the reference one; values times `scale`, said as `form` has it."""
         x, y = course(trace, t, self.what, self.against)
         found = [this_run(x, scale * y, format(y[-1], form) if len(y) else "")]
-        if self.pinned is not None:
-            px, py = course(self.pinned, self.pinned.watermark(), self.what, self.against)
+        if self.reference is not None:
+            px, py = course(self.reference, self.reference.watermark(), self.what, self.against)
             shown = py[px <= self.end(trace, t)]
-            found.append(pinned_run(px, scale * py, format(shown[-1], form) if len(shown) else ""))
+            found.append(reference_curve(px, scale * py, format(shown[-1], form) if len(shown) else ""))
         return found

@@ -35,7 +35,7 @@ __all__ = ["event_labels", "option_steps", "slow_spans"]
 MOST_LETTERS = 30
 FOR_THE_LOG = (EngineWarning, Note, GroupRestarted, RoleFenced, GradientRefused)  # not shown on axes
 ROLE_LABELS: dict[type[RoleEvent], str] = {
-    RoleKilled: "{} killed", RoleLost: "{} lost", RoleLeft: "{} left", RoleJoined: "{} joined", RoleRestarted: "{} is back",
+    RoleKilled: "{} killed", RoleLost: "{} lost", RoleLeft: "{} left", RoleJoined: "{} joined", RoleRestarted: "{} restarted",
     RoleFrozen: "{} frozen", RoleThawed: "{} thawed",
 }  # fmt: skip
 
@@ -79,7 +79,7 @@ def _label(event: Event) -> str:
         case LinkEvent():
             return _link_label(event)
         case RoleRestarted(name=name, rolled_back=rolled_back):
-            return f"{short(name)} is back" + (f", −{rolled_back} updates" if rolled_back else "")
+            return f"{short(name)} restarted" + (f", −{rolled_back} updates" if rolled_back else "")
         case RoleEvent(name=name) if type(event) in ROLE_LABELS:
             return ROLE_LABELS[type(event)].format(short(name))
     return shortened(str(event))
@@ -89,9 +89,9 @@ def _link_label(event: LinkEvent) -> str:
     ends = short(event.name) + (f"–{short(event.peer)}" if event.peer is not None else "")
     match event:
         case LinkDelayed(seconds=seconds):
-            return f"{ends} {seconds:g} s late" if seconds else f"{ends} in time again"
+            return f"{ends} delayed {seconds:g} s" if seconds else f"{ends} not delayed"
         case LinkLossy(chance=chance):
-            return f"{ends} {100 * chance:g}% lost" if chance else f"{ends} loses nothing"
+            return f"{ends} {100 * chance:g}% lost" if chance else f"{ends} no losses"
     verb = "cut" if isinstance(event, LinkCut) else "reconnected"
     return f"{ends} {verb}" + (" off" if isinstance(event, LinkCut) and event.peer is None else "")
 

@@ -1,7 +1,7 @@
 """The ledger as a picture: every gradient that was computed, and where it went.
 
-Each bar begins where the one above it ends, so the last one ends where `computed` does: then the books close. What is
-missing is a red gap.
+Each bar begins where the one above it ends, so the last one ends where `computed` does: then all gradients are accounted
+for. What is missing is a red gap.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Line = tuple[str, int | None]
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Ledger:
-    """The books as they were at `t` (ns), on empty axes."""
+    """The ledger at `t` (ns), on empty axes."""
     return Ledger().draw(trace, t, axes)
 
 
 def lines(book: dict[str, Any]) -> list[Line]:
-    """(name, gradients) of everything in the books but empty places: computed first, then where it went."""
+    """(name, gradients) of every entry of the ledger that is not 0: computed first, then where they went."""
     found: list[Line] = [("computed", book["computed"]), ("applied", book["applied"])]
     found += [("partly applied", book["partly_applied"])] if book["partly_applied"] else []
     found += [(f"dropped: {why}", count) for why, count in book["dropped"].items()] or [("dropped", 0)]
@@ -85,7 +85,7 @@ class Ledger(Panel):
         return "every gradient has one place"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the books of `t`."""
+        """Draw the ledger at `t`."""
         t = moment(trace, t)
         book = ledger(trace, t)
         shown = lines(book)[:MOST]
@@ -119,11 +119,11 @@ class Ledger(Panel):
 
 def _verdict(book: dict[str, Any], t: int, trace: Trace) -> tuple[str, str]:
     if book["closes"]:
-        return "the books close ✓", style.INK
+        return "all gradients accounted for ✓", style.INK
     if book["closes"] is False:
-        return f"the books do not close: {_missing(book):,} missing", style.RED
+        return f"{_missing(book):,} gradients not accounted for", style.RED
     if book["in_flight"] is None:
         return "not all of it was recorded for this time", style.GREY
     if t < trace.watermark():
         return f"at {t / NANO:.2f} s; in flight is the rest", style.GREY
-    return "still open; in flight is the rest", style.GREY
+    return "still counting; in flight is the rest", style.GREY

@@ -1,6 +1,6 @@
-"""Links: how many bytes a second each node gets and sends, lately, against what its wire can carry.
+"""Links: how many bytes per second each node receives and sends, lately, against the bandwidth of its link.
 
-Two bars a node: the upper, full one is what comes in, the pale one below is what goes out. The red line is the wire. Of
+Two bars per node: the upper one is received, the pale one below is sent. The red line is the bandwidth. Of
 servers and workers the busiest have a row of their own, and those that were slowed; the rest share one, which shows
 their mean.
 """
@@ -27,8 +27,8 @@ from .room import pixels_of
 
 __all__ = ["Links", "Row", "draw", "percent", "recent_ns", "rows", "said"]
 
-MOST = {"server": 2, "worker": 3}  # rows of their own, of each kind; one more if nobody is left for "others"
-HEADROOM = 17  # pixels above the bars, for the name of the wire
+MOST = {"server": 2, "worker": 3}  # rows of their own, of each kind; one more if no role is left for "others"
+HEADROOM = 17  # pixels above the bars, for the name of the line
 COLOURS = {
     "server": (style.GREEN, style.GREEN_FILL), "worker": (style.BLUE, style.BLUE_FILL),
     "slowed": (style.ORANGE, style.ORANGE_FILL), "others": (style.BLUE, style.BLUE_FILL),
@@ -37,13 +37,13 @@ UNITS = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s"))
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Links:
-    """Bytes a second of each node just before `t` (ns) on empty axes."""
+    """Bytes per second of each node just before `t` (ns) on empty axes."""
     return Links().draw(trace, t, axes)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the picture: its name, whose colours it has, bytes a second in and out."""
+    """A line of the picture: its name, whose colours it has, bytes per second in and out."""
 
     name: str
     colour: str
@@ -94,18 +94,18 @@ class Links(Panel):
         self._lookup = Lookup()
 
     def setup(self, axes: Axes) -> Self:
-        """Bars, the wire, and a text for each bar."""
+        """Bars, the bandwidth, and a text for each bar."""
         super().setup(axes)
         style.calm(axes, grid="x", x_ticks=5)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel(" ", **style.text(labelpad=2))
         self.bars = PolyCollection([], linewidths=0, zorder=2)
         axes.add_collection(self.bars, autolim=False)
-        self.wire = axes.plot([], [], color=style.RED, linewidth=1.8, zorder=3)[0]
-        self.wire_text = style.write(
+        self.link = axes.plot([], [], color=style.RED, linewidth=1.8, zorder=3)[0]
+        self.link_text = style.write(
             axes, 0, 0.99, "", style.RED, ha="right", va="top", transform=axes.get_xaxis_transform(), zorder=6
         )
-        self.wire_text.set_path_effects(style.halo())
+        self.link_text.set_path_effects(style.halo())
         room = sum(MOST.values()) + len(MOST)
         self.words = [style.write(axes, 0, 0, "", style.INK, va="center", zorder=5) for _ in range(room)]
         for words in self.words:
@@ -161,9 +161,9 @@ class Links(Panel):
         self.axes.set_xlabel(unit)
 
     def _wire(self, width: float | None, size: float) -> None:
-        self.wire.set_data(*(([], []) if width is None else ([width / size] * 2, self.axes.get_ylim())))
-        self.wire_text.set_text("" if width is None else f"the wire: {bytes_text(width)}/s ")
-        self.wire_text.set_x(0 if width is None else width / size)
+        self.link.set_data(*(([], []) if width is None else ([width / size] * 2, self.axes.get_ylim())))
+        self.link_text.set_text("" if width is None else f"the link: {bytes_text(width)}/s ")
+        self.link_text.set_x(0 if width is None else width / size)
 
     def _write(self, found: list[Row], size: float, width: float | None, quiet: bool) -> None:
         for k, words in enumerate(self.words):

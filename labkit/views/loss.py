@@ -15,9 +15,9 @@ from .evaluations import Evaluated
 __all__ = ["Loss", "draw"]
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None, against: str = "time") -> Loss:
+def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, against: str = "time") -> Loss:
     """Held-out loss up to `t` (ns) on empty axes, against "time", "updates" or "samples"."""
-    return Loss(pinned, against).draw(trace, t, axes)
+    return Loss(reference, against).draw(trace, t, axes)
 
 
 class Loss(Evaluated):
@@ -29,11 +29,11 @@ class Loss(Evaluated):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """On which data, and what the dashed line is."""
-        pinned = super().caption(trace, t)
-        return "on held-out samples" + (f" · {pinned}" if pinned else "")
+        reference = super().caption(trace, t)
+        return "on held-out samples" + (f" · {reference}" if reference else "")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """This run, the pinned one."""
+        """This run, the reference one."""
         return self.both(trace, t, 1.0, ".3g")
 
     def ceiling(self, trace: Trace, highest: float) -> float:

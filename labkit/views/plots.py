@@ -19,7 +19,7 @@ from .hot_rows import HotRows
 from .ledger_panel import Ledger
 from .links import Links
 from .loss import Loss
-from .loupe import Loupe
+from .message_zoom import MessageZoom
 from .panel import Panel
 from .predictions import Predictions
 from .progress import Progress
@@ -37,7 +37,7 @@ PANELS: dict[str, type[Panel]] = {
     p.name: p
     for p in (
         Timeline,
-        Loupe,
+        MessageZoom,
         Staleness,
         StalenessOverTime,
         GradientFlow,
@@ -59,24 +59,24 @@ MOST_S = 1e9  # engine seconds
 _COMPARED = ("staleness", "throughput", "accuracy", "loss")
 
 
-def make_panel(name: str, pinned: Trace | None = None, **options: Any) -> Panel:
-    """The panel of this name; `pinned` is the run that it is compared with, where the panel can. `options`: those of the
+def make_panel(name: str, reference: Trace | None = None, **options: Any) -> Panel:
+    """The panel of this name; `reference` is the run that it is compared with, where the panel can. `options`: those of the
     panel's class, as `against="updates"`.
     """
     if name not in PANELS:
         raise nearest("panel", name, PANELS)
     made: Any = PANELS[name]
-    return made(pinned, **options) if name in _COMPARED else made(**options)  # type: ignore[no-any-return]
+    return made(reference, **options) if name in _COMPARED else made(**options)  # type: ignore[no-any-return]
 
 
 def overview(
-    trace: Trace, t: int | None = None, pinned: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
+    trace: Trace, t: int | None = None, reference: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
 ) -> LabFigure:
     """All panels of the first view; below them predictions, if the trace has samples. `arrays`: (images, labels,
     predicted), to show instead.
     """
     names = [["timeline"], ["staleness", "gradient_flow"], ["throughput", "accuracy"]]
-    rows: list[list[Any]] = [[make_panel(name, pinned) for name in row] for row in names]
+    rows: list[list[Any]] = [[make_panel(name, reference) for name in row] for row in names]
     if arrays is not None or "labels" in trace.header.get("samples", ()):
         rows.append([Predictions(arrays)])
     return stack(rows, trace, t)
@@ -88,20 +88,20 @@ class Plots:
     def __init__(self, get_trace: Callable[[], Trace]):
         self._get_trace = get_trace
 
-    def _one(self, name: str, t: float | None, pinned: Trace | None = None, **options: Any) -> LabFigure:
-        return panel_figure(make_panel(name, _pinned(pinned), **options), self._get_trace(), _ns(t))
+    def _one(self, name: str, t: float | None, reference: Trace | None = None, **options: Any) -> LabFigure:
+        return panel_figure(make_panel(name, _reference(reference), **options), self._get_trace(), _ns(t))
 
     def timeline(self, t: float | None = None) -> LabFigure:
         """Who computed and who waited, just before `t`."""
         return self._one("timeline", t)
 
-    def staleness(self, t: float | None = None, pinned: Trace | None = None) -> LabFigure:
+    def staleness(self, t: float | None = None, reference: Trace | None = None) -> LabFigure:
         """Histogram of staleness, with the strategy's law."""
-        return self._one("staleness", t, pinned)
+        return self._one("staleness", t, reference)
 
-    def loupe(self, t: float | None = None) -> LabFigure:
+    def message_zoom(self, t: float | None = None) -> LabFigure:
         """The last few updates before `t`, with every message."""
-        return self._one("loupe", t)
+        return self._one("message_zoom", t)
 
     def staleness_over_time(self, t: float | None = None) -> LabFigure:
         """Mean staleness and its spread, over time, with the strategy's law."""
@@ -111,24 +111,24 @@ class Plots:
         """Gradient norm per layer and worker, and how long a step is against the weights."""
         return self._one("gradient_flow", t)
 
-    def throughput(self, t: float | None = None, pinned: Trace | None = None, of: str = "gradients") -> LabFigure:
-        """Gradients applied a second, over time; or `of` "samples", or "bytes" sent."""
-        return self._one("throughput", t, pinned, of=of)
+    def throughput(self, t: float | None = None, reference: Trace | None = None, of: str = "gradients") -> LabFigure:
+        """Gradients applied per second, over time; or `of` "samples", or "bytes" sent."""
+        return self._one("throughput", t, reference, of=of)
 
-    def accuracy(self, t: float | None = None, pinned: Trace | None = None, against: str = "time") -> LabFigure:
+    def accuracy(self, t: float | None = None, reference: Trace | None = None, against: str = "time") -> LabFigure:
         """Held-out accuracy against "time", "updates" or "samples"."""
-        return self._one("accuracy", t, pinned, against=against)
+        return self._one("accuracy", t, reference, against=against)
 
-    def loss(self, t: float | None = None, pinned: Trace | None = None, against: str = "time") -> LabFigure:
+    def loss(self, t: float | None = None, reference: Trace | None = None, against: str = "time") -> LabFigure:
         """Held-out loss against "time", "updates" or "samples"."""
-        return self._one("loss", t, pinned, against=against)
+        return self._one("loss", t, reference, against=against)
 
     def topology(self, t: float | None = None) -> LabFigure:
         """Who talks to whom, and the last update in slow motion."""
         return self._one("topology", t)
 
     def links(self, t: float | None = None) -> LabFigure:
-        """Bytes a second of each node just before `t`, against what its wire can carry."""
+        """Bytes per second of each node just before `t`, against what its link can carry."""
         return self._one("links", t)
 
     def progress(self, t: float | None = None) -> LabFigure:
@@ -166,16 +166,16 @@ class Plots:
         return self._one("who_has_what", None)
 
     def ledger(self, t: float | None = None) -> LabFigure:
-        """Where every gradient went, and whether the books close."""
+        """Where every gradient went, and whether all are accounted for."""
         return self._one("ledger", t)
 
     def overview(
-        self, t: float | None = None, pinned: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
+        self, t: float | None = None, reference: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
     ) -> LabFigure:
         """The first view of the lab in one figure."""
         if arrays is not None and not (isinstance(arrays, list | tuple) and len(arrays) == 3):
             raise BadInput(f"arrays={shown(arrays)} is not allowed; give (images, labels, predicted), or None.")
-        return overview(self._get_trace(), _ns(t), _pinned(pinned), None if arrays is None else tuple(arrays))
+        return overview(self._get_trace(), _ns(t), _reference(reference), None if arrays is None else tuple(arrays))
 
     def compare(self, others: Sequence[Any], labels: Sequence[str] | None = None) -> LabFigure:
         """This run and others (runs, or their traces) in one picture."""
@@ -194,8 +194,8 @@ def _ns(t: float | None) -> int | None:
     return None if t is None else nanoseconds(check_number("t", t, 0, MOST_S, unit="None or a number of seconds"))
 
 
-def _pinned(given: Any) -> Trace | None:
-    return None if given is None else _trace_of("pinned", given)
+def _reference(given: Any) -> Trace | None:
+    return None if given is None else _trace_of("reference", given)
 
 
 def _trace_of(name: str, given: Any) -> Trace:

@@ -45,7 +45,7 @@ class Progress(Curves):
         super().setup(axes)
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
         self._clocks = Clocks()
-        self._roof, self._even = 0.0, False  # the highest bound in the picture; whether nobody was ever ahead
+        self._roof, self._even = 0.0, False  # the highest bound in the picture; whether no worker was ever ahead
         self.band = PolyCollection([], facecolors=style.BLUE_FILL, alpha=0.6, linewidths=0, zorder=1.5)
         axes.add_collection(self.band, autolim=False)
         return self
@@ -106,15 +106,15 @@ class Progress(Curves):
         return [Curve(x, y, words, style.RED, "-", 1.8)]
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """Room for the bound, unless nobody comes anywhere near it."""
+        """Room for the bound, unless no worker comes near it."""
         return style.nice_above(max(1.06 * min(highest, 1e9), 1.25 * self._roof, 1.0))
 
     def nothing(self, trace: Trace) -> str:
-        """One clock is no race; and in a synchronous run nobody gets ahead."""
+        """One clock has no lead; in a synchronous run no worker gets ahead."""
         if len(clocked(trace)) < 2:
-            return "one clock: nobody to run ahead of"
+            return "one clock: no worker to be ahead of"
         if self._even:
-            return "nobody is ahead: all work on the same step"
+            return "no worker is ahead: all work on the same step"
         return "this run keeps totals only" if computed_gradients(trace) else "nothing begun yet"
 
 

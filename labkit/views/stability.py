@@ -53,7 +53,7 @@ def smooth_edge(tau: Any) -> Any:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is: mean staleness, the rate of one step, and rate x largest curvature (None: nobody knows it)."""
+    """Where a run is: mean staleness, the rate of one step, and rate x largest curvature (None: unknown)."""
 
     tau: float
     rate: float
@@ -71,7 +71,9 @@ def here(trace: Trace, t: int, lookup: Lookup | None = None) -> Place | None:
     steps = option_steps(trace, "learning_rate", t)
     changed = [time for time, _ in steps] + [time for who in slowdowns(trace, t).values() for time, _ in who]
     since = max((time for time in changed if time <= t), default=0)
-    _, stale, count = staleness_between(trace, (since + t) // 2, t, lookup)  # the first half may still be what was before
+    _, stale, count = staleness_between(
+        trace, (since + t) // 2, t, lookup
+    )  # the first half may still be what was before
     if not count.sum():
         _, stale, count = staleness_between(trace, 0, t, lookup)
     if not count.sum() or not steps:

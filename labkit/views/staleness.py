@@ -2,7 +2,7 @@
 them.
 
 Blue is the share of gradients with each staleness, red is what the strategy's law says the mean must be, dashed grey is
-how it was before something was disturbed (or a pinned run), and an orange pin is the mean of each slowed worker.
+how it was before something was disturbed (or a reference run), and an orange pin is the mean of each slowed worker.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MOST_BARS, ENOUGH = 40, 20
 RECENT = 50_000  # gradients, of which a slowed worker's own are averaged
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None) -> Staleness:
+def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None) -> Staleness:
     """Staleness of all gradients applied up to `t` (ns) on empty axes."""
-    return Staleness(pinned).draw(trace, t, axes)
+    return Staleness(reference).draw(trace, t, axes)
 
 
 class Staleness(Panel):
@@ -41,8 +41,8 @@ class Staleness(Panel):
     title: ClassVar[str] = "Staleness"
     tables: ClassVar[tuple[str, ...]] = ("applies",)
 
-    def __init__(self, pinned: Trace | None = None):
-        self.pinned = pinned
+    def __init__(self, reference: Trace | None = None):
+        self.reference = reference
         self._lookup = Lookup()
         self._now, self._before = StalenessCounts(), StalenessCounts()  # before something was disturbed
 
@@ -114,10 +114,10 @@ class Staleness(Panel):
             counts = _histogram(self._before.at(trace, time - 1))
             if sum(counts.values()) >= ENOUGH and len(counts) > 1:
                 return counts, f"before {short(trace.roles[role])} slowed"
-        elif self.pinned is not None:
-            counts = _histogram(staleness(self.pinned))
+        elif self.reference is not None:
+            counts = _histogram(staleness(self.reference))
             if counts:
-                return counts, f"pinned, {self.pinned.header['strategy']['name']}"
+                return counts, f"reference, {self.reference.header['strategy']['name']}"
         return None
 
     def _law(self, law: tuple[float, str] | None, room: Room) -> None:

@@ -1,4 +1,4 @@
-"""Throughput: gradients (or samples, or bytes) a second, all together and of each worker.
+"""Throughput: gradients (or samples, or bytes) per second, all together and of each worker.
 
 The rate is that of the work done (gross): what a rollback takes from the model is not taken from it. The rate at a moment
 is counted over the last stretch of time. Between two applications the count is taken to grow
@@ -23,7 +23,7 @@ from ..trace.role_states import slowdowns, slowed
 from ..trace.trace import Trace
 from ..trace.vocabulary import NANO
 from . import style
-from .curves import Curve, Curves, pinned_run, this_run
+from .curves import Curve, Curves, reference_curve, this_run
 from .panel import moment
 from .room import WISH, Room
 
@@ -33,9 +33,9 @@ MOST_LINES = 8
 BANDS = 40  # moments at which the band is drawn
 
 
-def draw(trace: Trace, t: int | None, axes: Axes, pinned: Trace | None = None, of: str = "gradients") -> Throughput:
-    """Gradients, samples or bytes a second up to `t` (ns) on empty axes."""
-    return Throughput(pinned, of).draw(trace, t, axes)
+def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, of: str = "gradients") -> Throughput:
+    """Gradients, samples or bytes per second up to `t` (ns) on empty axes."""
+    return Throughput(reference, of).draw(trace, t, axes)
 
 
 class Throughput(Curves):
@@ -45,11 +45,11 @@ class Throughput(Curves):
     title: ClassVar[str] = "Throughput"
     tables: ClassVar[tuple[str, ...]] = ("applies", "progress")
 
-    def __init__(self, pinned: Trace | None = None, of: str = "gradients"):
-        super().__init__(pinned)
+    def __init__(self, reference: Trace | None = None, of: str = "gradients"):
+        super().__init__(reference)
         if not is_one_of(of, AMOUNTS):
             raise nearest("of", of, AMOUNTS)
-        self.of, self._counted, self._pinned_counted = of, Cumulative(of), Cumulative(of)
+        self.of, self._counted, self._reference_counted = of, Cumulative(of), Cumulative(of)
         self._seen: tuple[Any, Any, Any] = (None, None, None)
         self._highest = 0.0
 
@@ -64,9 +64,9 @@ class Throughput(Curves):
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
         """The unit, what is pale, and what the dashed line is."""
-        pinned, workers = super().caption(trace, t), len(trace.role_ids("worker"))
+        reference, workers = super().caption(trace, t), len(trace.role_ids("worker"))
         each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "pale: each worker"
-        parts = [f"{self.of} a second", pinned, each if workers > 1 else ""]
+        parts = [f"{self.of} per second", reference, each if workers > 1 else ""]
         return " · ".join(part for part in parts if part)
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -76,13 +76,13 @@ class Throughput(Curves):
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """This run, the pinned one, the slowed workers."""
+        """This run, the reference one, the slowed workers."""
         x, y = rates(trace, t, None, self._counted)
-        own = "this run " if self.pinned is not None else ""
+        own = "this run " if self.reference is not None else ""
         found = [this_run(x, y, own + self._text(y[-1]) if len(y) else "")]
-        if self.pinned is not None:
-            px, py = rates(self.pinned, moment(self.pinned, None), None, self._pinned_counted)
-            found.append(pinned_run(px, py, f"pinned {self._text(py[-1])}" if len(py) else ""))
+        if self.reference is not None:
+            px, py = rates(self.reference, moment(self.reference, None), None, self._reference_counted)
+            found.append(reference_curve(px, py, f"reference {self._text(py[-1])}" if len(py) else ""))
         for role in [r for r in slowdowns(trace, t) if r in slowed(trace, t)][:3]:
             x, y = rates(trace, t, role, self._counted)
             words = f"{short(trace.roles[role])} {self._text(y[-1])}" if len(y) else ""

@@ -1,9 +1,9 @@
-"""Who talks to whom: the roles, the lines between them, and one update under a loupe.
+"""Who talks to whom: the roles, the lines between them, and one update in slow motion.
 
 A line's width is how many bytes went that way lately. A role that is not there, or is held, is hollow, dashed and orange,
 with the word for it. Dots are messages: blue to a server or between workers, green
 from a server, small and grey without content; a ring (a hollow dot) is the way back through a pipeline. A worker is
-filled while it computes, a server when it applies. What the dots replay, and how much slower, the loupe says.
+filled while it computes, a server when it applies. What the dots replay, and how much slower, the text below says.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..trace.trace import Trace
 from . import style
 from .links import recent_ns
 from .looks import without_axes
+from .message_replay import REST, Replay, replay
 from .panel import Panel, moment
 from .places import Node, nodes_of, placed
-from .replay import REST, Replay, replay
 from .room import pixels_of
 
 __all__ = ["Topology", "draw", "way"]
 
-FOOT = 22  # pixels for the words of the loupe
+FOOT = 22  # pixels for the text below
 ASIDE = 5.0  # pixels: the two directions between two nodes are so far apart, twice
 MOST_NAMES = 40
 DASHED = (0, (2.2, 1.6))
@@ -110,7 +110,7 @@ class Topology(Panel):
         }
         self.dots = axes.scatter([], [], linewidths=1.1, zorder=5)
         self.names = [style.write(axes, 0, 0, "", ha="center", va="center", zorder=4) for _ in range(MOST_NAMES)]
-        self.loupe = style.write(axes, 0, 8, "", style.INK, va="center", zorder=6)
+        self.slow_motion = style.write(axes, 0, 8, "", style.INK, va="center", zorder=6)
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
@@ -131,7 +131,7 @@ class Topology(Panel):
         film, phase = replay(trace, t, self._lookup)
         self._nodes(scene, film, phase, wide)
         self._dots(trace, scene, film, phase)
-        self._loupe(film, phase, wide)
+        self._show_slow_motion(film, phase, wide)
 
     def _scene(self, trace: Trace, t: int, wide: float, high: float) -> _Scene:
         servers, rows = nodes_of(trace, t)
@@ -197,7 +197,7 @@ class Topology(Panel):
             for words, dy in said:
                 text = next(texts, None)
                 if text is not None:
-                    under = y + dy < FOOT + 4  # the loupe's line is there: then beside the node
+                    under = y + dy < FOOT + 4  # the text is there: then beside the node
                     aside = half + 5 + style.width(words) / 2 if under else 0
                     text.set(text=words, x=x + aside, y=y if under else y + dy)
                     text.set_color(
@@ -228,15 +228,15 @@ class Topology(Panel):
         self.dots.set_edgecolor(edges)
         self.dots.set_sizes(np.array(sizes) ** 2)
 
-    def _loupe(self, film: Replay | None, phase: float, wide: float) -> None:
+    def _show_slow_motion(self, film: Replay | None, phase: float, wide: float) -> None:
         """What is replayed, and how far it is."""
         self.note.set_text("" if film is not None or self.rates else "no update yet")
         self.track.set_segments([])
-        self.loupe.set_text("")
+        self.slow_motion.set_text("")
         if film is None:
             return
-        said = [f"loupe: {words}" for words in film.words]
-        self.loupe.set_text(next((words for words in said if style.width(words) < wide), said[-1]))
+        said = [f"slow motion: {words}" for words in film.words]
+        self.slow_motion.set_text(next((words for words in said if style.width(words) < wide), said[-1]))
         y, edge = FOOT - 5.0, wide
         self.track.set_segments([[(0, y), (edge, y)], [(0, y), (edge * phase, y)]])
         self.track.set_linewidth([1.0, 2.0])

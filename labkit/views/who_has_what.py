@@ -61,7 +61,7 @@ class WhoHasWhat(Panel):
         if "counts" not in shares:
             return ""
         if shares["shared"]:
-            return "everybody has all of them"
+            return "every worker has all of them"
         rows = len(shares["counts"])
         if rows < shares["shares"]:
             return f"{shares['shares']:,} workers in {rows} groups"

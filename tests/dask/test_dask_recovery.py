@@ -90,7 +90,7 @@ def test_a_server_costs_what_it_applied_since_its_checkpoint(cluster, started):
     run = moving(started(on=on, budget=lk.Budget(updates=300)), 60)
     run.kill("server-1")
     back = seen(run, "restarted", "server-1")
-    assert str(back).startswith(f"server-1 is back, restored from update {back.update} of ")
+    assert str(back).startswith(f"server-1 restarted, restored from update {back.update} of ")
     assert (back.source, back.at_least) == ("checkpoint", True)
     assert back.update > 0
     book = comes_to_its_end(run, 300)

@@ -184,16 +184,16 @@ def test_what_would_undo_something_now():
 def test_the_axes_say_what_was_done_and_who_is_back_and_nothing_twice():
     said = [label for _, label in event_labels(recorded(*LIFE), 20 * S)]
     assert said == [
-        "w1 killed", "w1 is back", "w0 frozen", "w2–s0 cut", "w0 thawed", "w2 cut off", "w2 frozen", "w2 reconnected",
-        "w2 lost", "w2 is back", "w2 thawed", "w0 left", "w0 joined",
+        "w1 killed", "w1 restarted", "w0 frozen", "w2–s0 cut", "w0 thawed", "w2 cut off", "w2 frozen", "w2 reconnected",
+        "w2 lost", "w2 restarted", "w2 thawed", "w0 left", "w0 joined",
     ]  # fmt: skip
 
 
 def test_the_axes_say_how_much_a_restart_has_cost():
     restarts = {
-        RoleRestarted(S, "server-0", 1, "checkpoint", 240, rolled_back=12): "s0 is back, −12 updates",
-        RoleRestarted(S, "server-0", 1, "checkpoint", 7, 1.52, 55, at_least=True): "s0 is back, −55 updates",
-        RoleRestarted(S, "server-0", 1, "backup"): "s0 is back",
+        RoleRestarted(S, "server-0", 1, "checkpoint", 240, rolled_back=12): "s0 restarted, −12 updates",
+        RoleRestarted(S, "server-0", 1, "checkpoint", 7, 1.52, 55, at_least=True): "s0 restarted, −55 updates",
+        RoleRestarted(S, "server-0", 1, "backup"): "s0 restarted",
     }
     for event, said in restarts.items():
         trace = recorded()

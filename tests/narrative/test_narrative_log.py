@@ -84,23 +84,23 @@ def recorded(*events):
         (RoleKilled(AT, "server-0", absent=True), "s0 was to be killed, but it is away already"),
         (RoleLost(AT, "worker-2", 0, "was killed"), "w2 is lost: it was killed"),
         (RoleLost(AT, "worker-2", 1, "was silent for 5 s"), "w2 (incarnation 1) is lost: it was silent for 5 s"),
-        (RoleRestarted(AT, "worker-2", 1), "w2 is back (incarnation 1)"),
+        (RoleRestarted(AT, "worker-2", 1), "w2 restarted (1st time)"),
         (
             RoleRestarted(AT, "server-0", 1, "checkpoint", 240, rolled_back=12),
-            "s0 is back (incarnation 1), restored from update 240: 12 updates are rolled back",
+            "s0 restarted (1st time), restored from update 240: 12 updates are rolled back",
         ),
         (
             RoleRestarted(AT, "server-0", 1, "checkpoint", 7, age=1.52, rolled_back=55, at_least=True),
-            "s0 is back (incarnation 1), restored from update 7 of 1.52 s before: 55 updates that were reported are rolled back",
+            "s0 restarted (1st time), restored from update 7 of 1.52 s before: 55 updates that were reported are rolled back",
         ),
         (
             RoleRestarted(AT, "server-0", 1, "first weights", remark="its checkpoint is damaged"),
-            "s0 is back (incarnation 1), restored from the first weights (its checkpoint is damaged)",
+            "s0 restarted (1st time), restored from the first weights (its checkpoint is damaged)",
         ),
-        (RoleRestarted(AT, "server-0", 2, "backup"), "s0 is back (incarnation 2) and takes over its backup's copy"),
+        (RoleRestarted(AT, "server-0", 2, "backup"), "s0 restarted (2nd time), restored from its backup"),
         (
             RoleRestarted(AT, "chief", 1, "evaluation", 80),
-            "the chief is back (incarnation 1), restored from its evaluation of update 80",
+            "the chief restarted (1st time), restored from its evaluation of update 80",
         ),
         (RoleLeft(AT, "worker-1"), "w1 left: the others go on without it"),
         (RoleJoined(AT, "worker-1", 1), "w1 joined"),
@@ -117,8 +117,8 @@ def recorded(*events):
         (LinkCut(AT, "worker-1", "server-0"), "w1 was cut off from s0"),
         (LinkReconnected(AT, "worker-1", None), "w1 was reconnected"),
         (LinkReconnected(AT, "worker-1", "server-0"), "w1 was reconnected with s0"),
-        (LinkDelayed(AT, "worker-1", "server-0", 0.1), "messages between w1 and s0 come 0.10 s later"),
-        (LinkDelayed(AT, "worker-1", None, 0.0), "messages between w1 and everybody come in time again"),
+        (LinkDelayed(AT, "worker-1", "server-0", 0.1), "messages between w1 and s0 arrive 0.10 s later"),
+        (LinkDelayed(AT, "worker-1", None, 0.0), "messages between w1 and all others are not delayed any more"),
         (LinkLossy(AT, "worker-1", "server-0", 0.05), "5% of what is sent between w1 and s0 is lost, and sent again"),
         (LinkLossy(AT, "worker-1", "server-0", 0.0), "nothing that is sent between w1 and s0 is lost any more"),
         (
@@ -126,7 +126,7 @@ def recorded(*events):
             "refused a gradient of w1, step 7: it is not finite",
         ),
         (ConnectionRefused(AT, "a handshake of worker-1 was not signed"), "a handshake of w1 was not signed"),
-        (Note(AT, "lunch"), "you noted: lunch"),
+        (Note(AT, "lunch"), "note by you: lunch"),
         (EngineWarning(AT, "worker-1 did not hear of 'slow'"), "w1 did not hear of 'slow'"),
     ],
     ids=str,
@@ -156,7 +156,7 @@ def test_who_was_killed_is_not_lost_as_well():
     assert [line for line in log_lines(run.trace) if line.startswith("0.10 s")] == [
         "0.10 s w1 was killed", "0.10 s w1 left: the others go on without it",
     ]  # fmt: skip
-    assert "0.30 s w1 is back (incarnation 1)" in log_lines(run.trace)
+    assert "0.30 s w1 restarted (1st time)" in log_lines(run.trace)
     run = simulated("freeze:worker-1@0.1-0.5", restart_after=0.2, patience=0.1).wait()
     lines = log_lines(run.trace)
     assert "0.20 s w1 is lost: it was silent for 0.1 s" in lines
@@ -167,7 +167,7 @@ def test_what_a_role_noted_is_its_own():
     trace, recorder = empty(), Recorder(1)
     recorder.event(Note(2 * NANO, "a new epoch", {"loss": 0.25}))
     trace.append(recorder.take(3 * NANO))
-    assert log_lines(trace) == ["2.00 s w0 noted: a new epoch (loss = 0.25)"]
+    assert log_lines(trace) == ["2.00 s note by w0: a new epoch (loss = 0.25)"]
 
 
 def test_steps_of_a_person_do_not_fill_the_log():
@@ -254,7 +254,7 @@ def test_a_log_prints_as_lines():
     assert str(run.log) == repr(run.log) == "\n".join(log_lines(run.trace))
     assert run.log._repr_html_().count("<div>") == len(run.log)
     assert repr(simulated().advance(0).log) == "nothing happened yet"
-    assert "&lt;" in Log(["1.00 s you noted: <b>"])._repr_html_()
+    assert "&lt;" in Log(["1.00 s note by you: <b>"])._repr_html_()
 
 
 def test_what_held_from_the_start_is_said_at_zero():

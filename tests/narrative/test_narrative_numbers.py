@@ -27,7 +27,7 @@ def test_now_they_are_those_of_the_ledger_and_the_counters():
     assert shown["applied"] == str(book["applied"])
     assert shown["in flight"] == str(book["in_flight"])
     assert shown["dropped"] == str(sum(book["dropped"].values()))
-    assert shown["ledger"] == "closes ✓"
+    assert shown["ledger"] == "complete ✓"
     assert [shown[name] for name in ("staleness mean", "p95", "max")] == [
         f"{stale['mean']:.2f}", str(stale["p95"]), str(stale["max"]),
     ]  # fmt: skip
@@ -51,7 +51,7 @@ def test_those_of_the_past_are_what_was_shown_then(name):
         if name in PIECES:  # nor in which of its pieces a gradient was that was begun
             assert abs(int(then.pop("in flight")) - int(now.pop("in flight"))) <= 1
         assert then == now, t
-        assert then["ledger"] == "open"
+        assert then["ledger"] == "still counting"
     assert state(whole, round(1.2345 * NANO)) == state(going.trace) == "1.2 s"
     assert state(whole).endswith("s, ended: seconds")
 
@@ -72,7 +72,7 @@ def test_a_broken_ledger_is_loud():
     trace = simulated(lk.AsyncPS()).wait().trace
     trace.counters[trace.roles.index("worker-1")].computed += 3
     trace.counters[trace.roles.index("worker-1")].handed += 3
-    assert dict(numbers(trace))["ledger"] == "DOES NOT CLOSE, 3 missing"
+    assert dict(numbers(trace))["ledger"] == "INCOMPLETE, 3 missing"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from labkit.trace.events import (
 
 NANO = 10**9
 AT, END = 5.0, 12.0
-WAITS, NOT, MORE = "everyone waits for w2", "the others do not wait", "the others wait more than before"
+WAITS, NOT, MORE = "all wait for w2", "the others do not wait", "the others wait more than before"
 
 # N = 4 workers, a gradient of each every 0.1 s, w2 five times slower: nobody waits: (3 + 1/5)/4; all wait: 1/5. K-async
 # (K = 2): three fast ones make one pair every 0.1 s and two when w2 comes with the one that is left: 12 gradients in
@@ -125,10 +125,10 @@ def test_sentences_are_whole(name):
 
 def test_a_calm_run_says_how_fast_and_how_stale():
     assert sentence(calm("async-ps")) == (
-        "4 workers, 40 gradients a second. Asynchronous: no worker waits. Mean staleness 2.95 (the law: mean = N − 1 = 3)."
+        "4 workers, 40 gradients per second. Asynchronous: no worker waits. Mean staleness 2.95 (theory: mean = N − 1 = 3)."
     )
     assert sentence(calm("sync-ps")) == (
-        "4 workers, 40 gradients a second. Synchronous: all wait for the slowest. No gradient is stale."
+        "4 workers, 40 gradients per second. Synchronous: all wait for the slowest. No gradient is stale."
     )
     assert "with the first 2 workers only." in sentence(calm("k-sync"))
     assert "No gradient is stale on its own replica." in sentence(calm("adpsgd"))
@@ -142,10 +142,10 @@ def test_a_strategy_of_ones_own_need_not_say_how_it_is():
         in_words = ""
 
     assert sentence(simulated(Mine(), seconds=1.0).wait().trace) == (
-        "4 workers, 40 gradients a second. Mine. No gradient is stale."
+        "4 workers, 40 gradients per second. Mine. No gradient is stale."
     )
     said = sentence(simulated(Mine(), lk.Slow("worker-2", 5, at=AT)).wait().trace)
-    assert said == "w2 computes 5x slower than the others. Mine: everyone waits for w2; throughput fell to 20%."
+    assert said == "w2 computes 5x slower than the others. Mine: all wait for w2; throughput fell to 20%."
 
 
 def test_the_slow_ones_gradients_are_old():
@@ -153,34 +153,34 @@ def test_the_slow_ones_gradients_are_old():
     said = sentence(slowed("async-ps"))
     assert "Gradients of w2 are 15.0 updates old, those of the others 2.2" in said
     assert 1 * 15.0 + 15 * 2.2 == 16 * 3  # of w2 there is one in sixteen
-    assert "the mean is 2.99 (the law: mean = N − 1 = 3)." in said
+    assert "the mean is 2.99 (theory: mean = N − 1 = 3)." in said
 
 
-# next to a pinned run -------------------------------------------------------------------------------------------------
+# next to a reference run -------------------------------------------------------------------------------------------------
 
 
 def test_the_sketch():
     assert sentence(slowed("async-ps"), None, slowed("sync-ps")) == (
         "w2 computes 5x slower than the others. Asynchronous: the others do not wait; throughput fell to 80%. "
-        "Synchronous (pinned): everyone waits for w2; it fell to 20%. Mean staleness 2.99, pinned 0."
+        "Synchronous (reference): all wait for w2; it fell to 20%. Mean staleness 2.99, reference 0."
     )
 
 
-def test_pinned_with_another_disturbance_or_none():
-    assert "Synchronous (pinned): 40 gradients a second, undisturbed." in sentence(
+def test_reference_with_another_disturbance_or_none():
+    assert "Synchronous (reference): 40 gradients per second, undisturbed." in sentence(
         slowed("async-ps"), None, calm("sync-ps")
     )
     other = simulated(lk.SyncPS(), lk.Slow("worker-1", 2, at=AT)).wait().trace
     assert (
-        "Synchronous (pinned): w1 computes 2x slower than the others; everyone waits for w1; throughput fell to 50%."
+        "Synchronous (reference): w1 computes 2x slower than the others; all wait for w1; throughput fell to 50%."
         in (sentence(slowed("async-ps"), None, other))
     )
     said = sentence(calm("async-ps"), None, slowed("ring-all-reduce"))
-    assert said.startswith("4 workers, 40 gradients a second. Asynchronous: no worker waits.")
-    assert "RingAllReduce (pinned): 40 gradients a second." in said  # at this time it was not yet disturbed
+    assert said.startswith("4 workers, 40 gradients per second. Asynchronous: no worker waits.")
+    assert "RingAllReduce (reference): 40 gradients per second." in said  # at this time it was not yet disturbed
     later = sentence(simulated(lk.AsyncPS()).wait().trace, None, slowed("ring-all-reduce"))
-    told = "w2 computes 5x slower than the others; everyone waits for w2; throughput fell to 20%."
-    assert f"RingAllReduce (pinned): {told}" in later
+    told = "w2 computes 5x slower than the others; all wait for w2; throughput fell to 20%."
+    assert f"RingAllReduce (reference): {told}" in later
 
 
 def test_where_there_is_no_accuracy_losses_are_compared():
@@ -193,21 +193,21 @@ def test_where_there_is_no_accuracy_losses_are_compared():
     assert lost > 1 > kept
     said = sentence(large, None, small)
     shown = f"{lost:,.0f}" if lost >= 1000 else f"{lost:.4g}"
-    assert f"The loss is {shown}; that of the pinned run was {kept:.4g} by then; mean staleness" in said
+    assert f"The loss is {shown}; that of the reference run was {kept:.4g} by then; mean staleness" in said
 
 
-def test_pinned_of_the_same_strategy_says_what_differs():
+def test_reference_of_the_same_strategy_says_what_differs():
     again = simulated(lk.AsyncPS(learning_rate=0.05), lk.Slow("worker-2", 5, at=AT)).wait().trace
-    assert "The pinned run (learning_rate = 0.05): the others do not wait; it fell to 80%." in (
+    assert "The reference run (learning_rate = 0.05): the others do not wait; it fell to 80%." in (
         sentence(slowed("async-ps"), None, again)
     )
-    assert "The pinned run: the others do not wait; it fell to 80%." in sentence(again, None, again)
+    assert "The reference run: the others do not wait; it fell to 80%." in sentence(again, None, again)
 
 
 def test_it_needs_something_to_refer_to():
-    """Just after the change nothing is known of this run, so of the pinned one it is the throughput that fell."""
+    """Just after the change nothing is known of this run, so of the reference one it is the throughput that fell."""
     said = sentence(slowed("async-ps"), round(5.2 * NANO), slowed("sync-ps"))
-    assert "Synchronous (pinned): everyone waits for w2; throughput fell to 20%." in said
+    assert "Synchronous (reference): all wait for w2; throughput fell to 20%." in said
 
 
 @pytest.mark.slow
@@ -222,14 +222,16 @@ def test_what_was_learned_is_compared():
     }
     assert took["short"] is None
     assert took["slow"] > took["fast"]
-    assert f"95% accuracy took {took['fast']:.2f} s, pinned {took['slow']:.2f} s; mean staleness" in sentence(
+    assert f"95% accuracy took {took['fast']:.2f} s, reference {took['slow']:.2f} s; mean staleness" in sentence(
         fast, None, slow
     )
     last = short.column("evaluations", "accuracy")[-1]
-    assert f"95% accuracy took {took['fast']:.2f} s; the pinned run came to {last:.0%}" in sentence(fast, None, short)
+    assert f"95% accuracy took {took['fast']:.2f} s; the reference run came to {last:.0%}" in sentence(
+        fast, None, short
+    )
     said = sentence(short, None, fast)
     assert re.search(
-        rf"Accuracy is {last:.0%}; the pinned run had \d\d% by then and 95% after {took['fast']:.2f} s", said
+        rf"Accuracy is {last:.0%}; the reference run had \d\d% by then and 95% after {took['fast']:.2f} s", said
     )
     assert f"95% accuracy took {took['fast']:.2f} s." in sentence(fast)
     assert f"Accuracy {last:.0%}." in sentence(short)
@@ -263,17 +265,17 @@ def test_of_many_only_their_number():
 
 
 def test_slow_from_the_start_there_is_nothing_to_compare_with():
-    """3 x 10 + 2 gradients a second if nobody waits, 4 x 2 if all do."""
+    """3 x 10 + 2 gradients per second if nobody waits, 4 x 2 if all do."""
     said = [sentence(simulated(s, slow={"worker-2": 5}).wait().trace) for s in (lk.AsyncPS(), lk.SyncPS())]
-    assert "Asynchronous: the others do not wait; 32 gradients a second." in said[0]
-    assert "Synchronous: everyone waits for w2; 8.0 gradients a second." in said[1]
+    assert "Asynchronous: the others do not wait; 32 gradients per second." in said[0]
+    assert "Synchronous: all wait for w2; 8.0 gradients per second." in said[1]
 
 
 def test_a_slow_server_is_waited_for():
     """Four gradients of 0.1 s and a server that takes 0.01 s for each; ten times slower it serves ten a second."""
     run = simulated(lk.AsyncPS(), lk.Slow("server-0", 10, at=AT), server_time=lk.Deterministic(0.01)).wait()
     said = sentence(run.trace)
-    assert said.startswith("s0 works 10x slower than before. Asynchronous: everyone waits for s0; throughput fell to 2")
+    assert said.startswith("s0 works 10x slower than before. Asynchronous: all wait for s0; throughput fell to 2")
 
 
 def test_nobody_waits_for_the_fast_one():
@@ -293,27 +295,27 @@ def test_nobody_waits_for_the_fast_one():
 def test_a_worker_alone():
     run = simulated(lk.AsyncPS(), lk.Slow("worker-0", 4, at=4.0), workers=1).wait()
     assert sentence(run.trace).startswith("w0 computes 4x slower than before. Asynchronous: throughput fell to 25%.")
-    assert sentence(run.trace, 3 * NANO).startswith("1 worker, 10 gradients a second. ")
+    assert sentence(run.trace, 3 * NANO).startswith("1 worker, 10 gradients per second. ")
 
 
 def test_healed_and_slowed_again():
     faults = [lk.Slow("worker-2", 5, at=4.0, until=8.0), lk.Slow("worker-1", 2, at=14.0)]
     trace = simulated(lk.SyncPS(), *faults, seconds=20.0).wait().trace
     assert sentence(trace, 13 * NANO) == (
-        "w2 has its own speed back; throughput is back to 100%. 4 workers, 40 gradients a second. "
+        "w2 has its own speed back; throughput is back to 100%. 4 workers, 40 gradients per second. "
         "Synchronous: all wait for the slowest. No gradient is stale."
     )
     assert sentence(trace) == (
-        "w1 computes 2x slower than the others. Synchronous: everyone waits for w1; throughput fell to 50%."
+        "w1 computes 2x slower than the others. Synchronous: all wait for w1; throughput fell to 50%."
     )
 
 
 def test_the_dead_are_named():
     run = simulated(lk.AsyncPS()).advance(6.0)
     run.engine.trace.event(RoleKilled(5 * NANO, "worker-1"))
-    assert sentence(run.trace).startswith("w1 is dead. Asynchronous: ")
+    assert sentence(run.trace).startswith("w1 is down. Asynchronous: ")
     run.engine.trace.event(RoleFrozen(5 * NANO + 1, "worker-2"))
-    assert sentence(run.trace).startswith("w1 is dead and w2 stands still. ")
+    assert sentence(run.trace).startswith("w1 is down and w2 is frozen. ")
     run.engine.trace.event(RoleRestarted(5 * NANO + 2, "worker-1", 1))
     run.engine.trace.event(RoleThawed(5 * NANO + 2, "worker-2"))
     assert sentence(run.trace).startswith("w1 and w2 are back; throughput is back to ")

@@ -199,7 +199,7 @@ def test_the_bars_of_the_ledger_add_up_to_what_was_computed(traces, run):
     numbers = {name: int(number.replace(",", "")) for name, number in shown.items()}
     assert numbers.pop("computed") == sum(numbers.values()) == book["computed"]
     assert numbers["applied"] == book["applied"]
-    assert panel.verdict.get_text() == "the books close ✓"
+    assert panel.verdict.get_text() == "all gradients accounted for ✓"
     ends = [path.vertices[:, 0].max() for path in panel.bars.get_paths()]
     assert max(ends[1:]) == pytest.approx(ends[0], abs=2.1)
 
@@ -210,7 +210,7 @@ def test_a_ledger_that_does_not_close_is_red():
     shard.applied[worker][1] -= 2
     shard.taken[worker] -= 2
     panel, _ = drawn("ledger", trace)
-    assert panel.verdict.get_text() == "the books do not close: 2 missing"
+    assert panel.verdict.get_text() == "2 gradients not accounted for"
     assert panel.verdict.get_color() == RED
     assert "missing" in words(panel)
 

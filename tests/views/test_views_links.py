@@ -57,7 +57,9 @@ def test_use_of_a_wire_is_the_time_that_it_was_held(one):
 
 def test_one_server_fills_its_wire_and_sharding_and_the_ring_do_not(one):
     def use(trace):
-        found = {trace.roles[r]: max(pair) / 3e6 for r, pair in traffic_by_node(trace, lately(trace, trace.now)).items()}
+        found = {
+            trace.roles[r]: max(pair) / 3e6 for r, pair in traffic_by_node(trace, lately(trace, trace.now)).items()
+        }
         return max(found.values()), {name: value for name, value in found.items() if name.startswith("worker")}
 
     full, workers = use(one)
@@ -125,18 +127,18 @@ def test_the_rest_of_many_workers_is_their_mean_and_nobody_is_forgotten():
     assert total == pytest.approx(sum(into for role, (into, _) in rates.items() if trace.kinds[role] == "worker"))
 
 
-def test_the_picture_has_the_wire_in_red_and_the_share_beside_each_bar(one):
+def test_the_picture_has_the_bandwidth_in_red_and_the_share_beside_each_bar(one):
     panel = make_panel("links")
     bare(panel)
     panel.update(one, None)
-    assert panel.wire_text.get_text().strip() == "the wire: 3 MB/s"
-    assert panel.wire.get_xdata()[0] == 3.0
+    assert panel.link_text.get_text().strip() == "the link: 3 MB/s"
+    assert panel.link.get_xdata()[0] == 3.0
     assert panel.words[0].get_text().startswith(("98%", "99%", "100%"))
     right = max(box.vertices[:, 0].max() for box in panel.bars.get_paths())
     assert right == pytest.approx(3.0, rel=0.03)
     free = run(lk.AsyncPS(), seconds=1.0, bandwidth=float("inf"))
     panel.update(free, None)
-    assert panel.wire_text.get_text() == ""
+    assert panel.link_text.get_text() == ""
     assert panel.words[0].get_text().endswith("MB/s")
 
 

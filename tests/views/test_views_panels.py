@@ -16,7 +16,7 @@ from labkit.views import PANELS, Plots, bare, compare, make_panel, overview, pan
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.sample(6)]
 OWN = [
-    "timeline", "loupe", "staleness", "staleness_over_time", "gradient_flow", "throughput", "accuracy", "loss", "hot_rows"
+    "timeline", "message_zoom", "staleness", "staleness_over_time", "gradient_flow", "throughput", "accuracy", "loss", "hot_rows"
 ]  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def test_nothing_is_small_cut_off_or_covered(figure, name):
 
 def test_the_slowest_sets_the_pace(figure):
     """N / (F c) where all wait, (N - 1) / c + 1 / (F c) where nobody does; N = 4, F = 5, c = 0.1 s."""
-    assert title(figure("slowest")) == "All wait for w2: 8 gradients a second. Nobody waits: 32."
+    assert title(figure("slowest")) == "Synchronous, with straggler w2: 8 gradients per second. Asynchronous: 32."
     written = [words for words, _ in texts(figure("slowest"))]
     counted = [[int(text.get_text()) for text in axes.texts] for axes in figure("slowest").axes[1::2]]
     assert counted == [[8, 8, 8, 8], [40, 40, 8, 40]]  # in 4 s: eight whole steps, of which the end cuts none

@@ -64,7 +64,7 @@ def test_in_step_nobody_is_ahead(strategy):
     panel = make_panel("progress")
     bare(panel)
     panel.update(trace, None)
-    assert panel.note.get_text().startswith("nobody is ahead")
+    assert panel.note.get_text().startswith("no worker is ahead")
 
 
 def test_stages_of_a_pipeline_have_one_clock():
@@ -185,7 +185,9 @@ def test_clocks_of_a_run_that_grows_are_those_of_the_whole_record(faults):
         for t in (trace.watermark(), trace.watermark() // 3, trace.watermark() - 10_000_000):
             found, whole = clocks.leads(trace, t), leads(trace, t)
             assert (found.time.tolist(), found.lead.tolist()) == (whole.time.tolist(), whole.lead.tolist())
-            for role in found.roles if not faults and t == trace.watermark() // 3 else ():  # what is under way now has no row
+            for role in (
+                found.roles if not faults and t == trace.watermark() // 3 else ()
+            ):  # what is under way now has no row
                 assert found.lead[found.roles.index(role), -1] == lead_by_hand(trace, role, t)
     other = run(lk.SyncPS(), seconds=1.0).wait().trace
     assert clocks.leads(other, other.now).lead.tolist() == leads(other, other.now).lead.tolist()

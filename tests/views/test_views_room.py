@@ -40,10 +40,10 @@ def test_words_are_about_as_wide_as_reckoned(words, bold):
 
 
 def test_a_caption_loses_whole_parts_and_only_then_letters():
-    words = "gradients a second · dashed: pinned, SyncPS · pale: each worker"
+    words = "gradients per second · dashed: reference, SyncPS · pale: each worker"
     assert fitting(words, 1000) == words
-    assert fitting(words, 350) == "gradients a second · dashed: pinned, SyncPS"
-    assert fitting(words, 150) == "gradients a second"
+    assert fitting(words, 350) == "gradients per second · dashed: reference, SyncPS"
+    assert fitting(words, 150) == "gradients per second"
     assert fitting(words, 60).endswith("…")
     assert style.width(fitting(words, 60), style.NORMAL) <= 60
 

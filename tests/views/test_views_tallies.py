@@ -32,7 +32,7 @@ from labkit.trace.query import (
 from labkit.trace.recorder import Recorder
 from labkit.trace.vocabulary import COMPUTE, NANO
 from labkit.views.gradient_flow import step_rate
-from labkit.views.slow_motion import PERIOD, shot, turn
+from labkit.views.message_zoom import PERIOD, shot, turn
 from labkit.views.throughput import Throughput
 
 
@@ -198,7 +198,9 @@ def test_norms_are_those_of_then(slowed_trace):
 
 
 def test_a_step_is_the_rate_times_the_gradient_only_with_plain_descent(slowed_trace):
-    lengths = np.array([[[2.0, 4.0], [1.0, 1.0]], [[6.0, 4.0], [np.inf, 1.0]], [[NO_NORM, NO_NORM], [NO_NORM, NO_NORM]]])
+    lengths = np.array(
+        [[[2.0, 4.0], [1.0, 1.0]], [[6.0, 4.0], [np.inf, 1.0]], [[NO_NORM, NO_NORM], [NO_NORM, NO_NORM]]]
+    )
     rate = step_rate(slowed_trace, NANO)
     assert relative_steps(lengths, rate).tolist() == pytest.approx([0.1, 0.1])  # medians of 0.05 and 0.15; of 0.1
     other = slowed_trace.header["strategy"] | {"options": {"learning_rate": 0.1, "optimizer": "Adam()"}}
@@ -261,7 +263,7 @@ def test_a_replay_lasts_until_the_next_one_begins():
         assert turn(begin + lasts)[0] == begin + lasts
 
 
-def test_the_loupe_shows_two_gradients_of_what_was_known_and_sweeps_over_them():
+def test_the_message_zoom_shows_two_gradients_of_what_was_known_and_sweeps_over_them():
     cluster = {"compute": lk.LogNormal(0.001, 0.2), "latency": 2e-4}
     trace = simulate(lk.AsyncPS(), seconds=6.0, **cluster)
     lookup, before = Lookup(), None

@@ -1,4 +1,4 @@
-"""Topology and its loupe: who stands where, which messages a film holds, in which order, and how much slower it says."""
+"""Topology and its slow motion: the places of roles, which messages a film holds, in which order, and how much slower it says."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import labkit as lk
 from labkit.formatting import duration, speed
 from labkit.trace.vocabulary import COMPUTE, NANO
 from labkit.views import bare, make_panel
+from labkit.views.message_replay import REST, film, last_update, loop_ns, phase_of, replay
 from labkit.views.places import nodes_of, placed
-from labkit.views.replay import REST, film, last_update, loop_ns, phase_of, replay
 from labkit.views.style import BLUE, GREEN, ORANGE, ORANGE_FILL
 from labkit.views.topology import way
 
@@ -294,7 +294,7 @@ def test_the_busiest_line_is_the_widest():
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_names_do_not_lie_on_each_other_and_the_loupe_is_not_cut(some, size):
+def test_names_do_not_lie_on_each_other_and_the_slow_motion_text_is_not_cut(some, size):
     from labkit.views.figures import blank, place
 
     panel = make_panel("topology")
@@ -303,7 +303,7 @@ def test_names_do_not_lie_on_each_other_and_the_loupe_is_not_cut(some, size):
     place(figure, panel, 0, 0, size[0] + left + right, size[1] + 22 + below + above, title=False)
     panel.update(some, None)
     figure.canvas.draw()
-    boxes = [text.get_window_extent() for text in (*panel.names, panel.loupe) if text.get_text()]
+    boxes = [text.get_window_extent() for text in (*panel.names, panel.slow_motion) if text.get_text()]
     assert len(boxes) > 4
     assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 + 1 for box in boxes)
     for one, other in itertools.combinations(boxes, 2):

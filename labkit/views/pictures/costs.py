@@ -33,7 +33,7 @@ Law = Callable[[Any], Any]
 
 def scaling(
     measured: Mapping[str, Mapping[int, float]], laws: Mapping[str, Law], title: str, *,
-    up: str = "gradients a second",
+    up: str = "gradients per second",
 ) -> LabFigure:  # fmt: skip
     """Dots of `measured`, {name: {workers: throughput}}, both axes logarithmic, and the laws of some of them.
 
@@ -86,7 +86,9 @@ def trade(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
     if not all(math.isfinite(v) and v >= 0 for pair in points.values() for v in pair) or not max(
         h for _, h in points.values()
     ):
-        raise BadInput(f"trade: give {{name: (bytes sent, bytes held)}}, none of them negative, not {shown(dict(points))}.")
+        raise BadInput(
+            f"trade: give {{name: (bytes sent, bytes held)}}, none of them negative, not {shown(dict(points))}."
+        )
     whole = max(held for _, held in points.values())
     figure = sheet(
         TOP + HIGH + FOOT,
@@ -118,7 +120,7 @@ def trade(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
 def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
     """For each situation a row with a dot for each strategy, at its throughput as a part of the best one's in that row.
 
-    `rates`: {situation: {strategy: gradients a second}}; a strategy may be missing from a row. Raises `BadInput` if
+    `rates`: {situation: {strategy: gradients per second}}; a strategy may be missing from a row. Raises `BadInput` if
     nothing is given, too much, or a row has no positive number.
     """
     _check("ranking", rates, 12)
@@ -127,7 +129,7 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
         raise BadInput(f"ranking: {len(names)} strategies; a picture can hold 1 to {len(MARKS)}.")
     for situation, row in rates.items():
         if not row or not all(math.isfinite(v) and v >= 0 for v in row.values()) or max(row.values()) <= 0:
-            raise BadInput(f"ranking: {situation} needs {{strategy: gradients a second}}, not {shown(dict(row))}.")
+            raise BadInput(f"ranking: {situation} needs {{strategy: gradients per second}}, not {shown(dict(row))}.")
     left, each = 20 + round(max(style.width(s, LABEL, bold=True) for s in rates)), 38
     figure = sheet(
         TOP + 26 + each * len(rates) + FOOT,
@@ -153,7 +155,7 @@ def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
         _marks(key, [0], [0], mark, colour)
         figure.text((x + 12) / wide, 1 - (TOP + 8) / high, name, **style.text(style.INK, WORDS, va="center"))
         x += 34 + style.width(name, WORDS)
-    axes.set_xlabel("gradients a second, as a part of the best", **style.text(size=LABEL, labelpad=4))
+    axes.set_xlabel("gradients per second, as a part of the best", **style.text(size=LABEL, labelpad=4))
     return figure
 
 

@@ -52,12 +52,12 @@ def slowest(synchronous: Any, asynchronous: Any) -> LabFigure:
     slow = slowed(pair[0], until) or slowed(pair[1], until)
     rows = [shown_roles(trace, until, MOST_WORKERS) for trace in pair]
     heights = [ROW * len(mine) for mine in rows]
-    name = short(pair[0].roles[max(slow, key=lambda i: slow[i])]) if slow else "the slowest"
-    title = f"All wait for {name}: {number(rates[0])} gradients a second. Nobody waits: {number(rates[1])}."
+    name = short(pair[0].roles[max(slow, key=lambda i: slow[i])]) if slow else "a worker"
+    title = f"Synchronous, with straggler {name}: {number(rates[0])} gradients per second. Asynchronous: {number(rates[1])}."
     figure = sheet(TOP + sum(heights) + 2 * TITLE + GAP // 2 + FOOT, title, _key(slow))
     top, most = TOP, max(max(each.values()) for each in counts)
     for k, (trace, words) in enumerate(
-        zip(pair, ("Synchronous: all wait for the slowest", "Asynchronous: nobody waits"))
+        zip(pair, ("Synchronous: all wait for the straggler", "Asynchronous: no worker waits"))
     ):
         put(figure, EDGE, top + TITLE // 2, words, style.INK, LABEL, fontweight="bold")
         right = LEFT + LONG + GAP

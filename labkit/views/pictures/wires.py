@@ -1,4 +1,4 @@
-"""One wire fills, the ring does not: gradients a second against the number of workers.
+"""One wire fills, the ring does not: gradients per second against the number of workers.
 
 c is the time of a gradient, a the latency of a message, m the seconds that the whole model holds a link, N the workers,
 S the servers (shards), s a server's work:
@@ -39,7 +39,7 @@ def wires(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None)
     """Measured dots on predicted lines, one line a way to send the model; dashed grey: workers without any wire.
 
     `runs`: {name: {workers: run (or trace)}}, up to 4 names, as {"one server": {2: run, 4: run, 8: run}, "4 shards":
-    {...}, "ring": {...}}. `predicted`: {name: {workers: gradients a second}} for those whose law is not known or is to be
+    {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for those whose law is not known or is to be
     another (see the module); where there is neither, only dots are drawn. Raises `BadInput` for anything else.
     """
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:
@@ -57,7 +57,7 @@ def wires(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None)
 
 
 def law(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
-    """Gradients a second that a run like this one has with so many `workers`, shape (n,), float64; None: not known."""
+    """Gradients per second that a run like this one has with so many `workers`, shape (n,), float64; None: not known."""
     header, cluster = trace.header, trace.header["cluster"]
     kind, _, c = str(cluster.get("compute")).partition(":")
     served, _, s = str(cluster.get("server_time") or "deterministic:0").partition(":")
@@ -103,7 +103,7 @@ def _rate(name: str, n: int, trace: Trace) -> float:
 
 
 def _line(mine: dict[int, Trace], given: Mapping[int, float] | None) -> tuple[np.ndarray, np.ndarray] | None:
-    """(workers, gradients a second) of the predicted line."""
+    """(workers, gradients per second) of the predicted line."""
     if given is not None:
         return np.array(sorted(given), dtype=float), np.array([given[n] for n in sorted(given)], dtype=float)
     x = np.linspace(min(mine), max(mine), 200)
@@ -119,14 +119,14 @@ def _title(found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]
     """The slowest and the fastest at the largest number of workers that all have."""
     common = set.intersection(*(set(mine) for mine in rates.values()))
     if len(rates) < 2 or not common:
-        return "Gradients a second against workers."
+        return "Gradients per second against workers."
     n = max(common)
     order = sorted(rates, key=lambda name: rates[name][n])
     low, high = order[0], order[-1]
     filled = not _ring(found[low][n]) and _ring(found[high][n])
     says = "One wire fills, the ring does not" if filled else "What a wire carries"
     low_rate, high_rate = number(rates[low][n]), number(rates[high][n])
-    return f"{says}: with {n} workers {low_rate} gradients a second, and {high_rate}."
+    return f"{says}: with {n} workers {low_rate} gradients per second, and {high_rate}."
 
 
 def _key(laws: dict[str, Any], ideal: float | None) -> str:
@@ -162,12 +162,12 @@ def _draw(
                   markeredgewidth=2.0, linestyle="none", zorder=4, clip_on=False)  # fmt: skip
         ends.append((name, mine[max(mine)], colour, _limit(first)))
     axes.set_xlabel("workers", **style.text(size=LABEL, labelpad=4))
-    axes.set_ylabel("gradients a second", **style.text(size=LABEL, labelpad=4))
+    axes.set_ylabel("gradients per second", **style.text(size=LABEL, labelpad=4))
     _names(axes, ends)
 
 
 def _ideal(found: dict[str, dict[int, Trace]]) -> float | None:
-    """Gradients a second of one worker without a wire, if that is known."""
+    """Gradients per second of one worker without a wire, if that is known."""
     for mine in found.values():
         for trace in mine.values():
             kind, _, c = str(trace.header["cluster"].get("compute")).partition(":")

@@ -1,12 +1,17 @@
-"""The loupe: the last few updates in slow motion. Messages last some 100 us and a frame of a picture 150 ms, so what
-happens between two frames can only be seen afterwards.
+"""Zoom on one step: the last few updates in slow motion, with every message. A message takes some 100 us and a frame 150 ms, so
+messages can only be shown afterwards.
 
-Blue = computing, green = applying, a thin grey line = waiting. A slanted line is a message, from who sent it to who got
-it: blue from a worker, green from a server. What the replay has not come to yet is pale; the dots are on their way.
+Blue = computing, green = applying, a thin grey line = waiting. A slanted line is a message, from its sender to its receiver: blue
+from a worker, green from a server. What the slow motion has not reached yet is pale; dots are messages in flight.
+
+Every four seconds of the run (and after 0.5, 1 and 2 s of it) a slow motion begins, of the newest stretch that is known then: two
+gradients of the typical worker. It is slowed down by a round number, so that it ends before the next one begins. Of a run that
+is too fast to report everything it is the newest stretch of which most roles have reported.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +22,7 @@ from matplotlib.colors import to_rgba
 from ..formatting import duration, short
 from ..trace.index import Lookup
 from ..trace.passes import Passes
-from ..trace.query import rows_written, totals_only, under_way
+from ..trace.query import gradient_period, rows_written, totals_only, under_way, well_reported
 from ..trace.role_states import slowed
 from ..trace.trace import Trace
 from ..trace.vocabulary import APPLY, COMPUTE, EVERYONE, NANO, TRAINING, WAIT
@@ -26,28 +31,79 @@ from .event_labels import event_labels, slow_spans
 from .events import Events
 from .panel import Panel, moment
 from .room import pixels_of
-from .slow_motion import Shot, shot
 from .timeline import shown_roles
 
-__all__ = ["Loupe", "draw"]
+__all__ = ["PERIOD", "MessageZoom", "Shot", "draw", "shot", "turn"]
 
 LEAST = 15  # pixels of a row
 HALF = 0.3  # half the height of a row's boxes
 PALE = 0.28
+PERIOD = 4 * NANO  # of engine time, from one slow motion to the next
+GRADIENTS = 2.0  # in a stretch
+RECENT = 4000  # rows looked at
+LEAST_SLOWER = 2.0  # less than twice as slow is no slow motion
 UNITS = ((1.0, "seconds"), (1e-3, "milliseconds"), (1e-6, "microseconds"))
 TICK = 0.004  # of the stretch: how wide an update is drawn that takes no time
 
 
-def draw(trace: Trace, t: int | None, axes: Axes) -> Loupe:
+@dataclass(frozen=True)
+class Shot:
+    """The stretch [begin, end] in ns; `sweep`: how far the slow motion is, ns; `slower`: how many times, 1 if nothing
+    is replayed; `first`: it is the first stretch of the run.
+    """
+
+    begin: int
+    end: int
+    sweep: int
+    slower: float = 1.0
+    first: bool = False
+
+    @property
+    def length(self) -> int:
+        """In ns."""
+        return self.end - self.begin
+
+
+def turn(t: int) -> tuple[int, int]:
+    """(when the slow motion of time `t` began, how long it may last), ns."""
+    if t >= PERIOD:
+        return t // PERIOD * PERIOD, PERIOD
+    begin = next((PERIOD // k for k in (2, 4, 8) if t >= PERIOD // k), 0)
+    return begin, begin or PERIOD // 8
+
+
+def shot(trace: Trace, t: int, lookup: Lookup) -> Shot | None:
+    """The stretch that is shown at `t` ns; None if nothing has been computed yet."""
+    over = trace.ending is not None and t >= trace.ending["time"]
+    known, lasts = (t, PERIOD) if over else turn(t)
+    most = RECENT + 4 * len(trace.roles)
+    rows = lookup.spans.newest(trace, known, most) if known else lookup.spans.oldest(trace, t, most)
+    work = rows.where(rows["phase"] == COMPUTE)
+    gradient = gradient_period(work)
+    if gradient is None:
+        return None
+    length = max(1000, round(style.nice_above(GRADIENTS * gradient / NANO) * NANO))
+    slower = style.nice_below(lasts / length)
+    if over or slower < LEAST_SLOWER:
+        end = well_reported(trace, rows, t, length)
+        return Shot(max(0, end - length), max(end, length), end)
+    if not known:
+        begin = int(work["start"].min())
+        return Shot(begin, begin + length, min(begin + round((t - begin) / slower), begin + length), slower, True)
+    end = well_reported(trace, rows, known, length)
+    return Shot(end - length, end, min(end - length + round((t - known) / slower), end), slower)
+
+
+def draw(trace: Trace, t: int | None, axes: Axes) -> MessageZoom:
     """The last updates before `t` (ns) on empty axes."""
-    return Loupe().draw(trace, t, axes)
+    return MessageZoom().draw(trace, t, axes)
 
 
-class Loupe(Panel):
+class MessageZoom(Panel):
     """See the module."""
 
-    name: ClassVar[str] = "loupe"
-    title: ClassVar[str] = "Loupe"
+    name: ClassVar[str] = "message_zoom"
+    title: ClassVar[str] = "Zoom on one step"
     margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 34, 20)
     period: ClassVar[int] = 1
     tables: ClassVar[tuple[str, ...]] = ("spans", "applies", "messages")
@@ -58,7 +114,7 @@ class Loupe(Panel):
         self._last: tuple[Any, Any, Shot | None] = (None, None, None)
 
     def setup(self, axes: Axes) -> Self:
-        """Each thing twice: pale, and as far as the replay is."""
+        """Each artist twice: pale, and as far as the slow motion is."""
         super().setup(axes)
         style.calm(axes, grid=None, x_ticks=6)
         axes.spines["left"].set_visible(False)
@@ -108,7 +164,7 @@ class Loupe(Panel):
         return f"the {which} {duration(found.length)}{slower}; lines are messages"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Put the stretch of `t` under the loupe, as far as its replay is."""
+        """Draw the stretch for `t`, as far as its slow motion is."""
         t = moment(trace, t)
         found = self._taken(trace, t)
         empty = "this run keeps totals only" if totals_only(trace, "spans") else "nothing computed yet"

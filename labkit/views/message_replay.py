@@ -1,13 +1,13 @@
-"""The loupe: one update of a run in slow motion, as a function of the trace and the time alone.
+"""The messages of one update in slow motion, as a function of the trace and the time alone: what the topology replays.
 
-Messages last microseconds and frames are a tenth of a second apart, so what travels cannot be seen as it happens. Time
-is cut into loops of a few seconds. Each loop shows the last update that was complete when the loop began: for a worker's
-gradient everything from its reply to its previous one on, that is its read, its computation, its own gradient on the
-way, and whatever the others sent meanwhile. Where in the loop `t` is says where in that update the picture is.
+Messages take microseconds and frames are a tenth of a second apart, so messages cannot be shown as they happen. Time is cut into
+loops of a few seconds. Each loop shows the last update that was complete when the loop began: for a worker's gradient everything
+since the reply to its previous one, that is its read, its computation, its gradient in flight, and all messages of the others
+meanwhile. The place of `t` in its loop is the place of the picture in that update.
 
-Messages that fill their time are slowed evenly. Where they take only a small part of it there are two speeds: slow
-while something travels, and fast while nothing does. On a network that takes no time at all, messages get the same
-moment each, one after the other as they followed from each other. Which of the three it is, is always said.
+If messages are in flight for most of the time, time is slowed evenly. Otherwise there are two speeds: slow while a message
+is in flight, and fast while none is. On a network without delay all messages get the same time, one after the other, in
+causal order. The text below the picture says which of the three it is.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
 class Replay:
     """An update as a film of length 1. Of message i: `source[i]`, `target[i]` (roles), `kind[i]`, `size[i]` bytes, and
     when it leaves and arrives. `works`: rows (role, begin, end) of computing; `applied`: rows (role, when). `words`: what
-    the loupe says, the longest first.
+    the text below the picture says, the longest first.
     """
 
     update: Update
@@ -150,7 +150,9 @@ def film(trace: Trace, update: Update, lookup: Lookup | None = None) -> Replay:
     who = "last step" if update.sender == EVERYONE else short(trace.roles[update.sender])
     whose = f"the {who}" if update.sender == EVERYONE else f"{who}'s last gradient"
     long, brief = clock.words(loop_ns(trace))
-    spoken = tuple(f"{x}, {duration(last - first, 2)} · {how}" for x, how in ((whose, long), (whose, brief), (who, brief)))
+    spoken = tuple(
+        f"{x}, {duration(last - first, 2)} · {how}" for x, how in ((whose, long), (whose, brief), (who, brief))
+    )
     k = clock.kept
     arrives = np.maximum(clock.arrives, clock.leaves + LEAST)[k]
     return Replay(update, source[k], target[k], kind[k], size[k], clock.leaves[k], arrives, works, applied, spoken)
