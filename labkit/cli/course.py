@@ -10,9 +10,9 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,10 @@ from ..errors import BadInput
 from ..paths import reason
 from .group import FAILED, WholeNumber
 from .places import ExistingFile, Place
+
+if TYPE_CHECKING:
+    from ..course.grading.scores import Result
+    from ..course.schema import Assignment
 
 __all__ = ["assign", "check", "grade"]
 
@@ -86,7 +90,7 @@ def check(notebook: Path, bundle: Path | None) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
-def _print_questions(result: Any, unseen: Any, partly: Any) -> None:
+def _print_questions(result: Result, unseen: Mapping[str, float], partly: frozenset[str]) -> None:
     """Print a row for each question, each further hint, and each part that is graded by hand."""
     from ..course.grading.scores import format_points
 
@@ -202,7 +206,7 @@ def grade(
             reports.begin(read.found, batch.results)
             with Bar(len(chosen)) as done:
 
-                def add(i: int, result: Any) -> None:
+                def add(i: int, result: Result) -> None:
                     reports.add(i, result)
                     done(result)
 
@@ -256,7 +260,7 @@ def _why_not_written(path: Path) -> str:
     return "" if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK) else "no permission"
 
 
-def _print_results(results: Sequence[Any], base: Any) -> None:
+def _print_results(results: Sequence[Result], base: Assignment) -> None:
     """Print a row for each submission, then the pass rate of each question."""
     from ..course.grading.reports import best_of_each, pass_rates
     from ..course.grading.scores import format_points
@@ -311,7 +315,7 @@ class Bar:
         self.total = total
         self._progress: Any = None
 
-    def __enter__(self) -> Callable[[Any], None]:
+    def __enter__(self) -> Callable[[Result], None]:
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -326,6 +330,6 @@ class Bar:
         if self._progress is not None:
             self._progress.stop()
 
-    def _done(self, _: Any) -> None:
+    def _done(self, _: Result) -> None:
         if self._progress is not None:
             self._progress.advance(self._task)

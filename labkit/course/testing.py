@@ -7,6 +7,7 @@ from the engine's trace, never from the strategy itself.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,7 +29,7 @@ __all__ = [
     "CheckFailed", "SubmissionFailed", "Trial", "UnexpectedValue", "expect", "same_parameters", "small_problem", "trial",
 ]  # fmt: skip
 
-REMOTE = "sandbox/remote.py"
+REMOTE = os.path.join("sandbox", "remote.py")  # as it is in tracebacks
 
 
 class CheckFailed(AssertionError):

@@ -1,9 +1,8 @@
-"""Mistakes in a strategy's source that can be seen before it runs: an `await` too few or too many, and state shared by
-roles.
+"""Checks the source of a strategy before it runs: a missing or superfluous `await`, and state that roles share.
 
-A coroutine that is not awaited does nothing, silently. A global that one role writes and another reads works as long
-as all roles live in one process, which is in virtual time only. Both are found here, by line. What this check cannot
-see (no source, a function behind another name) is caught, less kindly, when it happens.
+A coroutine that is not awaited does nothing. A global that one role writes and another reads works only if all roles are in one
+process, which they are in virtual time only. The error names the line. Mistakes that the check cannot find (no source, a function
+under another name) raise when the role runs.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ CONTAINERS = (MutableSequence, MutableMapping, MutableSet, deque, np.ndarray)
 
 
 def check_awaits(strategy: Any) -> None:
-    """`BadInput` for the first mistake in the methods of a strategy's own classes (labkit's are tested elsewhere)."""
+    """`BadInput` for the first mistake in the methods of a strategy's classes, except labkit's own."""
     for cls in type(strategy).__mro__:
         if cls is object or cls.__module__.partition(".")[0] == "labkit":
             continue
@@ -63,7 +62,7 @@ def _check(where: str, owner: type, function: types.FunctionType) -> None:
     except (OSError, TypeError, SyntaxError, IndexError):
         return  # no source to read
     if not isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
-        return  # a lambda, or made by a decorator from something else
+        return  # a lambda, or the result of a decorator
     method = _Method(owner, function, tree)
     complaints = [*_awaits(method), *_shared(method)]
     if complaints:
@@ -72,7 +71,7 @@ def _check(where: str, owner: type, function: types.FunctionType) -> None:
 
 
 class _Method:
-    """One method: its tree, and what its names stand for."""
+    """The syntax tree of a method, and the values of its names."""
 
     def __init__(self, owner: type, function: types.FunctionType, tree: ast.FunctionDef | ast.AsyncFunctionDef):
         self.owner, self.tree = owner, tree
@@ -86,7 +85,7 @@ class _Method:
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
     def value(self, node: ast.expr) -> Any:
-        """What a name or dotted name stands for, as far as can be told; None if not."""
+        """The value of a name or dotted name; None if it is not known."""
         if isinstance(node, ast.Name):
             if node.id in self.locals:
                 return self.owner if node.id == self.self_name else None

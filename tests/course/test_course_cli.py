@@ -1,4 +1,4 @@
-"""`labkit assign | check | grade` as they are typed."""
+"""`labkit assign | check | grade` on the command line."""
 
 import csv
 import errno
@@ -72,7 +72,7 @@ class TestRefusals:
         ):
             assert labkit("grade", master, "--master", master, *words).exit_code == 2
 
-    def test_where_nothing_can_be_confined(self, tmp_path, monkeypatch):
+    def test_grade_refuses_a_host_without_confinement(self, tmp_path, monkeypatch):
         monkeypatch.setattr("labkit.course.sandbox.confine.confinement_problem", lambda: "this computer cannot")
         done = labkit("grade", tmp_path, "--master", toy.write(tmp_path, toy.notebook()))
         assert done.exit_code == 2
@@ -112,7 +112,7 @@ class TestRefusals:
         assert f"{missing} must be installed" in done.stderr
         assert "pip install" in done.stderr
 
-    def test_arguments_are_looked_at_before_what_is_not_installed(self, tmp_path, without):
+    def test_errors_in_arguments_are_reported_before_missing_packages(self, tmp_path, without):
         master, notebook = self.given_out(tmp_path)
         without("pytest")
         (tmp_path / "file").write_text("")
@@ -163,7 +163,7 @@ class TestAHostThatForbidsFilters:
         assert "master" not in done.stderr
         assert not (tmp_path / "marks.csv").exists()
 
-    def test_a_resource_limit_that_is_lower_is_the_hosts_too(self):
+    def test_a_lower_resource_limit_of_the_host_is_reported(self):
         ask = "import resource as r; r.setrlimit(r.RLIMIT_CPU, (5, 5)); from labkit.course.sandbox import confine; "
         words = [sys.executable, "-c", f"{ask}print(confine.confinement_problem())"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
@@ -176,7 +176,7 @@ class TestAge:
     def warnings(self, tmp_path, ran="", saved=1000.0, now=1000.0, busy=0.0, **environment):
         return unsaved_warnings(tmp_path / "toy.ipynb", ran, saved, now, environment, busy)
 
-    def test_nothing_known_nothing_said(self, tmp_path):
+    def test_without_data_there_is_no_warning(self, tmp_path):
         assert self.warnings(tmp_path, now=1e6) == []
 
     def test_a_cell_ran_after_the_save(self, tmp_path):
@@ -206,7 +206,7 @@ def test_check_says_where_code_is_not_confined(tmp_path, monkeypatch):
     assert "it can only compute" in labkit("check", notebook).stderr
 
 
-def test_a_report_that_cannot_be_written_costs_no_other(tmp_path, monkeypatch):
+def test_a_report_that_cannot_be_written_does_not_affect_the_others(tmp_path, monkeypatch):
     def write(path, text):
         if path.suffix == ".json":
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -255,7 +255,7 @@ class TestCourse:
         right = toy.RIGHT["q1"].replace("2 *", f"{factor} *")
         return toy.solve(released, **{"q1": right, **sources})
 
-    def test_check_of_what_was_given_out(self, course):
+    def test_check_of_the_unsolved_release(self, course):
         done = labkit("check", course / "out" / "toy.ipynb")
         assert done.exit_code == 1
         assert "NO" in done.stdout
@@ -333,7 +333,7 @@ class TestCourse:
         assert "MemoryError" in (out / "hoards_11.html").read_text()
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_a_signal_leaves_nothing(self, course, tmp_path, number):
+    def test_a_signal_ends_all_processes_and_removes_all_files(self, course, tmp_path, number):
         words = ["grade", course / "out", "--master", course / "master.ipynb", "--csv", tmp_path / "g.csv"]
         start = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         process = subprocess.Popen(

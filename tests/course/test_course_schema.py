@@ -1,4 +1,4 @@
-"""What a master may be made of, and that everything else is refused with the number of its cell."""
+"""The metadata and cells that a master may have; everything else is refused with the number of the cell."""
 
 import json
 
@@ -99,7 +99,7 @@ def test_what_is_refused(number, change, said):
     assert any(line.startswith(f"cell {number}: ") and said in line for line in lines), lines
 
 
-def test_a_definition_between_the_markers_is_refused():
+def test_a_definition_in_the_solution_region_only_is_refused():
     body = "# q1 (keep this line)\nkeep = 1\n### BEGIN SOLUTION\ndef scaled(x):\n    return x\n### END SOLUTION"
     lines = refusals(changed(5, lambda cell: cell.update(source=body)))
     assert lines == [
@@ -107,7 +107,7 @@ def test_a_definition_between_the_markers_is_refused():
     ]
 
 
-def test_a_helper_with_an_underscore_may_stand_between_the_markers():
+def test_a_helper_with_an_underscore_may_be_in_the_solution_region():
     body = "# q1 (keep this line)\nkeep = 1\n### BEGIN SOLUTION\ndef _scaled(x):\n    return x\n### END SOLUTION"
     check_master(parse(changed(5, lambda cell: cell.update(source=body)), "m"), "m")
 

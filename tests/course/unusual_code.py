@@ -1,6 +1,7 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""Honest work that is written in another way than most. `ODD`: name -> (cells before it, the cell that defines `X`, a synchronous
-or asynchronous server or a ring; more arguments of `course.trial`)."""
+"""Honest code that is written in an unusual way. `ODD`: name -> (cells before it, the cell that defines `X`, a synchronous or
+asynchronous server or a ring; further arguments of `course.trial`).
+"""
 
 import labkit as lk
 

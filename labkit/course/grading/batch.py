@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import BadInput, nearest
 from ..schema import Assignment
@@ -22,6 +22,7 @@ from .submissions import Submission, Submissions, read_submissions
 
 __all__ = ["Batch", "signals_set"]
 
+T = TypeVar("T")
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
@@ -147,7 +148,7 @@ class Batch:
                     f"{self.journal.path} cannot be written, so the batch cannot be continued: {why.strerror or why}"
                 )
 
-    def _on_thread(self, work: Callable[[], Any]) -> Any:
+    def _on_thread(self, work: Callable[[], T]) -> T:
         """Run `work` on another thread, so that the main thread can handle signals."""
         with ThreadPoolExecutor(1, thread_name_prefix="batch") as pool:
             future = pool.submit(work)

@@ -1,8 +1,8 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""The attack corpus: one submission a trick. Each must earn nothing, say why, and leave the next one its marks.
+"""The attack corpus: one submission for each attack. Each must earn nothing, with a reason, and not affect the next submission.
 
 An `Attack` is the source of one solution cell that defines `X`, a strategy, which should be a synchronous server with the
-mean. What is built on WRONG steps at every push, so it gets the marks only if the trick works.
+mean. What is built on WRONG steps at every push, so it gets the points only if the attack works.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""Having labkit's own strategy do the work: importing it, finding it in memory, reading its source."""
+"""Using labkit's own strategy: importing it, finding it in memory, reading its source."""
 
 from . import Attack, put
 

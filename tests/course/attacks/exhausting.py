@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""Using things up: time, memory, messages, patience."""
+"""Exhausting time, memory, messages, timeouts."""
 
 from . import Attack, put
 

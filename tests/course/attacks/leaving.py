@@ -1,4 +1,4 @@
-"""Leaving: ending the process, starting others, staying alive, reaching out."""
+"""Leaving the process: ending it, starting others, outliving the grader, reaching the network."""
 
 from . import Attack, put
 

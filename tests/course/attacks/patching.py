@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""Changing what the grader might use: NumPy, builtins, printing, comparison, hooks; finding out who is there; odd sources."""
+"""Changing what the grader might use: NumPy, builtins, printing, comparison, hooks; detecting the grader; odd sources."""
 
 from . import Attack, put
 

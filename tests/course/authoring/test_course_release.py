@@ -1,4 +1,4 @@
-"""The students' version: nothing of the solutions and hidden tests is in it, and what must stay is protected."""
+"""The release has no solutions and no hidden tests, and its fixed cells are protected."""
 
 import ast
 import json
@@ -37,7 +37,7 @@ def test_all_code_is_python(made):
             ast.parse("".join(cell["source"]))
 
 
-def test_a_test_that_is_hidden_whole_is_gone_and_the_variant_cell_too(made):
+def test_hidden_tests_and_the_variant_cell_are_removed(made):
     ids = [cell["metadata"].get("nbgrader", {}).get("grade_id") for cell in made["cells"]]
     assert "q2-hidden" not in ids
     assert "q2-test" in ids
@@ -48,7 +48,7 @@ def test_nbgraders_metadata_stays(made):
     assert toy.find(made, "q1-test")["metadata"]["nbgrader"] == toy.nbgrader("q1-test", "test", 3)
 
 
-def test_what_must_stay_cannot_be_edited_or_deleted(made):
+def test_given_and_test_cells_cannot_be_edited_or_deleted(made):
     for name in ("imports", "for-tests", "q1-test"):
         assert toy.find(made, name)["metadata"]["editable"] is False
     for name in ("q1", "q1-test", "q4-why"):
@@ -70,12 +70,12 @@ def test_releasing_a_release_changes_nothing(made):
     assert again == made
 
 
-def test_a_block_at_the_start_in_the_middle_and_twice():
+def test_regions_at_the_start_in_the_middle_and_twice():
     source = "a\n  ### BEGIN SOLUTION\n  x\n\n  ### END SOLUTION\nb\n### BEGIN SOLUTION\n### END SOLUTION"
     assert replace_regions(source, ("### BEGIN SOLUTION", "### END SOLUTION"), "stub") == "a\n  stub\nb\nstub"
 
 
-def test_a_hidden_block_leaves_the_lines_around_it():
+def test_the_lines_around_a_hidden_region_stay():
     assert released("a\n### BEGIN HIDDEN TESTS\nb\n### END HIDDEN TESTS\nc", "test") == "a\nc"
 
 
@@ -94,7 +94,7 @@ class TestBundle:
         assert find_bundle(tmp_path / "renamed.ipynb", "", None) == bundle
         assert read_bundle(bundle).base.name == "toy"
 
-    def test_it_is_missed(self, tmp_path):
+    def test_a_missing_bundle_is_refused(self, tmp_path):
         with pytest.raises(BadInput, match=r"no toy\.bundle\.json beside"):
             find_bundle(tmp_path / "toy.ipynb", "toy", None)
 

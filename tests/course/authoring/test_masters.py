@@ -1,8 +1,8 @@
-"""The six masters: full marks for right answers, in every variant tried; nothing for nothing; and for answers that are
-wrong and plausible exactly the points of what they have.
+"""The six masters: full points for right answers in every variant that is tried, none for unchanged answers, and for plausible
+wrong answers exactly the points of their right parts.
 
-As given out, a master goes the whole way, through nbval. Variants and wrong answers are graded by the same code with the
-rebuilt cells run in this process, which saves a kernel each.
+The masters are released and graded through nbval. Variants and wrong answers are graded by the same code with the rebuilt cells
+run in this process, which saves a kernel each.
 """
 
 import json
@@ -82,12 +82,12 @@ def full(master):
     return {question: row["points"] for question, row in points_by_question(master).items() if row["points"]}
 
 
-def test_there_are_six():
+def test_there_are_six_masters():
     assert len(MASTERS) == 6
 
 
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
-def test_a_master_is_given_out_by_nbval(path, tmp_path):
+def test_a_master_is_released_through_nbval(path, tmp_path):
     made = assigning.assign(path, tmp_path, None, HARNESS)  # refuses what does not get full marks, four times
     notebook = json.loads(made.notebook.read_text())
     parse(notebook, "released")
@@ -118,7 +118,7 @@ def test_variants_change_what_must_be_written(path):
 
 
 @pytest.mark.parametrize("name", [path.stem for path in MASTERS])
-def test_what_is_not_solved_gets_nothing(name, here, courses):
+def test_unsolved_questions_get_no_points(name, here, courses):
     course = courses(name[:2])
     result = course.grade({})
     assert not result.problem
@@ -192,7 +192,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_and_plausible_loses_what_it_misses(what, here, courses):
+def test_plausible_wrong_answers_lose_their_points(what, here, courses):
     name, wrong, lost = WRONG[what]
     course = courses(name)
     answers = course.right()

@@ -1,4 +1,4 @@
-"""The six masters as they are given out, in several variants: what is in the two files, and that nbgrader knows the cells."""
+"""The releases of the six masters in several variants: the content of the two files, and the metadata for nbgrader."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def parted(notebook):
 
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_that_is_kept_is_in_either_file(path, seed, tmp_path):
+def test_no_removed_line_is_in_either_file(path, seed, tmp_path):
     master = read_master(path, seed)
     made = release(master, digest(master, seed))
     _, kept = parted(master.notebook)
@@ -71,7 +71,7 @@ def test_nothing_that_is_kept_is_in_either_file(path, seed, tmp_path):
 
 
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
-def test_nbgrader_knows_the_cells(path):
+def test_metadata_is_valid_for_nbgrader(path):
     master = read_master(path, "spring")
     for raw in (master.notebook, release(master, "x")):
         cells = [(cell, cell["metadata"]["nbgrader"]) for cell in raw["cells"] if "nbgrader" in cell["metadata"]]

@@ -1,6 +1,6 @@
-"""A batch: results are on the disk as they come, a crash at any instant loses none, and the same command continues.
+"""A batch: results are on disk after each submission, a crash at any instant loses none, and the same command continues.
 
-Grading itself is replaced by a function that knows the marks at once, so that what is tested here is the batch alone.
+Grading itself is replaced by a function that knows the scores, so only the batch is tested.
 """
 
 import csv
@@ -52,7 +52,7 @@ def result(of, **more):
 
 
 class TestJournal:
-    def test_a_result_comes_back_as_it_was(self, tmp_path):
+    def test_a_result_is_read_back_unchanged(self, tmp_path):
         path = tmp_path / "j"
         made = [submission("ada", notes=("n\u2028", "half \ud83d")), submission("bob", "8"), submission("Eve", "9")]
         with Journal(path, "m") as first:
@@ -79,13 +79,13 @@ class TestJournal:
         masters = {fingerprint_of_master(MASTER, "a"), fingerprint_of_master(MASTER, "b")}
         assert len(masters | {fingerprint_of_master(parse(changed, "m"), "a")}) == 3
 
-    def test_another_master_is_not_taken_over(self, tmp_path):
+    def test_results_of_another_master_are_not_reused(self, tmp_path):
         with Journal(tmp_path / "j", "m") as first:
             first.add(submission(), result(submission()))
         with Journal(tmp_path / "j", "other") as second:
             assert (second.find(submission()), second.other) == (None, 1)
 
-    def test_what_the_machine_broke_off_is_not_taken_over(self, tmp_path):
+    def test_results_broken_by_the_machine_are_not_reused(self, tmp_path):
         with Journal(tmp_path / "j", "m") as first:
             first.add(submission(), result(submission(), problem="broke", broken=True))
             assert first.find(submission()) is None
@@ -93,7 +93,7 @@ class TestJournal:
         with Journal(tmp_path / "j", "m") as second:
             assert second.find(submission()) == result(submission())
 
-    def test_cut_off_at_any_byte(self, tmp_path):
+    def test_a_journal_cut_off_at_any_byte_keeps_the_complete_lines(self, tmp_path):
         made = [submission(name) for name in ("ada", "bob", "eve")]
         with Journal(tmp_path / "whole", "m") as first:
             for each in made:
@@ -127,7 +127,7 @@ class TestJournal:
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_report_is_the_old_one_or_the_new_one(tmp_path, monkeypatch, step):
+def test_reports_are_replaced_atomically(tmp_path, monkeypatch, step):
     path = tmp_path / "marks.csv"
     write_atomically(path, "old")
 
@@ -180,7 +180,7 @@ class TestContinuing:
     def marks(self, tmp_path):
         return marks_in((tmp_path / "marks.csv").read_text())
 
-    def test_the_same_command_takes_results_over(self, tmp_path, quick):
+    def test_the_same_command_reuses_results(self, tmp_path, quick):
         handed_in(tmp_path, ada="7", bob="8", eve="7")
         assert self.grade(tmp_path).exit_code == 0
         first = (tmp_path / "marks.csv").read_bytes()
@@ -220,17 +220,17 @@ class TestContinuing:
         done = self.grade(tmp_path, "--only", "bobb")
         assert (done.exit_code, "Did you mean 'bob'" in done.stderr) == (2, True)
 
-    def test_only_one_where_nothing_was_graded(self, tmp_path, quick):
+    def test_only_needs_a_journal(self, tmp_path, quick):
         handed_in(tmp_path, ada="7")
         done = self.grade(tmp_path, "--only", "ada")
         assert (done.exit_code, "there is no journal" in done.stderr) == (2, True)
 
-    def test_an_attempt_that_is_none(self, tmp_path, quick):
+    def test_an_unknown_attempt_policy_is_refused(self, tmp_path, quick):
         handed_in(tmp_path, ada="7")
         done = self.grade(tmp_path, "--attempts", "newest")
         assert (done.exit_code, "allowed: last, first, best-of-N" in done.stderr) == (2, True)
 
-    def test_a_disk_that_is_full_costs_the_journal_only(self, tmp_path, quick, monkeypatch):
+    def test_on_a_full_disk_only_the_journal_is_missing(self, tmp_path, quick, monkeypatch):
         def fail(self, *_):
             raise OSError(28, "No space left on device")
 

@@ -1,5 +1,5 @@
-"""A batch through nbval and the sandbox: honest oddities get full marks, mistakes cost what their question says, and what cannot
-be read or run is one line.
+"""A batch through nbval and the sandbox: unusual honest notebooks get full points, mistakes cost the points of their question,
+and submissions that cannot be read or run have a problem.
 """
 
 import copy
@@ -135,11 +135,11 @@ def test_honest_students_get_full_marks(graded, name):
         ("another", [0, 0, 0]),
     ],
 )
-def test_a_mistake_costs_its_own_question(graded, name, expected):
+def test_a_mistake_costs_the_points_of_its_own_question_only(graded, name, expected):
     assert points(graded[name]) == expected, graded[name]
 
 
-def test_help_is_noted(graded):
+def test_scores_with_reference_answers_are_flagged(graded):
     assert [mark.helped for mark in graded["wrong q1"].questions] == [False, True, False, False]
     assert not any(mark.helped for mark in graded["right"].questions)
 
@@ -149,19 +149,19 @@ def test_hints_are_those_of_the_tests(graded):
     assert graded["wrong q3"].questions[2].hints == ["it printed '8' where '7' was expected"]
 
 
-def test_what_went_wrong_in_the_part_that_students_have_is_said(graded):
+def test_the_error_in_the_visible_part_is_the_hint(graded):
     (hint,) = graded["untouched"].questions[0].hints
     assert hint.startswith("NotImplementedError: your code (cell q1, line 4")
 
 
-def test_of_a_hidden_test_nothing_is_said(graded):
+def test_of_a_hidden_test_only_the_failure_is_shown(graded):
     mark = graded["wrong q1"].questions[0]
     assert mark.hints == ["a hidden check did not pass"]
     assert "secret" in mark.tests[0].detail  # the instructor sees it
     assert "\x1b" not in mark.tests[0].detail
 
 
-def test_what_cannot_be_graded_is_one_line(graded):
+def test_submissions_that_cannot_be_graded_have_a_problem(graded):
     assert graded["no json"].problem == "the file is not a notebook: it is not JSON"
     assert "another assignment" in graded["another"].problem
     assert not any(result.problem for name, result in graded.items() if name not in ("no json", "another"))
@@ -176,7 +176,7 @@ def test_every_stored_output_is_compared(key):
         assert [t.id for mark in result.questions for t in mark.tests if not t.passed] == [name]
 
 
-def test_another_variant_is_said(key):
+def test_another_variant_is_noted(key):
     raw = solved()
     raw["metadata"]["labkit"]["variant"] = "abc"
     result = grade_one(key, submission(raw), Harness())
@@ -199,7 +199,7 @@ class TestRuns:
         base = parse(toy.notebook(cells), "m")
         return run_notebook(rebuild(base, master_answers(base), {}, harness.answers_module), harness)
 
-    def test_nobodys_configuration_is_read(self, harness, tmp_path, monkeypatch):
+    def test_the_users_configuration_is_not_read(self, harness, tmp_path, monkeypatch):
         trap = tmp_path / "trap"
         trap.mkdir()
         (trap / "conftest.py").write_text("raise SystemExit('trap')")
@@ -237,10 +237,10 @@ class TestRuns:
             time.sleep(0.05)
         assert not {p.pid for p in psutil.Process().children(recursive=True)} - before
 
-    def test_a_limit_on_one_cell_is_no_answer(self, harness):
+    def test_a_cell_timeout_is_a_broken_run(self, harness):
         assert "Timeout" in self.run(replace(harness, cell_seconds=1), "import time\ntime.sleep(1000)").broken
 
-    def test_a_sandbox_that_does_not_start_is_no_answer(self, harness):
+    def test_a_sandbox_that_does_not_start_is_a_broken_run(self, harness):
         assert "the sandbox did not start" in self.run(replace(harness, answers_module="nothing_like_it")).broken
 
     def test_stderr_is_not_compared(self, harness):
@@ -259,7 +259,7 @@ class TestRuns:
         cells = [cell for cell in made.notebook["cells"] if cell["metadata"]["labkit"]["kind"] != "solution"]
         assert run_notebook(Rebuilt({**made.notebook, "cells": cells}, made.sources), harness).cells["t"].passed
 
-    def test_a_run_that_breaks_is_done_again_alone_and_then_earns_nothing(self, harness):
+    def test_a_broken_run_is_repeated_alone_and_then_earns_nothing(self, harness):
         cells = [toy.solution("q1", toy.Q3.replace("q3", "q1")), toy.test("t", "q1", 1, "import os\nos._exit(0)")]
         base = parse(toy.notebook(cells), "m")
         raw = toy.notebook([toy.solution("q1", "# q1 (keep this line)\nanswer = 7")])
@@ -267,7 +267,7 @@ class TestRuns:
         assert "broke twice" in result.problem
         assert result.earned == 0
 
-    def test_an_interrupted_batch_leaves_nothing(self, harness):
+    def test_an_interrupted_batch_raises_interrupted(self, harness):
         threading.Timer(3, harness.stop.set).start()
         cells = [
             toy.solution("q1", toy.Q3.replace("q3", "q1")),
@@ -279,7 +279,7 @@ class TestRuns:
             grade_all(GradingKey(base, {}), [submission(raw, base=base)] * 3, harness, 2)
 
 
-def test_nothing_is_left_behind(key, tmp_path, monkeypatch):
+def test_no_file_and_no_process_remains(key, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     assert grade_one(key, submission(solved()), Harness()).earned == 8

@@ -1,4 +1,4 @@
-"""Student identities from the names that Moodle and Canvas write, and from nothing else in a path."""
+"""Student identities come from the names that Moodle and Canvas write, and from no other part of a path."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_who(part, platform, name, number):
         "_12_assignsubmission_file_",
     ],
 )
-def test_what_moodle_does_not_write(part):
+def test_names_without_moodles_pattern_give_no_id(part):
     assert student_of(part, "moodle") is None
 
 
@@ -61,7 +61,7 @@ def test_no_name_of_a_file_changes_canvas_numbers(name, number, upload, file):
     assert (found.id, found.upload, found.late) == (str(number), upload, False)
 
 
-def test_a_platform_has_written_all_names_or_none():
+def test_a_platform_is_recognized_only_if_all_names_have_its_pattern():
     assert platform_of_names(["a_1_assignsubmission_file_", "b_2_assignsubmission_file_"])[0] == "moodle"
     assert platform_of_names(["a_1_2_x.ipynb", "b_2_3_x.ipynb"])[0] == "canvas"
     assert platform_of_names(["a_1_assignsubmission_file_", "b"]) == ("", 1)

@@ -1,6 +1,6 @@
-"""Hostile files: what is made to use up time, memory or patience costs a sentence, and what comes back is checked.
+"""Hostile files: one that exceeds a limit is a problem of its own submission, and returned data are validated.
 
-No time is measured here: each reading process has limits that end it, and a test that hangs fails by the suite's limit.
+No time is measured: each reader process has limits that end it, and a test that hangs fails by the suite's limit.
 """
 
 import io
@@ -66,7 +66,7 @@ READABLE = {
     "name", [pytest.param(n, marks=[] if n in list(READABLE)[:1] else [pytest.mark.slow]) for n in READABLE]
 )
 @pytest.mark.parametrize("place", ["q1", "helper", "q4-why"])
-def test_a_source_that_is_hard_to_read_leaves_the_other_answers(tmp_path, name, place):
+def test_a_source_that_is_hard_to_parse_does_not_affect_the_other_answers(tmp_path, name, place):
     source = READABLE[name]
     found = read(cells_with(source) if place == "helper" else cells_with(**{place: source}), tmp_path)
     if found.answers is None:  # no Python can be read of it: a sentence, and no more
@@ -91,7 +91,7 @@ UNREADABLE = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in ("objects", "cells") else [pytest.mark.slow]) for n in UNREADABLE]
 )
-def test_a_file_that_uses_up_memory_is_one_sentence(tmp_path, name):
+def test_a_file_that_exceeds_the_memory_limit_is_a_problem_with_a_sentence(tmp_path, name):
     data, said = UNREADABLE[name]
     found = read(data, tmp_path, memory=192 << 20)
     assert found.answers is None
@@ -100,7 +100,7 @@ def test_a_file_that_uses_up_memory_is_one_sentence(tmp_path, name):
     assert read(GOOD, tmp_path).answers, "the next one"
 
 
-def test_a_file_that_uses_up_processor_time_is_one_sentence(tmp_path):
+def test_a_file_that_exceeds_the_processor_time_is_a_problem_with_a_sentence(tmp_path):
     many = b'{"cells": [' + b"{}," * 8_500_000 + b"{}]}"  # each calls a function
     found = read(many, tmp_path, processor_s=1)
     assert found.problem == "reading it takes more than 1 s of processor time"
@@ -159,7 +159,7 @@ class TestWhatComesBack:
             '{"begin": ""}\\n{"problem": 3}', "\\xff",
         ],
     )  # fmt: skip
-    def test_what_is_malformed_is_no_answer(self, tmp_path, monkeypatch, line):
+    def test_malformed_output_is_a_problem(self, tmp_path, monkeypatch, line):
         found = self.answer(tmp_path, monkeypatch, f"write({line!r}.replace('\\\\n', chr(10)) + chr(10))")
         assert found.answers is None
         assert found.problem
@@ -185,16 +185,16 @@ class TestWhatComesBack:
         lines = "while True: write('{\"left\": 1}\\n')"
         assert "to be read in it" in self.answer(tmp_path, monkeypatch, lines).problem
 
-    def test_one_that_hangs_is_ended(self, tmp_path, monkeypatch):
+    def test_a_reader_process_that_hangs_is_ended(self, tmp_path, monkeypatch):
         monkeypatch.setattr(reader, "WALL_S", 0.3)
         found = self.answer(tmp_path, monkeypatch, "import time\ntime.sleep(10**6)")
         assert (found.problem, found.broken) == ("reading it was ended after 0.3 s", True)
 
-    def test_one_that_breaks_down(self, tmp_path, monkeypatch):
+    def test_a_reader_process_that_crashes_is_reported(self, tmp_path, monkeypatch):
         found = self.answer(tmp_path, monkeypatch, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
         assert "crashed (signal 11)" in found.problem
 
-    def test_no_solution_goes_there(self):
+    def test_reader_processes_get_no_solution(self):
         text = json.dumps(public_data(MASTER))
         assert 'V[\\"scale\\"]' not in text
         assert '{\\"scale\\": 2}' not in text
@@ -202,7 +202,7 @@ class TestWhatComesBack:
         assert "linearity" not in text
 
 
-def test_what_is_sent_there_is_enough():
+def test_the_public_data_suffice_to_find_answers():
     """Answers are found with the public part of a master as with the master."""
     from labkit.course.grading.submitted_notebook import parse_submitted
 

@@ -1,4 +1,4 @@
-"""What is taken from a submission, and what the rebuilt notebook is made of. Nothing is run here."""
+"""Finding the answers in a submission, and the content of the rebuilt notebook. No notebook is run."""
 
 import json
 
@@ -61,7 +61,7 @@ class TestTaken:
         assert found.solutions == toy.RIGHT
         assert (found.before, found.after, found.notes) == ({"q1": [], "q2": [], "q3": []}, [], ())
 
-    def test_what_was_given_out_is_untouched(self):
+    def test_an_unchanged_answer_is_untouched(self):
         found = found_in(solved(q2="".join(toy.find(RELEASED, "q2")["source"])))
         assert [found.is_untouched(MASTER, name) for name in ("q1", "q2", "q3")] == [False, True, False]
 
@@ -85,7 +85,7 @@ class TestTaken:
             "helper-4",
         ]
 
-    def test_a_split_cell_is_joined_with_what_stands_between(self):
+    def test_a_split_cell_is_joined_with_the_cells_between(self):
         raw = solved(q1="# q1 (keep this line)\nfactor = 2")
         half = toy.solution("q1", "def scaled(x):\n    return double * x")
         found = found_in(place(raw, "q1-test", toy.code("double = factor"), half))
@@ -95,14 +95,14 @@ class TestTaken:
         )
         assert "several cells have the id 'q1': joined in their order" in found.notes
 
-    def test_merged_cells_are_parted_at_the_marker(self):
+    def test_merged_cells_are_split_at_the_marker(self):
         raw = solved(q1=f"{toy.RIGHT['q1']}\n\n{toy.RIGHT['q2']}")
         raw["cells"].remove(toy.find(raw, "q2"))
         found = found_in(raw)
         assert {name: text.strip() for name, text in found.solutions.items()} == toy.RIGHT
         assert "the cell of 'q2' had lost its id and was found by its marker comment" in found.notes
 
-    def test_a_test_that_was_merged_into_an_answer_is_taken_out(self):
+    def test_a_test_that_was_merged_into_an_answer_is_removed(self):
         test = "".join(toy.find(RELEASED, "q1-test")["source"])
         raw = solved(q1=f"{toy.RIGHT['q1']}\n\n{test}")
         raw["cells"].remove(toy.find(raw, "q1-test"))
@@ -120,7 +120,7 @@ class TestTaken:
         toy.find(raw, "q1")["metadata"] = {}
         assert found_in(raw).solutions["q1"] == "def scaled(x):\n    return 2 * x"
 
-    def test_a_copy_of_the_marker_takes_nothing_away(self):
+    def test_a_copy_of_a_marker_does_not_replace_the_answer(self):
         found = found_in(place(solved(), "q1", toy.code("# q1 (keep this line)\nold = 1")))
         assert found.solutions["q1"] == toy.RIGHT["q1"]
         assert found.before["q1"] == ["# q1 (keep this line)\nold = 1"]
@@ -149,12 +149,12 @@ class TestTaken:
         assert all("pass" not in source and "course = None" not in source for _, _, source in sources(raw))
         assert sum("was changed" in note for note in found_in(raw).notes) == 2
 
-    def test_a_test_id_on_an_answer_is_no_test(self):
+    def test_an_answer_with_the_id_of_a_test_is_still_an_answer(self):
         raw = solved()
         toy.find(raw, "q1")["metadata"]["nbgrader"]["grade_id"] = "q1-test"  # the marker still says what it is
         assert found_in(raw).solutions["q1"] == toy.RIGHT["q1"]
 
-    def test_live_cells_stay_out_and_what_is_missed_then_is_said(self):
+    def test_live_cells_are_ignored_and_names_they_define_are_noted(self):
         raw = solved(q2="# q2 (keep this line)\ndef both(x, y):\n    return total(scaled(x), scaled(y))")
         raw["cells"][-1]["source"] = "def total(a, b):\n    return a + b"
         assert not any("def total" in source for _, _, source in sources(raw))
@@ -175,18 +175,18 @@ class TestTaken:
         with pytest.raises(BadInput, match="no solution cell"):
             found_in(toy.notebook([toy.text("hello"), toy.code("x = 1")]))
 
-    def test_answers_in_cells_of_ones_own_are_answers(self):
+    def test_answers_in_added_cells_are_found(self):
         raw = toy.notebook([toy.code(source.split("\n", 1)[1]) for source in toy.RIGHT.values()])
         found = found_in(raw)
         assert found.after == [source.split("\n", 1)[1] for source in toy.RIGHT.values()]
         assert not any(found.is_untouched(MASTER, name) for name in toy.RIGHT)
 
-    def test_hundreds_of_helpers(self, monkeypatch):
+    def test_too_many_helpers_are_refused(self, monkeypatch):
         monkeypatch.setattr(answers, "MOST_HELPERS", 5)
         with pytest.raises(BadInput, match="6 extra code cells; allowed: 5"):
             found_in(place(solved(), "q2", *[toy.code(f"x = {i}") for i in range(6)]))
 
-    def test_ids_that_are_nobodys_are_helpers(self):
+    def test_cells_with_unknown_ids_are_helpers(self):
         raw = place(solved(), "q2", toy.solution("q9", "x = 1", name="../../etc"))
         assert found_in(raw).before["q2"] == ["x = 1"]
 
@@ -271,7 +271,7 @@ class TestRebuilt:
         assert "variant" not in [cell["id"] for cell in own]
         assert (theirs[0]["id"], theirs[0]["kind"], theirs[0]["source"]) == ("variant", "given", 'V = {"scale": 2}')
 
-    def test_the_references_answers_count_before_a_question_and_their_source_is_apart(self):
+    def test_reference_answers_replace_earlier_ones_and_their_source_is_separate(self):
         reference = master_answers(MASTER)
         made = rebuild(MASTER, found_in(solved(q1="wrong", q3="own")), {}, reference=reference, replaced=["q1"]).sources
         cells = {cell["id"]: (cell["kind"], cell["source"]) for cell in made["cells"]}

@@ -1,4 +1,4 @@
-"""Reports: the columns that Moodle and Canvas document, JSON, JUnit, feedback pages; and what came from students is escaped."""
+"""Reports: the columns that Moodle and Canvas document, JSON, JUnit, feedback pages; text of students is escaped."""
 
 import csv
 import io
@@ -85,7 +85,7 @@ class TestCsv:
         name = 'a,"b"\nc'
         assert rows(to_csv([result(name)], MASTER, "plain"))[1][0] == name
 
-    def test_one_line_a_person_and_the_best_counts(self):
+    def test_each_student_has_one_row_with_the_best_result(self):
         twice = [result("Ada", "1", "moodle", q1=1), result("Ada", "1", "moodle"), result("Ada", "2", "moodle", q1=0)]
         assert [r.earned for r in best_of_each(twice)] == [8, 4]
         assert len(rows(to_csv(twice, MASTER, "moodle"))) == 3
@@ -93,7 +93,7 @@ class TestCsv:
     def test_equal_names_without_a_platform_are_not_one_person(self):
         assert len(best_of_each([result("a"), result("a")])) == 2
 
-    def test_the_platform_is_found_out(self):
+    def test_the_platform_is_recognized(self):
         made = (result("a", "1", "canvas"), result("b", "2", "canvas"), nothing())
         assert platform_of([each.student for each in made]) == "canvas"
         assert platform_of([nothing().student]) == "plain"

@@ -1,4 +1,4 @@
-"""Submissions as they come: what cannot be read is one sentence, and never more."""
+"""Reading submissions: files that cannot be read have a problem with one sentence."""
 
 import io
 import json
@@ -62,7 +62,7 @@ class TestNotebook:
         assert (cells[4].grade_id, cells[4].key, cells[4].type) == ("q1", "c04", "code")
         assert [cell.live for cell in cells] == [False] * 13 + [True]
 
-    def test_what_is_said_of_it(self):
+    def test_the_metadata_of_a_notebook_is_read(self):
         raw = toy.notebook()
         raw["metadata"]["labkit"]["variant"] = "abc"
         found = parse_submitted(json.dumps(raw).encode())
@@ -86,7 +86,7 @@ class TestNotebook:
             (b'{"cells": [], "x": ' + b"9" * 5000 + b"}", "not JSON"),
         ],
     )  # fmt: skip
-    def test_what_it_is_not(self, data, said):
+    def test_files_that_are_no_notebooks_are_refused(self, data, said):
         with pytest.raises(BadInput, match=said):
             parse_submitted(data)
 
@@ -203,11 +203,11 @@ class TestFiles:
         (tmp_path / "x.ipynb").chmod(0)
         assert read(tmp_path)[0].problem == "the file cannot be read: Permission denied"
 
-    def test_a_pipe_is_not_waited_for(self, tmp_path):
+    def test_a_pipe_is_not_opened(self, tmp_path):
         os.mkfifo(tmp_path / "x.ipynb")
         assert read(tmp_path)[0].problem == "it is not a file"
 
-    def test_two_of_one_name_are_told_apart(self, tmp_path):
+    def test_students_with_equal_names_are_distinguished(self, tmp_path):
         for folder in ("a", "b"):
             toy.write(tmp_path / folder / "ada", toy.notebook(), "toy.ipynb")
         found = read(tmp_path / "a", tmp_path / "b")
@@ -227,7 +227,7 @@ class TestZip:
         assert [(e.student.name, e.student.id) for e in read(path)] == [("Ada L", "7"), ("Bob", "8")]
 
     @pytest.mark.parametrize("name", ["../x.ipynb", "a/../../x.ipynb", "/etc/x.ipynb", "C:/x.ipynb", "..\\x.ipynb"])
-    def test_a_path_that_leads_out(self, tmp_path, name):
+    def test_a_path_outside_the_folder_is_refused(self, tmp_path, name):
         path = zipped(tmp_path / "m.zip", **{name: NOTEBOOK, "ada.ipynb": NOTEBOOK})
         bad, good = sorted(read(path), key=lambda each: not each.problem)
         assert "outside its folder" in bad.problem
@@ -241,7 +241,7 @@ class TestZip:
             made.writestr(link, "/etc/passwd")
         assert "link" in read(tmp_path / "m.zip")[0].problem
 
-    def test_a_zip_that_a_student_made_is_looked_into(self, tmp_path):
+    def test_a_students_zip_is_read(self, tmp_path):
         inner = zipped(tmp_path / "inner.zip", **{"work/toy.ipynb": NOTEBOOK})
         path = zipped(tmp_path / "m.zip", **{"Ada_7_assignsubmission_file_/w.zip": inner.read_bytes()})
         (ada,) = read(path)
@@ -249,7 +249,7 @@ class TestZip:
         path = zipped(tmp_path / "c.zip", **{"ada_1_2_w.zip": inner.read_bytes()})
         assert [(e.student.id, bool(e.answers)) for e in read(path)] == [("1", True)]
 
-    def test_a_zip_in_a_zip_in_a_zip_is_not(self, tmp_path):
+    def test_a_zip_at_the_third_level_is_not_read(self, tmp_path):
         data = NOTEBOOK
         for i in range(3):
             stream = io.BytesIO()
@@ -259,7 +259,7 @@ class TestZip:
         (tmp_path / "m.zip").write_bytes(data)
         assert ["no notebook" in each.problem for each in read(tmp_path / "m.zip")] == [True]
 
-    def test_a_bomb_is_counted_while_it_is_unpacked(self, tmp_path, monkeypatch):
+    def test_the_size_of_a_zip_bomb_is_counted_while_unpacking(self, tmp_path, monkeypatch):
         monkeypatch.setattr(archive, "LARGEST_FILE", 10**6)
         path = zipped(tmp_path / "m.zip", **{"bomb.ipynb": b"0" * 10**7, "ada.ipynb": NOTEBOOK})
         data = bytearray(path.read_bytes())
@@ -273,7 +273,7 @@ class TestZip:
             assert ada[1] == NOTEBOOK
             assert isinstance(bomb[1], str)
 
-    def test_what_is_read_of_one_submission_is_limited(self, tmp_path, monkeypatch):
+    def test_the_bytes_read_of_one_submission_are_limited(self, tmp_path, monkeypatch):
         monkeypatch.setattr(archive, "MOST_BYTES", len(NOTEBOOK) + 10)
         path = zipped(tmp_path / "m.zip", **{f"s{i}.ipynb": NOTEBOOK for i in range(3)})
         for _ in range(2):  # and of another as much again
@@ -370,7 +370,7 @@ class TestNamesChosenByStudents:
         assert (found["9"].student.late, found["8"].student.late) == (True, False)
         assert "submitted late" in found["9"].notes
 
-    def test_late_stays_whatever_is_in_a_zip(self, tmp_path):
+    def test_late_is_kept_whatever_names_are_in_a_zip(self, tmp_path):
         inner = zipped(tmp_path / "i.zip", **{"eve_9_5_toy.ipynb": NOTEBOOK})
         (eve,) = read(zipped(tmp_path / "c.zip", **{"eve_LATE_9_5_w.zip": inner.read_bytes()}))
         assert (eve.student.late, eve.notes[0]) == (True, "submitted late")
@@ -395,7 +395,7 @@ class TestNamesChosenByStudents:
         (tmp_path / "bob.ipynb").write_bytes(NOTEBOOK)
         assert [(e.student.name, e.student.id) for e in read(tmp_path)] == [("bob", ""), ("eve", "")]
 
-    def test_what_a_shell_put_there(self, tmp_path):
+    def test_names_from_a_shells_glob_give_no_id(self, tmp_path):
         folder = tmp_path / "eve"
         folder.mkdir()
         (folder / f"{ADA}toy.ipynb").write_bytes(NOTEBOOK)
@@ -406,7 +406,7 @@ class TestNamesChosenByStudents:
         assert read(tmp_path / EVE)[0].student.id == ""
         assert read(tmp_path / EVE, platform="moodle")[0].student.id == "9"
 
-    def test_one_id_under_two_names_is_taken_for_neither(self, tmp_path):
+    def test_an_id_with_two_names_is_used_for_neither(self, tmp_path):
         path = zipped(tmp_path / "c.zip", **{"eve_200_1_toy.ipynb": NOTEBOOK, "ada_200_2_toy.ipynb": NOTEBOOK})
         found = read_all(path)
         assert [each.student.id for each in found.found] == ["", ""]
@@ -442,14 +442,14 @@ class TestAttempts:
         assert [q3(each) for each in read(path)] == ["1"]
         assert [q3(each) for each in read(path, policy=AttemptPolicy("first"))] == ["0"]
 
-    def test_times_in_a_students_zip_say_nothing(self, tmp_path):
+    def test_times_in_a_students_zip_are_not_used(self, tmp_path):
         inner = zipped(
             tmp_path / "i.zip", hours={"b.ipynb": 23}, **{"a.ipynb": answering("1"), "b.ipynb": answering("2")}
         )
         path = zipped(tmp_path / "m.zip", **{f"{ADA}/w.zip": inner.read_bytes()})
         assert [q3(each) for each in read(path)] == ["1"]
 
-    def test_of_one_moment_the_one_with_the_assignments_name(self, tmp_path):
+    def test_of_equal_times_the_file_with_the_assignments_name_comes_first(self, tmp_path):
         path = zipped(
             tmp_path / "m.zip",
             **{f"{ADA}/{name}.ipynb": answering(str(i)) for i, name in enumerate(("a", "sub/toy", "toy", "z"))},
@@ -481,7 +481,7 @@ class TestAttempts:
         assert any("40 more files not read" in note for note in eve.notes)
 
     @pytest.mark.parametrize("text", ["", "best", "best-of-0", "best-of-11", "best-of-\u0663", "latest", "-1"])
-    def test_policies_that_there_are_not(self, text):
+    def test_unknown_policies_are_refused(self, text):
         with pytest.raises(BadInput, match="allowed: last, first, best-of-N"):
             AttemptPolicy.parse(text)
 
@@ -493,7 +493,7 @@ class TestAttempts:
         ]
 
 
-def test_reading_stops_when_told(tmp_path):
+def test_reading_can_be_interrupted(tmp_path):
     stop = threading.Event()
     stop.set()
     (tmp_path / "x.ipynb").write_bytes(NOTEBOOK)

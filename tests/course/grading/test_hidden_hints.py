@@ -1,4 +1,4 @@
-"""What a student may read of a hidden test that failed: the instructor's words, and none that their own code could choose."""
+"""The hint for a failed hidden test has the instructor's text only, and none that the submitted code can choose."""
 
 import pytest
 import toy_master as toy
@@ -36,15 +36,15 @@ def test_the_toy_has_its_hidden_lines_where_this_file_says():
         (ValueError, THEIRS, SILENT),
     ],
 )
-def test_of_a_hidden_check_only_the_instructors_words(error, message, shown):
+def test_of_a_hidden_check_only_the_instructors_text_is_shown(error, message, shown):
     assert hint(error, message, HIDDEN + 1) == shown
 
 
 @pytest.mark.parametrize("error", [CheckFailed, SubmissionFailed, UnexpectedValue])
-def test_of_a_check_that_students_have_all_is_said(error):
+def test_the_error_of_a_visible_check_is_shown(error):
     assert hint(error, THEIRS, SEEN) == THEIRS
 
 
-def test_expect_says_it_in_the_form_that_is_taken_apart():
+def test_expect_raises_the_text_that_hints_are_taken_from():
     with pytest.raises(UnexpectedValue, match=r"^gate 3 where 2 was expected: off by one\?$"):
         expect("gate", 3, 2, {3: "off by one?"})

@@ -1,4 +1,4 @@
-"""What Jupyter servers say of a notebook's kernel, and that nobody else's answer does harm. The server here is a small one."""
+"""The last activity of a notebook's kernel as Jupyter servers report it; malformed answers are ignored. The server is a fake."""
 
 import json
 import threading
@@ -52,13 +52,13 @@ def test_when_the_kernel_was_busy(server, tmp_path):
 
 
 @pytest.mark.parametrize("says", ["", "[", "{}", "[1]", "[{}]", '{"message": "no"}', '[{"path": "a/toy.ipynb"}]'])
-def test_what_is_no_answer(server, tmp_path, says):
+def test_malformed_servers_are_ignored(server, tmp_path, says):
     note(tmp_path, server.about)
     server.says = says
     assert last_activity(tmp_path / "a" / "toy.ipynb") == 0.0
 
 
-def test_who_is_no_server(server, tmp_path):
+def test_processes_that_are_no_jupyter_servers_are_ignored(server, tmp_path):
     for about in (
         "",
         "{}",

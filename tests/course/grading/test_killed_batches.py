@@ -1,4 +1,4 @@
-"""A command that is killed (SIGKILL) leaves no process: each ends with the one that started it."""
+"""After a SIGKILL of a command no process remains: each ends with its parent."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""Every trick of the corpus earns nothing, is told why, and leaves the next submission its marks."""
+"""Every attack of the corpus earns nothing, gets a reason, and does not affect the next submission."""
 
 import copy
 import re
@@ -66,18 +66,18 @@ def as_parameter(attack: Attack):
     return pytest.param(attack, id=attack.name, marks=[] if attack.name in QUICK else [pytest.mark.slow])
 
 
-def test_the_names_of_the_tricks_are_different():
+def test_the_names_of_the_attacks_differ():
     names = [a.name for a in EVERY]
     assert len(set(names)) == len(names)
 
 
-def test_what_the_tricks_are_built_on(server):
+def test_the_strategies_that_attacks_are_based_on(server):
     assert try_strategy(server, put(base="right")) == (True, "")
     assert try_strategy(server, put()) == (False, "")
 
 
 @pytest.mark.parametrize("attack", [as_parameter(a) for a in EVERY])
-def test_a_trick_earns_nothing(server, short_server, attack):
+def test_an_attack_earns_nothing(server, short_server, attack):
     if "processor time" in attack.why:
         server = short_server
     earned, why = try_strategy(server, attack.source)
@@ -94,7 +94,7 @@ def double(server):
 
 
 @pytest.mark.parametrize(("name", "source"), patching.FUNCTIONS, ids=[name for name, _ in patching.FUNCTIONS])
-def test_a_value_that_pretends_is_no_answer(server, name, source):
+def test_a_value_that_imitates_the_answer_is_refused(server, name, source):
     with SharedAnswers([solution(source, f="function", v="value")], server) as guest:
         names = guest.defined("q")
         for ask, want in ((lambda: names["f"](3), 6), (lambda: names["v"], 7)):
@@ -107,7 +107,7 @@ def test_a_value_that_pretends_is_no_answer(server, name, source):
 DUMMIES = "for _ in range(9): await ctx.compute(int, cost=1e-8)"
 
 
-def test_how_far_ahead_somebody_is_cannot_be_covered_up(server):
+def test_a_worker_cannot_hide_its_lead(server):
     """A slow worker that does a lot of nothing has not done more iterations."""
     made = SharedAnswers([solution(put(worker=DUMMIES), X="strategy")], server).defined("q")["X"]
     hidden, plain = (course.trial(s, workers=3, updates=30, slow={"worker-2": 5}).check() for s in (made, lk.AsyncPS()))
@@ -184,7 +184,7 @@ SUBMISSIONS = {
 
 
 @pytest.mark.slow
-def test_nothing_in_a_file_or_beside_it_raises_marks(tmp_path, monkeypatch):
+def test_nothing_in_or_beside_a_file_raises_scores(tmp_path, monkeypatch):
     files = {"conftest.py": "raise SystemExit(0)", "pytest.ini": "[pytest]\naddopts = --collect-only\n", "sitecustomize.py": "import os; os._exit(0)",
              "numpy.py": "1 / 0", "labkit.py": "1 / 0", "usercustomize.py": "1 / 0", "sources.json": "{}", "rebuilt.ipynb": "{}"}  # fmt: skip
     for name, text in files.items():

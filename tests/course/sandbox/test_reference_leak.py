@@ -1,9 +1,9 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""No source of the master's comes into a process that reads a submission, and no feedback carries any of it.
+"""No source of the master is in a process that runs submitted code, and feedback shows none of it.
 
-A secret stands in the master's answer to q1: in a comment, a docstring, a constant, a local name, a helper's body, an error's
-text. q1 of the submission is wrong, so q2 is graded once more with the reference's q1. Every attempt searches its process for
-the secret, and raises, returns or prints what it has found.
+The master's answer to q1 has a secret in a comment, a docstring, a constant, a local name, a helper's body, and the text of an
+error. q1 of the submission is wrong, so q2 is graded a second time with the reference's q1. Every attempt searches its process
+for the secret, and raises, returns or prints what it has found.
 """
 
 import json
@@ -149,7 +149,7 @@ def grade(course, monkeypatch, **sources):
 WRONG_Q1 = "# q1 (keep this line)\ndef scaled(x):\n    return 9 * x - 1"
 
 
-def test_the_reference_helps_and_is_not_there(course, monkeypatch):
+def test_the_reference_is_used_and_its_source_is_not_sent(course, monkeypatch):
     result, seen = grade(course, monkeypatch, q1=WRONG_Q1)
     assert [score.earned for score in result.questions if score.tests] == [1.0, 3.0, 1.0]
     assert result.questions[1].helped
@@ -164,7 +164,7 @@ QUICK = ("linecache", "code object", "the line", "frames", "traceback of an erro
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in ATTEMPTS])
-def test_a_search_finds_nothing(course, monkeypatch, name):
+def test_a_search_of_the_process_finds_nothing_of_the_reference(course, monkeypatch, name):
     result, seen = grade(course, monkeypatch, q1=WRONG_Q1, q2=attempt(ATTEMPTS[name]))
     said = json.dumps([[cell.message for cell in outcome.cells.values()] for _, outcome in seen])
     assert len(seen) == 2 or result.questions[1].ok
@@ -176,7 +176,7 @@ def test_a_search_finds_nothing(course, monkeypatch, name):
 
 
 @pytest.mark.parametrize("end", ["error", "answer", "print"])
-def test_text_of_a_submission_that_could_call_the_reference_is_not_on_its_page(course, monkeypatch, end):
+def test_text_made_with_reference_answers_is_not_on_the_feedback_page(course, monkeypatch, end):
     """What the reference answers may be computed with, and does not come back in words."""
     say = {
         "error": "raise ValueError(f'ANSWER {scaled(1000)}')", "answer": "return f'ANSWER {scaled(1000)}'",
@@ -187,7 +187,7 @@ def test_text_of_a_submission_that_could_call_the_reference_is_not_on_its_page(c
     assert "2000" not in page(result, "A toy")
 
 
-def test_an_error_of_a_submission_is_bounded_where_it_comes_in():
+def test_the_text_of_a_submissions_error_is_bounded():
     source = "def f(): raise ValueError('x' * 3_000_000 + 'end')\ndef g(): raise type('E' * 500_000, (Exception,), {})('y' * 500_000)"
     cell = {"id": "q", "kind": "solution", "source": source, "defines": {"f": "function", "g": "function"}}
     answers = RemoteAnswers([cell], [])
@@ -242,7 +242,7 @@ def test_the_same_class_of_error_and_nothing_else_comes_through():
         answers.close()
 
 
-def test_a_reference_keeps_what_it_remembers_for_one_process():
+def test_globals_of_the_reference_persist_for_one_student_process():
     """As in a notebook: a global of the reference's is there at its next call by the same process."""
     cells = [
         {"id": "q1", "kind": "reference", "source": "", "defines": {"h": "function"}},

@@ -1,6 +1,6 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""The same cell means the same: what a check finds in a notebook, where an answer is a function of its own, it finds where the
-answer is graded. The oracle is the same source, evaluated in this process.
+"""A check has the same result in a notebook, where the answer is a local function, and in grading. The oracle is the same source,
+evaluated in this process.
 """
 
 import collections

@@ -132,7 +132,7 @@ def filtered(machine, number, operation=0, timeout=0):
         at += 1
 
 
-def test_where_it_cannot_be_confined_nothing_is_run(monkeypatch):
+def test_without_confinement_nothing_is_run_if_it_is_required(monkeypatch):
     monkeypatch.setattr(processes, "confinement_problem", lambda: "there is no kernel")
     with pytest.raises(ClusterError, match="is not run here: there is no kernel"):
         ForkServer(True)
@@ -226,7 +226,7 @@ class X(lk.Strategy):
 
 
 @linux
-def test_nothing_is_left_when_the_answers_are_closed():
+def test_nothing_remains_when_the_answers_are_closed():
     before = descriptors()
     answers = RemoteAnswers([solution("def g(): return 1", g="function")], [], True)
     server = answers._server
@@ -245,7 +245,7 @@ def test_nothing_is_left_when_the_answers_are_closed():
 
 
 @linux
-def test_nothing_is_left_of_a_role_that_was_killed(server, monkeypatch):
+def test_nothing_remains_of_a_role_that_was_killed(server, monkeypatch):
     before = descriptors()
     lines = []
     make = server.fork
@@ -297,7 +297,7 @@ f()
 
 @linux
 @pytest.mark.slow
-def test_nothing_is_left_when_the_grader_is_killed():
+def test_no_process_remains_when_the_grader_is_killed():
     here = str(Path(__file__).parents[1])
     grader = subprocess.Popen(
         [sys.executable, "-c", JUDGE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": here}
@@ -317,7 +317,7 @@ def test_nothing_is_left_when_the_grader_is_killed():
 
 
 @linux
-def test_a_nursery_that_is_gone_is_said_to_be_gone():
+def test_a_fork_server_that_has_ended_is_reported():
     with ForkServer(True) as server:
         names = SharedAnswers([solution("def g(): return 1", g="function")], server).defined("q")
         os.kill(server._process.pid, signal.SIGKILL)
@@ -342,7 +342,7 @@ def test_threads_can_each_use_a_fork_server():
 
 
 @linux
-def test_two_roles_share_no_memory_and_two_calls_do(server):
+def test_roles_share_no_memory_and_calls_of_functions_do(server):
     source = "seen = []\n" + STRATEGY.format(
         line="globals()['seen'].append(1)\n            assert len(seen) == 1 + round(ctx.now / 0.1)"
     )

@@ -97,7 +97,7 @@ def test_numbers_arrive_in_this_machines_order_of_bytes(order):
     assert (arrived == sent).all()
 
 
-def test_what_gives_items_once_arrives_as_what_gives_them_once():
+def test_iterators_arrive_as_iterators():
     for sent in ((i for i in range(3)), iter([0, 1, 2]), map(int, "012"), filter(None.__eq__, [])):
         arrived = decoded(frames.encode(sent, lambda _: None))
         items = list(arrived)
@@ -142,7 +142,7 @@ packed = st.recursive(
 
 @settings(max_examples=500, deadline=None)
 @given(packed, st.binary(max_size=64))
-def test_frames_that_say_nonsense_are_malformed(said, body):
+def test_frames_of_random_json_are_malformed_or_decoded(said, body):
     text = json.dumps(said).encode("utf-8", "surrogatepass")
     with contextlib.suppress(frames.Malformed):
         decoded(struct.pack("<QQ", len(text), len(body)) + text + body)
@@ -165,12 +165,12 @@ class Endless(np.ndarray):
     "value", [object(), {object()}, lambda: 1, Pretends(), int, np.array([object()]), np.array([(1, 2)], "i4,i4"), range(10**9),
               iter(int, 1), [1 << 200_000], np.datetime64("2020"), type("F", (float,), {})(1.0), [[[object()]]]],
 )  # fmt: skip
-def test_what_is_no_data_is_refused(value):
+def test_values_that_cannot_be_encoded_are_refused(value):
     with pytest.raises(frames.Malformed):
         frames.encode(value, lambda _: None)
 
 
-def test_what_is_too_much_is_refused_on_both_ends():
+def test_frames_that_are_too_large_are_refused_on_both_ends():
     with pytest.raises(frames.Malformed, match="MB"):
         frames.encode(np.zeros(frames.LARGEST // 8 + 1), lambda _: None)
     with pytest.raises(frames.Malformed, match="MB of text"):

@@ -1,5 +1,6 @@
-"""Honest work gets full marks however it is written: played in a sandbox it gives, to the last bit, what the student's own
-class gives in the simulator, which is the oracle here."""
+"""Honest code gets full points however it is written: in student processes it gives bit for bit what the student's own class
+gives in the simulator, which is the oracle.
+"""
 
 import __future__
 
@@ -49,7 +50,7 @@ def own_class(monkeypatch, before, source):
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_an_oddity_gives_the_same_bytes_as_without_a_sandbox(server, name, monkeypatch):
+def test_unusual_code_gives_the_same_bytes_as_without_a_sandbox(server, name, monkeypatch):
     before, source, more = ODD[name]
     open_before = descriptors()
     cells = [helper(text, f"h{i}") for i, text in enumerate(before)] + [solution(source, X="strategy")]
@@ -64,12 +65,12 @@ def test_an_oddity_gives_the_same_bytes_as_without_a_sandbox(server, name, monke
     assert descriptors() <= open_before
 
 
-def test_what_is_taught_is_the_synchronous_server(server):
+def test_the_taught_solution_equals_the_synchronous_server(server):
     made = SharedAnswers([solution(ODD["as it is taught"][1], X="strategy")], server).defined("q")["X"]
     assert course.same_parameters(course.trial(made, workers=3), course.trial(lk.SyncPS(), workers=3))
 
 
-def test_knobs_are_knobs(server):
+def test_options_can_be_set(server):
     X = SharedAnswers([solution(ODD["steps at once"][1], X="strategy")], server).defined("q")["X"]
     assert X().learning_rate == 0.1
     quick, slow = (course.trial(X(learning_rate=rate)).check() for rate in (0.5, 0.1))
