@@ -16,7 +16,11 @@ decides. Three chains of events make up most of it:
   the first phase, with what has been handed over so far. Where the others go on without a lost member
   (`on_loss="continue"`), they begin again at once, and once more when a Dask worker was found for it.
 - *Membership by request* (elastic runs). A role that joins is placed like a lost one, and takes part when it is up. A
-  role that leaves is told to depart: what it has sent arrives, and its final report counts.
+  role that leaves is told to depart: what it has sent arrives, and its final report counts. If it is to join again
+  meanwhile, it leaves first, and joins then.
+
+A Dask worker on which a role was silent, or did not start, is a suspect: another one is preferred. It is a suspect until a
+role on it is heard of; if no other Dask worker is found within `SHARE_S`, until the scheduler has had a new heartbeat of it.
 
 Every order is idempotent, and is repeated until it has had its effect (`REPEAT_S`).
 """
@@ -343,13 +347,13 @@ class RecoveryPolicy:
         self._phase_since = 0.0
         self._pending: set[str] = set()  # members that have not handed over (collect), or are not up (start)
         self._fetching: dict[str, float] = {}  # members whose final report is being fetched -> since when
-        self._told: dict[str, float] = {}  # when members were last told to hand over
+        self._ordered_at: dict[str, float] = {}  # when members were last told to hand over
         self._homes: dict[str, str] = {}  # member -> the Dask worker on which its next incarnation starts, or has started
         self._reports: dict[str, Mapping[str, Any]] = {}  # final ones, of members that have handed over
         self._consult()
 
     def handle(self, event: Event | Join | Leave | Restart, now: float) -> list[Action]:
-        """What is to be done because of `event`, at `now` (seconds; it never goes back)."""
+        """The actions that follow from `event` at `now` (seconds; never less than in an earlier call)."""
         if self._ended:
             return []
         self._now = now
@@ -444,7 +448,7 @@ class RecoveryPolicy:
         self._do(Announce(_distinct(others), self.members.order(), instances))
 
     def _settle(self, role: str) -> None:
-        """The role is here: what was remembered of its loss is of no use any more."""
+        """Forget the loss of a role: it is here again, or takes part no more."""
         self._failures.pop(role, None)
         self._lost_since.pop(role, None)
         self._awaited.discard(role)
@@ -452,9 +456,9 @@ class RecoveryPolicy:
     def _on_announced(self, event: Announced) -> None:
         for role, incarnation in event.instances:
             if self.members.is_present(role, incarnation):
-                self._tell_to_begin(role)
+                self._order_begin(role)
 
-    def _tell_to_begin(self, role: str) -> None:
+    def _order_begin(self, role: str) -> None:
         if self.members.state[role] is State.HERE:
             self._beginning[role] = self._now
             members = self.members
@@ -570,7 +574,7 @@ class RecoveryPolicy:
             for one in away:
                 self.members.keep_away(one)
                 self._homes.pop(one, None)
-            self._say_who_stays_away(away)
+            self._record_absences(away)
 
     def _on_restart(self, command: Restart) -> None:
         node = self._layout.on_node_of(command.role)
@@ -605,7 +609,7 @@ class RecoveryPolicy:
     # losses ------------------------------------------------------------------------------------------------------------------
 
     def _lose(self, roles: Collection[str], why: str, silent: bool = False) -> None:
-        """These incarnations are lost. `why`: "was killed". `silent`: what has become of their processes is not known."""
+        """Declare these incarnations lost. `why`: as in "was killed". `silent`: it is not known whether their processes live."""
         roles = [role for role in roles if self.members.state[role] in PRESENT]
         if not roles:
             return
@@ -623,12 +627,12 @@ class RecoveryPolicy:
             if role in self._group:
                 self._leaves_group(role)
         self._drop_requests(roles)
-        self._tell_all()
+        self._broadcast()
         self._seek([role for role in roles if self.members.state[role] in SOUGHT], grow=silent)
-        self._say_who_stays_away([r for r in roles if r in self._stay_away and self.members.state[r] is State.AWAY])
+        self._record_absences([r for r in roles if r in self._stay_away and self.members.state[r] is State.AWAY])
 
     def _over(self, role: str, incarnation: int) -> None:
-        """This incarnation is over: it is not listened for any more."""
+        """Forget what was awaited of this incarnation, and dismiss it."""
         self._roles_alive.forget(role)
         self._cancelled.discard(role)
         self._beginning.pop(role, None)
@@ -641,18 +645,19 @@ class RecoveryPolicy:
         self._settle(role)
         if role in self._group:
             self._leaves_group(role, regroup=True)
-        self._tell_all()
+        self._broadcast()
         self._do(CheckReturned())
 
-    def _say_who_is_awaited(self) -> None:
-        """The log names the roles that have been missing for `GIVE_UP_S` seconds, though they are being restarted."""
+    def _record_awaited(self) -> None:
+        """Record roles that have been missing for `GIVE_UP_S` seconds, though they are being restarted."""
         long = (role for role, since in self._lost_since.items() if self._now - since > GIVE_UP_S)
         wanted = PARTICIPATING - {State.AWAY}  # of a role that stays away the log says so at once
         news = [role for role in long if role not in self._awaited and self.members.state[role] in wanted]
         self._awaited.update(news)
-        self._say_who_stays_away(news)
+        self._record_absences(news)
 
-    def _say_who_stays_away(self, roles: Collection[str]) -> None:
+    def _record_absences(self, roles: Collection[str]) -> None:
+        """Record for each of these missing roles whether the others go on without it, or the run waits for it."""
         gone = self._stay_away | self.members.outside
         others_go_on = any(name not in gone for name in self._players)
         for role in roles:
@@ -664,7 +669,7 @@ class RecoveryPolicy:
         if any(self.members.state[role] is State.AWAY for role in roles):
             self._do(CheckReturned())
 
-    def _tell_all(self) -> None:
+    def _broadcast(self) -> None:
         """Broadcast the membership to all roles that are here."""
         workers = _distinct(self.members.where[role] for role in self.members.contact)
         self._do(Announce(workers, self.members.order()))
@@ -681,26 +686,26 @@ class RecoveryPolicy:
 
     def _advance(self) -> None:
         """Do what is due now."""
-        if self._ended or self._look_at_cancelled():
+        if self._ended or self._check_cancelled():
             return
-        self._look_for_silence()
-        self._look_at_joins_and_leaves()
+        self._check_silence()
+        self._advance_joins_and_leaves()
         for worker, since in list(self._retired.items()):
             if self._now - since > LEAVE_S:
                 del self._retired[worker]
                 self._lose(self.members.on(worker), "was retired by Dask")
         for request in list(self._requests):
-            self._look_at_request(request)
+            self._advance_request(request)
         if self._group:
-            self._look_at_group()
-        self._say_who_is_awaited()
+            self._advance_group()
+        self._record_awaited()
         for role, since in list(self._beginning.items()):
             if self._now - since > REPEAT_S:
-                self._tell_to_begin(role)
+                self._order_begin(role)
         self._observe()
-        self._look_whether_empty()
+        self._check_empty()
 
-    def _look_at_cancelled(self) -> bool:
+    def _check_cancelled(self) -> bool:
         """Tasks that Dask cancelled one by one are losses; all of them, on Dask workers that stay, are the end of the run.
 
         Returns whether it is not clear yet.
@@ -718,7 +723,7 @@ class RecoveryPolicy:
             self._lose(gone, "was cancelled by Dask")
         return self._ended
 
-    def _look_for_silence(self) -> None:
+    def _check_silence(self) -> None:
         """Roles that are here and have been silent for `patience` seconds are lost, with those of the same process."""
         alive, patience, members = self._roles_alive, self._patience, self.members
         silent = {role for role in alive.silent(patience, self._now) if members.state[role] is State.HERE}
@@ -728,7 +733,7 @@ class RecoveryPolicy:
             silent |= {role for role in nearly if members.where[role] in homes}
             self._lose(sorted(silent), f"did not answer for {patience:g} s (frozen, or cut off)", silent=True)
 
-    def _look_at_joins_and_leaves(self) -> None:
+    def _advance_joins_and_leaves(self) -> None:
         for role, since in list(self._joining.items()):
             state = self.members.state[role]
             if role in self._leaving:
@@ -778,7 +783,7 @@ class RecoveryPolicy:
         """Whether a role whose task was given to a Dask worker at `since` will not start there: slow is not dead."""
         return worker in self._workers_alive.silent(SILENT_S, self._now) or self._now - since > START_S
 
-    def _look_whether_empty(self) -> None:
+    def _check_empty(self) -> None:
         if self._ended:
             return
         if self.known or self._cluster.returning:
@@ -810,7 +815,7 @@ class RecoveryPolicy:
             request.roles = [role for role in request.roles if role not in roles]
         self._requests = [request for request in self._requests if request.roles]
 
-    def _look_at_request(self, request: PlacementRequest) -> None:
+    def _advance_request(self, request: PlacementRequest) -> None:
         now = self._now
         if not request.roles:
             return
@@ -875,14 +880,14 @@ class RecoveryPolicy:
                     self._over(other, self.members.recall(other))
         self._restart_wanted = self._restart_wanted or regroup or self._goes_on or self._phase != ""
 
-    def _look_at_group(self) -> None:
+    def _advance_group(self) -> None:
         if self._phase == "":
             if self._restart_due():
                 self._collect()
         elif self._phase == "collect":
             for role in sorted(self._pending - self._fetching.keys()):
-                if self._now - self._told[role] > REPEAT_S:  # the order may be lost: its process was too busy to take it in
-                    self._tell_to_hand_over(role)
+                if self._now - self._ordered_at[role] > REPEAT_S:  # the order may be lost: its process was too busy to take it in
+                    self._order_hand_over(role)
             late = [role for role in self._pending if self._now - self._fetching.get(role, self._now) > FETCH_S]
             self._lose(sorted(late), "did not hand over its shard", silent=True)
             if not self._pending and self._may_start():
@@ -921,10 +926,10 @@ class RecoveryPolicy:
         self._fetching.clear()
         self._pending = {role for role in self._group if self.members.state[role] is State.HERE}
         for role in sorted(self._pending):
-            self._tell_to_hand_over(role)
+            self._order_hand_over(role)
 
-    def _tell_to_hand_over(self, role: str) -> None:
-        self._told[role] = self._now
+    def _order_hand_over(self, role: str) -> None:
+        self._ordered_at[role] = self._now
         self._do(Order(role, self.members.incarnation[role], self.members.where[role], {"do": "regroup"}))
 
     def _start(self) -> None:
