@@ -40,7 +40,7 @@ def test_a_lab_runs_to_its_end_and_reports_what_happened(lab):
     one.wait()
     assert one.view().state == "over"
     assert one.latest.stopped_by == "seconds"
-    assert "the law: mean = N − 1 = 2" in one.sentence
+    assert "theory: mean = N − 1 = 2" in one.sentence
     assert str(one.log[-1]) == "3.00 s the end: 3 s are over"
     assert [row["strategy"] for row in one.runs] == ["AsyncPS"]
     assert lk.ledger(one.trace)["closes"]
