@@ -111,8 +111,8 @@ class RoleCore(ABC):
             raise self._refused(to, message)  # type: ignore[arg-type]
         counters, category = self.counters, TRAINING
         if message.carries:
-            if message.count == 1 and message.step == counters.handed:  # type: ignore[attr-defined]
-                counters.handed += 1
+            if message.count == 1 and message.step == counters.released:  # type: ignore[attr-defined]
+                counters.released += 1
             else:
                 self._released(message)
         elif kind is SnapshotRequest:
@@ -136,10 +136,10 @@ class RoleCore(ABC):
         """Gradients up to `message.step` leave their worker; those that were skipped will never be used."""
         counters, recorder = self.counters, self.recorder
         first = message.step - message.count + 1
-        if first > counters.handed:
-            skipped = first - counters.handed
+        if first > counters.released:
+            skipped = first - counters.released
             recorder.drop(EVERYONE, self.clock(), recorder.role, recorder.incarnation, first - 1, skipped, UNUSED)
-        counters.handed = max(counters.handed, message.step + 1)
+        counters.released = max(counters.released, message.step + 1)
 
     def _refused(self, to: str, message: Any) -> RoleError:
         """Why `message` may not be sent."""
@@ -173,7 +173,7 @@ class RoleCore(ABC):
         """Account for a message that the coroutine is about to get."""
         if message.carries:
             instance = self.ids[message.sender] + message.incarnation * len(self.ids)
-            self.counters.taken[instance] = message.step  # type: ignore[attr-defined]
+            self.counters.last_received[instance] = message.step  # type: ignore[attr-defined]
         if self.unacknowledged:
             name = message.name if message.__class__ is Joined else message.sender  # type: ignore[attr-defined]
             if name in self.unacknowledged and self.members.is_current(name, message.incarnation):

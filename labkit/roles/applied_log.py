@@ -101,7 +101,7 @@ class AppliedLog:
     def _computed_here(self, g: Gradient) -> int:
         """The sender of a gradient that was not sent: this role, or all workers. It counts as handed on."""
         counters = self._recorder.counters
-        counters.handed = max(counters.handed, g.step + 1)
+        counters.released = max(counters.released, g.step + 1)
         if g.everyone and counters.reads:
             counters.reads.clear()  # a server with a replica: one step serves all workers that have read
         return EVERYONE if g.everyone else self._recorder.role
@@ -126,7 +126,7 @@ class AppliedLog:
         counters = recorder.counters
         if isinstance(g, Gradient):
             sender, incarnation = EVERYONE if g.everyone else recorder.role, recorder.incarnation
-            counters.handed = max(counters.handed, g.step + 1)
+            counters.released = max(counters.released, g.step + 1)
         else:
             if self._repeated(g):
                 return

@@ -1,8 +1,8 @@
-"""What the chief says and hears: which snapshots it asks for, and when it has them all.
+"""The chief's protocol: which snapshots it requests, and when it has all of them.
 
 Evaluation is measurement, not training: the chief rests nineteen times as long as an evaluation took (5% of a core). In
-virtual time it takes the cluster's `evaluation_time`, 0 unless given. A shard that was restarted has forgotten that it was
-asked, and is asked again.
+virtual time it takes the cluster's `evaluation_time`, 0 unless given. The request is repeated to a shard
+that was restarted.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TRIES = 16  # how far ahead, in multiples of eval_every, shards are asked to mee
 async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
     """Snapshots of all shards at one version: the next `eval_every`. When time is up, as they are now.
 
-    A shard that is past the version shows its next multiple. Then all are asked for one that lies far enough ahead, so
-    what is evaluated is a model that was, not pieces of two. (Shards of an asynchronous server may never meet; after a
-    few tries their pieces are taken as they are, as a worker's torn read is.)
+    A shard that is past the version sends its next multiple. Then a version is requested that lies far enough ahead of all
+    shards, so that the parts evaluated belong to one model. (Shards of an asynchronous server may never be at one version at the
+    same time; after a few tries their parts are evaluated as they are, like a worker's torn read.)
     """
     goal, ahead = evaluator.next_goal(), evaluator.eval_every
     while True:
@@ -47,8 +47,8 @@ async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[
 
 
 async def snapshots_of_replicas(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-    """Snapshots of replicas that do not wait for each other, all as they are when one of them shows its next
-    `eval_every`: those of one version would be of many times, as far apart as the slowest is slow.
+    """Snapshots of replicas that do not wait for each other, all as they are when one of them reaches its next multiple of
+    `eval_every`. Snapshots of one version would be of different times, the further apart the slower the slowest is.
     """
     goal = evaluator.next_goal()
     going = [owner for owner in evaluator.observed(ctx) if not all(map(evaluator.is_full, evaluator.numbers([owner])))]
@@ -62,7 +62,7 @@ async def snapshots_of_replicas(ctx: Context, evaluator: Evaluator) -> tuple[Sna
 
 
 async def rest(ctx: Context, evaluator: Evaluator, worked: float) -> None:
-    """Evaluation is to take 5% of a core: rest nineteen times as long, unless the budget is used up meanwhile."""
+    """Rest nineteen times as long as the evaluation took, so that it takes 5% of a core, or until the budget is used up."""
     left = evaluator.time_left(ctx.now)
     pause = REST * worked if left is None else min(REST * worked, left)
     if pause > 0 and not evaluator.stopped_by:
@@ -86,8 +86,8 @@ async def final_snapshots(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot,
 
 
 async def all_full(ctx: Context, evaluator: Evaluator) -> None:
-    """If the budget of updates or samples ended the run: wait until all shards, and replicas, have applied it all. A shard
-    says so by itself, but once: to a chief that is away meanwhile, in vain.
+    """If the budget of updates or samples has ended the run: wait until all shards and replicas have used it up. A shard sends
+    its last snapshot unasked, but once; a chief that was restarted since requests it.
     """
     for owner in evaluator.unfinished(ctx) if ctx.incarnation and evaluator.stopped_by else ():
         ctx.send(owner, SnapshotRequest(evaluator.next_goal()))
@@ -99,8 +99,8 @@ async def all_full(ctx: Context, evaluator: Evaluator) -> None:
 
 
 async def _shown(ctx: Context, evaluator: Evaluator, look: SnapshotRequest) -> Snapshot | None:
-    """The next snapshot, or None when time is up; a final one is worth any time. A shard that was restarted has
-    forgotten that it was asked.
+    """The next snapshot, or None when time is up (a final one is waited for without a limit). Repeats the request to a shard that
+    was restarted.
     """
     while True:
         left = None if look.final else evaluator.time_left(ctx.now)

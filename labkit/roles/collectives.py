@@ -1,6 +1,6 @@
 """Collectives: every member of a group calls the same function, and all get the same answer.
 
-Two ways to add up everybody's M bytes, both in chunks; each member sends 2(N-1)/N M (latency a, seconds per byte b):
+Two algorithms to add up M bytes of every member, both in chunks; each member sends 2(N-1)/N M (latency a, seconds per byte b):
 
 | all-reduce | steps | time |
 |---|---|---|
@@ -35,9 +35,9 @@ __all__ = ["ALL_REDUCE", "all_gather", "all_reduce", "barrier", "broadcast", "re
 async def all_reduce(
     ctx: Context, values: np.ndarray, group: str = "worker", algorithm: str = "ring", compressor: Compressor | None = None
 ) -> np.ndarray:
-    """The sum of everybody's `values` (flat), in place. `algorithm`: a name in `ALL_REDUCE`; `BadInput` for another.
+    """The sum of all members' `values` (flat), in place. `algorithm`: a name in `ALL_REDUCE`; `BadInput` for another.
 
-    `compressor`: everybody's messages are coded, by a linear codec, and the sum is that of what was sent.
+    `compressor`: messages are compressed by a linear codec, and the sum is that of the compressed values.
     """
     if algorithm not in ALL_REDUCE:
         raise nearest("all-reduce", algorithm, ALL_REDUCE)
@@ -114,7 +114,7 @@ ALL_REDUCE: dict[str, Callable[[Context, np.ndarray, str], Awaitable[Any]]] = {
 
 
 async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker") -> slice:
-    """Afterwards chunk r of `values` holds, on member r, the sum of everybody's chunk r. Returns that slice."""
+    """Afterwards chunk r of `values` holds, on member r, the sum of all members' chunks r. Returns that slice."""
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
@@ -127,7 +127,7 @@ async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker"
 
 
 async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") -> np.ndarray:
-    """Member r brings chunk r of `values`; afterwards everybody has all chunks, in place."""
+    """Member r brings chunk r of `values`; afterwards every member has all chunks, in place."""
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
@@ -140,7 +140,7 @@ async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") ->
 
 
 async def broadcast(ctx: Context, values: np.ndarray, root: str, group: str = "worker") -> np.ndarray:
-    """Everybody ends with the root's `values`, in place, in log2 N steps down a binomial tree."""
+    """Every member ends with the root's `values`, in place, after log2 N steps down a binomial tree."""
     members = ctx.peers(group)
     n = len(members)
     rank = (members.index(ctx.name) - members.index(root)) % n  # the root is 0
@@ -157,7 +157,7 @@ async def broadcast(ctx: Context, values: np.ndarray, root: str, group: str = "w
 
 
 async def barrier(ctx: Context, group: str = "worker") -> None:
-    """Nobody goes on before everybody has come (dissemination barrier: log2 N steps)."""
+    """No member continues before all have arrived (dissemination barrier: log2 N steps)."""
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
     span = 1

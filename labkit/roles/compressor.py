@@ -1,8 +1,8 @@
-"""One worker's codec, with its memory of what it has not sent yet.
+"""Compression of one worker's gradients with error feedback: what a message leaves out is kept and added to the next.
 
     p <- g + m / rate,   send C(p),   m <- rate (p - decoded C(p))
 
-The memory m is kept in units of a *step*, rate x gradient: what is owed stays the same distance in parameter space when
+The memory m is kept in units of a *step*, rate x gradient: it stays the same distance in parameter space when
 the rate changes between two messages. So with plain SGD, at any time and for any course of the rate,
 
     x - (the workers' memories, reduced as their gradients are) = x0 - sum of rate x gradient
@@ -41,7 +41,7 @@ def check_codec(strategy: Any, servers: int) -> None:
 
 
 def compressor_of(strategy: Any, objective: Any, parts: Sequence[Any], rng: Draws) -> Compressor | None:
-    """The compressor of one worker, as the strategy's knob `codec` asks for; None if it asks for none.
+    """The compressor of one worker, by the strategy's option `codec`; None without a codec.
 
     `strategy`: the engine's own copy, whose rate may change. `parts`: what the shards own of the parameters (slices or
     boxes); the parts of several shards are encoded apart. `rng`: makes the stream of this role's codec.
@@ -65,8 +65,8 @@ def _length(part: Any) -> int:
 class Compressor:
     """Encodes the gradients of one worker, part by part. `rate(version)`: length of a step made on that version.
 
-    `shapes[i]`: of the parameters in part i, one behind the other. `memory[i]`: what is owed of part i, in units of a
-    step, flat. Vectors of a timing-only run (zero strides) become messages of the right size, without memory.
+    `shapes[i]`: of the parameters in part i, one behind the other. `memory[i]`: what was left out of part i, in units of
+    a step, flat. Vectors of a timing-only run (zero strides) become messages of the right size, without memory.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Compressor:
         rng: Draws = np.random.default_rng,
     ):  # fmt: skip
         self.codec, self.shapes, self.dtype, self.rate = codec, tuple(shapes), np.dtype(dtype), rate
-        self.version = 0  # that the newest gradient was computed on; set by whoever computes it
+        self.version = 0  # that the newest gradient was computed on; set by the model that computes it
         self.memory: dict[int, np.ndarray] = {}
         self._draws, self._states = rng, dict[int, Any]()
 
@@ -115,7 +115,7 @@ class Compressor:
         return self._states[part]
 
     def _wanted(self, values: np.ndarray, part: int, rate: float) -> np.ndarray:
-        """The gradient and what is owed. At rate 0 nothing can be paid."""
+        """The gradient plus the memory, which cannot be added at rate 0."""
         memory = self.memory.get(part)
         if memory is None or not rate:
             return values
@@ -123,8 +123,8 @@ class Compressor:
             return values + memory / np.asarray(rate, values.dtype)
 
     def _keep(self, part: int, wanted: np.ndarray, sent: np.ndarray, rate: float) -> None:
-        """What was wanted and not sent is owed. What is no number is never owed: it has been sent, and the loss tells;
-        the memory stays as it was, so that it does not spoil what comes later.
+        """Keep what was wanted and not sent. If that is not finite, the memory stays as it was: it must not spoil later
+        gradients, and the loss shows that the model has diverged.
         """
         if not rate:
             return

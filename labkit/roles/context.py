@@ -35,7 +35,7 @@ def stream(
 
 
 class Context(ABC):
-    """What a role can see and do. 13 names; there is no other way out.
+    """The interface of a role to everything outside of it: 13 names.
 
     `name`: this role's name. `restored`: what this role saved before it was lost and restarted (None on a first start).
     """
@@ -63,18 +63,18 @@ class Context(ABC):
 
     @abstractmethod
     def send(self, to: str | Message, message: Message) -> Posted:
-        """Say `message` to role `to`. Never waits, never aliases: its arrays may be overwritten right after.
+        """Send `message` to role `to`. Returns at once; the arrays of the message are copied, and may be overwritten after.
 
-        `to` may be a message: then this is the answer to it, and if its sender was restarted meanwhile, nobody gets it.
+        `to` may be a message: then this is the answer to it, and is discarded if its sender was restarted meanwhile.
         """
 
     @abstractmethod
     def note(self, text: str, **numbers: float) -> Posted:
-        """Write a remark into the trace."""
+        """Add a note to the trace."""
 
     @abstractmethod
     def save(self, state: Mapping[str, Any]) -> Posted:
-        """Keep `state` (names to arrays and plain values) durably, for this role's next incarnation."""
+        """Save `state` (names to arrays and plain values) durably, for the next incarnation of this role."""
 
     @property
     @abstractmethod
@@ -91,7 +91,7 @@ class Context(ABC):
         return self._rng
 
     def batches(self) -> Iterator[Any]:
-        """This role's mini-batches, for ever: a plain `for`."""
+        """The mini-batches of this role, without an end; iterated with a plain `for`."""
         if self._batches is None:
             raise TypeError(f"{self.name} has no data: its strategy's layout gives {self._kind}s none.")
         return self._batches()

@@ -59,7 +59,7 @@ class Evaluator(Part):
         self._full: set[int] = set()  # shards that have applied all that the budget allows
 
     def warm_up(self, seed: int) -> None:
-        """Evaluate once for nothing, before time begins: the first evaluation in a process takes many times as long."""
+        """Evaluate once before time begins, because the first evaluation in a process takes many times as long."""
         if self.x is not None:
             start = getattr(self.objective, "sparse_start", self.objective.start)
             first = start(seed)
@@ -68,7 +68,7 @@ class Evaluator(Part):
                 self.probe.predict(first)
 
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
-        """Measure the model that the shards' snapshots make up, and decide."""
+        """Evaluate the model that the shards' snapshots make up, and decide whether the run is over."""
         update, samples = min(s.version for s in snapshot), self._samples(snapshot)
         values = self.layout.together(snapshot)
         self.update, self.samples, self.parameters = update, samples, values
@@ -85,7 +85,7 @@ class Evaluator(Part):
             self.probe.record(self.clock(), update, values, finite, self.stopped_by is not None)
 
     def _samples(self, snapshot: tuple[Snapshot, ...]) -> int:
-        """Samples trained on: replicas of their own have seen each its own, other shards the same ones."""
+        """Samples trained on: local replicas have each seen other samples, other shards the same ones."""
         seen = [s.samples for s in snapshot]
         return sum(seen) if self.layout.replication == "local" else min(seen)
 
@@ -101,7 +101,7 @@ class Evaluator(Part):
         return (self.stop_requested or "seconds") if final else None
 
     def take(self, snapshot: Snapshot) -> None:
-        """Note whether a shard has applied all that the budget allows."""
+        """Take note of a snapshot: whether its shard has applied all that the budget allows."""
         if self.shard_limits.reached(snapshot.version, snapshot.samples):
             self._full.add(snapshot.shard)
 
@@ -110,11 +110,11 @@ class Evaluator(Part):
         return shard in self._full
 
     def observed(self, ctx: Context) -> tuple[str, ...]:
-        """Whom to look at. Replicas that are away are no part of the model; where all are equal, any one will do."""
+        """The roles to evaluate. Replicas that are away are not part of the model; of synchronized replicas one is enough."""
         peers = [ctx.peers(kind) for kind in self._kinds]
         if self._replicas and not all(
             a is b for a, b in zip(peers, self._peers)
-        ):  # made anew when somebody comes or goes
+        ):  # membership has changed
             present = tuple(name for names in peers for name in names if name in self._shard_of)
             self._peers, self._present = peers, present or self.owners
             self._here = self._present
@@ -127,7 +127,7 @@ class Evaluator(Part):
         return {self._shard_of[owner] for owner in owners}
 
     def complete(self, ctx: Context, snapshots: Collection[int]) -> bool:
-        """Whether snapshots of these shards are all that is to be seen."""
+        """Whether these shards are all that have to be evaluated."""
         owners = self.observed(ctx)
         return len(snapshots) >= len(owners) and all(self._shard_of[owner] in snapshots for owner in owners)
 
@@ -137,20 +137,20 @@ class Evaluator(Part):
         return len(self._full) >= len(owners) and all(self._shard_of[owner] in self._full for owner in owners)
 
     def unfinished(self, ctx: Context) -> list[str]:
-        """Who has not said that it has applied all that the budget allows: of those that take part."""
+        """The roles that take part and have not reported yet that they have applied all that the budget allows."""
         owners = self._present if self._replicas and self.observed(ctx) else tuple(self._shard_of)
         return [owner for owner in owners if self._shard_of[owner] not in self._full]
 
     def rejoined(self, name: str) -> None:
-        """A shard was restarted: what it has applied may be less than it was."""
+        """Shard `name` was restarted, and may have applied less than before."""
         self._full.discard(self._shard_of.get(name, -1))
 
     def next_goal(self) -> int:
-        """The version to look at next: the first multiple of `eval_every` after the one evaluated last."""
+        """The version to evaluate next: the first multiple of `eval_every` after the last one."""
         return (self.update // self.eval_every + 1) * self.eval_every
 
     def state(self) -> dict[str, Any]:
-        """What the chief saves: the evaluated parameters and which update they are."""
+        """What the chief saves: the evaluated parameters and their version."""
         weightless = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)  # of a timing-only run
         kept = None if weightless else self.parameters
         state = {
@@ -159,7 +159,7 @@ class Evaluator(Part):
         return state if self.held is None else state | {"held": self.held}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
-        """What an earlier incarnation of the chief saved; None: it had saved nothing."""
+        """Restore what an earlier incarnation of the chief has saved; None: nothing."""
         if state is not None:
             self.parameters, self.update = state["parameters"], int(state["update"])
             self.loss, self.accuracy = state["loss"], state["accuracy"]

@@ -25,7 +25,7 @@ Read = tuple[tuple[int, int], ...]  # (generation, version) of every shard, as r
 
 class Parameters:
     """The whole flat parameter vector, and the (generation, version) that each shard had when it was read. `clocks`: of each
-    shard which gradients its part holds, where the shards say so (`messages.CentreWeights`).
+    shard which gradients its part holds, if the shards send them (`messages.CentreWeights`).
     """
 
     __slots__ = ("clocks", "read", "values")
@@ -118,7 +118,7 @@ class Model(Part):
             counters.computed = step + 1
             return Gradient(self.nothing, step, parameters.read, batch.samples, self.parts, compressor=compressor)
         like = parameters.values
-        values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # used again once nobody refers to it
+        values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when nothing refers to it
         loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)
         counters.computed = step + 1
         if self.clip_norm is not None:
@@ -131,13 +131,13 @@ class Model(Part):
         """Record a gradient that was begun and given up: it counts as computed, and is dropped as cancelled."""
         counters = self.recorder.counters
         step = counters.computed
-        counters.computed = counters.handed = step + 1
+        counters.computed = counters.released = step + 1
         self.recorder.drop(EVERYONE, self.clock(), self.recorder.role, self.recorder.incarnation, step, 1, CANCELLED)
 
     def discard(self, gradient: Gradient) -> None:
         """Record that a gradient was computed and is not used: it is dropped as cancelled."""
         counters = self.recorder.counters
-        counters.handed = max(counters.handed, gradient.step + 1)
+        counters.released = max(counters.released, gradient.step + 1)
         me = self.recorder
         me.drop(EVERYONE, self.clock(), me.role, me.incarnation, gradient.step, 1, CANCELLED)
 

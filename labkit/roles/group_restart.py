@@ -1,13 +1,13 @@
-"""With what do roles begin that restart together? The same answer on every engine.
+"""The state from which roles that restart together begin; the same on every engine.
 
-Strategies without servers (rings, mixed replicas, split models) talk to each other in rounds, so one that is lost takes
-the round with it. All of them then end their present incarnation and begin the next one together, from
+Roles of strategies without servers (rings, local replicas, split models) exchange messages in rounds. When one is lost its round
+cannot end, so all of them end their present incarnation and begin the next one together, from
 
-- equal replicas of the whole model: the state of the survivor that is furthest ahead. Nothing applied is lost.
-- replicas of their own: the mean of the survivors, which is the model they stand for; each keeps its optimizer's memory.
-- the parts of a split model: the newest version that all parts have saved, else the first weights.
+- synchronized replicas: the state of the survivor that is furthest ahead. Nothing applied is lost.
+- local replicas: the mean of the survivors, which is the model; each keeps the state of its optimizer.
+- parts of a split model: the newest version that all parts have saved, else the initial weights.
 
-If nobody has survived, replicas begin with what was saved last. Parts of a split model save every `SAVE_EVERY` updates,
+If no replica has survived, all begin with the last checkpoint. Parts of a split model save every `SAVE_EVERY` updates,
 all at the same versions, so that there is such a version.
 """
 
@@ -27,18 +27,18 @@ State = Mapping[str, Any]
 
 
 def restarts_as_group(layout: Layout) -> bool:
-    """Whether a role that is lost takes all others with it."""
+    """Whether all roles restart when one of them is lost."""
     return bool(layout.replication)
 
 
 def whole_replicas(layout: Layout) -> bool:
-    """Whether every role with parameters has the whole model, so that others can go on without it."""
+    """Whether every role with parameters has the whole model, so that the others can continue without it."""
     owners = [role for role in layout.roles if role.shard is not None]
     return restarts_as_group(layout) and len({str(role.part) for role in owners}) == 1 and not layout.groups
 
 
 def not_waited_for(layout: Layout, spec: RoleSpec, on_loss: str) -> bool:
-    """Whether the others take no more notice of a lost role until it is back; else they wait for it."""
+    """Whether the others continue without a lost role until it is back; else they wait for it."""
     if spec.backs is not None:
         return True
     return spec.computes and on_loss == "continue" and (not restarts_as_group(layout) or whole_replicas(layout))
@@ -93,16 +93,16 @@ def _mean(states: list[State]) -> dict[str, Any]:
 
 
 def drop_unapplied(recorder: Any, now: int, role: int, roles: int, state: State | None) -> None:
-    """A role's incarnation ends in order, and `state` is what all begin with: gradients that it had computed, and that
-    are neither in there nor on their way, are dropped as cancelled.
+    """An instance of a role ends in order, and all roles begin again from `state`: its gradients that are neither in the state
+    nor on their way are dropped as cancelled.
     """
     counters, held = recorder.counters, 0
     if state is not None:
         rounds = dict(map(tuple, state["eras"])) | {state["incarnation"]: state["rounds"]}
         applied = {life: step for life, _, step in state["applied"]}
         held = max(rounds.get(recorder.incarnation, 0), applied.get(role + recorder.incarnation * roles, -1) + 1)
-    first = max(counters.handed, held)
+    first = max(counters.released, held)
     if counters.computed > first:
         count = counters.computed - first
         recorder.drop(EVERYONE, now, role, recorder.incarnation, counters.computed - 1, count, CANCELLED)
-    counters.handed = counters.computed
+    counters.released = counters.computed

@@ -1,4 +1,4 @@
-"""Who is there, on which node, with which part of the model and of the data: the plan of a run.
+"""The layout of a run: its roles, their nodes, and their parts of the model and of the data.
 
 A layout is pure: it is made from a problem and a cluster's shape before anything starts. Engines execute it, views
 draw it, impossible shapes are refused in it.
@@ -66,8 +66,8 @@ class Layout:
     `assemble`: makes the model to evaluate from the observed shards' snapshots, in the order of the shards; without it
     each is put in the place of its part.
 
-    `positions`: what workers push are not gradients but weights, which hold every gradient that has moved them. So a shard
-    that holds a worker's gradient of some step holds those before it, too, even if it had dropped one of them.
+    `positions`: workers push weights instead of gradients. Weights hold every gradient that has moved them, so a shard that holds
+    a worker's gradient of some step holds the earlier ones, too, even if it had dropped one of them.
     """
 
     roles: tuple[RoleSpec, ...]
@@ -99,7 +99,7 @@ class Layout:
 
     @cached_property
     def shares(self) -> int:
-        """Into how many shares the data is divided."""
+        """The number of shares into which the data is divided."""
         return len({role.data for role in self.roles if role.data is not None})
 
     @property
@@ -149,7 +149,7 @@ def _part_in_plain(part: slice | Boxes) -> list[Any]:
 
 
 def mean_of_replicas(snapshots: Snapshots) -> np.ndarray:
-    """The average of the replicas' parameters, which is the model that replicas of their own stand for."""
+    """The average of the parameters of local replicas, which is their model."""
     total = snapshots[0].values.copy()
     for snapshot in snapshots[1:]:
         total += snapshot.values

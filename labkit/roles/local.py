@@ -1,7 +1,7 @@
-"""A worker's own weights, on which it steps by itself between two talks with the servers.
+"""A worker's own weights, on which it steps by itself between two exchanges with the servers.
 
-Downpour SGD adds up the gradients of several steps and pushes their sum; elastic averaging pushes where its weights
-have got to. Both need weights that move without a server, and both hand on several gradients at once.
+Downpour SGD adds up the gradients of several steps and pushes their sum; elastic averaging pushes the weights
+themselves. Both need weights that change without a server, and both push several gradients at once.
 
 Weights that are pulled towards a centre hold gradients of other workers, too: those that the centre's weights held. A position
 therefore says which ones (its clocks, one for each shard, because shards may hold different ones). A centre that was
@@ -59,7 +59,7 @@ class Local(Part):
         self._force: Any = None  # of the spring, for the next step
 
     def take(self, weights: Weights | Any) -> None:
-        """Go on from the servers' weights."""
+        """Continue from the weights of the servers."""
         real = weights.values.strides != (0,)
         self.values, self.read = weights.values.copy() if real else weights.values, weights.read
         self._clocks: list[dict[int, int]] = [{} for _ in weights.clocks]
@@ -80,7 +80,7 @@ class Local(Part):
                 self._force = None
 
     def add(self, gradient: Gradient) -> None:
-        """The gradient is one more of those to be handed on."""
+        """Add `gradient` to the sum that is pushed next."""
         self._sum = gradient if self._sum is None else self._sum.plus(gradient)
 
     def gradients(self) -> Gradient:
@@ -105,7 +105,7 @@ class Local(Part):
             self._force *= self._force.dtype.type(share)
 
     def _join(self, clocks: Sequence[Sequence[int]]) -> None:
-        """Of each shard: the weights hold what they have held, and what the shard's weights hold."""
+        """For each shard: the weights also hold the gradients in `clocks`."""
         for mine, clock in zip(self._clocks, clocks, strict=True):
             for life, step in zip(clock[::2], clock[1::2]):
                 if step > mine.get(life, -1):

@@ -1,14 +1,14 @@
-"""What roles may say to each other.
+"""The messages that roles send to each other.
 
-A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can
-be said, on no engine: the wire carries no pickles, and the simulator keeps to the same rule so that a strategy that
-runs in one place runs in the other. A message is never aliased: what arrives is the receiver's own.
+A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can be
+sent, on either engine: the transport carries no pickles, and the simulator keeps the same rule, so that a strategy that runs
+on one engine runs on the other. A message is never aliased: the receiver gets a copy of its own.
 
 The payload of a message is counted in bytes, on both engines alike: arrays as they lie in memory, and everything else in the
 fields that are not in the `header` of its kind: 8 bytes a number, 1 a truth value, None, or a tuple in a tuple, text in
 UTF-8, and 8 bytes a dimension of an array without elements in a tuple, or of more than two dimensions. So data cost the same
 whatever type they travel as. The headers of labkit's own kinds (which step, which version, which part) travel in the
-frame's head and are not counted; a kind of a strategy's own has none unless it says so.
+frame's head and are not counted; a strategy's own kind has no header unless it declares one.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Message:
 
 @dataclass(frozen=True)
 class Pull(Message):
-    """worker -> server: send me your shard's weights."""
+    """worker -> server: a request for the weights of the shard."""
 
 
 @dataclass(frozen=True)
 class Push(Message):
-    """worker -> server: the part of my gradient that belongs to your shard.
+    """worker -> server: the part of the worker's gradient that belongs to the shard.
 
     `values`: flat, the shard's size. `step`: the sender's number of its newest gradient in it; `count`: how many
     gradients it holds; `samples`: how many examples. `generation`, `version`: of the weights it was computed on.
@@ -73,7 +73,7 @@ class Push(Message):
 
 @dataclass(frozen=True)
 class Weights(Message):
-    """server -> worker: the shard's weights (flat) and the version that they are."""
+    """server -> worker: the weights of the shard (flat) and their version."""
 
     values: np.ndarray
     shard: int
@@ -89,14 +89,14 @@ class Weights(Message):
 
     @property
     def clocks(self) -> tuple[tuple[int, ...], ...]:
-        """Of each shard which gradients its part holds, where it says so: see `CentreWeights`."""
+        """For each shard the gradients that its part holds; empty, except of `CentreWeights`."""
         return ()
 
 
 @dataclass(frozen=True)
 class Position(Push):
-    """worker -> centre: the part of my weights that belongs to your shard. The rest as in `Push`: `step` and `count` name
-    the gradients that have moved the weights since the last position.
+    """worker -> centre: the part of the worker's weights that belongs to the shard. The rest as in `Push`: `step` and `count`
+    name the gradients that have moved the weights since the last position.
 
     `clock`: which gradients of other lives the values hold, because a centre's weights held them: a life, the last step of
     that life, and so on, two numbers a life (a life is a role and an incarnation: their number is role + incarnation x
@@ -122,7 +122,7 @@ class CentreWeights(Weights):
 
 @dataclass(frozen=True)
 class Ack(Message):
-    """server -> worker: your push has been applied."""
+    """server -> worker: the push with the gradient `step` has been applied."""
 
     step: int
     header: ClassVar[tuple[str, ...]] = ("step",)
@@ -140,7 +140,7 @@ class Chunk(Message):
 
 @dataclass(frozen=True)
 class Mix(Message):
-    """replica -> replica: my parameters, to be mixed with yours.
+    """replica -> replica: the sender's parameters, to be averaged with the receiver's.
 
     `clock`: the last step of every worker, in their order, whose gradient they hold (-1: none).
     """
@@ -184,8 +184,8 @@ class Snapshot(Message):
 class Joined(Message):
     """engine -> role: `name` has joined the run, or is back in its next `incarnation`.
 
-    What was sent to its earlier incarnation and has not been answered is lost: whoever takes this out of its inbox says
-    it again, and everything that is sent from now on goes to the new one. Only strategies that list it are told.
+    What was sent to its earlier incarnation and has not been answered is lost. A role that takes this message out of its inbox
+    sends it again; what it sends from now on goes to the new incarnation. Sent only in strategies that list this kind.
     """
 
     name: str = ""
@@ -194,9 +194,9 @@ class Joined(Message):
 
 @dataclass(frozen=True)
 class Left(Message):
-    """engine -> role: `name` has left the run, or was lost and is not waited for: it is no peer any more.
+    """engine -> role: `name` has left the run, or was lost and is not waited for: it is not a peer any more.
 
-    Only strategies that list it are told.
+    Sent only in strategies that list this kind.
     """
 
     name: str = ""

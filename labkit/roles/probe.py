@@ -1,9 +1,10 @@
-"""What the chief looks at besides loss and accuracy: what the model says about a few held-out samples, and, where data
-lie in a plane, about every cell of a grid.
+"""The model's predictions for a few held-out samples, and, where data lie in a plane, for every cell of a grid, recorded beside
+loss and accuracy.
 
-It is to cost next to nothing. After k evaluations, a look is taken when k / `DENSITY` more have passed: all of the
+Predictions are recorded more and more rarely, so that they cost little. After k evaluations, the next is recorded when
+k / `DENSITY` more have passed: all of the
 first hundred, then ever fewer, 100 (1 + ln(n / 100)) of n. The rule counts evaluations and reads no clock, so a run in
-virtual time repeats it exactly. The last evaluation is always looked at.
+virtual time repeats it exactly. The last evaluation is always recorded.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ ROWS = 405  # of one forward: a quarter of 18 samples and 40 x 40 cells took 0.2
 
 @dataclass(frozen=True)
 class ProbeInputs:
-    """What is looked at: the first `samples` held-out ones, and `side` x `side` cells from `low` to `high` (x, y), in
-    the coordinates that the network sees. `side` 0: no grid.
+    """What predictions are recorded for: the first `samples` held-out samples, and `side` x `side` cells from `low` to `high`
+    (x, y), in the coordinates that the network gets. `side` 0: no grid.
     """
 
     samples: int
@@ -41,7 +42,7 @@ class ProbeInputs:
 
 
 class Probe:
-    """Asks the model, and notes what it says with `recorder`. `x`: the held-out samples, shape (n, features)."""
+    """Records predictions of a model with `recorder`. `x`: the held-out samples, shape (n, features)."""
 
     def __init__(self, inputs: ProbeInputs, objective: Any, x: np.ndarray, recorder: Recorder):
         self.objective, self.recorder = objective, recorder
@@ -49,17 +50,17 @@ class Probe:
         self._samples = len(some)
         asked = np.concatenate([some, inputs.cells().astype(x.dtype)]) if inputs.side else some
         self._parts = [asked[i : i + ROWS] for i in range(0, len(asked), ROWS)]
-        self._evaluations = self._looked = 0
+        self._evaluations = self._recorded = 0
 
     def record(self, time: int, update: int, values: Any, finite: bool, last: bool) -> None:
-        """Once an evaluation of the parameters `values`. `finite`: whether their loss is; `last`: look in any case."""
+        """Call once for every evaluation of the parameters `values`. `finite`: whether their loss is. `last`: record always."""
         self._evaluations += 1
-        if not last and DENSITY * (self._evaluations - self._looked) < self._evaluations:
+        if not last and DENSITY * (self._evaluations - self._recorded) < self._evaluations:
             return
-        self._looked = self._evaluations
+        self._recorded = self._evaluations
         said = self.predict(values) if finite else bytes([NO_ANSWER]) * sum(len(part) for part in self._parts)
         self.recorder.look(time, update, said[: self._samples], said[self._samples :])
 
     def predict(self, values: Any) -> bytes:
-        """The model's answers, a byte each: the samples', then the cells'."""
+        """The predicted classes, a byte each: of the samples, then of the cells."""
         return b"".join(self.objective.predict(values, part).astype(np.uint8).tobytes() for part in self._parts)

@@ -1,6 +1,6 @@
-"""A replica of the whole model that steps by itself and is mixed with others now and then.
+"""A replica of the whole model that steps independently and is averaged with others from time to time.
 
-Mixing changes parameters without a gradient, so it is no update; but it brings other workers' gradients along. A replica
+Averaging changes parameters without a gradient, so it is not an update; but it brings other workers' gradients along. A replica
 therefore has a vector clock, the last gradient of each worker that its parameters hold, and when replicas are mixed their
 clocks are merged. A gradient counts as applied once any replica holds it.
 
@@ -28,21 +28,21 @@ __all__ = ["Centre", "Replica"]
 class Replica(Shard):
     """The whole model, as one worker has it.
 
-    What the chief is shown is how it was right after a step, before it was mixed again: only so do replicas that are at
-    the same step have a mean that means something. `_end`: how it was after the last step that the budget allows.
+    A snapshot for the chief is taken right after a step, before the replica is averaged again: then replicas at the same step
+    have a meaningful mean. `_end`: the parameters after the last step that the budget allows.
     """
 
     parameters: DenseParameters
     _end: np.ndarray | None = None
 
     def trains(self) -> None:
-        """A worker that is another role has made a mini-batch's gradient for this replica: what is sent now is training."""
+        """Count a mini-batch that another role, the worker, has computed for this replica."""
         self.recorder.counters.steps += 1
 
-    def look(self, at: int) -> bool:
-        """As `Shard.look`; but the step that is over may have been mixed since, so that a later one is shown."""
+    def request(self, at: int) -> bool:
+        """As `Shard.request`; but the parameters may have been averaged since the last step, so a later step is shown."""
         if self.finished or not self.version:
-            return super().look(at)
+            return super().request(at)
         self._wanted = at if self.eval_every else NEVER
         return False
 
@@ -67,7 +67,7 @@ class Replica(Shard):
         return self.log.vector_clock(workers)
 
     def become(self, values: np.ndarray, workers: Sequence[str], clock: Sequence[int]) -> None:
-        """Take over `values`, shape (size,), a mixture of parameters that hold the workers' gradients up to `clock`."""
+        """Overwrite the parameters with `values`, shape (size,), an average that holds the workers' gradients up to `clock`."""
         if values.shape != self.values.shape:
             raise RoleError(f"A replica of {len(self.values)} parameters cannot become {values.shape}.")
         self.parameters.assign(values)

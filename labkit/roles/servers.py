@@ -1,4 +1,5 @@
-"""What workers say to parameter servers: `pull`, `push`, `push_pull` and `NewestWeights`, over any number of shards.
+"""How workers exchange messages with parameter servers: `pull`, `push`, `push_pull`, `post` and `NewestWeights`, over any
+number of shards. A server that is restarted before it has answered gets the request again.
 
 A push and the pull that follows are one operation at each shard: the reply to a push is the shard's newest weights.
 With several shards an asynchronous pull may be a torn read (shards at different versions); it carries the vector of
@@ -32,7 +33,7 @@ async def pull(ctx: Context, kind: type[Weights] = Weights) -> Parameters | Weig
 
 
 def post(ctx: Context, gradient: Gradient) -> None:
-    """Send `gradient` to every shard, and wait for nothing."""
+    """Send `gradient` to every shard, without waiting for an answer."""
     for shard, server in enumerate(ctx.peers("server")):
         ctx.send(server, gradient.push(shard))
 
@@ -51,7 +52,7 @@ async def push_pull(ctx: Context, gradient: Gradient, kind: type[Weights] = Weig
 
 
 async def _asked(ctx: Context, server: str, said: Message, kind: type[Weights]) -> Weights:
-    """What one server, which has all, answers: its weights have all that `Parameters` have. As `answers`, and faster."""
+    """The answer of the only server: its weights have all attributes of `Parameters`. As `answers`, and faster."""
     ctx.send(server, said)
     kinds = WEIGHTS if kind is Weights else (kind, Joined)
     while True:
@@ -63,7 +64,7 @@ async def _asked(ctx: Context, server: str, said: Message, kind: type[Weights]) 
 
 
 def _sent(ctx: Context, gradient: Gradient) -> list[Any]:
-    """The pushes of `gradient`, sent, and kept: to say one again is not to code it again."""
+    """Send the pushes of `gradient`. Returns them, so that one that is sent again is not compressed again."""
     pushes = []
     for shard, server in enumerate(ctx.peers("server")):
         pushes.append(gradient.push(shard))
@@ -74,8 +75,8 @@ def _sent(ctx: Context, gradient: Gradient) -> list[Any]:
 async def answers(
     ctx: Context, servers: Sequence[str], said: Callable[[int], Any], kind: type[Message] = Weights
 ) -> list[Any]:  # fmt: skip
-    """The answer of every server, in their order. A server that is restarted before it has answered is told again what
-    it was told, `said(shard)`: it has not heard it, or, if it has, it applies it once only.
+    """The answer of every server, in the order of the servers. A server that is restarted before it has answered gets its
+    request again, `said(shard)`; a push that it had received before is applied only once.
     """
     kinds = (kind, Joined)
     arrived: list[Any] = [None] * len(servers)
@@ -93,12 +94,12 @@ async def answers(
 
 
 class NewestWeights:
-    """The newest weights, where servers send every version to everybody, asked for or not.
+    """Receives weights where servers send every version to all workers without a request.
 
-    A worker that was busy during several versions takes the last one. With several shards it waits until it has the
-    same version of all, which will come, because every shard sends every version. (Once anybody has been lost their
-    versions may differ for ever: a shard was restored, or some have got a worker's last push and some have not. Then
-    something newer of any is enough.)
+    A worker that was busy during several versions gets the last one. With several shards it waits until it has the same version
+    of all, which arrives because every shard sends every version. (Once a role has been lost the versions of the shards may
+    differ for ever: a shard was restored, or only some have received a worker's last push. Then newer weights of any shard are
+    enough.)
     """
 
     def __init__(self, ctx: Context):
@@ -108,16 +109,16 @@ class NewestWeights:
         self._uneven = ctx.incarnation > 0
 
     async def pull(self) -> Parameters | Weights:
-        """Ask for the first weights and wait for them."""
+        """Request the first weights and wait for them."""
         for server in self._ctx.peers("server"):
             self._ctx.send(server, PULL)
         return await self.weights()
 
     async def weights(self, wait: bool = True) -> Parameters | Weights:
-        """Weights newer than the last ones (`wait=False`: if they have come, else those again).
+        """Weights newer than those returned last (`wait=False`: if they have arrived, else the same again).
 
-        All that have come by now are passed over but the newest. If what comes is not new (a server was asked twice), the
-        last ones are the newest.
+        Of several versions that have arrived the newest is returned. If no newer one arrives, because a server has answered
+        twice, the same is returned again.
         """
         came = False
         while True:
@@ -137,7 +138,7 @@ class NewestWeights:
         return _together(parts)
 
     def _torn(self) -> bool:
-        """Whether a part is missing, or the newest are of different versions: what is missing will come."""
+        """Whether a part is missing, or the newest parts are of different versions, so that more will arrive."""
         if len(self._parts) < self._shards:
             return True
         return not self._uneven and len({part.version for part in self._parts.values()}) > 1

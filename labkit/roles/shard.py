@@ -75,7 +75,7 @@ class Shard(Part):
     `schedule(version)`: a factor of the learning rate. `senders`: how many roles push to the shard. `role_ids`: {name: number
     in the trace}. `clock` returns ns. `watcher(shard)` is called when the shard reaches a version that the chief asked for
     (a multiple of `eval_every`, and the last one). `keeper(shard)` is called after an application at `save_at` (ns) or later.
-    `looked`: whether the chief evaluates this shard; of further replicas only when the first one is away.
+    `observed`: whether the chief evaluates this shard; of synchronized replicas the others are when the first is away.
     """
 
     work: ClassVar[Work] = "server"
@@ -95,7 +95,7 @@ class Shard(Part):
         self.recorder, self.clock, self.role_ids, self.limits = recorder, clock, role_ids, limits
         self.schedule, self.eval_every, self.watcher = schedule, eval_every, watcher
         self.generation = self.version = self.samples = 0
-        self.looked, self.save_at = True, NEVER
+        self.observed, self.save_at = True, NEVER
         self.keeper: Callable[[Any], object] | None = None
         self._timing_only, self._steps, self._nbytes = parameters.timing_only, parameters.steps, parameters.nbytes
         self._most_updates = NEVER if limits.updates is None else limits.updates
@@ -127,7 +127,7 @@ class Shard(Part):
             schedule=strategy.schedule, eval_every=0 if plan.timing_only else strategy.eval_every, watcher=watcher,
             senders=plan.layout.shares,
         )  # fmt: skip
-        shard.looked = spec.name in plan.layout.observed
+        shard.observed = spec.name in plan.layout.observed
         return shard
 
     # what strategies call ---------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Shard(Part):
         return True
 
     def drop(self, gradient: Any, why: str = "late") -> None:
-        """Say that `gradient` will never be applied here, and why: "late", "cancelled", "unused" or "refused"."""
+        """Record that `gradient` is never applied to this shard; `why`: "late", "cancelled", "unused" or "refused"."""
         if why not in REASONS:
             raise nearest("reason for dropping a gradient", why, REASONS)
         self.log.drop(gradient, REASONS.index(why), self.version)
@@ -206,11 +206,11 @@ class Shard(Part):
 
     def requested(self, at: int, final: bool) -> bool:
         """The chief has sent a `SnapshotRequest`. True if the snapshot is due now; else `watcher` is called when it is."""
-        self.looked = True
-        return final or self.look(at)
+        self.observed = True
+        return final or self.request(at)
 
-    def look(self, at: int) -> bool:
-        """The chief wants to see the first multiple of `eval_every` from version `at` on. True: that is now."""
+    def request(self, at: int) -> bool:
+        """Request a snapshot at the first multiple of `eval_every` from version `at` on. True if it is due now."""
         self._wanted = at if self.eval_every else NEVER
         return self._due()
 
@@ -223,26 +223,24 @@ class Shard(Part):
         return True
 
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
-        """The parameters for the chief; `shown=False`: none of them, only how far the shard is."""
+        """The parameters for the chief; with `shown=False` only the version and the samples."""
         return Snapshot(self.values if shown else self.values[:0], self.index, self.version, self.samples, final)
 
     def evaluation(self, final: bool, time: int) -> Snapshot:
-        """The snapshot that an engine sends at `time` (ns); one with parameters says which gradients they hold."""
-        made = self.snapshot(final, self.looked)
-        return replace(made, held=json.dumps({**self.log.held(), "time": time})) if self.looked else made
+        """The snapshot that an engine sends at `time` (ns). One with parameters names the gradients that they hold."""
+        made = self.snapshot(final, self.observed)
+        return replace(made, held=json.dumps({**self.log.held(), "time": time})) if self.observed else made
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
     def to_state(self) -> dict[str, Any]:
-        """All that a shard is, copied: names to arrays and plain values, as a checkpoint holds them. In a timing-only run
-        without the arrays.
-        """
+        """The whole state, copied: names to arrays and plain values, as in a checkpoint. In a timing-only run without arrays."""
         progress = {"version": self.version, "generation": self.generation, "samples": self.samples}
         return self.log.to_state() | progress | self.parameters.arrays()
 
     def restore(self, state: Mapping[str, Any] | None, same: bool = False) -> None:
-        """Become what `to_state()` said (None: what it is now), in a new generation. `same`: nothing was lost, so in the
-        old one.
+        """Restore the state from `to_state()` (None: keep the present one) in a new generation; with `same` in the old one,
+        because nothing was lost.
         """
         self.log.restore(state, same)
         self.generation = self.recorder.incarnation

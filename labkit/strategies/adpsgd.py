@@ -44,7 +44,7 @@ class ADPSGD(MixedReplicas):
         return "one step of every replica; give a budget of seconds to see how fast the fast ones are"
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """A worker and its replica share a node; the chief watches the mean of the replicas."""
+        """A worker and its replica share a node; the chief evaluates the mean of the replicas."""
         plan = super().layout(problem, cluster)
         workers = [replace(r, shard=None, part=None, store=None) for r in plan.roles if r.kind == "worker"]
         replicas = [
@@ -55,8 +55,8 @@ class ADPSGD(MixedReplicas):
         chief = RoleSpec("chief", "chief", 0, "chief")
         return replace(plan, roles=(*workers, *replicas, chief), observed=tuple(r.name for r in replicas))
 
-    async def look(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-        """All replicas as they are when one of them comes to the next `eval_every`."""
+    async def snapshots(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
+        """Snapshots of all replicas as they are when one of them reaches the next multiple of `eval_every`."""
         return await snapshots_of_replicas(ctx, evaluator)
 
     async def worker(self, ctx: Context, model: Any) -> None:

@@ -47,7 +47,7 @@ class Strategy:
     clip_norm: float | None = knob(
         None, low=1e-9, high=1e9, help="longest gradient a worker sends; longer ones are scaled down"
     )
-    eval_every: int = knob(10, low=1, high=10**9, help="updates between two looks at the held-out accuracy")
+    eval_every: int = knob(10, low=1, high=10**9, help="updates between two evaluations on held-out data")
     chief_works: bool = knob(False, help="worker 0 shares the chief's node")
     on_loss: str = knob(
         "wait", choices=("wait", "continue"), help="a worker is lost: wait until it is back, or go on without it"
@@ -106,21 +106,21 @@ class Strategy:
         return None
 
     def layout(self, problem: Any, cluster: Any) -> Layout:
-        """Who is there, where, with which part: servers and workers, or, where `uses_servers` is False, a replica of the
+        """The roles, their nodes and their parts: servers and workers, or, where `uses_servers` is False, a replica of the
         model with every worker. Pure. Impossible shapes are refused here, before anything starts."""
         make = server_layout if self.uses_servers else replica_layout
         return make(self, problem, cluster)
 
-    async def look(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-        """What the chief evaluates next: the model at the next `eval_every`."""
+    async def snapshots(self, ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
+        """The snapshots that the chief evaluates next: of the model at the next multiple of `eval_every`."""
         return await snapshots_of_one_version(ctx, evaluator)
 
     async def chief(self, ctx: Context, evaluator: Evaluator) -> None:
-        """Look at the model every `eval_every` updates; return, and so end the run, when the budget is met."""
+        """Evaluate the model every `eval_every` updates; return, and so end the run, when the budget is met."""
         while not evaluator.stopped_by:
-            snapshot = await self.look(ctx, evaluator)
+            snapshots = await self.snapshots(ctx, evaluator)
             began = ctx.now
-            await ctx.compute(evaluator.evaluate, snapshot)
+            await ctx.compute(evaluator.evaluate, snapshots)
             ctx.save(evaluator.state())
             await rest(ctx, evaluator, ctx.now - began)
         await all_full(ctx, evaluator)

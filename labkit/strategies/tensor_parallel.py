@@ -6,7 +6,7 @@
 
 Of each pair of layers worker r has some columns of the first matrix, A_r, and the same rows of the second, B_r: the
 products of the parts add up to the product of the whole, so one sum forward and one backward is all that travels. (The
-first pair's dx is wanted by nobody here; it is added up all the same, as where an embedding stands before it.) No
+first pair's dx is not needed here; it is added up all the same, as if an embedding stood before it.) No
 worker holds the whole model, no worker waits idle for another stage. The price: activations of the whole mini-batch
 cross the network, 2(N-1)/N of them in every all-reduce, in the middle of the computation, so it wants fast links.
 

@@ -207,14 +207,14 @@ class _Books:
         mine = {**self.drops.get((EVERYONE, incarnation), {}), **drops}
         settled = (max if self.mixed else min)(reached, default=-1) + 1
         self.book["applied"] += settled - sum(step < settled for step in mine)
-        handed = computed if life in self.lost else counter.handed
+        released = computed if life in self.lost else counter.released
         for step in [*(step for step in mine if step < settled), *range(settled, computed)]:
-            what = self._settle(step, life, reached, now, mine.get(step, {}), handed)
+            what = self._settle(step, life, reached, now, mine.get(step, {}), released)
             if what:
                 self.book[what] += 1
 
     def _settle(
-        self, step: int, life: int, reached: list[int], now: list[int], dropped: dict[int, int], handed: int
+        self, step: int, life: int, reached: list[int], now: list[int], dropped: dict[int, int], released: int
     ) -> str:  # fmt: skip
         """Where one gradient that is not simply applied everywhere went; "" if it was dropped, which is booked here."""
         incarnation, sender = divmod(life, self.roles)
@@ -245,9 +245,9 @@ class _Books:
             return "rolled_back"
         there = [(number, s, last) for (number, s), last in zip(self.shards.items(), now) if number not in self.gone]
         if (
-            step >= handed  # its worker still has it
+            step >= released  # its worker still has it
             or any((number, life, step) in self.wires for number, _, _ in there)
-            or any(s.now.taken.get(life, -1) >= step > last for _, s, last in there)
+            or any(s.now.last_received.get(life, -1) >= step > last for _, s, last in there)
         ):
             return "in_flight"
         restored = any(shard.past for shard in self.shards.values())
@@ -255,7 +255,7 @@ class _Books:
 
     def _last_seen(self, life: int, drops: dict[int, Any]) -> int:
         """The last step of a life that others, or its own reports, have mentioned; -1 if none."""
-        seen = [c.taken.get(life, -1) for shard in self.shards.values() for c in (shard.now, *shard.past.values())]
+        seen = [c.last_received.get(life, -1) for shard in self.shards.values() for c in (shard.now, *shard.past.values())]
         before = [shard.reached_before(life, life // self.roles, self.replicated) for shard in self.shards.values()]
         return max([*seen, *before, *(step for _, who, step in self.wires if who == life), *drops, -1])
 

@@ -578,9 +578,9 @@ def heard_least(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[int]:
     wanted = np.isin(kind, [i for i, k in enumerate(trace.header["messages"]) if k in kinds])
     senders = {trace.kinds[s] for s in sender[wanted].tolist()} - {"chief"}
     peers = [i for i, k in enumerate(trace.kinds) if k in senders and i != receiver]
-    taken = trace.counters[receiver].taken if receiver in trace.counters else {}
-    if taken:  # gradients have numbers, which are never left out of a report
-        heard = {peer: taken.get(peer, -1) for peer in peers}
+    received = trace.counters[receiver].last_received if receiver in trace.counters else {}
+    if received:  # gradients have numbers, which are never left out of a report
+        heard = {peer: received.get(peer, -1) for peer in peers}
     else:
         heard = {peer: int((sender[wanted & (to == receiver)] == peer).sum()) for peer in peers}
     most = max(heard.values(), default=0)

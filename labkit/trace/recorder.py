@@ -28,21 +28,28 @@ _DROP_ROW = Struct(f"={len(TABLES['drops'].names)}q")
 _BY_WIDTH = {len(TABLES[name].names): _PACKERS[name] for name in INTEGER_TABLES}
 
 
+_EXPORTED = {"released": "handed", "last_received": "taken"}  # counters that files spell otherwise
+
+
 class Counters:
     """What a role has done so far, in whole numbers.
 
-    `phases` nanoseconds by phase; `bytes` payload bytes sent by category; `computed`, `handed`: gradients computed,
-    and handed on (sent, applied or dropped) by step; `steps`: mini-batches that it has worked on for a gradient which
-    another role counts; `applied` {life of the sender: [gradients, last step]} and `staleness`
-    {value: gradients} of the role's shard; `updates`, `gradients`, `samples` applied to it; `rounds` of everyone's
-    gradients, `eras` {incarnation: rounds} of those that a restored shard holds from before. `taken` {life of the sender:
-    last step taken}. A life is a role and an incarnation: their number is role + incarnation x roles. `reads` {reader: version}
-    of the readers whose gradient is outstanding; `outstanding`: how many there were besides the one served, added up
-    over the updates; `open` [phase, since] of the work that goes on at the moment of the report, which is no span yet;
-    `residual`: the updates that readers have seen go by whose gradient was then dropped (the two
-    sides of the conservation law of staleness). `activations`: the most micro-batches whose activations a pipeline stage
-    has held at once; `stashed`: the most versions of its weights. Of a shard of rows: `rows` touched; `row_pulls`,
-    `row_pushes` of single rows; `hot` [[row, pulls, pushes], ...] of the few that were pulled most.
+    - `phases`: nanoseconds by phase. `bytes`: payload bytes sent by category. `messages`, `drops`: how many.
+    - `computed`, `released`: gradients computed, and released (sent, applied or dropped), by step. `steps`: mini-batches that
+      it has worked on for a gradient which another role counts.
+    - Of its shard: `applied` {instance of the sender: [gradients, last step]}; `staleness` {value: gradients}; `updates`,
+      `gradients`, `samples` applied to it; `rounds` of gradients of all workers, `eras` {incarnation: rounds} of those that a
+      restored shard holds from before; `duplicates`: pushes that arrived again.
+    - `last_received` {instance of the sender: step of its last gradient that was received}. The number of an instance is
+      role + incarnation x roles.
+    - `reads` {reader: version} of the readers whose gradient is outstanding; `outstanding`: how many there were besides the one
+      served, added up over the updates; `residual`: the updates between a read and now of gradients that were then dropped.
+      These are the two sides of the conservation law of staleness.
+    - `open` [phase, since]: the work under way at the moment of the report, which is no span yet.
+    - Of a pipeline stage: `activations`, the most micro-batches whose activations it has held at once; `stashed`, the most
+      versions of its weights.
+    - Of a shard of rows: `rows` touched; `row_pulls`, `row_pushes` of single rows; `hot` [[row, pulls, pushes], ...] of those
+      that were pulled most.
     """
 
     __slots__ = (
@@ -54,13 +61,14 @@ class Counters:
         "duplicates",
         "eras",
         "gradients",
-        "handed",
         "hot",
+        "last_received",
         "messages",
         "open",
         "outstanding",
         "phases",
         "reads",
+        "released",
         "residual",
         "rounds",
         "row_pulls",
@@ -71,7 +79,6 @@ class Counters:
         "staleness",
         "stashed",
         "steps",
-        "taken",
         "updates",
         "version",
     )
@@ -81,7 +88,7 @@ class Counters:
         self.bytes = [0] * len(CATEGORIES)
         self.drops = [0] * len(REASONS)
         self.messages = 0
-        self.computed = self.handed = self.steps = 0
+        self.computed = self.released = self.steps = 0
         self.shard = -1
         self.updates = self.gradients = self.samples = self.version = self.rounds = self.duplicates = 0
         self.outstanding = self.residual = 0
@@ -92,7 +99,7 @@ class Counters:
         self.applied: dict[int, list[int]] = {}
         self.staleness: dict[int, int] = {}
         self.reads: dict[int, int] = {}
-        self.taken: dict[int, int] = {}
+        self.last_received: dict[int, int] = {}
         self.eras: dict[int, int] = {}
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,7 +109,7 @@ class Counters:
             value = getattr(self, name)
             if isinstance(value, dict):
                 value = {str(k): list(v) if isinstance(v, list) else v for k, v in value.items()}
-            plain[name] = list(value) if isinstance(value, list) else value
+            plain[_EXPORTED.get(name, name)] = list(value) if isinstance(value, list) else value
         return plain
 
     @classmethod
@@ -110,9 +117,10 @@ class Counters:
         """The inverse of `to_dict`."""
         made = cls()
         for name in cls.__slots__:
-            if name not in plain:  # a file of an older labkit
+            key = _EXPORTED.get(name, name)
+            if key not in plain:  # a file of an older labkit
                 continue
-            value = plain[name]
+            value = plain[key]
             if isinstance(value, dict):
                 value = {int(k): list(v) if isinstance(v, (list, tuple)) else v for k, v in value.items()}
             setattr(made, name, list(value) if isinstance(value, (list, tuple)) else value)
@@ -121,7 +129,8 @@ class Counters:
 
 # Of a role that was restarted: what only its newest life knows, because a restored shard goes on counting.
 NEWEST = frozenset({
-    "applied", "eras", "gradients", "hot", "open", "reads", "rounds", "rows", "samples", "shard", "taken", "updates", "version",
+    "applied", "eras", "gradients", "hot", "last_received", "open", "reads", "rounds", "rows", "samples", "shard", "updates",
+    "version",
 })  # fmt: skip
 
 

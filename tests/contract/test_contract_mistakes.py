@@ -84,7 +84,7 @@ class WrongShape(lk.AsyncPS):
 
 def test_a_push_of_the_wrong_size_is_refused(engine):
     """Of one worker it is refused and recorded; if nobody's fits, the strategy is wrong, and that ends the run."""
-    failed(engine, WrongShape(), r"does not fit: shard 0 has 5 parameters, and it has \(4,\). Nobody's does", workers=2)
+    failed(engine, WrongShape(), r"does not fit: shard 0 has 5 parameters, and it has \(4,\). No worker's does", workers=2)
 
 
 class Naps(Script):

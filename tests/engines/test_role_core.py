@@ -80,7 +80,7 @@ def test_a_push_that_is_taken_counts_as_received_by_its_instance():
     role.take((Push,), None)
     role.take((Push,), None)
     worker = IDS["worker-0"]
-    assert role.counters.taken == {worker: 3, worker + 2 * len(IDS): 7}
+    assert role.counters.last_received == {worker: 3, worker + 2 * len(IDS): 7}
 
 
 # sending --------------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_gradients_that_are_skipped_over_will_never_be_used():
     role = Driver()
     role.send("server-0", push(0))
     role.send("server-0", push(4, count=2))  # 3 and 4: 1 and 2 were skipped
-    assert role.counters.handed == 5
+    assert role.counters.released == 5
     drops = role.recorder.take(9)
     assert sum(role.counters.drops) == 2
     assert "drops" in drops["tables"]

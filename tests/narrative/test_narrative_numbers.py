@@ -71,7 +71,7 @@ def test_where_rows_are_missing_what_they_cannot_tell_is_left_out():
 def test_a_broken_ledger_is_loud():
     trace = simulated(lk.AsyncPS()).wait().trace
     trace.counters[trace.roles.index("worker-1")].computed += 3
-    trace.counters[trace.roles.index("worker-1")].handed += 3
+    trace.counters[trace.roles.index("worker-1")].released += 3
     assert dict(numbers(trace))["ledger"] == "INCOMPLETE, 3 missing"
 
 

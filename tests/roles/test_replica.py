@@ -127,11 +127,11 @@ def test_the_mean_of_replicas_is_the_model():
 def test_what_is_shown_is_the_replica_right_after_a_step():
     """Mixed with others meanwhile, replicas at the same step would have a mean that no step ever had."""
     replica, seen = made(eval_every=2)
-    assert replica.look(0)  # at the start nothing has been mixed
+    assert replica.request(0)  # at the start nothing has been mixed
     for step in range(2):
         replica.apply(gradient(1.0, 1.0, step=step), 0.5)
     replica.become(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
-    assert not replica.look(2)  # it is at 2, but as nobody has been shown it: the next one
+    assert not replica.request(2)  # it is at 2, but as nobody has been shown it: the next one
     assert seen == []
     replica.apply(gradient(1.0, 1.0, step=2), 0.5)
     assert seen == []
@@ -147,7 +147,7 @@ def test_at_the_end_of_the_budget_what_is_shown_stands_still():
     replica.become(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
     assert not replica.apply(gradient(1.0, 1.0, step=2), 0.5)
     assert replica.values.tolist() == [9.0, 9.0]
-    assert replica.look(10)
+    assert replica.request(10)
     for final in (False, True):
         assert replica.snapshot(final, True).values.tolist() == [0.0, 1.0]
         assert replica.snapshot(final, False).values.tolist() == []

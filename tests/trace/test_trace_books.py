@@ -155,7 +155,7 @@ def test_the_ledger_says_what_is_missing():
     assert ledger(trace)["closes"]
     shard, worker = trace.counters[0], trace.role_ids("worker")[0]
     shard.applied[worker][1] -= 1
-    shard.taken[worker] -= 1
+    shard.last_received[worker] -= 1
     book = ledger(trace)
     assert not book["closes"]
     assert book["missing"] == 1
@@ -175,7 +175,7 @@ def test_partly_applied():
         trace.append(recorder.take(9))
     for worker in (2, 3, 4):
         recorder = Recorder(worker)
-        recorder.counters.computed = recorder.counters.handed = 1
+        recorder.counters.computed = recorder.counters.released = 1
         trace.append(recorder.take(9))
     trace.end(time=9, in_flight=[])
     book = ledger(trace)

@@ -64,7 +64,7 @@ class Server:
 
     def end(self, lost=(), **more):
         worker = Recorder(1, roles=2)
-        worker.counters.computed = worker.counters.handed = self.computed
+        worker.counters.computed = worker.counters.released = self.computed
         self.trace.append(worker.take(self.clock()))
         self.trace.end(time=self.clock(), lost_lives=[[0, life] for life in lost], in_flight=[], lost=[], **more)
         book = ledger(self.trace)

@@ -208,7 +208,7 @@ def test_a_ledger_that_does_not_close_is_red():
     trace = finished(lk.Problem("moons", hidden=(4,)), lk.SyncPS())
     shard, worker = trace.counters[0], trace.role_ids("worker")[0]
     shard.applied[worker][1] -= 2
-    shard.taken[worker] -= 2
+    shard.last_received[worker] -= 2
     panel, _ = drawn("ledger", trace)
     assert panel.verdict.get_text() == "2 gradients not accounted for"
     assert panel.verdict.get_color() == RED

@@ -108,7 +108,7 @@ class RowTable:
         """The ids of all rows that there are, rising."""
         return np.sort(self._ids[: len(self._slots)])
 
-    def look(self, ids: np.ndarray) -> np.ndarray:
+    def peek(self, ids: np.ndarray) -> np.ndarray:
         """The values of rows as they are now, or would start, shape (k, columns). Rows that are not there are not made."""
         known = [self._slots.get(i, -1) for i in ids.tolist()]
         rows = self._rows[known] if self._slots else np.empty((len(ids), self._bag.columns), self._dtype)
@@ -194,9 +194,9 @@ class RowParameters:
             self._given[pull.sender] = values
         return values
 
-    def look(self, ids: np.ndarray) -> np.ndarray:
+    def peek(self, ids: np.ndarray) -> np.ndarray:
         """The values of rows, none of which is made, then the slice of the dense part: flat, new memory."""
-        return np.concatenate([self.table.look(ids).reshape(-1), self._values])
+        return np.concatenate([self.table.peek(ids).reshape(-1), self._values])
 
     def step(self, pushes: Sequence[RowPush], rate: float, reduce: str, version: int, generation: int) -> None:
         """One optimizer step, from `version` to the next, with the "mean" or "sum" of pushes, added in the order given."""

@@ -60,7 +60,7 @@ class RowShard(Shard):
         if self.parameters.timing_only:
             return Snapshot(self.values, self.index, self.version, self.samples, final, self.held_out)
         ids = self.parameters.table.touched() if final or self.finished else self.held_out
-        return Snapshot(self.parameters.look(ids), self.index, self.version, self.samples, final, ids)
+        return Snapshot(self.parameters.peek(ids), self.index, self.version, self.samples, final, ids)
 
 
 @dataclass(frozen=True)
