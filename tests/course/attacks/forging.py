@@ -110,9 +110,9 @@ ATTACKS = (
     ),
     Attack("a message to the chief", put(worker="ctx.send('chief', lk.Pull())"), ""),
     Attack("a message to nobody", put(worker="ctx.send('judge', lk.Pull())"), "no such role"),
-    Attack("a kind that is not listed", put(worker="ctx.send('server-0', lk.Ack(0))"), "does not list|not there"),
+    Attack("a kind that is not listed", put(worker="ctx.send('server-0', lk.Ack(0))"), "does not list|not available"),
     Attack(
-        "the chief's kinds", put(worker="ctx.send('server-0', lk.Snapshot(np.zeros(32), 0, 999, 0, True))"), "not there"
+        "the chief's kinds", put(worker="ctx.send('server-0', lk.Snapshot(np.zeros(32), 0, 999, 0, True))"), "not available"
     ),
     Attack(
         "a kind named as the chief's",
