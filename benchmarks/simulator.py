@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import labkit as lk
-from labkit.engines.laws import Law, Sampler
+from labkit.engines.distributions import Distribution, Sampler
 from labkit.roles.context import stream
 
 from .rows import Benchmark, Pair, Row, Settings, Side, Values, alternate
@@ -42,7 +42,7 @@ class Case:
 
     workers: int
     updates: int
-    law: Law
+    law: Distribution
     links: bool = False
     repetitions: int | None = None  # None: the settings' own
 

@@ -89,7 +89,7 @@ _WHERE = {
     "engines.simulated": ["SimulatedCluster"],
     "engines.commands": ["Delay", "Drop", "Freeze", "Kill", "Slow"],
     "engines.faults": ["Partition", "Preempt"],
-    "engines.laws": [
+    "engines.distributions": [
         "Deterministic",
         "Exponential",
         "LogNormal",

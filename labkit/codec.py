@@ -22,8 +22,8 @@ import numpy as np
 from .data.partition import PARTITIONS
 from .engines.cluster_spec import ClusterSpec
 from .engines.commands import Command, Executed, read_entry
+from .engines.distributions import DISTRIBUTIONS, Measured
 from .engines.faults import KINDS
-from .engines.laws import LAWS, Measured
 from .errors import BadInput, lacks, shown
 from .nn.codecs import CODECS
 from .nn.compensation import COMPENSATIONS
@@ -41,7 +41,7 @@ COMMAND = "command"  # as a kind: commands and faults have a dict form of their 
 DEEPEST = 20  # values inside of values
 SAID = ("in_words", "usual")  # of a strategy's description: text, and its defaults; neither makes it another one
 REGISTRIES: tuple[Mapping[str, type], ...] = (
-    STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, LAWS,
+    STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, DISTRIBUTIONS,
 )  # fmt: skip
 CLASSES: dict[str, type] = {
     kind.__name__: kind

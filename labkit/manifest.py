@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from .codec import SAID, difference, fingerprint, from_dict, to_dict
-from .engines.checkpoints import Store, open_store
 from .engines.commands import Command, Executed, read_entry
-from .engines.log import COMMANDS, REACHED, read_note, read_reached, write_note
-from .engines.parts import Plan
+from .engines.plan import Plan
+from .engines.storage.journal import COMMANDS, REACHED, read_note, read_reached, write_note
+from .engines.storage.store import Store, open_store
 from .errors import BadInput, shown
 from .spec import RunSpec, spec_of
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from .engines.base import Cluster, VirtualTimeEngine
-from .engines.checkpoints import Store
 from .engines.commands import Stop, not_executed
-from .engines.log import REACHED, read_commands, read_reached
-from .engines.parts import Plan, make_plan
+from .engines.plan import Plan, make_plan
+from .engines.storage.journal import REACHED, read_commands, read_reached
+from .engines.storage.store import Store
 from .errors import BadInput, shown
 from .manifest import Manifest, load_manifest, save_manifest, shards_of
 from .problem import Problem

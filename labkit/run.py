@@ -37,8 +37,8 @@ from .engines.commands import (
     Thaw,
 )
 from .engines.faults import schedule_faults
-from .engines.light import LIGHT, lightened
-from .engines.parts import Plan, make_plan
+from .engines.plan import Plan, make_plan
+from .engines.simulation_only import LIGHT, lightened
 from .errors import BadInput, shown
 from .knobs import as_number, check_number
 from .manifest import kept_manifest

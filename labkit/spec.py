@@ -14,9 +14,16 @@ from typing import Any
 from .codec import NotEncodable, fingerprint, from_dict, to_dict
 from .data import options_of as options_of_data
 from .engines.cluster_spec import ClusterSpec, check_slow
+from .engines.distributions import (
+    DISTRIBUTIONS,
+    Distribution,
+    as_distribution,
+    distribution_name,
+    distribution_with_mean,
+    mean_seconds,
+)
 from .engines.faults import schedule_faults
-from .engines.laws import LAWS, Law, as_law, law_name, law_with_mean, mean_seconds
-from .engines.parts import find_role, make_plan
+from .engines.plan import find_role, make_plan
 from .engines.simulated import SimulatedCluster
 from .errors import BadInput, nearest, shown
 from .knobs import Knob, as_number, check_knob, knobs_of, read_knob, write_knob
@@ -27,12 +34,14 @@ from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
 __all__ = ["FULL_SPEED", "PARTS", "RunSpec", "make_cluster", "spec_of", "strategy_name"]
 
 PARTS = ("strategy", "cluster", "budget", "problem")  # in this order an option is looked for
-FULL_SPEED = "full speed"  # the law of no law
+FULL_SPEED = "full speed"  # instead of a distribution
 PACE = 0.1  # mean seconds of a gradient where it is not known
-# two more names, for the time of a gradient: how long, and by which law
+# two more names, for the time of a gradient: the mean, and the distribution
 SHORTHANDS = {
     "pace": Knob("pace", float, PACE, 0.0, 1e6, unit="s", help="mean time of one gradient"),
-    "law": Knob("law", str, "deterministic", choices=(*LAWS, FULL_SPEED), help="by which law the time of a gradient varies"),
+    "law": Knob(
+        "law", str, "deterministic", choices=(*DISTRIBUTIONS, FULL_SPEED), help="distribution of the time of a gradient"
+    ),
 }
 
 
@@ -70,7 +79,7 @@ class RunSpec:
             mean = mean_seconds(law)
             return PACE if mean is None else mean
         if name == "law":
-            return FULL_SPEED if law is None else law_name(law) or law.describe()
+            return FULL_SPEED if law is None else distribution_name(law) or law.describe()
         return getattr(getattr(self, self._part(name)), name)
 
     def _part(self, name: str) -> str:
@@ -113,17 +122,17 @@ class RunSpec:
             made = replace(made, **{part: replace(whole, **{name: value})})
         return made
 
-    def _law(self, name: str, value: Any) -> Law | None:
+    def _law(self, name: str, value: Any) -> Distribution | None:
         now = self.cluster.compute
         if name == "law":
-            if value in LAWS or value == FULL_SPEED:
-                return None if value == FULL_SPEED else law_with_mean(value, self.value("pace"))
-            return as_law("law", value)
+            if value in DISTRIBUTIONS or value == FULL_SPEED:
+                return None if value == FULL_SPEED else distribution_with_mean(value, self.value("pace"))
+            return as_distribution("law", value)
         mean = as_number(value)
         if mean is None:
-            return as_law("pace", value)
-        kind = None if now is None else law_name(now)
-        return law_with_mean(kind or "deterministic", float(mean))
+            return as_distribution("pace", value)
+        kind = None if now is None else distribution_name(now)
+        return distribution_with_mean(kind or "deterministic", float(mean))
 
     def _with_strategy(self, wanted: Any) -> RunSpec:
         if isinstance(wanted, Strategy):

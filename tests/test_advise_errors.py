@@ -16,7 +16,7 @@ import labkit as lk
 from labkit.advice.advise import FORMULAS
 from labkit.advice.errors import ERRORS
 
-LAWS = (
+DISTRIBUTIONS = (
     lambda mean: lk.Exponential(mean),
     lambda mean: lk.ShiftedExponential(mean / 2, mean / 2),
     lambda mean: lk.Uniform(mean / 2, 1.5 * mean),
@@ -32,7 +32,7 @@ def drawn(number, chance):
     problem = (FLAT, LAYERS, LAYERS, CLICKS)[number % 4]
     cluster = lk.SimulatedCluster(
         workers=luck.choice([2, 4, 4, 6, 8]), servers=luck.choice([None, 1, 2, 3]),
-        compute=luck.choice(LAWS)(mean) if chance else mean, server_time=luck.choice([None, mean / 20]),
+        compute=luck.choice(DISTRIBUTIONS)(mean) if chance else mean, server_time=luck.choice([None, mean / 20]),
         latency=mean * 10 ** luck.uniform(-3, -0.5) if wire else 0.0,
         bandwidth=problem.objective().size * 4 / mean * 10 ** luck.uniform(-0.5, 1.5) if wire else math.inf,
     )  # fmt: skip

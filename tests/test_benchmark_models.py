@@ -12,7 +12,7 @@ from labkit.engines.simulated.network import Links
 from labkit.trace.vocabulary import STARTUP, TRAINING
 
 ROOT = Path(__file__).resolve().parents[1]
-LAWS = (lk.Deterministic(0.01), lk.Exponential(0.01))
+DISTRIBUTIONS = (lk.Deterministic(0.01), lk.Exponential(0.01))
 GENERAL, LEAN = "SimPy, nodes and links", "SimPy, this algorithm only"
 
 
@@ -24,7 +24,7 @@ def _needs_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("peer", [GENERAL, LEAN])
 @pytest.mark.parametrize("links", [False, True], ids=["no links", "links"])
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.describe())
+@pytest.mark.parametrize("law", DISTRIBUTIONS, ids=lambda law: law.describe())
 @pytest.mark.parametrize("workers", [1, 8, 30])
 def test_simpy_ends_where_labkit_ends(workers: int, law: object, links: bool, peer: str) -> None:
     from benchmarks.simulator import Case, labkit_run, simpy_outcome

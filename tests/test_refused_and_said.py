@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.engines import limits
+from labkit.engines import machine_limits
 from labkit.engines.dask.worker.checkpointing import Checkpointing
 
 TIMING = lk.Problem("moons", hidden=(), timing_only=True)
@@ -28,8 +28,8 @@ def few_files(request):
 
 def test_a_limit_of_open_files_that_is_too_low_is_named_before_anything_starts(few_files):
     with pytest.raises(lk.BadInput, match=r"^The limit of open files is 64 here, and starting \d+ processes takes about"):
-        limits.check_room(6, 0, free=1 << 40)
-    limits.check_room(6, 6, free=1 << 40)  # those that are there already need no more
+        machine_limits.check_room(6, 0, free=1 << 40)
+    machine_limits.check_room(6, 6, free=1 << 40)  # those that are there already need no more
 
 
 class Disk:

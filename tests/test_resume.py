@@ -11,9 +11,9 @@ import pytest
 import labkit as lk
 from labkit.codec import NotEncodable, from_dict, to_dict
 from labkit.engines.base import Cluster
-from labkit.engines.checkpoints import Store
 from labkit.engines.cluster_spec import ClusterSpec
-from labkit.engines.log import read_commands, read_note, read_reached, write_note
+from labkit.engines.storage.journal import read_commands, read_note, read_reached, write_note
+from labkit.engines.storage.store import Store
 from labkit.manifest import load_manifest
 from labkit.spec import make_cluster, spec_of
 from labkit.strategies import STRATEGIES
@@ -417,7 +417,7 @@ def test_real_roles_restore_what_they_kept(tmp_path):
 
 
 def test_a_real_run_that_is_over_needs_another_budget(tmp_path):
-    from labkit.engines.log import save_reached
+    from labkit.engines.storage.journal import save_reached
 
     lk.train(MOONS, lk.AsyncPS(), Paper(), BUDGET, checkpoint=tmp_path)
     save_reached(Store(tmp_path), 1.0, "seconds")

@@ -21,10 +21,10 @@ from labkit.cli import main
 from labkit.cli.options import SECTIONS, asked, run_specs
 from labkit.codec import CLASSES, NotEncodable, from_dict, to_dict
 from labkit.data import NAMES, options_of
-from labkit.engines.checkpoints import Store
 from labkit.engines.cluster_spec import ENGINES, ONLY, ClusterSpec
 from labkit.engines.cluster_spec import options_of as options_of_engine
-from labkit.engines.laws import LAWS, law_with_mean
+from labkit.engines.distributions import DISTRIBUTIONS, distribution_with_mean
+from labkit.engines.storage.store import Store
 from labkit.knobs import knobs_of, read_knob, same_knob, write_knob
 from labkit.lab.settings import Settings
 from labkit.lab.share_text import read_share_text, share_text
@@ -72,7 +72,7 @@ def values(k):
 
 
 def laws():
-    return st.builds(law_with_mean, st.sampled_from(list(LAWS)), st.floats(1e-3, 1e3))
+    return st.builds(distribution_with_mean, st.sampled_from(list(DISTRIBUTIONS)), st.floats(1e-3, 1e3))
 
 
 def some(options):
@@ -365,8 +365,8 @@ def test_the_run_manifest(tmp_path_factory, spec):
 
 # parts of which a run is made, too, and which have options of their own, under their own name
 OF_PARTS = (
-    "labkit.nn", "labkit.data", "labkit.engines.laws", "labkit.engines.commands", "labkit.engines.faults", "labkit.course",
-    "labkit.roles.sparse.placement",
+    "labkit.nn", "labkit.data", "labkit.engines.distributions", "labkit.engines.commands", "labkit.engines.faults",
+    "labkit.course", "labkit.roles.sparse.placement",
 )  # fmt: skip
 DIFFER = {
     ("on_loss", "AsynchronousServer"),  # asynchronous servers go on without a lost worker

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import strategies as known
-from ..engines.laws import Deterministic, Law
+from ..engines.distributions import Deterministic, Distribution
 from ..errors import BadInput, shown
 from ..formatting import bytes_text, count_text, number_text
 from ..problem import Problem
@@ -193,6 +193,6 @@ def _facts_text(f: Facts) -> str:
     )
 
 
-def _law_text(law: Law) -> str:
+def _law_text(law: Distribution) -> str:
     """A law that always says the same as a time, any other by its name and numbers."""
     return time_text(law.seconds) if isinstance(law, Deterministic) else law.describe()

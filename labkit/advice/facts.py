@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..data import recipe_of
-from ..engines.laws import Deterministic, Law, as_law
+from ..engines.distributions import Deterministic, Distribution, as_distribution
 from ..engines.simulated import SimulatedCluster
 from ..errors import BadInput, shown
 from ..nn import NullObjective, Recommender
@@ -134,7 +134,7 @@ def _bytes(objective: Any) -> float:
 def _twin(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any) -> SimulatedCluster:
     """The cluster, in numbers: of a cluster of processes what was given, its pace, and what is usual on one machine."""
     simulated = isinstance(cluster, SimulatedCluster)
-    law = as_law("compute", compute) or (cluster.compute if simulated else cluster.pace) or _measured(problem)
+    law = as_distribution("compute", compute) or (cluster.compute if simulated else cluster.pace) or _measured(problem)
     return SimulatedCluster(
         workers=cluster.workers, servers=cluster.servers, compute=law, server_time=cluster.server_time,
         latency=(cluster.latency if simulated else DASK_LATENCY) if latency is None else latency,
@@ -142,7 +142,7 @@ def _twin(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any
     )  # fmt: skip
 
 
-def _measured(problem: Any) -> Law:
+def _measured(problem: Any) -> Distribution:
     """One gradient, timed here: the best of five."""
     if problem.timing_only:
         raise BadInput("A timing-only problem computes nothing that could be timed: give compute=, as compute=0.01.")

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engines.laws import Deterministic, Exponential, Law, ShiftedExponential
+from ..engines.distributions import Deterministic, Distribution, Exponential, ShiftedExponential
 
 __all__ = ["Orders", "harmonic"]
 
@@ -39,7 +39,7 @@ def harmonic(n: int) -> float:
 class Orders:
     """Expectations for a law of time; all in seconds."""
 
-    def __init__(self, law: Law):
+    def __init__(self, law: Distribution):
         self.law = law
         self.constant = isinstance(law, Deterministic)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..engines.limits import free_memory, memory_limit, usable_cpus
+from ..engines.machine_limits import free_memory, memory_limit, usable_cpus
 
 __all__ = ["CHECKS", "OK", "PROBLEM", "WARNING", "Line"]
 

@@ -173,7 +173,7 @@ def grade(
     from ..course.grading.submissions import check_paths
     from ..course.sandbox.confine import confinement_problem
     from ..course.variants import digest
-    from ..engines.limits import usable_cpus
+    from ..engines.machine_limits import usable_cpus
 
     _check_places([csv_file, json_file, junit_file], html_folder)
     if journal_file is None:

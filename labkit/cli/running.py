@@ -22,7 +22,7 @@ import click
 
 from ..engines.base import VirtualTimeEngine
 from ..engines.commands import Stop
-from ..engines.parts import Plan
+from ..engines.plan import Plan
 from ..errors import BadInput, LabkitError, shown
 from ..narrative.log import log_lines
 from ..paths import reason

@@ -16,12 +16,12 @@ import numpy as np
 from ..errors import LabkitError
 from ..nn import SparseParameters
 from ..trace.trace import Trace
-from .checkpoints import Store
 from .cluster_spec import ClusterSpec
 from .commands import Command, Executed
+from .storage.store import Store
 
 if TYPE_CHECKING:
-    from .parts import Plan
+    from .plan import Plan
 
 __all__ = ["Cluster", "Engine", "VirtualTimeEngine"]
 

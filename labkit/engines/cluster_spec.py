@@ -14,8 +14,15 @@ from typing import Any
 
 from ..errors import BadInput, shown
 from ..knobs import Knob, as_number, check_knob, check_knobs, knob, knobs_of
-from .laws import LAWS, Deterministic, Law, as_law, law_as_text, law_by_name
-from .limits import USUAL_WORKERS, usual_workers
+from .distributions import (
+    DISTRIBUTIONS,
+    Deterministic,
+    Distribution,
+    as_distribution,
+    distribution_as_text,
+    distribution_by_name,
+)
+from .machine_limits import USUAL_WORKERS, usual_workers
 
 __all__ = ["ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "options_of"]
 
@@ -78,12 +85,13 @@ class ClusterSpec:
     servers: int | None = knob(
         None, low=0, high=100_000, help="servers that own the parameters; none: what the strategy needs"
     )
-    compute: Law | None = knob(
-        None, unit="s", names=LAWS, read=law_by_name, write=law_as_text,
+    compute: Distribution | None = knob(
+        None, unit="s", names=DISTRIBUTIONS, read=distribution_by_name, write=distribution_as_text,
         help="time of one gradient: deterministic:0.01, lognormal:0.01:0.5 (mean, sigma), ...",
     )  # fmt: skip
-    server_time: Law | None = knob(
-        None, unit="s", names=LAWS, read=law_by_name, write=law_as_text, help="time of one piece of server work"
+    server_time: Distribution | None = knob(
+        None, unit="s", names=DISTRIBUTIONS, read=distribution_by_name, write=distribution_as_text,
+        help="time of one piece of server work",
     )
     latency: float = knob(0.0, low=0.0, high=1e3, unit="s", help="time of every message from node to node")
     bandwidth: float = knob(
@@ -115,9 +123,9 @@ class ClusterSpec:
 
     def __post_init__(self) -> None:
         engine = check_knob("ClusterSpec", knobs_of(ClusterSpec)["engine"], self.engine)
-        law = as_law(PACE[engine], self.compute)
-        object.__setattr__(self, "compute", law)
-        object.__setattr__(self, "server_time", as_law("server_time", self.server_time))
+        distribution = as_distribution(PACE[engine], self.compute)
+        object.__setattr__(self, "compute", distribution)
+        object.__setattr__(self, "server_time", as_distribution("server_time", self.server_time))
         object.__setattr__(self, "slow", check_slow(self.slow))
         if self.place is not None:
             from .dask.cluster.placement import check_wish
@@ -132,7 +140,7 @@ class ClusterSpec:
 
     @property
     def paced(self) -> bool:
-        """Whether gradients take the time of a law."""
+        """Whether gradients take the time of a distribution."""
         return self.virtual_time or self.compute is not None
 
     def widened(self) -> ClusterSpec:
@@ -140,7 +148,9 @@ class ClusterSpec:
         return self if self.max_workers is None else replace(self, workers=self.max_workers, max_workers=None)
 
     def describe(self) -> dict[str, Any]:
-        """The options that this engine has in plain values, for the header of a trace: laws as text, infinity as None."""
+        """The options that this engine has in plain values, for the header of a trace: distributions as text, infinity as
+        None.
+        """
         found: dict[str, Any] = {"engine": self.engine}
         for name in options_of(self.engine):
             if name not in _NOT_DESCRIBED:
@@ -163,7 +173,7 @@ def default_workers(engine: str, scheduler: Any = None) -> int:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Law):
+    if isinstance(value, Distribution):
         return value.describe()
     if isinstance(value, float) and math.isinf(value):
         return None

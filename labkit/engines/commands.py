@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self
 from ..errors import BadInput, nearest, shown
 from ..knobs import check_knobs, knob
 from ..trace.vocabulary import nanoseconds
-from .parts import Plan, find_role
+from .plan import Plan, find_role
 
 __all__ = [
     "COMMANDS", "EVERY", "LATEST", "RESEND_S", "Command", "Cut", "Delay", "Drop", "During", "Executed", "Freeze", "Inject",

@@ -42,7 +42,7 @@ from .commands import (
     parse_command,
     until_option,
 )
-from .parts import Plan
+from .plan import Plan
 
 __all__ = ["FAULTS", "KINDS", "Partition", "Preempt", "parse_fault", "schedule_faults"]
 

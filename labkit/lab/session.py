@@ -16,7 +16,7 @@ from typing import Any
 
 from ..engines.base import VirtualTimeEngine
 from ..engines.commands import Command, Executed, Slow
-from ..engines.light import is_light
+from ..engines.simulation_only import is_light
 from ..errors import BadInput
 from ..knobs import knobs_of
 from ..roles.budget import Budget

@@ -12,7 +12,7 @@ from typing import Any
 from ..engines.base import Cluster
 from ..engines.cluster_spec import ClusterSpec, default_workers
 from ..engines.dask import DaskCluster
-from ..engines.laws import Deterministic
+from ..engines.distributions import Deterministic
 from ..errors import BadInput
 from ..knobs import Knob, check_knob, knob, knobs_of, read_knob
 from ..problem import Problem

@@ -1,6 +1,6 @@
 """Buffers that are used again, but never while somebody still looks at them.
 
-Law: a buffer handed out belongs to whoever holds it or any view of it. It comes back by being forgotten, not by being
+A buffer handed out belongs to whoever holds it or any view of it. It comes back by being forgotten, not by being
 returned: the pool looks at its reference count. So an array received earlier stays what it was for as long as anyone
 holds it, and nobody can give a buffer back too soon.
 

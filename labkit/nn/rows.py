@@ -1,6 +1,6 @@
 """A model of which only some rows were ever touched: those rows, the dense part, and the seed that all others start from.
 
-Law: `SparseParameters` stand for the whole flat vector [table | dense part], exactly. A row that is in `ids` has the
+`SparseParameters` stand for the whole flat vector [table | dense part], exactly. A row that is in `ids` has the
 values kept here; every other row has the value it started with, which (seed, row) tell. So what 10,000,000 rows mean is
 known from the few thousand that moved. Where the table is small `plain` writes the vector out, and everything that takes
 a vector takes it.

@@ -2,7 +2,7 @@
 
 A role is a coroutine that an engine drives by hand: `coroutine.send(value)` returns the next effect, the engine performs it,
 and sends the result in. An effect is a tuple whose first item is one of the marks below; anything else that a coroutine
-yields was awaited by mistake (`engines.drive.foreign_effect`).
+yields was awaited by mistake (`engines.failures.foreign_effect`).
 
 `compute`, `recv`, `sleep` and `inbox` are the methods of that name of `Context`. `call` is awaited by graded code only, and
 performed by the grader, which passes the other effects of that code on to the engine.

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import BadInput
 
-__all__ = ["check_awaits"]
+__all__ = ["check_source"]
 
 TRAPS = ("compute", "recv", "sleep")
 POSTS = ("send", "note", "save")
@@ -45,7 +45,7 @@ MUTATORS = {
 CONTAINERS = (MutableSequence, MutableMapping, MutableSet, deque, np.ndarray)
 
 
-def check_awaits(strategy: Any) -> None:
+def check_source(strategy: Any) -> None:
     """`BadInput` for the first mistake in the methods of a strategy's classes, except labkit's own."""
     for cls in type(strategy).__mro__:
         if cls is object or cls.__module__.partition(".")[0] == "labkit":

@@ -9,8 +9,15 @@ import psutil
 import pytest
 
 import labkit as lk
-from labkit.engines import limits
-from labkit.engines.limits import check_room, free_memory, memory_limit, room_for_processes, usable_cpus, usual_workers
+from labkit.engines import machine_limits
+from labkit.engines.machine_limits import (
+    check_room,
+    free_memory,
+    memory_limit,
+    room_for_processes,
+    usable_cpus,
+    usual_workers,
+)
 
 GB = 1_000_000_000
 NOBODY = {}  # a hub that says nothing
@@ -127,7 +134,7 @@ def test_binders_2_gb_and_one_cpu_are_enough_for_four(tmp_path):
 def test_a_cluster_and_a_lab_have_as_many_as_can_be(monkeypatch):
     monkeypatch.setenv("CPU_LIMIT", "0.5")
     monkeypatch.delenv("MEM_LIMIT", raising=False)
-    monkeypatch.setattr(limits, "free_memory", lambda *where: 8 * GB)
+    monkeypatch.setattr(machine_limits, "free_memory", lambda *where: 8 * GB)
     assert lk.DaskCluster().workers == 2
     assert lk.DaskCluster(workers=3).workers == 3  # who asks, gets
     assert lk.Lab().setup.cluster.workers == 2
@@ -135,7 +142,7 @@ def test_a_cluster_and_a_lab_have_as_many_as_can_be(monkeypatch):
 
 
 def test_what_memory_cannot_hold_is_refused_before_anything_starts(monkeypatch):
-    monkeypatch.setattr(limits, "free_memory", lambda *where: 600 << 20)
+    monkeypatch.setattr(machine_limits, "free_memory", lambda *where: 600 << 20)
     cluster = lk.DaskCluster(workers=20)
     with pytest.raises(lk.BadInput, match=r"22 nodes, .* 600 MiB of free memory .* room for 8 here.* fewer workers"):
         cluster.open()

@@ -9,7 +9,7 @@ import indicator
 from indicator import computed, held_by_model, indicated, mistakes, problem_for
 
 import labkit as lk
-from labkit.engines.checkpoints import Store
+from labkit.engines.storage.store import Store
 from labkit.trace.ledger import ledger
 
 cloudpickle.register_pickle_by_value(indicator)  # processes do not have this folder on their path

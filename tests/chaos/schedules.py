@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import labkit as lk
-from labkit.engines.parts import make_plan
+from labkit.engines.plan import make_plan
 from labkit.strategies import STRATEGIES
 
 WORKERS = (2, 3, 4, 5, 6)
-LAWS = (lk.Deterministic(0.02), lk.Exponential(0.02), lk.LogNormal(0.02, 0.8))
+DISTRIBUTIONS = (lk.Deterministic(0.02), lk.Exponential(0.02), lk.LogNormal(0.02, 0.8))
 DENSE = {"hidden": (8,) * 5, "batch_size": 8}
 
 
@@ -80,7 +80,7 @@ def _fits(problem: Any, strategy: Any, shape: dict[str, Any], budget: Any) -> An
 
 def _shape(luck: random.Random) -> dict[str, Any]:
     return {
-        "compute": luck.choice(LAWS),
+        "compute": luck.choice(DISTRIBUTIONS),
         "server_time": luck.choice([None, None, 0.001]),
         "latency": luck.choice([0.0, 0.001, 0.02]),
         "bandwidth": luck.choice([float("inf"), 1e6]),

@@ -16,7 +16,7 @@ from process_runs import LIMIT, agree, evaluated, eventually, reported, saved, s
 from schedules import random_faults
 
 import labkit as lk
-from labkit.engines.parts import make_plan
+from labkit.engines.plan import make_plan
 from labkit.errors import ClusterError, LabkitError
 from labkit.strategies import STRATEGIES
 

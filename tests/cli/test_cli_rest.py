@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from labkit.cli import checks, notebooks
-from labkit.engines import limits
+from labkit.engines import machine_limits
 from labkit.errors import BadInput
 from labkit.knobs import knobs_of
 from labkit.strategies import STRATEGIES
@@ -132,13 +132,13 @@ def test_limits_of_control_groups_2_count_up_to_the_root(tmp_path):
     group = tmp_path / "sys/fs/cgroup/user.slice/session"
     group.mkdir(parents=True)
     write(tmp_path, proc__self__cgroup="0::/user.slice/session\n")
-    assert limits.cpu_quota(tmp_path) is None
-    assert limits.memory_limit(tmp_path) == (None, 0)
+    assert machine_limits.cpu_quota(tmp_path) is None
+    assert machine_limits.memory_limit(tmp_path) == (None, 0)
     write(group, cpu_DOT_max="max 100000\n", memory_DOT_max="max\n")
     write(group.parent, cpu_DOT_max="150000 100000\n", memory_DOT_max="2000\n", memory_DOT_current="700\n")
     write(group.parent, memory_DOT_stat="anon 500\ninactive_file 200\n")
-    assert limits.cpu_quota(tmp_path) == 1.5
-    assert limits.memory_limit(tmp_path) == (2000, 500)
+    assert machine_limits.cpu_quota(tmp_path) == 1.5
+    assert machine_limits.memory_limit(tmp_path) == (2000, 500)
 
 
 def test_limits_of_control_groups_1(tmp_path):
@@ -146,13 +146,13 @@ def test_limits_of_control_groups_1(tmp_path):
     write(tmp_path, proc__self__cgroup="4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n")
     write(top / "cpu,cpuacct", **{"cpu_DOT_cfs_quota_us": "50000\n", "cpu_DOT_cfs_period_us": "100000\n"})
     write(top / "memory", **{"memory_DOT_limit_in_bytes": "1000\n", "memory_DOT_usage_in_bytes": "400\n"})
-    assert limits.cpu_quota(tmp_path) == 0.5
-    assert limits.memory_limit(tmp_path) == (1000, 400)
+    assert machine_limits.cpu_quota(tmp_path) == 0.5
+    assert machine_limits.memory_limit(tmp_path) == (1000, 400)
     write(top / "cpu,cpuacct", cpu_DOT_cfs_quota_us="-1\n")
     write(top / "memory", memory_DOT_limit_in_bytes="9223372036854771712\n")
-    assert limits.cpu_quota(tmp_path) is None
-    assert limits.memory_limit(tmp_path) == (None, 0)
+    assert machine_limits.cpu_quota(tmp_path) is None
+    assert machine_limits.memory_limit(tmp_path) == (None, 0)
 
 
 def test_usable_cpus_are_at_most_those_of_the_machine():
-    assert 0 < limits.usable_cpus() <= (os.cpu_count() or 1)
+    assert 0 < machine_limits.usable_cpus() <= (os.cpu_count() or 1)

@@ -120,7 +120,7 @@ def test_timing_only_moves_real_numbers_of_rows(engine):
 
 
 def test_a_checkpoint_holds_the_rows(engine, tmp_path):
-    from labkit.engines.checkpoints import Store, fingerprint
+    from labkit.engines.storage.store import Store, fingerprint
 
     problem = lk.Problem("clicks", hidden=(8,), options={"rows": 10_000_000, "samples": 2000})
     run = lk.train(problem, SparsePS(), engine.cluster(2, 1), lk.Budget(updates=20), checkpoint=tmp_path)

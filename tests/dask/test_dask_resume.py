@@ -9,7 +9,7 @@ import pytest
 from dask_help import closes, eventually, moving, updates
 
 import labkit as lk
-from labkit.engines.checkpoints import Store
+from labkit.engines.storage.store import Store
 
 pytestmark = [pytest.mark.dask]
 

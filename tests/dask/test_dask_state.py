@@ -13,8 +13,8 @@ from dask_help import closes, eventually, labkit_threads, moving, plugins, updat
 from distributed import Client, LocalCluster
 
 import labkit as lk
-from labkit.engines.checkpoints import Store
 from labkit.engines.dask.transport.handshake import Hello
+from labkit.engines.storage.store import Store
 
 pytestmark = pytest.mark.dask
 MOONS = lk.Problem("moons", hidden=(8,))

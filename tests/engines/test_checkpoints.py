@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labkit as lk
-from labkit.engines import places
-from labkit.engines.checkpoints import LIFE, Store, check_folder, open_store
-from labkit.engines.sealed import HEADER, Damaged, seal, unseal
+from labkit.engines.storage import locations
+from labkit.engines.storage.checkpoint_format import HEADER, Damaged, seal, unseal
+from labkit.engines.storage.store import LIFE, Store, check_folder, open_store
 from labkit.nn import EmbeddingBag, SparseParameters
 
 STATE = {"values": np.arange(12, dtype=np.float32).reshape(3, 4), "version": 7, "last": {("worker-0", 1): 3}}
@@ -283,7 +283,7 @@ class Full:
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, left):
     store = Store(tmp_path)
     store.write("server-0", STATE, 1)
-    monkeypatch.setattr(places, "open", lambda path, mode: Full(opened(path, mode), left), raising=False)
+    monkeypatch.setattr(locations, "open", lambda path, mode: Full(opened(path, mode), left), raising=False)
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         store.write("server-0", STATE, 2)
     monkeypatch.undo()
@@ -295,7 +295,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch, left):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full: only Linux has a disk that is full")
 def test_a_disk_that_is_really_full(monkeypatch, tmp_path):
-    monkeypatch.setattr(places, "open", lambda path, mode: opened("/dev/full", "wb"), raising=False)
+    monkeypatch.setattr(locations, "open", lambda path, mode: opened("/dev/full", "wb"), raising=False)
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         Store(tmp_path).write("server-0", STATE, 2)
 
@@ -394,7 +394,7 @@ def test_a_place_that_refuses_is_refused_in_its_words(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     store = Store(tmp_path)
-    monkeypatch.setattr(places, "open", refuses, raising=False)
+    monkeypatch.setattr(locations, "open", refuses, raising=False)
     with pytest.raises(lk.BadInput, match=r"cannot be written to .Permission denied"):
         store.check()
     with pytest.raises(PermissionError):

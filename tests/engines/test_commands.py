@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labkit as lk
-from labkit.engines.checkpoints import Store
 from labkit.engines.commands import (
     COMMANDS,
     EVERY,
@@ -35,7 +34,8 @@ from labkit.engines.commands import (
     read_entry,
 )
 from labkit.engines.faults import FAULTS
-from labkit.engines.log import read_commands, save_commands, write_note
+from labkit.engines.storage.journal import read_commands, save_commands, write_note
+from labkit.engines.storage.store import Store
 
 # every class -----------------------------------------------------------------------------------------------------------
 

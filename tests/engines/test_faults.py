@@ -10,7 +10,7 @@ import pytest
 import labkit as lk
 from labkit.engines.commands import Executed, Thaw
 from labkit.engines.faults import FAULTS, parse_fault, schedule_faults
-from labkit.engines.parts import make_plan
+from labkit.engines.plan import make_plan
 from labkit.problem import Problem
 
 MOONS = Problem("moons", hidden=(4,), batch_size=8)

@@ -11,7 +11,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.commands import log_text, parse_log
-from labkit.engines.laws import LAWS, law_with_mean, mean_seconds
+from labkit.engines.distributions import DISTRIBUTIONS, distribution_with_mean, mean_seconds
 from labkit.knobs import knobs_of
 from labkit.lab.controls import HIDDEN, controls
 from labkit.lab.settings import Settings, initial_settings
@@ -34,9 +34,9 @@ def test_a_strategy_brings_the_problem_that_it_needs():
     assert len(Settings().changed(strategy="pipeline").problem.hidden) == 3
 
 
-@pytest.mark.parametrize("kind", LAWS)
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
 def test_a_law_of_any_kind_has_the_mean_that_was_asked_for(kind):
-    law = law_with_mean(kind, 0.2)
+    law = distribution_with_mean(kind, 0.2)
     assert mean_seconds(law) == pytest.approx(0.2)
     draws = law.draw(np.random.default_rng(0), 400_000)
     assert draws.mean() == pytest.approx(0.2, rel=0.02)
@@ -66,7 +66,7 @@ def test_full_speed_is_for_real_processes_only():
         ({"slow": {"worker-9": 2}}, "no role 'worker-9'"),
         ({"slow": {"worker-1": 0}}, "0.001 to 1000"),
         ({"speed": 0}, "speed is a number from 1e-06"),
-        ({"law": "gauss"}, "no law of time 'gauss'"),
+        ({"law": "gauss"}, "no distribution 'gauss'"),
         ({"partition": "even:3"}, "takes no number"),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.engines.parts import make_plan
+from labkit.engines.plan import make_plan
 
 
 class Noting(lk.AsyncPS):

@@ -8,7 +8,7 @@ import pytest
 
 import labkit as lk
 from labkit.data import Batches
-from labkit.engines.laws import Sampler
+from labkit.engines.distributions import Sampler
 from labkit.roles.context import stream
 from labkit.trace import ledger, query
 

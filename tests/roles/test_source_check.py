@@ -6,7 +6,7 @@ import pytest
 
 import labkit as lk
 from labkit.errors import BadInput
-from labkit.roles.source_check import check_awaits
+from labkit.roles.source_check import check_source
 
 STORE, LIMIT = {}, [1, 2, 3]
 
@@ -98,7 +98,7 @@ def test_each_mistake_by_line(name):
     lines, first = inspect.getsourcelines(vars(Wrong)[name])
     (at,) = [i for i, line in enumerate(lines) if "# here: " in line]
     with pytest.raises(BadInput) as caught:
-        check_awaits(One())
+        check_source(One())
     text = str(caught.value)
     assert text.startswith(f"One.{name}, line {first + at}: ")
     assert lines[at].partition("# here: ")[2].strip() in text
@@ -144,7 +144,7 @@ class Right(lk.AsyncPS):
 
 
 def test_what_is_right_is_left_alone():
-    check_awaits(Right())
+    check_source(Right())
 
 
 def test_labkits_own_strategies_are_right_too():
@@ -153,10 +153,10 @@ def test_labkits_own_strategies_are_right_too():
             "Copy", (lk.Strategy,), {k: v for k, v in vars(strategy).items() if inspect.isfunction(v) and k[0] != "_"}
         )
         assert foreign.__module__ != strategy.__module__
-        check_awaits(foreign())
+        check_source(foreign())
 
 
 def test_no_source_no_complaint():
     made = {}
     exec("async def worker(self, ctx, model):\n    ctx.recv()", made)
-    check_awaits(type("Unseen", (lk.AsyncPS,), {"worker": made["worker"]})())
+    check_source(type("Unseen", (lk.AsyncPS,), {"worker": made["worker"]})())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import labkit as lk
-from labkit.engines.laws import Sampler
+from labkit.engines.distributions import Sampler
 from labkit.roles.messages import own_copy, weightless
 from labkit.trace import Recorder
 from labkit.trace.vocabulary import TABLES

@@ -11,7 +11,7 @@ from test_simulated_time import MOONS, RANDOM, TIMING, contents
 from threadpoolctl import ThreadpoolController
 
 import labkit as lk
-from labkit.engines.parts import make_plan
+from labkit.engines.plan import make_plan
 from labkit.engines.simulated.interpreter_tuning import SURVIVORS, InterpreterTuning
 from labkit.trace.ledger import ledger
 

@@ -8,7 +8,7 @@ import pytest
 
 import labkit as lk
 from labkit.engines.commands import Stop
-from labkit.engines.parts import make_plan
+from labkit.engines.plan import make_plan
 from labkit.engines.simulated.network import Links
 from labkit.trace.ledger import ledger
 from labkit.trace.vocabulary import EVALUATE

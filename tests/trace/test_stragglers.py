@@ -167,7 +167,7 @@ def test_what_a_busy_machine_does_to_messages_is_not_blamed_on_the_network():
 
 # noise ----------------------------------------------------------------------------------------------------------------
 
-LAWS = {
+DISTRIBUTIONS = {
     "exponential": lk.Exponential(0.1), "uniform": lk.Uniform(0.0, 0.2), "wide": lk.LogNormal(0.1, 1.0),
     "usual": lk.LogNormal(0.1, 0.25), "tail": lk.Pareto(0.05, 3.0),
 }  # fmt: skip
@@ -187,7 +187,7 @@ def durations(law, slow=1.0, workers=4, each=80, seed=0):
     return said
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize("law", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
 def test_luck_is_no_straggler(law):
     assert [durations(law, seed=seed) for seed in range(4)] == [set()] * 4
 

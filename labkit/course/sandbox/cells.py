@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import BadInput, LabkitError
 from ...roles import messages
-from ...roles.source_check import check_awaits
+from ...roles.source_check import check_source
 from . import restricted_api
 
 __all__ = ["CellNamespace", "error_text"]
@@ -73,7 +73,7 @@ class CellNamespace:
         if not is_dataclass(cls) or "__dataclass_fields__" not in cls.__dict__:
             raise BadInput(f"{name} needs `@dataclass(frozen=True)` above its class line.")
         made: Any = cls()
-        check_awaits(made)
+        check_source(made)
         kinds = tuple(cls.messages)
         own = {k.__name__: messages.field_names(k) for k in kinds if k not in restricted_api.MESSAGES.values()}
         return {

@@ -1,4 +1,4 @@
-"""A cluster that exists on paper: laws of time instead of machines."""
+"""A cluster that exists on paper: distributions of time instead of machines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from ...errors import BadInput, shown
 from ...knobs import knobs_of, same_knob
 from ..base import Cluster, VirtualTimeEngine
-from ..checkpoints import Store
 from ..cluster_spec import GRADIENT, ClusterSpec
 from ..commands import Command, Executed
-from ..parts import Plan
+from ..plan import Plan
+from ..storage.store import Store
 
 __all__ = ["SimulatedCluster"]
 
@@ -21,7 +21,7 @@ __all__ = ["SimulatedCluster"]
 class SimulatedCluster(Cluster):
     """Runs a strategy in virtual time: exact and repeatable. 100,000 workers are allowed, 10,000 are measured.
 
-    `compute`: law of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in
+    `compute`: distribution of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in
     seconds, `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy
     needs. `cores`: of every node; roles on one node queue for them. `record=False`: counters only. `spec`: these values.
 
@@ -63,7 +63,7 @@ class SimulatedCluster(Cluster):
         spec = ClusterSpec("simulated", **{name: getattr(self, name) for name in knobs_of(self)})
         if spec.compute is None:  # also where it was given as text, "" or "none"
             raise BadInput(
-                f"compute={shown(self.compute)}: virtual time needs a law for gradients, as lk.Deterministic(0.01)."
+                f"compute={shown(self.compute)}: virtual time needs a distribution for gradients, as lk.Deterministic(0.01)."
             )
         for name in knobs_of(self):
             object.__setattr__(self, name, getattr(spec, name))

@@ -38,7 +38,7 @@ from ...trace.events import (
 from ...trace.trace import Trace
 from ...trace.vocabulary import nanoseconds
 from ..cluster_spec import ClusterSpec
-from ..parts import Plan
+from ..plan import Plan
 from ..role_core import Membership
 from .checkpointing import Checkpoints
 from .event_loop import EventLoop

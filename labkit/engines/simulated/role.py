@@ -27,8 +27,8 @@ from ...trace.vocabulary import APPLY, EVALUATE, nanoseconds, seconds
 from ...trace.vocabulary import COMPUTE as COMPUTING
 from ...trace.vocabulary import SLEEP as SLEEPING
 from ...trace.vocabulary import WAIT as WAITING
-from ..drive import foreign_effect
-from ..laws import Deterministic, Law, Sampler
+from ..distributions import Deterministic, Distribution, Sampler
+from ..failures import foreign_effect
 from ..role_core import Membership, RoleCore
 from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
 from .network import Network
@@ -140,14 +140,14 @@ class SimulatedRole(RoleCore):
         self._suspensions = 0  # how many reasons there are for it to be suspended
         self._suspended: Suspended | None = None
 
-    def draw_times(self, seed: int, gradient: Law, server: Law | None, evaluation: Law) -> None:
+    def draw_times(self, seed: int, gradient: Distribution, server: Distribution | None, evaluation: Distribution) -> None:
         """Set the distributions of the durations of its work. Each one draws from its own random stream: a different
         distribution for server work does not change the times of gradients."""
         kind, index = self.spec.kind, self.spec.index
 
-        def draw(law: Law, purpose: str) -> Callable[[], int]:
-            luck = None if isinstance(law, Deterministic) else stream(seed, kind, index, purpose)
-            return Sampler(law, luck).next
+        def draw(distribution: Distribution, purpose: str) -> Callable[[], int]:
+            luck = None if isinstance(distribution, Deterministic) else stream(seed, kind, index, purpose)
+            return Sampler(distribution, luck).next
 
         self._jobs = {
             "gradient": (draw(gradient, "time"), COMPUTING, False),

@@ -15,8 +15,8 @@ from ...roles.evaluator import Evaluator
 from ...roles.shard import Shard
 from ...trace.recorder import Recorder
 from ..cluster_spec import ClusterSpec
-from ..laws import Deterministic
-from ..parts import Plan, batch_maker, begin, build_parts, local_data, split
+from ..distributions import Deterministic
+from ..plan import Plan, batch_maker, begin, build_parts, local_data, split
 from ..role_core import Membership
 from .event_loop import EventLoop
 from .network import Network
@@ -95,8 +95,8 @@ class RoleFactory:
 def check_time_passes(plan: Plan, cluster: ClusterSpec) -> None:
     """`BadInput` if nothing takes time, and nothing but time, or chance, would end the run."""
     lengthless = [
-        law is None or (isinstance(law, Deterministic) and law.seconds == 0)
-        for law in (cluster.compute, cluster.server_time)
+        distribution is None or (isinstance(distribution, Deterministic) and distribution.seconds == 0)
+        for distribution in (cluster.compute, cluster.server_time)
     ]
     if (
         all(lengthless)
@@ -106,5 +106,6 @@ def check_time_passes(plan: Plan, cluster: ClusterSpec) -> None:
         and plan.limits.samples is None
     ):
         raise BadInput(
-            "Nothing takes time on this cluster, so virtual time would stand still: give a Budget(updates=...), or a law."
+            "Nothing takes time on this cluster, so virtual time would stand still: give a Budget(updates=...), or a "
+            "distribution."
         )

@@ -30,7 +30,6 @@ from ...trace.events import (
 from ...trace.trace import Trace
 from ...trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK, nanoseconds, seconds
 from ..base import Cluster, VirtualTimeEngine
-from ..checkpoints import fingerprint, open_store
 from ..commands import (
     Command,
     Cut,
@@ -53,11 +52,12 @@ from ..commands import (
     check_supported,
     not_executed,
 )
-from ..drive import deadlock_text, divergence_text, failure_report, loss_text, render_failure
 from ..elastic import check_elastic
-from ..log import Diary
-from ..parts import Plan, find_role
+from ..failures import deadlock_text, divergence_text, failure_report, loss_text, render_failure
+from ..plan import Plan, find_role
 from ..role_core import Membership
+from ..storage.journal import RunJournal
+from ..storage.store import fingerprint, open_store
 from .checkpointing import Checkpoints
 from .event_loop import CHIEF_WAKE, EventLoop, RunEvent
 from .interpreter_tuning import TUNING
@@ -115,7 +115,7 @@ class SimulatedRun(VirtualTimeEngine):
         self.commands: list[Executed] = []
         self.supported_commands = frozenset(_HANDLERS)
         self._last_word: Executed | None = None  # the entry of the command that ended the run
-        self._diary = Diary(open_store(checkpoint), self._warn)
+        self._diary = RunJournal(open_store(checkpoint), self._warn)
         self._threads, self._lock, self._stride = ThreadpoolController(), RunLock(), TimeSlices(None).turns
         kind_ids = {kind: i for i, kind in enumerate(plan.message_kinds)}
         links = Links(len(plan.layout.nodes), spec.latency, spec.bandwidth)

@@ -8,7 +8,7 @@ import tempfile
 import weakref
 from typing import Any, Literal
 
-from ...checkpoints import Store
+from ...storage.store import Store
 from .resume import without_accounting
 
 __all__ = ["RunCheckpoints"]

@@ -13,11 +13,11 @@ import numpy as np
 
 from ....errors import ClusterError, LabkitError
 from ....trace.vocabulary import AFTER_END, REASONS, ROLLED_BACK
-from ...checkpoints import fingerprint
-from ...drive import divergence_text
+from ...failures import divergence_text
 from ...lifecycle import State
-from ...log import save_reached
-from ...parts import Plan
+from ...plan import Plan
+from ...storage.journal import save_reached
+from ...storage.store import fingerprint
 from .checkpoints import RunCheckpoints
 from .clock import EngineClock
 from .membership import Membership

@@ -14,7 +14,7 @@ from distributed import Client, Future
 
 from ....errors import BadInput
 from ....roles.layout import RoleSpec
-from ...parts import Plan, split
+from ...plan import Plan, split
 from ..worker.assignment import RoleAssignment
 from ..worker.task import play
 

@@ -14,7 +14,7 @@ from ....roles.group_restart import drop_unapplied, group_restart_states
 from ....trace.events import GroupRestarted, RoleJoined, RoleLeft, RoleLost, RoleRestarted
 from ....trace.recorder import Counters, Recorder
 from ...commands import Join, Leave, Restart
-from ...parts import Plan
+from ...plan import Plan
 from ..cluster.backend import Backend
 from ..cluster.placement import Wish
 from ..timeouts import FETCH_S

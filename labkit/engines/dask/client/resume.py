@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....roles.group_restart import group_restart_states, restarts_as_group
-from ...checkpoints import Store
-from ...parts import Plan
+from ...plan import Plan
+from ...storage.store import Store
 
 __all__ = ["resumed_states", "without_accounting"]
 

@@ -25,7 +25,6 @@ from ....trace.events import EngineWarning, Note, OptionsSet, RoleSlowed
 from ....trace.events import Event as TraceEvent
 from ....trace.trace import Trace
 from ...base import Cluster, Engine
-from ...checkpoints import Store
 from ...commands import (
     Command,
     Cut,
@@ -47,9 +46,10 @@ from ...commands import (
     Thaw,
     check_supported,
 )
-from ...drive import deadlock_text, loss_text, render_failure
 from ...elastic import check_elastic
-from ...parts import Plan
+from ...failures import deadlock_text, loss_text, render_failure
+from ...plan import Plan
+from ...storage.store import Store
 from ..cluster.backend import Backend
 from .acknowledgements import Acknowledgements
 from .checkpoints import RunCheckpoints

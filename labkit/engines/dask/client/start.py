@@ -10,9 +10,9 @@ from ....errors import BadInput, ClusterError
 from ....roles.layout import RoleSpec
 from ....trace.events import Event, Note
 from ...base import Cluster
-from ...checkpoints import Store, open_store
 from ...commands import Command, Executed
-from ...parts import Plan, find_role
+from ...plan import Plan, find_role
+from ...storage.store import Store, open_store
 from ..cluster.backend import Backend
 from ..cluster.placement import check_place, host_of
 from ..timeouts import LOOK_S, REPORT_S

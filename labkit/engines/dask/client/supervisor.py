@@ -22,7 +22,7 @@ from distributed import Client, Future
 from ....errors import ClusterError
 from ....roles.group_restart import not_waited_for
 from ....roles.layout import RoleSpec
-from ...parts import Plan
+from ...plan import Plan
 from ..failure_detector import FailureDetector
 from ..processes import boot_id
 from ..requests import ask, heartbeats

@@ -19,7 +19,7 @@ from distributed.utils import in_async_call
 
 from ....errors import BadInput, ClusterError, shown
 from ...commands import Stop
-from ...limits import MOST_PROCESSES, check_room
+from ...machine_limits import MOST_PROCESSES, check_room
 from ..requests import ask, ask_scheduler, who_is, who_is_there
 from ..timeouts import ANSWER_S, CLOSE_S, KILLED_S, LOOK_S, REACH_S, STARTS
 from ..worker.task import DISTRIBUTION, version

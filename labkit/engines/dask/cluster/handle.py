@@ -15,10 +15,10 @@ from typing import Any
 
 from ....errors import BadInput, shown
 from ...base import Cluster, Engine
-from ...checkpoints import Store
 from ...cluster_spec import PACE, ClusterSpec, check_slow, default_workers, options_of
 from ...commands import Command, Executed
-from ...parts import Plan
+from ...plan import Plan
+from ...storage.store import Store
 from ..worker.command_channel import BEAT_S
 from .backend import Backend
 from .placement import Wish, place
@@ -45,7 +45,7 @@ class DaskCluster(Cluster):
 
     `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a
     `distributed.Client`. `workers=None`: 4; on this machine, if it is a small container, as many as that can hold.
-    `pace`: a law of time for gradients (or seconds): work is really done, then slept until the drawn duration has
+    `pace`: a distribution of the time of a gradient (or seconds): work is really done, then slept until the drawn duration has
     passed; None: full speed. `server_time`: the same for server work. `slow`: {role: factor}.
     `servers=None`: what the strategy needs. `record=False`: counters only. `dashboard=True`: processes of labkit's own
     come with Dask's dashboard (needs bokeh; half a second and 20 MB more). `may_kill=True`: `run.kill` may end

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from ....errors import ClusterError
 from ....nn import Network
 from ....roles.layout import Layout
-from ...limits import free_memory, usable_cpus
+from ...machine_limits import free_memory, usable_cpus
 from ..requests import ask
 from .placement import host_of
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....roles.layout import RoleSpec
-from ...laws import Law
-from ...parts import Plan
+from ...distributions import Distribution
+from ...plan import Plan
 from ..protocol import PROTOCOL, ProtocolError, other_protocol
 
 __all__ = ["RoleAssignment"]
@@ -29,8 +29,8 @@ class RoleAssignment:
     incarnation: int
     plan: Plan
     objective: Any
-    pace: Law | None
-    server_time: Law | None
+    pace: Distribution | None
+    server_time: Distribution | None
     factor: float
     folder: str | None
     ours: bool

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ....roles.evaluator import Evaluator
 from ....roles.shard import Shard
-from ...checkpoints import LIFE
+from ...storage.store import LIFE
 
 __all__ = ["Checkpointing", "CheckpointStore", "tag_of"]
 
@@ -34,7 +34,7 @@ def tag_of(incarnation: int, version: int) -> int:
 
 
 class CheckpointStore(Protocol):
-    """Where checkpoints are kept: see `engines.checkpoints.Store`."""
+    """Where checkpoints are kept: see `engines.storage.store.Store`."""
 
     def known(self, role: str) -> list[int]:
         """The numbers of the role's checkpoints."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...laws import Sampler
+from ...distributions import Sampler
 
 __all__ = ["Pacing", "WorkTimes"]
 

@@ -32,11 +32,11 @@ from ....trace.vocabulary import APPLY, EVALUATE, NANO, SEND, nanoseconds, secon
 from ....trace.vocabulary import COMPUTE as COMPUTING
 from ....trace.vocabulary import SLEEP as SLEEPING
 from ....trace.vocabulary import WAIT as WAITING
-from ...checkpoints import Store
-from ...drive import failure_report, foreign_effect
-from ...laws import Sampler
-from ...parts import batch_maker, begin, build_parts
+from ...distributions import Sampler
+from ...failures import failure_report, foreign_effect
+from ...plan import batch_maker, begin, build_parts
 from ...role_core import Membership, RoleCore
+from ...storage.store import Store
 from ..protocol import ProtocolError
 from ..transport.endpoint import Endpoint
 from .assignment import RoleAssignment

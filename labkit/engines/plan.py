@@ -22,12 +22,12 @@ from ..roles.layout import Layout, RoleSpec
 from ..roles.messages import Joined, Left, Snapshot, SnapshotRequest
 from ..roles.probe import ProbeInputs
 from ..roles.shard import Shard
-from ..roles.source_check import check_awaits
+from ..roles.source_check import check_source
 from ..trace.recorder import Recorder
 from .cluster_spec import ClusterSpec
+from .data_preview import probe_inputs_of, samples_in_plain, shares_in_plain
 from .elastic import Elastic, elastic_of
-from .shape import check_strategy
-from .showing import probe_inputs_of, samples_in_plain, shares_in_plain
+from .strategy_check import check_strategy
 
 __all__ = [
     "Plan",
@@ -116,7 +116,7 @@ def make_plan(
     """
     if seed is not None:
         problem = replace(problem, seed=seed)
-    check_awaits(strategy)
+    check_source(strategy)
     budget = (budget or Budget()).settled(problem)
     layout = with_backups(strategy.layout(problem, cluster.widened()), cluster.replicas, strategy.name)
     elastic = elastic_of(strategy, problem, cluster, layout, problem.seed)

@@ -1,7 +1,7 @@
 """What roles keep: the newest states of every role in one place, so that a role that is lost begins again from there.
 
 A file is `<role>.<number>.ckpt`; the number grows with the version of a shard, from life to life of a role, and from
-run to run that goes on with it. It is never the time of a clock, which may jump. Law: what `write` has returned from
+run to run that goes on with it. It is never the time of a clock, which may jump. What `write` has returned from
 outlives a crash, `read` gives whole states only, and damage to the newest one costs no more than going back to the one
 before. A life that was given up, and writes once more, replaces nothing that its successor keeps.
 """
@@ -17,11 +17,11 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from ..errors import BadInput, shown
-from ..nn import SparseParameters
-from ..paths import as_path
-from .places import Folder, Place, place_at
-from .sealed import Damaged, seal, unseal
+from ...errors import BadInput, shown
+from ...nn import SparseParameters
+from ...paths import as_path
+from .checkpoint_format import Damaged, seal, unseal
+from .locations import Folder, Place, place_at
 
 __all__ = ["LIFE", "Store", "check_folder", "fingerprint", "open_store"]
 

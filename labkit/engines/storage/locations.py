@@ -1,6 +1,6 @@
 """Where files are kept: a folder of this machine, or whatever fsspec reaches by a URL. Both can do the same five things.
 
-Law: `put` replaces a file in one step. Whoever reads while it is written, or after its writer was killed half way, finds
+`put` replaces a file in one step. Whoever reads while it is written, or after its writer was killed half way, finds
 the file before, or the new one, never half of one. When `put` returns, the file outlives a crash of the machine. What
 goes wrong is an `OSError`, in the words of the system.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from ..errors import BadInput, shown
-from ..paths import as_path
+from ...errors import BadInput, shown
+from ...paths import as_path
 
 __all__ = ["Bucket", "Folder", "Place", "place_at"]
 

@@ -1,8 +1,8 @@
-"""How long work takes: laws of time, in seconds, on both engines.
+"""Distributions of the time that work takes, in seconds, on both engines.
 
-In virtual time a law decides when work ends; on a cluster it is the pace: work is really done, then slept until the
-drawn duration has passed. One draw per `ctx.compute`, from a stream of the role's own, rounded to whole nanoseconds
-before use.
+In virtual time a duration that is drawn decides when work ends; on a cluster it is the pace: the work is done, and then the
+role sleeps until the duration has passed. One draw per `ctx.compute`, from a random stream of the role's own, rounded to
+whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from ..knobs import as_number, check_knobs, knob, knobs_of
 from ..trace.vocabulary import NANO
 
 __all__ = [
-    "LAWS", "Deterministic", "Exponential", "Law", "LogNormal", "Measured", "Pareto", "Sampler", "ShiftedExponential", "Uniform",
-    "as_law", "law_as_text", "law_by_name", "law_name", "law_with_mean", "mean_seconds",
+    "DISTRIBUTIONS", "Deterministic", "Distribution", "Exponential", "LogNormal", "Measured", "Pareto", "Sampler",
+    "ShiftedExponential", "Uniform", "as_distribution", "distribution_as_text", "distribution_by_name", "distribution_name",
+    "distribution_with_mean", "mean_seconds",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Law:
+class Distribution:
     """A distribution of durations. `draw(rng, n)` gives n of them, in seconds."""
 
     def __post_init__(self) -> None:
@@ -37,14 +38,14 @@ class Law:
         raise TypeError(f"{type(self).__name__} does not say how to draw.")
 
     def describe(self) -> str:
-        """`exponential:0.01`, as the command line takes it; of a law of one's own, its `repr`."""
+        """`exponential:0.01`, as the command line takes it; of a class of one's own, its `repr`."""
         if type(self) not in _NAMES:
             return repr(self)
         return ":".join([_NAMES[type(self)], *(f"{getattr(self, k):g}" for k in knobs_of(self))])
 
 
 @dataclass(frozen=True)
-class Deterministic(Law):
+class Deterministic(Distribution):
     """Always `seconds`."""
 
     seconds: float = knob(0.01, low=0.0, high=1e6)
@@ -55,7 +56,7 @@ class Deterministic(Law):
 
 
 @dataclass(frozen=True)
-class Exponential(Law):
+class Exponential(Distribution):
     """Memoryless with this mean: sometimes much longer than usual."""
 
     mean: float = knob(0.01, low=0.0, high=1e6)
@@ -66,7 +67,7 @@ class Exponential(Law):
 
 
 @dataclass(frozen=True)
-class ShiftedExponential(Law):
+class ShiftedExponential(Distribution):
     """At least `shift`, then exponential with `mean` more."""
 
     shift: float = knob(0.005, low=0.0, high=1e6)
@@ -78,7 +79,7 @@ class ShiftedExponential(Law):
 
 
 @dataclass(frozen=True)
-class Uniform(Law):
+class Uniform(Distribution):
     """Anything from `low` to `high`, equally likely."""
 
     low: float = knob(0.005, low=0.0, high=1e6)
@@ -95,7 +96,7 @@ class Uniform(Law):
 
 
 @dataclass(frozen=True)
-class LogNormal(Law):
+class LogNormal(Distribution):
     """Lognormal with this mean (seconds, of the durations themselves); `sigma` is the deviation of their logarithm."""
 
     mean: float = knob(0.01, low=1e-9, high=1e6)
@@ -107,7 +108,7 @@ class LogNormal(Law):
 
 
 @dataclass(frozen=True)
-class Pareto(Law):
+class Pareto(Distribution):
     """A heavy tail: at least `minimum`; P(X > x) = (minimum/x)^alpha."""
 
     minimum: float = knob(0.005, low=1e-9, high=1e6)
@@ -119,7 +120,7 @@ class Pareto(Law):
 
 
 @dataclass(frozen=True)
-class Measured(Law):
+class Measured(Distribution):
     """Durations that were measured, drawn again with equal chance."""
 
     durations: tuple[float, ...] = (0.01,)
@@ -142,16 +143,16 @@ class Measured(Law):
         return f"measured ({len(self.durations)} durations, mean {np.mean(self.durations):g} s)"
 
 
-LAWS: dict[str, type[Law]] = {
+DISTRIBUTIONS: dict[str, type[Distribution]] = {
     "deterministic": Deterministic, "exponential": Exponential, "shifted-exponential": ShiftedExponential,
     "uniform": Uniform, "lognormal": LogNormal, "pareto": Pareto,
 }  # fmt: skip
-_NAMES: dict[type, str] = {kind: name for name, kind in LAWS.items()}
+_NAMES: dict[type, str] = {kind: name for name, kind in DISTRIBUTIONS.items()}
 
 
-def law_by_name(text: str) -> Law | None:
-    """`"deterministic:0.01"`, `"lognormal:0.01:0.5"` (mean, sigma) ... as a `Law`; `"0.01"` alone is always so many seconds,
-    and `"none"` is None.
+def distribution_by_name(text: str) -> Distribution | None:
+    """`"deterministic:0.01"`, `"lognormal:0.01:0.5"` (mean, sigma) ... as a `Distribution`; `"0.01"` alone is always so many
+    seconds, and `"none"` is None.
     """
     name, *words = (part.strip() for part in text.split(":"))
     if name.lower() in ("", "none") and not words:
@@ -160,14 +161,14 @@ def law_by_name(text: str) -> Law | None:
     seconds = _number(name)
     if seconds is not None and not words:
         return Deterministic(seconds)
-    if name not in LAWS:
-        raise nearest("law of time", name, LAWS)
+    if name not in DISTRIBUTIONS:
+        raise nearest("distribution", name, DISTRIBUTIONS)
     if None in numbers:
-        raise BadInput(f"{shown(text)}: what follows the name of a law are numbers in seconds, as {name}:0.01.")
-    wanted = list(knobs_of(LAWS[name]))
+        raise BadInput(f"{shown(text)}: what follows the name of a distribution are numbers in seconds, as {name}:0.01.")
+    wanted = list(knobs_of(DISTRIBUTIONS[name]))
     if len(numbers) > len(wanted):
         raise BadInput(f"{shown(text)}: {name} takes {' and '.join(wanted)}.")
-    return LAWS[name](*numbers)
+    return DISTRIBUTIONS[name](*numbers)
 
 
 def _number(text: str) -> float | None:
@@ -177,15 +178,15 @@ def _number(text: str) -> float | None:
         return None
 
 
-def law_as_text(law: Law) -> str | None:
-    """What `law_by_name` reads as this very law, exactly; None of `Measured` and of a law of one's own."""
-    if type(law) not in _NAMES:
+def distribution_as_text(distribution: Distribution) -> str | None:
+    """What `distribution_by_name` reads as this very distribution, exactly; None of `Measured` and of a class of one's own."""
+    if type(distribution) not in _NAMES:
         return None
-    return ":".join([_NAMES[type(law)], *(repr(getattr(law, k)) for k in knobs_of(law))])
+    return ":".join([_NAMES[type(distribution)], *(repr(getattr(distribution, k)) for k in knobs_of(distribution))])
 
 
-def law_with_mean(name: str, mean: float) -> Law:
-    """The law of this name in `LAWS` with this mean (seconds), and the usual spread."""
+def distribution_with_mean(name: str, mean: float) -> Distribution:
+    """The distribution of this name in `DISTRIBUTIONS` with this mean (seconds), and the usual spread."""
     match name:
         case "deterministic":
             return Deterministic(mean)
@@ -199,40 +200,42 @@ def law_with_mean(name: str, mean: float) -> Law:
             return ShiftedExponential(mean / 2, mean / 2)
         case "pareto":
             return Pareto(mean * 1.5 / 2.5, 2.5)
-    raise nearest("law of time", name, LAWS)
+    raise nearest("distribution", name, DISTRIBUTIONS)
 
 
-def mean_seconds(law: Law | None) -> float | None:
-    """Mean seconds of one draw; None of no law, and of one whose mean is infinite or not known by a formula."""
-    match law:
+def mean_seconds(distribution: Distribution | None) -> float | None:
+    """Mean seconds of one draw; None of no distribution, and of one whose mean is infinite or not known by a formula."""
+    match distribution:
         case Deterministic():
-            return law.seconds
+            return distribution.seconds
         case Exponential() | LogNormal():
-            return law.mean
+            return distribution.mean
         case Uniform():
-            return (law.low + law.high) / 2
+            return (distribution.low + distribution.high) / 2
         case ShiftedExponential():
-            return law.shift + law.mean
-        case Pareto() if law.alpha > 1:
-            return law.minimum * law.alpha / (law.alpha - 1)
+            return distribution.shift + distribution.mean
+        case Pareto() if distribution.alpha > 1:
+            return distribution.minimum * distribution.alpha / (distribution.alpha - 1)
     return None
 
 
-def law_name(law: Law) -> str | None:
-    """The name of a law in `LAWS`; None of `Measured` and of a law of one's own."""
-    return _NAMES.get(type(law))
+def distribution_name(distribution: Distribution) -> str | None:
+    """The name of a distribution in `DISTRIBUTIONS`; None of `Measured` and of a class of one's own."""
+    return _NAMES.get(type(distribution))
 
 
-def as_law(what: str, law: Any) -> Law | None:
-    """A law given as a law, as text, as a number of seconds, or None."""
-    if law is None or isinstance(law, Law):
-        return law
-    if isinstance(law, str):
-        return law_by_name(law)
-    number = as_number(law)
+def as_distribution(what: str, distribution: Any) -> Distribution | None:
+    """A distribution given as a distribution, as text, as a number of seconds, or None."""
+    if distribution is None or isinstance(distribution, Distribution):
+        return distribution
+    if isinstance(distribution, str):
+        return distribution_by_name(distribution)
+    number = as_number(distribution)
     if number is not None:
         return Deterministic(number)
-    raise BadInput(f"{what}={shown(law)}: give a law of time, as lk.Deterministic(0.1) or 'exponential:0.1', or seconds.")
+    raise BadInput(
+        f"{what}={shown(distribution)}: give a distribution, as lk.Deterministic(0.1) or 'exponential:0.1', or seconds."
+    )
 
 
 class Sampler:
@@ -240,18 +243,18 @@ class Sampler:
 
     __slots__ = ("next",)
 
-    def __init__(self, law: Law, rng: np.random.Generator | None):
-        constant = round(law.seconds * NANO) if isinstance(law, Deterministic) else None
-        durations = repeat(constant) if constant is not None else _drawn(law, rng)
+    def __init__(self, distribution: Distribution, rng: np.random.Generator | None):
+        constant = round(distribution.seconds * NANO) if isinstance(distribution, Deterministic) else None
+        durations = repeat(constant) if constant is not None else _drawn(distribution, rng)
         self.next: Callable[[], int] = durations.__next__
 
 
-def _drawn(law: Law, rng: Any) -> Iterator[int]:
-    """The stream in blocks that grow: whoever draws seldom pays for few, whoever draws often pays NumPy seldom.
+def _drawn(distribution: Distribution, rng: Any) -> Iterator[int]:
+    """Draws in blocks that grow: a role that draws few durations computes few, one that draws many seldom calls NumPy.
 
     A block is plain memory: as Python's integers, those of 10,000 workers would take 400 MB and miss every cache.
     """
     size = 8
     while True:
-        yield from array("q", np.rint(law.draw(rng, size) * NANO).astype(np.int64).tobytes())
+        yield from array("q", np.rint(distribution.draw(rng, size) * NANO).astype(np.int64).tobytes())
         size = min(2 * size, 1024)

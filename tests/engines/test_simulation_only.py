@@ -3,7 +3,7 @@
 import pytest
 
 import labkit as lk
-from labkit.engines.light import LIGHT, lightened
+from labkit.engines.simulation_only import LIGHT, lightened
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ checksum of what it says.
     commands.json   what was done to a run in virtual time, and when; durable, written at every command
     reached.json    how far it has come, and whether it is over
 
-Law: a run in virtual time is its manifest and its commands, so these files are all of it.
+A run in virtual time is its manifest and its commands, so these files are all of it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..errors import BadInput, shown
-from ..paths import reason
-from .checkpoints import Store
-from .commands import Executed, read_entry
+from ...errors import BadInput, shown
+from ...paths import reason
+from ..commands import Executed, read_entry
+from .store import Store
 
-__all__ = ["Diary", "read_commands", "read_note", "read_reached", "save_commands", "save_reached", "write_note"]
+__all__ = ["RunJournal", "read_commands", "read_note", "read_reached", "save_commands", "save_reached", "write_note"]
 
 COMMANDS, REACHED = "commands.json", "reached.json"
 
 
-class Diary:
+class RunJournal:
     """What a run in virtual time writes into its `store` as it goes on; nothing if that is None.
 
     What cannot be written is said by `tell(text)`, once: the run goes on.

@@ -3,7 +3,7 @@
     magic (8) | format (2) | length of the body (8) | BLAKE2b-256 of the body (32) | body
     body = length of the outline (8) | the outline, JSON | the arrays' bytes, one after the other
 
-Law: `unseal(seal(state)) == state`, and bytes of which any is missing, added or changed by a bit are refused. There is no
+`unseal(seal(state)) == state`, and bytes of which any is missing, added or changed by a bit are refused. There is no
 pickle: reading runs nobody's code.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput, shown
-from ..nn import SparseParameters
+from ...errors import BadInput, shown
+from ...nn import SparseParameters
 
 __all__ = ["Damaged", "seal", "unseal"]
 

@@ -1,6 +1,6 @@
 """What a container, a hub or a scheduler lets this process have, and how many roles that is enough for.
 
-Law: the smallest limit holds. There are control groups, version 2 and 1, this process's own and all up to the root; CPU
+The smallest limit holds. There are control groups, version 2 and 1, this process's own and all up to the root; CPU
 affinity; the memory that the machine has free; and `CPU_LIMIT` and `MEM_LIMIT`, with which JupyterHub and Binder tell a
 session what it has (CPUs; bytes). A file or a variable that is not there, or makes no sense, sets no limit.
 """
@@ -20,7 +20,7 @@ __all__ = [
     "usable_cpus", "usual_workers",
 ]  # fmt: skip
 
-USUAL_WORKERS = 4  # those of the lessons' pictures and laws
+USUAL_WORKERS = 4  # as in the lessons
 WORKERS_A_CPU = 4  # paced ones, which sleep most of the time
 MOST_PROCESSES = 64  # that one machine is asked to start
 PROCESS_BYTES = 50 << 20  # of a role's process, what it shares with nobody; 20 to 30 MiB with small networks
