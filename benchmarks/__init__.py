@@ -1,6 +1,6 @@
 """How fast labkit is, and beside whom: `python -m benchmarks`.
 
-Distribution: both sides of a comparison are measured in the same run, in turns, several times; what is printed is the median
+Law: both sides of a comparison are measured in the same run, in turns, several times; what is printed is the median
 with the lowest and the highest, and the machine it was measured on. Nothing here asserts a time.
 
 Read `rows.py` (what a measurement is), then any benchmark (`round_trip.py` is the shortest), then `peers/` (whom labkit

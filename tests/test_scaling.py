@@ -1,4 +1,4 @@
-"""RESULTS L1 and L2: Amdahl, Gustafson, and the Universal Scalability Distribution, which a fit recovers from exact points."""
+"""RESULTS L1 and L2: Amdahl, Gustafson, and the Universal Scalability Law, which a fit recovers from exact points."""
 
 import math
 

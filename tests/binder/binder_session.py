@@ -1,6 +1,6 @@
 """What a session on Binder is, without Docker: an environment built from the files in `binder/`, on one CPU and 2 GB.
 
-Distribution: every process of a session is found by an environment variable of its own, which it inherits, whoever its parent is
+Law: every process of a session is found by an environment variable of its own, which it inherits, whoever its parent is
 by then; their memory is added up without counting shared pages twice.
 """
 

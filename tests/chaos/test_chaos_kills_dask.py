@@ -2,7 +2,7 @@
 while they come back, a server together with its backup, all servers at once. `LABKIT_CHAOS=whole pytest -m "" tests/chaos` runs
 all combinations of strategies, roles and moments; without it a part of them.
 
-Distribution, for every kill: it is reported within `REPORT_S`, the run comes to its end, nothing of it is left on the cluster or in
+Law, for every kill: it is reported within `REPORT_S`, the run comes to its end, nothing of it is left on the cluster or in
 this process, and its ledger closes and says what the returned parameters hold. Tests wait for states, which last
 until they are left by what the test does, or for entries of the trace, which stay.
 """

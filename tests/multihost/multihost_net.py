@@ -4,7 +4,7 @@
         network.hosts[0].spawn([sys.executable, "-m", "http.server"])
         network.hosts[0].unplug()
 
-Distribution: everything is made inside namespaces, whose names tell who made them (process number and its start), so it cannot
+Law: everything is made inside namespaces, whose names tell who made them (process number and its start), so it cannot
 meet anything else on the machine; leaving the block ends every process in them and removes them; what a killed test
 left behind is removed by the next `sweep()`. To be imported on any system; to be used by root, on Linux, with `ip`.
 
