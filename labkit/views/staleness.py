@@ -127,7 +127,7 @@ class Staleness(Panel):
             return
         self.law.set_data([law[0]] * 2, [0, self.axes.get_ylim()[1]])
         x = float(room.pixels(law[0], 0)[0])
-        for words in (f"law: {law[1]}", law[1], f"{law[0]:.4g}"):
+        for words in (f"theory: {law[1]}", law[1], f"{law[0]:.4g}"):
             wide = style.width(words, style.NORMAL)
             sides = [x + 6] if x + 6 + wide <= room.wide else []
             sides += [x - 6 - wide] if x - 6 - wide >= 0 else []

@@ -92,7 +92,7 @@ class StalenessOverTime(Curves):
         self.law_text.set_text("")
         if self._law is None:
             return
-        words = f"law: {self._law[1]}"
+        words = f"theory: {self._law[1]}"
         wide = style.width(words, style.NORMAL)
         _, y = room.pixels(0.0, self._law[0])
         for line in (self.found[1], self.found[2], self.found[3]):

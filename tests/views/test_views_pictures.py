@@ -190,7 +190,7 @@ def test_staleness_in_the_title_is_the_mean_of_all_that_was_applied():
     drawn = lk.pictures.staleness_law(runs)
     assert title(drawn) == f"Mean staleness is N − 1, whoever is slow: {means[0]} and {means[1]} for N = 2, 3."
     written = [words for words, _ in texts(drawn)]
-    assert {"law: N − 1 = 1", "law: N − 1 = 2", f"measured: {means[0]}", f"measured: {means[1]}"} <= set(written)
+    assert {"theory: N − 1 = 1", "theory: N − 1 = 2", f"measured: {means[0]}", f"measured: {means[1]}"} <= set(written)
 
 
 def test_bars_are_the_shares(figure):
@@ -274,7 +274,7 @@ def test_the_bubble_is_p_minus_1_of_m_plus_p_minus_1(figure):
     written = [words for words, _ in texts(figure("bubble"))]
     for m, share in zip((1, 4, 16), laws):
         assert f"measured: {share:.1%} idle" in written
-        assert f"law: 3/{m + 3} = {share:.1%}" in written
+        assert f"theory: 3/{m + 3} = {share:.1%}" in written
         assert f"{(m + 3) / m / 4:.3g} s a mini-batch" in written  # (M + P - 1) turns of c / (P M)
 
 

@@ -57,7 +57,7 @@ def bubble(runs: Any) -> LabFigure:
         put(figure, right + 78, middle - 23, spent, style.GREY, WORDS)
         put(figure, right, middle, f"measured: {100 * shares[m]:.1f}% idle", style.BLUE, LABEL, fontweight="bold")
         law = Fraction(count - 1, m + count - 1)
-        words = f"law: {count - 1}/{m + count - 1} = {100 * float(law):.1f}%"
+        words = f"theory: {count - 1}/{m + count - 1} = {100 * float(law):.1f}%"
         put(figure, right, middle + 22, words, style.RED, LABEL, fontweight="bold")
         top += ROW * count + BETWEEN
     return figure

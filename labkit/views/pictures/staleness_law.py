@@ -125,7 +125,7 @@ def _panel(axes: Axes, shares: tuple[np.ndarray, np.ndarray], right: int, n: int
     aside = ASIDE * (right + 1.6) / pixels_of(axes)[0]
     on_left = n - 1 > 0.62 * right
     x_words, align = (min(mean, n - 1) - aside, "right") if on_left else (max(mean, n - 1) + aside, "left")
-    for y, words, colour in ((0.93, f"law: N − 1 = {n - 1}", style.RED), (0.8, f"measured: {mean:.2f}", style.BLUE)):
+    for y, words, colour in ((0.93, f"theory: N − 1 = {n - 1}", style.RED), (0.8, f"measured: {mean:.2f}", style.BLUE)):
         made = style.write(axes, x_words, high * y, words, colour, LABEL, ha=align, va="center", fontweight="bold")
         made.set(path_effects=style.halo(), zorder=6)
 
