@@ -163,7 +163,7 @@ def test_a_push_is_coded_when_it_is_made():
     assert mine.memory[0].tolist() == [0.1, 0, 0, 0.05]
 
 
-def test_the_coder_that_a_strategy_asks_for():
+def test_the_compressor_that_a_strategy_asks_for():
     objective = SimpleNamespace(
         layout=ParameterLayout({"a.weight": (12, 20), "a.bias": (20,)}), dtype=np.dtype("float32")
     )
