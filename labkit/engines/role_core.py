@@ -1,17 +1,17 @@
 """The rules of a role instance that are the same on every engine: what it may send, what it receives, and what is counted.
 
-`RoleCore` has no clock, no network and no control flow. A driver is a subclass for one engine: it drives the coroutine, lets
+`RoleCore` has no clock, no network and no control flow. Each engine has a driver, a subclass that drives the coroutine, lets
 time pass, and moves messages (`transmit`, `deliver`).
 
 - **Matching.** A coroutine that waits for some kinds of message (from one sender) gets the first that fits, in order of
   arrival; the others stay in the inbox.
-- **Incarnations.** A role that listened for `Joined` addresses the lost instance of a peer, and so nobody, until it has taken
-  `Joined` out of its inbox, or a message of the new instance (`unacknowledged`): whatever it sent before has to be repeated,
-  and this tells it so. An answer to a message goes to the instance that sent the message, or is lost with it.
-- **Accounting.** Bytes are payload bytes, counted by the sender when it sends, also when the addressed instance is gone. What
-  two roles exchange of which neither has computed a gradient is start-up traffic; snapshots and requests for them are
-  evaluation; the rest is training.
-- **Membership.** A role sees who takes part in a `Membership`, which its engine keeps up to date.
+- **Incarnations.** When a peer is restarted, a role that waits for `Joined` has to repeat what it sent to the lost instance.
+  Until it has received `Joined`, or a message of the new instance, its messages to this peer are addressed to the lost instance
+  and are not delivered (`unacknowledged`). An answer to a message goes to the instance that sent the message, or is lost.
+- **Accounting.** Bytes are payload bytes. The sender counts them when it sends, also if the addressed instance is gone. Messages
+  between two roles of which neither has computed a gradient are start-up traffic; snapshots and requests for them are
+  evaluation; all others are training.
+- **Membership.** A role reads from a `Membership`, which its engine keeps up to date, which roles take part.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import RoleError
+from ..errors import RoleError, shown
 from ..roles.effects import Posted
 from ..roles.layout import RoleSpec
 from ..roles.messages import Joined, Left, Message, SnapshotRequest, payload_bytes
+from ..roles.part import Part
 from ..roles.shard import Shard
 from ..trace.recorder import Recorder
-from ..trace.vocabulary import EVALUATION, EVERYONE, STARTUP, TRAINING, UNUSED
+from ..trace.vocabulary import APPLY, COMPUTE, EVALUATE, EVALUATION, EVERYONE, STARTUP, TRAINING, UNUSED
 
-__all__ = ["Membership", "RoleCore"]
+__all__ = ["PHASE", "Membership", "RoleCore"]
 
 SENT = Posted("send")
+PHASE = {"gradient": COMPUTE, "server": APPLY, "measure": EVALUATE}  # of each kind of work
 
 
 @dataclass
 class Membership:
-    """Who takes part in a run. `peers`: {kind or group: names of its members, in the order of the layout}. `incarnations`:
-    {role: the newest incarnation}. `absent`: roles of which no instance is present.
+    """The roles that take part in a run. `peers`: {kind or group: names of its members, in the order of the layout}.
+    `incarnations`: {role: the newest incarnation}. `absent`: roles of which no instance is present.
 
-    An engine has one and changes it in place; the roles only read it. On processes every role has its own, which the client's
-    broadcasts bring up to date.
+    In virtual time all roles read one object, which the engine changes in place. On processes each role has its own, which is
+    brought up to date by the client's broadcasts.
     """
 
     peers: dict[str, tuple[str, ...]]
@@ -97,6 +99,19 @@ class RoleCore(ABC):
         """Whether the present instance of `peer`, which is not in `trained`, has computed a gradient, if the engine knows."""
         return False
 
+    # work -------------------------------------------------------------------------------------------------------------
+
+    def kind_of_work(self, part: Any) -> str:
+        """The kind of work of the methods of `part`: "gradient", "server" or "measure", as a `Part` declares it. Any other work
+        is "gradient" if the role computes, else "server". `RoleError` if a part declares another kind, or none.
+        """
+        usual = "gradient" if self.spec.computes else "server"
+        work: str = getattr(part, "work", None) if isinstance(part, Part) else usual
+        if work.__class__ is str and work in PHASE:
+            return work
+        allowed = ", ".join(map(repr, PHASE))
+        raise RoleError(f"{type(part).__name__}.work is {shown(work)}; allowed: {allowed}.")
+
     # sending ----------------------------------------------------------------------------------------------------------
 
     def send(self, to: str | Message, message: Message) -> Posted:
@@ -142,7 +157,7 @@ class RoleCore(ABC):
         counters.released = max(counters.released, message.step + 1)
 
     def _refused(self, to: str, message: Any) -> RoleError:
-        """Why `message` may not be sent."""
+        """The error for a message that may not be sent."""
         if to not in self.ids:
             there = ", ".join(list(self.ids)[:8])
             return RoleError(f"{self.name} sends to {to!r}; there is no such role in this run (there is {there}).")
@@ -198,11 +213,11 @@ class RoleCore(ABC):
     # membership -------------------------------------------------------------------------------------------------------
 
     def peer_joined(self, name: str) -> None:
-        """The present instance of `name` takes part from now on."""
+        """The newest instance of `name` takes part from now on."""
         self.trained.discard(name)
         if Joined in self.listens:
             self._tell(Joined(name))
-        else:  # it has nothing to repeat, and addresses the new instance at once
+        else:  # it has nothing to repeat: its messages are addressed to the new instance at once
             self.unacknowledged.discard(name)
 
     def peer_left(self, name: str) -> None:
@@ -211,7 +226,7 @@ class RoleCore(ABC):
             self._tell(Left(name))
 
     def _tell(self, news: Left | Joined) -> None:
-        """Deliver news of a member; earlier news of it that was not read yet is out of date."""
+        """Deliver news of a member. Earlier news of it that is still in the inbox is removed."""
         for old in [m for m in self.inbox if isinstance(m, Left | Joined) and m.name == news.name]:
             self.inbox.remove(old)
         news.__dict__.update(sender=news.name, incarnation=self.members.incarnations[news.name])

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Generator, Mapping
+from numbers import Real
 from typing import Any
 
-from ..errors import RoleError
+from ..errors import RoleError, shown
 from .messages import Message
 
 __all__ = ["CALL", "COMPUTE", "RECV", "SLEEP", "Inbox", "Posted", "call", "compute", "inbox", "recv", "sleep"]
@@ -25,6 +26,8 @@ SLEEP = "sleep"  # (SLEEP, seconds)
 CALL = "call"  # (CALL, name, arguments, keyword arguments)
 
 Effect = tuple[Any, ...]
+
+LONGEST = 1e9  # seconds, and times the usual cost: engines count nanoseconds in 64 bits
 
 
 @types.coroutine
@@ -38,7 +41,11 @@ def compute(
 
     `unless`: a kind of message. If one arrives before the work is done, the work is given up and None is returned (in
     virtual time at once; on processes the result is discarded when the call returns).
+
+    `RoleError` if `cost` is not a number from 0 to 1e9, or `unless` is not a class.
     """
+    if cost.__class__ is not float or cost != 1.0 or unless is not None:
+        _check_work(cost, unless)
     return (yield (COMPUTE, fn, args, cost, unless))
 
 
@@ -49,16 +56,19 @@ def recv(
     """`await ctx.recv(*kinds)`: the next message of these kinds (from role `sender`), in order of arrival.
 
     None after `timeout` seconds of engine time; `timeout=0` does not wait. Every link is first-in first-out. `RoleError` if
-    `kinds` are not classes.
+    `kinds` are not classes, or `timeout` is not a number up to 1e9, or None.
     """
     if len(kinds) != 1 or kinds[0].__class__ is not type:  # one class needs no closer look
         _check_kinds("recv", kinds)
+    if timeout is not None:
+        _check_seconds(timeout, "ctx.recv(timeout={})", "; None: no limit")
     return (yield (RECV, kinds, timeout, sender))
 
 
 @types.coroutine
 def sleep(ctx: Any, seconds: float) -> Generator[Effect, Any, None]:
-    """`await ctx.sleep(seconds)`: let engine time pass."""
+    """`await ctx.sleep(seconds)`: let engine time pass. `RoleError` if `seconds` is not a number up to 1e9."""
+    _check_seconds(seconds, "ctx.sleep({})")
     yield (SLEEP, seconds)
 
 
@@ -100,6 +110,26 @@ def _check_kinds(method: str, kinds: tuple[Any, ...]) -> None:
             return
     given = ", ".join(repr(kind) for kind in kinds)
     raise RoleError(f"ctx.{method}({given}): name the kinds of message to wait for, as ctx.{method}(Push, Pull).")
+
+
+def _check_seconds(seconds: Any, call: str, also: str = "") -> None:
+    """`RoleError` unless `seconds` is a number up to `LONGEST`. Negative ones mean at once."""
+    kind = seconds.__class__
+    if (kind is float or kind is int or _is_number(seconds)) and seconds <= LONGEST:
+        return
+    raise RoleError(f"{call.format(shown(seconds))}: give seconds, at most 1e9{also}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real)  # also of NumPy
+
+
+def _check_work(cost: Any, unless: Any) -> None:
+    """`RoleError` unless `cost` is a number from 0 to `LONGEST`, and `unless` is a class or None."""
+    if not (_is_number(cost) and 0 <= cost <= LONGEST):
+        raise RoleError(f"ctx.compute(cost={shown(cost)}): give a number from 0 to 1e9; 1 is the usual cost.")
+    if unless is not None and unless.__class__ is not type:
+        raise RoleError(f"ctx.compute(unless={shown(unless)}): give a kind of message, as unless=Weights, or None.")
 
 
 class Posted:

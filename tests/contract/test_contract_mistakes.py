@@ -3,11 +3,14 @@
 import asyncio
 import sys
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pytest
-from contract_scripts import QUADRATIC, Done, Letter, Script
+from contract_scripts import QUADRATIC, Done, Letter, Other, Script
 
 import labkit as lk
+from labkit.roles.part import Part
 
 BUDGET = lk.Budget(seconds=30)
 
@@ -111,6 +114,103 @@ def test_asyncio_is_refused_by_name(engine, strategy):
     text = failed(engine, strategy, r"worker-0 failed at step 0: (.|\n)*asyncio", workers=1)
     assert "a role awaits only ctx.compute, ctx.recv" in text
     assert "    await " in text  # the role's own line
+
+
+class Odd(Part):
+    """A part that declares the kind of work `work`, and calls `broken` when its work is given up."""
+
+    def __init__(self, work="server", broken=None):
+        self.work, self.broken = work, broken
+
+    def cancelled(self):
+        self.broken()
+
+    def discard(self, value):
+        self.broken()
+
+    def method(self):
+        return 7
+
+
+@dataclass(frozen=True)
+class Awaits(Script):
+    """A worker that awaits one effect with the argument `value`."""
+
+    effect: str = ""
+    value: Any = None
+
+    async def play(self, ctx, rank):
+        if rank == 1:
+            ctx.send("worker-0", Letter(0))  # a message that ends work
+            ctx.send("worker-0", Other(0))
+        elif self.effect == "sleep":
+            await ctx.sleep(self.value)
+        elif self.effect == "recv":
+            await ctx.recv(Letter, timeout=self.value)
+        elif self.effect == "cost":
+            await ctx.compute(int, "7", cost=self.value)
+        elif self.effect == "unless":
+            await ctx.compute(int, "7", unless=self.value)
+        elif self.effect == "work":
+            await ctx.compute(Odd(self.value).method)
+        else:
+            await ctx.recv(Other)  # the letter has come, too
+            await ctx.compute(Odd(broken=self.value).method, unless=Letter)
+
+
+SECONDS = "give seconds, at most 1e9"
+
+
+@pytest.mark.parametrize(
+    ("effect", "value", "says"),
+    [
+        ("sleep", float("nan"), rf"ctx.sleep\(nan\): {SECONDS}"),
+        ("sleep", float("inf"), rf"ctx.sleep\(inf\): {SECONDS}"),
+        ("sleep", "1", rf"ctx.sleep\('1'\): {SECONDS}"),
+        ("sleep", None, rf"ctx.sleep\(None\): {SECONDS}"),
+        ("recv", "x", rf"ctx.recv\(timeout='x'\): {SECONDS}; None: no limit"),
+        ("recv", float("nan"), rf"ctx.recv\(timeout=nan\): {SECONDS}; None: no limit"),
+        ("recv", 10**400, r"ctx.recv\(timeout=1000(.|\n)*: give seconds, at most 1e9; None: no limit"),
+        ("cost", -1, r"ctx.compute\(cost=-1\): give a number from 0 to 1e9"),
+        ("cost", float("nan"), r"ctx.compute\(cost=nan\): give a number from 0 to 1e9"),
+        ("cost", "1", r"ctx.compute\(cost='1'\): give a number from 0 to 1e9"),
+        ("unless", "Letter", r"ctx.compute\(unless='Letter'\): give a kind of message"),
+        ("work", "rest", r"Odd.work is 'rest'; allowed: 'gradient', 'server', 'measure'"),
+        ("work", ["gradient"], r"Odd.work is \['gradient'\]; allowed: 'gradient', 'server', 'measure'"),
+    ],
+)
+def test_a_value_that_an_effect_does_not_take_is_refused_by_name(engine, effect, value, says):
+    text = failed(engine, Awaits(effect=effect, value=value), rf"worker-0 failed at step 0: {says}")
+    assert "    await ctx." in text  # the role's own line
+
+
+def breaks():
+    raise ArithmeticError("while work is given up")
+
+
+def test_an_error_in_giving_up_work_comes_out_at_the_roles_line(engine):
+    text = failed(
+        engine, Awaits(effect="give up", value=breaks), "worker-0 failed at step 0: ArithmeticError: while work"
+    )
+    assert "await ctx.compute(Odd(broken=self.value" in text
+
+
+class CatchesRefusals(Script):
+    """Values that are allowed, and a role that catches the error and goes on."""
+
+    async def play(self, ctx, rank):
+        with pytest.raises(lk.RoleError, match="give seconds"):
+            await ctx.sleep(float("nan"))
+        with pytest.raises(lk.RoleError, match="allowed: 'gradient'"):
+            await ctx.compute(Odd("rest").method)
+        await ctx.sleep(-1)
+        await ctx.sleep(np.float32(0.001))
+        assert await ctx.recv(Letter, timeout=np.int64(0)) is None
+        assert await ctx.compute(int, "7", cost=0) == 7
+
+
+def test_what_is_refused_can_be_caught_and_other_numbers_are_allowed(engine):
+    assert engine.wait(QUADRATIC, CatchesRefusals(), BUDGET).stopped_by == "finished"
 
 
 class AwaitsSend(Script):

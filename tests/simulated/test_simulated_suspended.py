@@ -12,6 +12,7 @@ from test_simulated_silence import everything
 import labkit as lk
 from labkit.engines.simulated.role import Cores
 from labkit.roles import Layout
+from labkit.roles.part import Part
 from labkit.roles.servers import NewestWeights, post
 from labkit.roles.standard_layouts import worker_specs
 from labkit.trace.vocabulary import EVALUATE
@@ -86,6 +87,35 @@ def test_messages_that_end_work_are_received_in_order_of_arrival(faults):
     at = 0.7 if faults else 0.5
     numbers = [{"given_up": 1.0}, *({"number": float(i)} for i in range(3))]
     assert notes == [(at, text, n) for text, n in zip(["computed", "change", "change", "change"], numbers)]
+
+
+class Breaks(Part):
+    """Work that cannot be given up."""
+
+    work = "gradient"
+
+    def cancelled(self):
+        raise ArithmeticError("while work is given up")
+
+    def method(self):
+        return 7
+
+
+class ChangesBroken(Changes):
+    async def worker(self, ctx, model):
+        try:
+            await ctx.compute(Breaks().method, cost=100.0, unless=Change)
+        except ArithmeticError:
+            ctx.note("caught")
+        assert (await ctx.recv(Change)).number == 0
+        await ctx.compute(Breaks().method, cost=100.0, unless=Change)
+
+
+def test_an_error_while_work_is_given_up_goes_to_the_role():
+    run = started(ChangesBroken(), 1, budget=lk.Budget(seconds=2.0))
+    with pytest.raises(lk.RoleError, match="worker-0 failed at step 0: ArithmeticError: while work is given up"):
+        run.wait()
+    assert [(m.time, m.text) for m in events(run, "note")] == [(500_000_000, "caught")]
 
 
 class NotesVersions(lk.BackupWorkers):

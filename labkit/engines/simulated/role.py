@@ -23,19 +23,18 @@ from ...roles.messages import Message, SnapshotRequest
 from ...roles.part import Part
 from ...trace.events import Note
 from ...trace.recorder import SPAN, Counters, Recorder
-from ...trace.vocabulary import APPLY, EVALUATE, nanoseconds, seconds
-from ...trace.vocabulary import COMPUTE as COMPUTING
 from ...trace.vocabulary import SLEEP as SLEEPING
 from ...trace.vocabulary import WAIT as WAITING
+from ...trace.vocabulary import nanoseconds, seconds
 from ..distributions import Deterministic, Distribution, Sampler
 from ..failures import foreign_effect
-from ..role_core import Membership, RoleCore
+from ..role_core import PHASE, Membership, RoleCore
 from .event_loop import CHIEF_WAKE, DONE, EARLY, LATE, WAKE, EventLoop
 from .network import Network
 
 __all__ = ["Cores", "Endings", "SimulatedContext", "SimulatedRole"]
 
-POLLS = 100_000  # receives in a row without a wait, in one instant, after which a role is told that time stands still
+POLLS = 100_000  # receives without a wait in one instant, after which a role gets an error: virtual time would never pass
 
 # (draws how long it takes, None: no time; phase; whether it is an update, which ends a turn)
 Job = tuple[Callable[[], int] | None, int, bool]
@@ -44,13 +43,13 @@ _WAIT: Any = object()  # in place of an effect's result: the role has to wait
 
 
 class Endings(Protocol):
-    """What is told when the coroutine of a role ends."""
+    """The receiver of the ends of coroutines."""
 
     def role_returned(self, role: SimulatedRole) -> None:
-        """It has returned."""
+        """The coroutine of `role` has returned."""
 
     def role_failed(self, role: SimulatedRole, error: BaseException) -> None:
-        """It has raised `error`."""
+        """The coroutine of `role` has raised `error`."""
 
 
 class Cores:
@@ -150,9 +149,9 @@ class SimulatedRole(RoleCore):
             return Sampler(distribution, luck).next
 
         self._jobs = {
-            "gradient": (draw(gradient, "time"), COMPUTING, False),
-            "server": (draw(server, "service") if server else None, APPLY, True),
-            "measure": (draw(evaluation, "time"), EVALUATE, False),
+            "gradient": (draw(gradient, "time"), PHASE["gradient"], False),
+            "server": (draw(server, "service") if server else None, PHASE["server"], True),
+            "measure": (draw(evaluation, "time"), PHASE["measure"], False),
         }
 
     # instances --------------------------------------------------------------------------------------------------------
@@ -202,7 +201,7 @@ class SimulatedRole(RoleCore):
             self.token += 1
 
     def resume(self) -> None:
-        """Undo one `suspend`; after the last one the role goes on where it was."""
+        """Undo one `suspend`. When all are undone the role resumes where it was."""
         self._suspensions -= 1
         if self._suspensions or self._suspended is None:
             return
@@ -251,7 +250,7 @@ class SimulatedRole(RoleCore):
     # effects ----------------------------------------------------------------------------------------------------------
 
     def drive(self, value: Any) -> None:
-        """Go on with `value`, and perform what the coroutine asks for until it has to wait."""
+        """Send `value` into the coroutine, and perform the effects that it awaits until it has to wait."""
         self.touched = True
         while True:
             try:
@@ -286,7 +285,7 @@ class SimulatedRole(RoleCore):
     # Each of the following returns the result of an effect, or `_WAIT`.
 
     def _receive(self, kinds: tuple[type, ...], timeout: float, sender: str | None) -> Any:
-        """There is no such message yet, and the role waits no longer than `timeout` seconds."""
+        """Wait for at most `timeout` seconds for a message that has not come yet."""
         if timeout <= 0:
             return self._at_once()
         loop = self._loop
@@ -305,7 +304,7 @@ class SimulatedRole(RoleCore):
         return _WAIT
 
     def _at_once(self) -> Any:
-        """A receive, or a sleep, of no length. In a loop without end they would keep virtual time from passing."""
+        """A receive, or a sleep, that takes no time. An endless loop of these would keep virtual time from passing."""
         instant, polls = self._polls
         self._polls = (self._loop.now, polls + 1 if instant == self._loop.now else 1)
         if polls < POLLS:
@@ -321,13 +320,17 @@ class SimulatedRole(RoleCore):
         _, fn, args, cost, unless = effect
         part, job = self._latest
         if getattr(fn, "__self__", None) is not part:
-            job = self._job_of(fn)
+            try:
+                job = self._job_of(fn)
+            except RoleError as error:
+                self._throw(error)
+                return _WAIT
         draw, phase, serves = job
         duration = draw() if draw is not None else 0
         if cost != 1.0 or self.factor != 1.0:
             duration = round(duration * cost * self.factor)
         if unless is not None and any(m.__class__ is unless for m in self.inbox):
-            return self._give_up(fn)
+            return self._call(_give_up, (fn,))
         if not duration:
             return self._update(fn, args) if serves else self._call(fn, args)
         loop = self._loop
@@ -342,15 +345,15 @@ class SimulatedRole(RoleCore):
         return _WAIT
 
     def _job_of(self, fn: Any) -> Job:
-        """The kind of work that `fn` is: see `roles.part.Part`."""
+        """The duration and phase of work by its kind: see `RoleCore.kind_of_work`."""
         part = getattr(fn, "__self__", None)
-        job = self._jobs[part.work if isinstance(part, Part) else "gradient" if self.spec.computes else "server"]
+        job = self._jobs[self.kind_of_work(part)]
         if part is not None:
             self._latest = part, job
         return job
 
     def _update(self, fn: Any, args: tuple[Any, ...]) -> Any:
-        """An update that takes no time. It ends a turn: a run can be stepped, and roles that were ready before come first."""
+        """An update that takes no time. It ends a turn, so that a run can be stepped; roles that were ready before come first."""
         loop = self._loop
         loop.sequence = number = loop.sequence + 1
         value = self._call(fn, args)
@@ -390,15 +393,18 @@ class SimulatedRole(RoleCore):
 
         return resume
 
+    def _error_first(self, error: BaseException) -> Callable[[Any], Any]:
+        """A stand-in for `coroutine.send` that raises `error` inside the coroutine: the role has its turn later."""
+
+        def resume(_: Any) -> Any:
+            self._resume = self._coroutine.send
+            return self._coroutine.throw(error)
+
+        return resume
+
     def _returned(self) -> None:
         self._resume, self.returned = None, True
         self.endings.role_returned(self)
-
-    @staticmethod
-    def _give_up(fn: Any) -> None:
-        part = getattr(fn, "__self__", None)
-        if isinstance(part, Part):
-            part.cancelled()
 
     def _release_core(self) -> None:
         """Its work, if there is any, is done or given up."""
@@ -410,15 +416,20 @@ class SimulatedRole(RoleCore):
         fn, _, phase = self._working
         self.token += 1
         self.recorder.span(phase, self.since, self._loop.now, self.counters.computed)
-        self._give_up(fn)
         self._release_core()
         self._working = self._unless = None
+        try:
+            _give_up(fn)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._resume = self._error_first(error)
         self._loop.go_on(self, None)
 
     # events -----------------------------------------------------------------------------------------------------------
 
     def work_done(self) -> None:
-        """The time of the work under way is over."""
+        """The time of the work under way is over: call its function, and go on with the result."""
         fn, args, phase = self._working
         self._working = self._unless = None
         if self.cores is not None:
@@ -476,11 +487,18 @@ class SimulatedRole(RoleCore):
     # the record -------------------------------------------------------------------------------------------------------
 
     def report(self, now: int) -> dict[str, Any]:
-        """A batch for the trace: what has happened since the last one. Counters are copied: other threads read the trace while
-        the role goes on."""
+        """A batch for the trace: what has happened since the last report. Counters are copied, because other threads read the
+        trace while the role goes on."""
         self.touched = False
         self.counters.open = [] if self._working is None else [self._working[2], self.since]
         return self.recorder.take(now, plain=False) | {"counters": _copied(self.counters)}
+
+
+def _give_up(fn: Any) -> None:
+    """Tell the part whose method `fn` is that its work is given up."""
+    part = getattr(fn, "__self__", None)
+    if isinstance(part, Part):
+        part.cancelled()
 
 
 def _copied(counters: Counters) -> Counters:
@@ -492,7 +510,7 @@ def _copied(counters: Counters) -> Counters:
     return made
 
 
-# Which of the counters are numbers and which collections does not change, and copying is done often.
+# Counters are copied often, so the names of those that are collections are determined once.
 _COUNTED: Sequence[str] = Counters.__slots__
 _COUNTS = attrgetter(*_COUNTED)
 _COLLECTED = tuple(name for name in _COUNTED if isinstance(getattr(Counters(), name), dict | list))

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ....errors import RoleError
 from ....nn import SparseParameters
 from ....roles.context import NOTED, SAVED, Context, stream
 from ....roles.effects import COMPUTE, RECV, SLEEP, Posted
@@ -28,14 +29,13 @@ from ....roles.part import Part
 from ....roles.shard import Shard
 from ....trace.events import ConnectionRefused, EngineWarning, Note
 from ....trace.recorder import MESSAGE, Recorder
-from ....trace.vocabulary import APPLY, EVALUATE, NANO, SEND, nanoseconds, seconds
-from ....trace.vocabulary import COMPUTE as COMPUTING
+from ....trace.vocabulary import NANO, SEND, nanoseconds, seconds
 from ....trace.vocabulary import SLEEP as SLEEPING
 from ....trace.vocabulary import WAIT as WAITING
 from ...distributions import Sampler
 from ...failures import failure_report, foreign_effect
 from ...plan import batch_maker, begin, build_parts
-from ...role_core import Membership, RoleCore
+from ...role_core import PHASE, Membership, RoleCore
 from ...storage.store import Store
 from ..protocol import ProtocolError
 from ..transport.endpoint import Endpoint
@@ -47,7 +47,6 @@ from .role_clock import RoleClock
 
 __all__ = ["RealRole"]
 
-PHASE = {"gradient": COMPUTING, "server": APPLY, "measure": EVALUATE}
 # A role that computes and never waits polls for messages that often: the chief may request a snapshot of its shard.
 LISTEN_NS = 10_000_000
 POLL_S = 0.25  # seconds of one wait at most
@@ -294,7 +293,10 @@ class RealRole(RoleCore):
         """(how to go on, with what)."""
         _, fn, args, cost, unless = effect
         part = getattr(fn, "__self__", None)
-        work = part.work if isinstance(part, Part) else "gradient" if self.spec.computes else "server"
+        try:
+            work = self.kind_of_work(part)
+        except RoleError as error:
+            return self._coroutine.throw, error
         self._endpoint.flush()
         began = self._now()
         if began - self._polled_at > LISTEN_NS:
@@ -309,10 +311,13 @@ class RealRole(RoleCore):
             until = self._pacing.deadline(began, self._work_times.wanted(work, cost, self._now() - began))
             finished = self._pass(until, unless)
             self._pacing.ended(until, self._now() if finished else until)
-            if not finished:
+        else:
+            finished = unless is None or not self._has(unless)
+        if not finished:
+            try:
                 value = _discard(part, value)
-        elif unless is not None and self._has(unless):
-            value = _discard(part, value)
+            except BaseException as error:
+                return self._coroutine.throw, error
         self.counters.open = []
         self.recorder.span(PHASE[work], began, self._now(), step)
         if part is self.shard and 0 <= self._step_to <= self.counters.version:
