@@ -106,9 +106,9 @@ class RoleCore(ABC):
         is "gradient" if the role computes, else "server". `RoleError` if a part declares another kind, or none.
         """
         usual = "gradient" if self.spec.computes else "server"
-        work: str = getattr(part, "work", None) if isinstance(part, Part) else usual
+        work: Any = getattr(part, "work", None) if isinstance(part, Part) else usual
         if work.__class__ is str and work in PHASE:
-            return work
+            return work  # type: ignore[no-any-return]
         allowed = ", ".join(map(repr, PHASE))
         raise RoleError(f"{type(part).__name__}.work is {shown(work)}; allowed: {allowed}.")
 

@@ -229,7 +229,7 @@ def test_a_chief_that_is_killed_while_it_evaluates_evaluates_again():
 
 def test_work_that_is_given_up_frees_its_core():
     class Halted(OneNode):
-        messages = (*lk.AsyncPS.messages, lk.Chunk)
+        messages = (*lk.AsyncPS.messages, lk.Ack, lk.Chunk)
 
         async def worker(self, ctx, model):
             weights = await lk.pull(ctx)
@@ -277,7 +277,7 @@ def test_incast_takes_as_long_as_all_its_bytes():
 class Overtakes(lk.AsyncPS):
     """A message without bytes is sent the very instant in which a heavy one before it arrives: it must not overtake."""
 
-    messages = (*lk.AsyncPS.messages, lk.Chunk)
+    messages = (*lk.AsyncPS.messages, lk.Ack, lk.Chunk)
 
     async def worker(self, ctx, model):
         if ctx.name == "worker-2":
