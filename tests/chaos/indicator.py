@@ -29,6 +29,7 @@ from labkit.nn import SGD
 from labkit.nn.boxes import Boxes
 from labkit.roles.gradient import Model
 from labkit.roles.layout import Layout, RoleSpec, shard_slices
+from labkit.roles.model_parallel.stages import ShardedLayers
 from labkit.roles.sparse.rows import RowModel
 
 SPLIT = ("FSDP", "Hybrid", "PipeDream", "Pipeline", "TensorParallel")
@@ -223,7 +224,7 @@ def _with_marks(role: RoleSpec, layout: Layout, problem: Any, workers: int, reco
         return replace(role, model=partial(_whole, layout.parts, records))
     if make.func is RowModel:
         return replace(role, model=partial(_rows, make, rows_of(make, problem), records))
-    mixin = MarkedLayers if make.func.__name__ == "Layers" else MarkedPiece
+    mixin = MarkedLayers if make.func is ShardedLayers else MarkedPiece
     return replace(role, model=partial(_piece, make, mixin, workers, records))
 
 
