@@ -137,7 +137,7 @@ def test_a_cluster_and_a_lab_have_as_many_as_can_be(monkeypatch):
     monkeypatch.setattr(machine_limits, "free_memory", lambda *where: 8 * GB)
     assert lk.DaskCluster().workers == 2
     assert lk.DaskCluster(workers=3).workers == 3  # who asks, gets
-    assert lk.Lab().setup.cluster.workers == 2
+    assert lk.Lab().settings.cluster.workers == 2
     assert lk.DaskCluster("tcp://10.0.0.1:8786").workers == 4  # another machine's limits are not known
 
 

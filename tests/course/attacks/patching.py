@@ -9,7 +9,7 @@ ATTACKS = (
     Attack("print", put(top="import builtins\nbuiltins.print = lambda *a, **k: None\nbuiltins.isinstance = lambda *a: True"), "."),
     Attack("builtins", put(top="import builtins\nbuiltins.all = builtins.any = lambda *a: True\nbuiltins.abs = lambda x: 0")),
     Attack("labkit.course", put(top="from labkit import course\ncourse.same = lambda *a: True\ncourse.expect = lambda *a, **k: None")),
-    Attack("import labkit.course", put(top="import labkit.course as course\ncourse.Wrong = Exception")),
+    Attack("import labkit.course", put(top="import labkit.course as course\ncourse.CheckFailed = Exception")),
     Attack("labkit's classes", put(top="lk.Push.__eq__ = lambda s, o: True\nlk.Strategy.__eq__ = lambda s, o: True\nlk.Message.count = 1")),
     Attack("labkit's names", put(top="lk.trial = lk.SyncPS = lk.same = lambda *a, **k: True")),
     Attack("sys.modules", put(top="import sys\nsys.modules['labkit.course.testing'] = sys.modules['labkit']")),

@@ -127,7 +127,7 @@ class TestProof:
     @pytest.mark.parametrize(
         ("name", "old", "new", "said"),
         [
-            ("q1", 'V["scale"] * x', '-V["scale"] * x', "cell 6 .q1-test.: Wrong: the sign is lost"),
+            ("q1", 'V["scale"] * x', '-V["scale"] * x', "cell 6 .q1-test.: CheckFailed: the sign is lost"),
             (
                 "q3-test",
                 "print(answer)",
