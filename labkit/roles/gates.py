@@ -37,10 +37,14 @@ async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
     """
     step = Round(shard)
     async for request in ctx.inbox(Push, Pull, Left, Joined):
-        if isinstance(request, Pull) or (isinstance(request, Push) and not step.take(request)):
+        if isinstance(request, Push):
+            if not step.take(request):
+                ctx.send(request, shard.weights())
+        elif isinstance(request, Pull):
             ctx.send(request, shard.weights())
-        for push in step.begin_again(ctx.peers("server")) if isinstance(request, Joined) else ():
-            ctx.send(push, shard.weights())
+        elif isinstance(request, Joined):
+            for push in step.begin_again(ctx.peers("server")):
+                ctx.send(push, shard.weights())
         if step.complete(ctx.peers("worker")):
             break
     return step.pushes()
