@@ -40,7 +40,7 @@ def test_problem(given, says):
     [
         (lambda: lk.SyncPS(optimizer=lk.SGD), r"^SyncPS: optimizer=lk\.SGD is a class; write lk\.SGD\(\)\."),
         (lambda: lk.SyncPS(schedule=lk.Constant), r"^SyncPS: schedule=lk\.Constant is a class; write lk\.Constant\(\)"),
-        (lambda: lk.SparsePS(placement=lk.HashPlacement), r"^placement=lk\.HashPlacement is a class; write lk\.HashPl"),
+        (lambda: lk.SparsePS(placement=lk.HashPlacement), r"^SparsePS: placement=lk\.HashPlacement is a class; write lk\.HashPl"),
         (
             lambda: lk.SparsePS(placement=["hash"]),
             r"^There is no placement \['hash'\]\. .*Allowed: consistent-hash, hash",

@@ -103,7 +103,7 @@ def test_the_pictures_show_the_numbers_given():
         (lambda: scaling({"a": {1: 0.0}}, {}, ""), "positive"),
         (lambda: trade({"a": (-1.0, 1.0)}, ""), "negative"),
         (lambda: ranking({"a": {}}, ""), "1 to"),
-        (lambda: ranking({"a": {"b": 0.0}}, ""), "gradients a second"),
+        (lambda: ranking({"a": {"b": 0.0}}, ""), "gradients per second"),
     ],
 )
 def test_pictures_refuse_what_they_cannot_draw(draw, why):
