@@ -1,17 +1,17 @@
-"""Clocks of workers: how many gradients each has finished by when, over all instances of its role, and its lead.
+"""Clocks of workers: number of gradients that each has finished over time, across all instances of its role, and its lead.
 
     lead of a worker = gradients that it had finished when it began its newest one - fewest finished by any worker now
 
-That is the number which bounded staleness bounds: an iteration may begin only if the worker's own clock is at most s
-beyond the slowest clock, and while the iteration goes on its lead can only shrink. (The gate of a server that was restored
-counts anew: a worker that was ahead by then stays so beyond the bound.)
+Bounded staleness bounds this number: an iteration may begin only if the worker's clock is at most s beyond the slowest clock,
+and during the iteration the lead can only shrink. (The gate of a restored server restarts its counts: a worker that was ahead
+at that time keeps this lead in addition to the bound.)
 
-A worker that is restarted counts its gradients from 0 again, and the gate that bounds its lead does not. So an instance goes
-on where the last one stopped; if the others went on without it meanwhile, it begins level with the slowest of them, and until
-then it holds no other back.
+A restarted worker counts its gradients from 0 again; the gate that bounds its lead does not. An instance therefore continues
+at the clock where the previous one stopped. If the other workers continued without it meanwhile, it begins at the clock of the
+slowest of them, and does not limit the others until then.
 
-Where rows of spans were left out (a run too fast to report them all) the clocks are those of the first shard, which counts
-what it holds (net of rollback); then a lead can be s + 1: the gradient that was begun at the bound is finished, too.
+If rows of spans were skipped (a run too fast to report them all), the clocks are taken from the first shard, which counts the
+gradients that it holds (net of rollback). A lead can then be s + 1, because the gradient begun at the bound is finished, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .vocabulary import COMPUTE
 
 __all__ = ["Clocks", "Leads", "clocked", "highest", "leads"]
 
-MOST_EVENTS, POINTS = 4000, 400  # moments at which leads are given: all, or so many evenly spaced ones
+MOST_EVENTS, POINTS = 4000, 400  # times at which leads are given: all, or this many evenly spaced ones
 
 LATER = 1 << 62  # ns: later than any event
 
@@ -49,7 +49,7 @@ class Leads:
 
 
 def clocked(trace: Trace) -> list[int]:
-    """The roles that have a clock of their own: of those that draw the same batches (stages of a pipeline) the first."""
+    """The roles that have a clock: the first one of each group of roles that draw the same batches (stages of a pipeline)."""
     seen: dict[int, int] = {}
     for role, spec in enumerate(trace.header["layout"]["roles"]):
         if spec["data"] is not None and spec["kind"] not in ("server", "chief"):
@@ -58,14 +58,14 @@ def clocked(trace: Trace) -> list[int]:
 
 
 def leads(trace: Trace, t: int) -> Leads:
-    """Who was how far ahead, from the start to `t` ns."""
+    """The lead of each worker, from the start to `t` ns."""
     return Clocks().leads(trace, t)
 
 
 class Clocks:
-    """`leads` of a trace that grows: the spans of each worker are kept apart, in order, so that a question costs what is new.
+    """`leads` of a growing trace: keeps the spans of each worker separate and sorted, so that a query costs the new rows only.
 
-    Where a worker was lost, or counted anew, the clocks go on over its instances, which costs the length of the run.
+    If a worker was lost or its count restarted, the clocks are continued over its instances, which costs the length of the run.
     """
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class Clocks:
         self._start: dict[int, Growing] = {}
         self._end: dict[int, Growing] = {}
         self._clock: dict[int, Growing] = {}  # gradients finished before
-        self._recount = LATER  # when, in ns, a worker first began to count anew
+        self._recount = LATER  # when, in ns, the count of a worker first restarted
 
     def leads(self, trace: Trace, t: int) -> Leads:
-        """Who was how far ahead, from the start to `t` ns."""
+        """The lead of each worker, from the start to `t` ns."""
         roles = clocked(trace)
         if sampled(trace, "spans"):
             return _applied(trace, t, roles)
@@ -87,7 +87,7 @@ class Clocks:
             start = self._start[role].values
             count = int(start.searchsorted(t, side="right"))
             work.append((start[:count], self._end[role].values[:count], self._clock[role].values[:count]))
-            now = begun_now.get(role)  # under way: there is no row yet
+            now = begun_now.get(role)  # in progress: there is no row yet
             opened.append(now if now is not None and (not count or now > start[count - 1]) else None)
         if not any(len(start) for start, _, _ in work) and not any(now is not None for now in opened):
             return Leads(roles, np.empty(0, np.int64), np.empty((len(roles), 0), np.int64))
@@ -100,7 +100,7 @@ class Clocks:
         return Leads(roles, time, np.maximum(begun - finished.min(axis=0), 0))
 
     def _follow(self, trace: Trace, roles: list[int]) -> None:
-        """Take in what is new."""
+        """Process new rows."""
         data, first, same = self._unread.advance(trace)
         if not same:
             first, self._recount = 0, LATER
@@ -110,7 +110,7 @@ class Clocks:
         rows = Rows(data[first:], trace.tables["spans"].columns)
         rows = rows.where((rows["phase"] == COMPUTE) & np.isin(rows["role"], roles))
         role, start, end, step = rows.columns("role", "start", "end", "step")
-        # in real time a span is written when its gradient is counted
+        # on a cluster, a span is recorded after its gradient is counted
         clock = np.maximum(step if simulated(trace) else step - 1, 0)
         for one in np.unique(role).tolist():
             self._put(one, *(column[role == one] for column in (start, end, clock)))
@@ -130,7 +130,7 @@ class Clocks:
 
 
 def _moments(work: list[Work], opened: list[int | None], t: int) -> np.ndarray:
-    """The times at which leads are given, from 0 to `t`: those at which they change, or evenly spaced ones if these are many."""
+    """Times at which leads are given, from 0 to `t`: those at which they change, or evenly spaced ones if there are too many."""
     if max(len(start) for start, _, _ in work) <= MOST_EVENTS:
         begun = np.array([now for now in opened if now is not None], np.int64)
         events = np.unique(np.concatenate([begun, *(times for start, end, _ in work for times in (start, end))]))
@@ -141,7 +141,7 @@ def _moments(work: list[Work], opened: list[int | None], t: int) -> np.ndarray:
 
 
 def _begun(start: np.ndarray, clock: np.ndarray, now: int | None, time: np.ndarray) -> np.ndarray:
-    """Gradients finished when the newest one was begun, at each time. `now`: when the one that is under way was."""
+    """Gradients finished when the newest one was begun, at each time. `now`: when the gradient in progress was begun."""
     found = _last(start, clock, time)
     if now is not None:
         found[time >= now] = clock[-1] + 1 if len(clock) else 0
@@ -158,7 +158,7 @@ def _last(when: np.ndarray, value: np.ndarray, time: np.ndarray, more: int = 0) 
 
 
 def _with(work: Work, now: int | None, t: int) -> Work:
-    """The work with the gradient that is under way, which is not over at `t`."""
+    """The work including the gradient in progress, which is not finished at `t`."""
     if now is None:
         return work
     start, end, clock = work
@@ -173,7 +173,7 @@ def _over_instances(
     begun = np.array([_last(start, clock, time) for start, _, clock in work])
     finished = np.array([_finished(*one, levels, time) for one, levels in zip(work, begins)])
     missed = without(trace, t)
-    for i, role in enumerate(roles):  # a role that is not there holds no other back
+    for i, role in enumerate(roles):  # an absent role does not limit the others
         for gap in missed.get(role, ()):
             away = (time >= gap.begin) & (time < (t + 1 if gap.end is None else gap.end))
             begun[i, away], finished[i, away] = 0, np.iinfo(np.int64).max
@@ -183,14 +183,14 @@ def _over_instances(
 def _finished(
     start: np.ndarray, end: np.ndarray, clock: np.ndarray, levels: list[tuple[int, int]], time: np.ndarray
 ) -> np.ndarray:
-    """Gradients finished at each time, where new instances begin at `levels`."""
+    """Gradients finished at each time, given the clocks `levels` at which new instances begin."""
     when, value = np.r_[end, [at for at, _ in levels]], np.r_[clock + 1, [level for _, level in levels]]
     order = np.argsort(when, kind="stable")
     return _last(when[order], value[order], time)
 
 
 def _applied(trace: Trace, t: int, roles: list[int]) -> Leads:
-    """The same from what the first shard has said, now and then, that it has applied."""
+    """The same from the reports of the first shard about the gradients that it has applied."""
     owner = trace.roles.index(trace.header["layout"]["observed"][0])
     told = [reports(trace, owner, who) for who in roles]
     when = np.unique(told[0].time[told[0].time <= t]) if told else np.empty(0, np.int64)
@@ -199,7 +199,7 @@ def _applied(trace: Trace, t: int, roles: list[int]) -> Leads:
 
 
 def highest(found: Leads, first: int, last: int, bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """(edges of `bins` equal stretches of [first, last] ns, the largest lead of each role in each)."""
+    """(edges of `bins` equal intervals of [first, last] ns, the largest lead of each role in each interval)."""
     edges = np.unique(np.linspace(first, last, bins + 1).astype(np.int64))
     time = np.union1d(found.time, edges)
     time = time[(time >= first) & (time < last)]
@@ -212,13 +212,13 @@ def highest(found: Leads, first: int, last: int, bins: int) -> tuple[np.ndarray,
 
 class _Instance(NamedTuple):
     begin: int
-    who: int  # place in the list of roles
-    first: int  # rows of its work
+    who: int  # index in the list of roles
+    first: int  # rows of its work: [first, last)
     last: int
 
 
 def without(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
-    """{role: the intervals in which the others went on without it}, up to `t` ns."""
+    """{role: the intervals in which the other roles continued without it}, up to `t` ns."""
     ids = {name: i for i, name in enumerate(trace.roles)}
     left = [(ids.get(event.name), event.time) for event in events_until(trace, t) if isinstance(event, RoleLeft)]
     return {
@@ -234,8 +234,8 @@ def without(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
 def continued(
     trace: Trace, t: int, roles: Sequence[int], work: list[Work]
 ) -> tuple[list[Work], list[list[tuple[int, int]]]]:
-    """The work of these roles with clocks that go on over their instances; and of each role, (ns, gradients finished) where
-    another instance begins.
+    """The work of these roles with clocks that continue over their instances; and for each role, (ns, gradients finished) where a
+    later instance begins.
     """
     gaps, missed = intervals(trace, t), without(trace, t)
     instances = [one for who, role in enumerate(roles) for one in _instances(who, work[who], gaps.get(role, []))]
@@ -257,7 +257,7 @@ def continued(
 
 
 def _instances(who: int, work: Work, gaps: Sequence[StateInterval]) -> list[_Instance]:
-    """An instance ends where its role was gone, or where its count begins anew."""
+    """Splits the work into instances: one ends where its role was absent, or where its count restarts."""
     start, _, clock = work
     back = np.array([gap.end for gap in gaps if gap.condition in GONE and gap.end is not None], dtype=np.int64)
     new = (np.diff(clock) < 0) | (np.diff(np.searchsorted(back, start, side="right")) > 0)

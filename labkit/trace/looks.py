@@ -1,9 +1,8 @@
-"""What the model said: at evaluations, the class of a few held-out samples, and of every cell of a grid over the plane.
+"""Evaluation samples: the class that the model predicts for a few held-out samples and for every cell of a grid.
 
-One look is two numbers and two strings of bytes, one byte a class. Memory is bounded: of the looks that have come, every
-2^k-th is kept, and the newest; when there are more than `MOST`, k grows by one. So the whole run stays in view, only
-less finely. Which ones stay follows from the looks alone, never from the batches in which they came: equal runs keep
-equal looks.
+One entry is two numbers and two byte strings, one byte per class. Memory is bounded: every 2^k-th entry is kept, and the
+newest; when there are more than `MOST`, k grows by one. The entries thus cover the whole run at decreasing resolution. Which
+ones are kept depends only on the entries, not on how they were batched, so equal runs keep equal entries.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import numpy as np
 __all__ = ["MOST", "NO_ANSWER", "Look", "Looks"]
 
 MOST = 400
-NO_ANSWER = 255  # instead of a class: the model has no finite output
+NO_ANSWER = 255  # in place of a class: the model has no finite output
 MEMBERS = ("looks.when", "looks.samples", "looks.grid")
 
 
 class Look(NamedTuple):
-    """What the model of `update` said at `time` (ns): a byte a sample; a byte a cell, rows from the lowest y up."""
+    """Predictions of the model of `update` at `time` (ns): one byte per sample; one byte per cell, rows in order of increasing y."""
 
     time: int
     update: int
@@ -31,7 +30,7 @@ class Look(NamedTuple):
 
 
 class Looks:
-    """The looks of a run, in order of time. `thinned`: how many have been left out to bound memory."""
+    """The predictions of a run, in order of time. `thinned`: number of entries dropped to bound memory."""
 
     def __init__(self, most: int = MOST):
         self.most = most
@@ -46,9 +45,9 @@ class Looks:
         return iter(tuple(self._kept))
 
     def add(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
-        """One more, the newest."""
+        """Append the newest entry."""
         if self._came and (self._came - 1) % self._stride:
-            self._kept.pop()  # it was kept for being the newest
+            self._kept.pop()  # it was kept only as the newest
         self._kept.append(Look(time, update, samples, grid))
         if len(self._kept) > self.most:
             newest = [] if self._came % (2 * self._stride) == 0 else self._kept[-1:]
@@ -58,14 +57,14 @@ class Looks:
         self.thinned = self._came - len(self._kept)
 
     def at(self, t: int) -> Look | None:
-        """The newest look that is not later than `t` (ns); None before the first."""
+        """The newest entry at or before `t` (ns); None before the first."""
         kept = self._kept
         found = bisect_right(kept, t, key=lambda look: look.time)
         return kept[found - 1] if found else None
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it as arrays for a file: int64 (looks, 2) of time and update; uint8 (looks, samples) and (looks, cells).
-        {} if there are none.
+        """All entries as arrays for a file: int64 (looks, 2) of time and update; uint8 (looks, samples) and (looks, cells). {} if there
+        are none.
         """
         if not self._kept:
             return {}
@@ -78,7 +77,7 @@ class Looks:
 
     @classmethod
     def of(cls, members: Mapping[str, Any], thinned: int = 0) -> Looks:
-        """The inverse of `arrays`; no looks where there are no such members. `ValueError` if they do not fit together."""
+        """The inverse of `arrays`; empty if the members are missing. Raises `ValueError` if their shapes or dtypes are inconsistent."""
         made = cls()
         made.thinned = thinned
         if MEMBERS[0] not in members:

@@ -1,9 +1,9 @@
-"""Forward or backward? What a pipeline stage computed is told by what it sent when it was done.
+"""Classifies the spans of a pipeline stage as forward or backward passes, by the message that follows each span.
 
-A span says only that a stage computed. But a forward ends with an `Activation` for the stage after, and a backward with a
-`Delta` for the stage before. Two have nothing to send: the first stage's backward, and the last one's forward, whose
-activations become the loss. With split backwards (zb-h1) the weights' half sends nothing, either; then the last stage's
-forward is the one whose backward follows at once.
+A span only records that a stage computed. A forward pass ends with an `Activation` for the next stage, a backward pass with a
+`Delta` for the previous stage. Two passes send nothing: the backward of the first stage, and the forward of the last stage,
+whose activations become the loss. With split backwards (zb-h1) the weight-gradient half sends nothing, either; then the last
+stage's forward is the one that is immediately followed by its backward.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ SILENT = -1
 
 
 def pipelined(trace: Trace) -> bool:
-    """Whether forwards and backwards can be told apart in this run."""
+    """Whether forward and backward passes can be distinguished in this run."""
     kinds = trace.header.get("messages", ())
     return FORWARD in kinds and BACKWARD in kinds and not skipped(trace, "messages")
 
 
 class Passes:
-    """Tells forwards from backwards in the trace that it is asked about."""
+    """Distinguishes forward from backward passes."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
         self._messages = (lookup or Lookup()).sent
 
     def backward(self, trace: Trace, t: int, role: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Of each span of computing, ended by `t` ns: was it a backward? Spans of one role are in order of time."""
+        """Whether each computing span, ended by `t` ns, is a backward pass. Spans of one role must be sorted by time."""
         found = np.zeros(len(role), dtype=bool)
         if not len(role) or not pipelined(trace):
             return found
@@ -47,7 +47,7 @@ class Passes:
             said = _first_sent(start[mine], end[mine], sent[own], kind[own] == kinds.index(BACKWARD))
             onward = (to[own] > stage) & (kind[own] == kinds.index(FORWARD))
             found[mine] = said == 1
-            if onward.any():  # not the last: what is silent has gone back to the start, or to the weights
+            if onward.any():  # not the last stage: a span without a message is a backward of the first stage, or of the weights
                 found[mine] |= said == SILENT
             elif zero_bubble:
                 found[mine] |= (said == SILENT) & (np.r_[said[1:], SILENT] != 1)
@@ -55,7 +55,7 @@ class Passes:
 
 
 def _first_sent(start: np.ndarray, end: np.ndarray, sent: np.ndarray, back: np.ndarray) -> np.ndarray:
-    """For each span the first message between its end and the next one's start: 0 forward, 1 backward, `SILENT`."""
+    """For each span the first message between its end and the start of the next: 0 forward, 1 backward, `SILENT` if none."""
     if not len(sent):
         return np.full(len(start), SILENT)
     until = np.r_[start[1:], np.iinfo(np.int64).max]

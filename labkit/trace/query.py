@@ -1,20 +1,20 @@
-"""Every number that is derived from the rows and counters of a trace, defined once.
+"""Derived quantities of a trace: every number that is computed from its rows and counters is defined here, once.
 
-Plain functions answer a question once. Query objects answer it again and again about a trace that grows: they keep cursors
-into its tables (`index`), so that a frame of a long run costs what is new and not the whole length. What they keep is a
-cache: they may be asked about any trace and any time, in any order, and the answer depends on (trace, time) only. An object
-is used by one thread at a time.
+Functions compute a value from scratch. Query objects are for repeated queries about a growing trace: they keep cursors into
+its tables (`index`), so that a frame of a long run costs time proportional to the new rows, not to all rows. This state is a
+cache: a query object accepts any trace and any time in any order, and its results depend on (trace, time) only. A query object
+must be used by one thread at a time.
 
-*As of a moment.* Times are ns of engine time. Where the time asked for is the present (`trace.watermark()` or later), totals
-come from counters, which are exact. Earlier values come from the rows up to then. Where rows are missing - `skipped`: a run
-too fast to report all of them; `spilled`: old rows dropped to bound memory - values of the past are None, or come from the
-counts that roles reported now and then (table `progress`), or from the rows that are there; `sampled` tells.
+*Time.* Times are ns of engine time. If the requested time is the present (`trace.watermark()` or later), totals come from
+counters, which are exact. Earlier values are computed from the rows up to that time. If rows are missing - `skipped`: the run
+was too fast to report all of them; `spilled`: old rows were dropped to bound memory - values of the past are None, or come
+from the counts that roles report periodically (table `progress`), or from the remaining rows; `sampled` returns which.
 
-*Gross and net.* Gross counts every gradient that was ever applied, by all role instances: it is work, it never falls, and
-rates (throughput) are made of it. Net of rollback counts what the model holds: a restored shard holds what its checkpoint
-held, so net falls when updates are rolled back. Progress of the model and the ledger are net. Both count gradients applied
-in this run: a run that goes on with an earlier one begins at 0. Where S shards hold parts of one model (or equal replicas),
-each shard counts 1/S of a gradient, so each gradient counts once.
+*Gross and net.* The gross count includes every gradient that was ever applied, by all role instances. It measures work, never
+decreases, and is the basis of rates (throughput). The net count (net of rollback) is what the model holds: a restored shard
+holds what its checkpoint held, so the net count decreases when updates are rolled back. Progress of the model and the ledger
+are net. Both count gradients applied in this run: a run that continues an earlier one begins at 0. If S shards hold parts of
+one model (or synchronized replicas), each shard counts 1/S of a gradient, so that each gradient counts once.
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ __all__ = [
 
 
 def sampled(trace: Trace, table: str) -> bool:
-    """Whether rows of `table` are missing (skipped or spilled), so that what is counted in it is not exact."""
+    """Whether rows of `table` are missing (skipped or spilled), so that counts over its rows are not exact."""
     return bool(trace.tables[table].skipped or trace.tables[table].spilled)
 
 
 def skipped(trace: Trace, table: str) -> bool:
-    """Whether roles were too fast to report all rows of `table`, so that any stretch of time may lack some."""
+    """Whether rows of `table` were skipped because roles were too fast to report all; any interval of time may lack some."""
     return bool(trace.tables[table].skipped)
 
 
 def rows_written(trace: Trace, table: str) -> int:
-    """How many rows of `table` have come, those included that were spilled since: grows whenever something is new."""
+    """Number of rows of `table` added so far, including those spilled since. Increases with every new row."""
     return len(trace.tables[table]) + trace.tables[table].spilled
 
 
 def totals_only(trace: Trace, table: str) -> bool:
-    """Whether roles have done work of which `table` has no rows: a run that keeps counters only."""
+    """Whether roles have done work that has no rows in `table`: the run keeps counters only."""
     if len(trace.tables[table]):
         return False
     if table == "applies":
@@ -87,22 +87,22 @@ def totals_only(trace: Trace, table: str) -> bool:
 
 
 def simulated(trace: Trace) -> bool:
-    """Whether time is virtual."""
+    """Whether the run is in virtual time."""
     return bool(trace.header["cluster"].get("engine") == "simulated")
 
 
 def _owners(trace: Trace) -> list[int]:
-    """The roles whose counts are the model's: of several equal replicas the observed one, else all shards."""
+    """The roles whose counts are those of the model: the observed one of several synchronized replicas, else all shards."""
     return [trace.roles.index(name) for name in trace.header["layout"]["observed"]]
 
 
 def _independent(trace: Trace) -> bool:
-    """Whether the shards are replicas that step by themselves, so that each applies gradients of its own."""
+    """Whether the shards are replicas that step independently, so that each applies its local gradients."""
     return bool(trace.header["layout"].get("copies") == "own")
 
 
 def _shared(trace: Trace) -> int:
-    """How many of the owners count the same gradient."""
+    """Number of owners that count the same gradient."""
     return 1 if _independent(trace) else len(trace.header["layout"]["observed"])
 
 
@@ -113,9 +113,10 @@ AMOUNTS = ("gradients", "samples", "bytes")
 
 
 class Series(NamedTuple):
-    """A cumulative count: `total[i]` by `time[i]` (ns, in order; of equal times the last one counts), both shape (n,); rows
-    that add nothing (of roles that repeat what another applies) have an entry, too.
-    `since`: when counting began, ns: not 0 where older rows were spilled. Empty: none, or not known.
+    """Cumulative count: `total[i]` at `time[i]` (ns, sorted; of equal times the last entry is valid), both of shape (n,).
+
+    Rows that add nothing (of roles that repeat what another role applies) have an entry, too. `since`: when counting began, ns;
+    not 0 if older rows were spilled. Empty if there is nothing to count or the count is unknown.
     """
 
     time: np.ndarray
@@ -123,7 +124,7 @@ class Series(NamedTuple):
     since: int = 0
 
     def instants(self) -> Series:
-        """The same with one entry for each instant at which something was added."""
+        """The same series with one entry per instant at which the total increased."""
         grown = np.flatnonzero(np.diff(self.total, prepend=0.0))
         time, total = self.time[grown], self.total[grown]
         last = np.flatnonzero(np.diff(time, append=time[-1:] + 1))
@@ -134,7 +135,7 @@ NOTHING = Series(np.empty(0), np.empty(0))
 
 
 def interpolate(series: Series, x: np.ndarray) -> np.ndarray:
-    """The amount at times `x` (ns), taken to grow evenly between two moments, from 0 at time 0 on; `series` is not empty."""
+    """Linear interpolation of `series` at times `x` (ns), starting from 0 at time 0. `series` must not be empty."""
     when, total = series.time, series.total
     after = np.searchsorted(when, x, side="right")
     before, following = after - 1, np.minimum(after, len(when) - 1)
@@ -147,8 +148,9 @@ def interpolate(series: Series, x: np.ndarray) -> np.ndarray:
 
 
 class Reports(NamedTuple):
-    """What a role reported now and then: at `time` (ns) it had applied so many `gradients` (of a sender, or of all).
-    `restored`: this is what an instance of the role began with, and not what it did.
+    """Periodic reports of a role: at `time` (ns) it had applied `gradients` (of one sender, or of all).
+
+    `restored`: the count is what an instance of the role began with, not work that it did.
     """
 
     time: np.ndarray
@@ -156,8 +158,8 @@ class Reports(NamedTuple):
     restored: np.ndarray
 
     def gross(self) -> np.ndarray:
-        """Gradients applied by all instances of the role by then. A fall is a rollback and takes nothing away; the first
-        instance of a run that goes on with an earlier one begins at 0.
+        """Gradients applied by all instances of the role up to each report. A decrease is a rollback and subtracts nothing; the
+        first instance of a run that continues an earlier one begins at 0.
         """
         if not len(self.gradients):
             return self.gradients
@@ -165,18 +167,18 @@ class Reports(NamedTuple):
         return np.cumsum(np.r_[first, np.maximum(np.diff(self.gradients), 0)])
 
     def net(self) -> np.ndarray:
-        """Gradients of this run that the role's shard holds."""
+        """Gradients of this run that the shard of the role holds."""
         return self.gradients - self.gradients[0] if len(self.gradients) and self.restored[0] else self.gradients
 
 
 def reports(trace: Trace, role: int, sender: int = EVERYONE) -> Reports:
-    """The reports of a role, oldest first, about one sender or all. A role that applies gradients of everyone only has
-    applied 1/workers of each for a worker.
+    """The reports of a role about one sender or all, oldest first. If the role only applies gradients of all workers together,
+    1/workers of each counts for a worker.
     """
     who, time, sent_by, count = trace.column("progress", "role", "time", "sender", "gradients")
     mine = who == role
     time, sent_by, count = time[mine], sent_by[mine], count[mine]
-    ends = np.flatnonzero(sent_by == EVERYONE)  # a report's last row
+    ends = np.flatnonzero(sent_by == EVERYONE)  # the last row of each report
     number = np.searchsorted(ends, np.arange(len(time)))
     known = number < len(ends)
     restored = np.zeros(len(ends), bool)
@@ -194,8 +196,9 @@ def reports(trace: Trace, role: int, sender: int = EVERYONE) -> Reports:
 
 
 def last_reported(trace: Trace, t: int) -> int | None:
-    """Gradients that the model held when roles last reported before or at `t` ns (net: the fewest of any shard; of replicas
-    that step by themselves all); None if not all have reported.
+    """Gradients that the model held according to the last reports at or before `t` ns; None if some role has not reported.
+
+    Net: the minimum over the shards, or the sum over replicas that step independently.
     """
     last = []
     for role in _owners(trace):
@@ -208,21 +211,21 @@ def last_reported(trace: Trace, t: int) -> int | None:
 
 
 class Cumulative:
-    """How much was applied (gradients, samples), or sent for training (bytes), by when: `of` is one of `AMOUNTS`.
+    """Cumulative amount applied (gradients, samples) or sent for training (bytes) over time; `of` is one of `AMOUNTS`.
 
-    From the rows of the trace; where a run was too fast to report all of them, or old ones were spilled, from the reports of
-    its roles, if there are any (then a gradient is taken to have `batch_size` samples, and bytes are not known).
+    Computed from the rows of the trace. If rows were skipped or spilled, computed from the reports of the roles, if there are any
+    (a gradient is then assumed to have `batch_size` samples, and bytes are unknown).
     """
 
     def __init__(self, of: str = "gradients"):
         self.of = of
         self._rows = SortedRows(*(("messages", "sent") if of == "bytes" else ("applies", "time")))
         self._sender, self._amount, self._total = Growing(np.int64), Growing(float), Growing(float)
-        self._own: dict[int, tuple[Growing, Growing]] = {}  # by sender: places in the above, totals
+        self._own: dict[int, tuple[Growing, Growing]] = {}  # by sender: indices into the arrays above, totals
 
     def gross(self, trace: Trace, t: int, sender: int | None = None) -> Series:
-        """All that was applied (sent) up to `t` ns, by all role instances, of all senders or of one. A gradient of everyone
-        counts 1/workers for each.
+        """Everything applied (sent) up to `t` ns by all role instances, of all senders or of one. A gradient of all workers
+        together counts 1/workers for each.
         """
         if self._missing(trace):
             return self._reported(trace, t, EVERYONE if sender is None else sender)
@@ -239,8 +242,8 @@ class Cumulative:
         return Series(self._rows.times[places.values[:mine]], totals.values[:mine], since)
 
     def net(self, trace: Trace, t: int) -> Series:
-        """What of it the model held at times up to `t` ns: `gross` without what was rolled back. A rollback shows when the
-        shard next applies something (or reports). Of bytes: nothing is rolled back.
+        """The part of `gross` that the model held at times up to `t` ns, without what was rolled back. A rollback becomes visible
+        at the next application (or report) of the shard. Bytes are never rolled back.
         """
         if self.of == "bytes":
             return self.gross(trace, t)
@@ -260,9 +263,10 @@ class Cumulative:
         return Series(time, np.cumsum(change[kept]), since)
 
     def by_worker(self, trace: Trace, edges: np.ndarray) -> np.ndarray | None:
-        """What of `gross` came from each worker by each of the times `edges` (ns, in order), shape (workers, edges), from
-        what was known at the last of them. Work under way counts as far as it is done, if it lasts as long as the last did.
-        None if there is no worker.
+        """The part of `gross` that came from each worker by each of the times `edges` (ns, sorted), shape (workers, edges).
+
+        Uses the rows up to the last edge. Work in progress counts in proportion to the time elapsed, assuming that it takes as
+        long as the previous one. None if there is no worker.
         """
         workers = np.array(trace.role_ids("worker"))
         if not len(workers):
@@ -280,7 +284,7 @@ class Cumulative:
         place = np.full(len(trace.roles), -1)
         place[workers] = np.arange(len(workers))
         mine = np.flatnonzero((place[who] >= 0) & (amount > 0))
-        order = mine[np.argsort(place[who[mine]], kind="stable")]  # worker by worker, each in order of time
+        order = mine[np.argsort(place[who[mine]], kind="stable")]  # grouped by worker, each sorted by time
         return _rows_by_worker(place[who[order]], when[order], amount[order], len(workers), edges)
 
     @property
@@ -288,7 +292,7 @@ class Cumulative:
         return {"gradients": "count", "samples": "samples", "bytes": "bytes"}[self.of]
 
     def _follow(self, trace: Trace) -> Rows:
-        """Take in what is new: of the rows, in order of time, the sender, what they add, and the total. All rows."""
+        """Process new rows, in order of time: sender, amount added, and running total. Returns all rows."""
         data = self._rows.follow(trace)
         first = self._rows.sorted_from
         if first == len(self._rows.times) == len(self._amount.values):
@@ -307,7 +311,7 @@ class Cumulative:
         return data
 
     def _take(self, trace: Trace, sender: int, first: int) -> None:
-        """What of the rows from place `first` on is one sender's."""
+        """Append the rows of one sender from index `first` on."""
         places, totals = self._own[sender]
         who, amount = self._sender.values[first:], self._amount.values[first:]
         mine = np.flatnonzero((who == sender) | (who == EVERYONE))
@@ -317,7 +321,7 @@ class Cumulative:
         totals.put(begin, (totals.values[begin - 1] if begin else 0.0) + np.cumsum(own))
 
     def _missing(self, trace: Trace) -> bool:
-        """Whether to count from reports."""
+        """Whether to count from reports because rows are missing."""
         table = trace.tables[self._rows.table]
         absent = table.spilled or not len(table)
         return bool(table.skipped) or (bool(absent) and len(trace.tables["progress"]) > 0)
@@ -340,8 +344,8 @@ class Cumulative:
 
 
 def _held(time: np.ndarray, version: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """What a shard holds after each of its applications, shape (n,): where its version falls it was restored, and holds what
-    it held at the version before.
+    """Amount that a shard holds after each application, shape (n,). Where its version decreases, the shard was restored and holds
+    what it held at the preceding version.
     """
     steps = (np.diff(version) != 0) | (np.diff(time) != 0)
     begins = [0, *(np.flatnonzero(steps & (np.diff(version) <= 0)) + 1).tolist()]
@@ -361,13 +365,13 @@ def _held(time: np.ndarray, version: np.ndarray, amount: np.ndarray) -> np.ndarr
 def _rows_by_worker(
     place: np.ndarray, when: np.ndarray, amount: np.ndarray, workers: int, edges: np.ndarray
 ) -> np.ndarray:
-    """`interpolate` for all workers at once: each worker's times are laid on a stretch of their own of one long axis."""
-    last = np.searchsorted(place, np.arange(workers), side="right") - 1  # each worker's newest, if it has any
+    """`interpolate` for all workers at once: the times of each worker are mapped to a separate interval of one long axis."""
+    last = np.searchsorted(place, np.arange(workers), side="right") - 1  # index of each worker's newest row, if it has any
     has = (last >= 0) & (place[np.maximum(last, 0)] == np.arange(workers)) if len(place) else np.zeros(workers, bool)
     who = np.flatnonzero(has)
     newest = last[who]
     earlier = np.where((newest > 0) & (place[newest - 1] == who), when[newest - 1], 0)
-    coming = when[newest] + np.maximum(when[newest] - earlier, 1)  # when the next one is due
+    coming = when[newest] + np.maximum(when[newest] - earlier, 1)  # when the next one is expected
     place = np.r_[place, who, np.arange(workers)]
     when = np.r_[when, coming, np.full(workers, -1)]
     amount = np.r_[amount, amount[newest], np.zeros(workers)]
@@ -376,17 +380,17 @@ def _rows_by_worker(
     total = np.cumsum(amount[order])
     axis = place[order] * long + when[order]
     starts = np.searchsorted(place[order], np.arange(workers), side="left")
-    base = total[starts]  # at 0 of each worker, before anything of its own
+    base = total[starts]  # at time 0 of each worker, before its first application
     found = np.interp((np.arange(workers)[:, None] * long + edges[None, :]).ravel(), axis, total)
     return found.reshape(workers, len(edges)) - base[:, None]
 
 
 # rates --------------------------------------------------------------------------------------------------------------
 
-STRETCH = 12  # a rate is counted over this part of the time so far
-BOXES = 4  # a stretch is the mean of so many shorter ones: a step in the rate becomes a slope without corners
-TURNS = 3  # of the slowed worker, or of each, before a rate is told
-SILENT = 20  # turns of all others without one of the slowed worker: it will hardly come any more
+STRETCH = 12  # a rate is counted over this fraction of the elapsed time
+BOXES = 4  # a rate is the mean over this many shorter windows, which turns a step into a smooth slope
+TURNS = 3  # turns of the slowed worker, or of each, before a rate is given
+SILENT = 20  # turns of all others without one of the slowed worker, after which no further one is expected
 
 Window = tuple[int, int]  # (begin, end), ns
 
@@ -394,8 +398,9 @@ Window = tuple[int, int]  # (begin, end), ns
 def rates(
     trace: Trace, t: int, sender: int | None = None, counted: Cumulative | None = None, points: int = 100
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, gradients per second), both shape (points,), up to `t` ns, of all workers or of one. Gross: a rollback is no
-    negative work. `counted`: counts something else, or has counted this trace before.
+    """(seconds, gradients per second), both of shape (points,), up to `t` ns, of all workers or of one.
+
+    Gross: a rollback is not negative work. `counted`: a `Cumulative` of another amount, or one already used for this trace.
     """
     when, total, since = (counted or Cumulative()).gross(trace, t, sender)
     workers = max(1, len(trace.role_ids("worker")))
@@ -405,7 +410,7 @@ def rates(
     when, total = when[:count], total[:count]
     gap = float(when[-1]) / count  # between two gradients
     stretch = max(t / STRETCH, 3.0 * gap * (workers if sender is None else 1), 1.0)
-    silent = max(stretch, 10 * gap)  # after this, nothing applied is news, and the curve comes down
+    silent = max(stretch, 10 * gap)  # after this time without an application, the curve decreases
     end = float(t) if t - when[-1] > silent else float(when[-1])
     x = np.linspace(since + min(stretch, end - since) / 2, max(end, 1.0), points)
     long = np.minimum(stretch, x - since)[:, None]
@@ -416,8 +421,8 @@ def rates(
 
 
 def _whole_groups(when: np.ndarray, workers: int) -> int:
-    """How many of the times to count. Workers of one pace come in groups; a last group that the end, or the moment,
-    has cut would look like a loss of speed.
+    """Number of times to count. Workers of equal speed apply in groups; a last group that is cut off by the end of the run or by the
+    current time would look like a loss of speed.
     """
     recent = when[-5 * workers :]
     if len(recent) < 3:
@@ -433,8 +438,9 @@ def _whole_groups(when: np.ndarray, workers: int) -> int:
 
 
 def mean_rate(trace: Trace, t: int, counted: Cumulative | None = None) -> float | None:
-    """Gradients applied per second (gross) up to `t` ns, over the whole run; None if there was none, or it is not known.
-    `counted`: has counted the gradients of this trace before.
+    """Gradients applied per second (gross) up to `t` ns, over the whole run; None if there was none or it is unknown.
+
+    `counted`: a `Cumulative` of gradients already used for this trace.
     """
     series = (counted or Cumulative()).gross(trace, t)
     applied = float(series.total[-1]) if len(series.time) else 0.0
@@ -452,11 +458,12 @@ def rate_between(series: Series, window: Window | None) -> float | None:
 def steady_window(
     trace: Trace, series: Series, since: int, until: int, slow: Mapping[int, float] | None = None
 ) -> Window | None:
-    """From which instant to which of [since, until) ns to count a rate; None while there are too few. `series`: instants of
-    gross applied gradients. The first third is left out: there the system goes over into its new state.
+    """The instants of [since, until) ns between which to count a rate; None if there are too few.
 
-    `slow`: {role: how many times slower} in that time. Then whole turns of the slowest worker are counted (of the others, if
-    one is sped up), so that N workers of which one is f times slower have exactly (N - 1 + 1/f)/N of the rate.
+    `series`: instants of gross applied gradients. The first third is left out as transient.
+
+    `slow`: {role: slowdown factor} in that time. Whole turns of the slowest worker are then counted (of the others, if one is
+    sped up), so that N workers of which one is f times slower have exactly (N - 1 + 1/f)/N of the rate.
     """
     workers = trace.role_ids("worker")
     pace = {worker: (slow or {}).get(worker, 1.0) for worker in workers}
@@ -477,7 +484,7 @@ def steady_window(
 
 
 def _own(trace: Trace, worker: int) -> tuple[np.ndarray, np.ndarray]:
-    """(ns, gradients) of each time that something of this worker alone was applied, at the first shard that has any."""
+    """(ns, gradients) of each application of gradients of this worker alone, at the first shard that has any."""
     role, time, sender, count = trace.column("applies", "role", "time", "sender", "count")
     mine = sender == worker
     mine &= role == role[mine][0] if mine.any() else mine
@@ -485,7 +492,7 @@ def _own(trace: Trace, worker: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _turns(trace: Trace, own: np.ndarray, count: np.ndarray) -> Window | None:
-    """Whole turns of the slowed worker; of replicas that meet every H steps, H turns or a multiple of them."""
+    """Window of whole turns of the slowed worker; of replicas that average every H steps, a multiple of H turns."""
     every = trace.header["strategy"].get("options", {}).get("H") or 1
     first = len(own) // 3
     last = first + (len(own) - 1 - first) // every * every
@@ -496,20 +503,22 @@ def _turns(trace: Trace, own: np.ndarray, count: np.ndarray) -> Window | None:
 
 
 def _shards(trace: Trace) -> list[Counters]:
-    gone = absent(trace) if trace.header["layout"]["replicated"] else ()  # a replica that left is no part of the model
+    gone = absent(trace) if trace.header["layout"]["replicated"] else ()  # a replica that left is not part of the model
     return [c for role, c in trace.counters.items() if c.shard >= 0 and role not in gone]
 
 
 def next_apply(trace: Trace, t: int) -> int | None:
-    """When something was first applied after `t` ns; None if nothing was, as far as is known."""
+    """Time of the first application after `t` ns; None if there is none so far."""
     times = trace.column("applies", "time")
     later = times[times > t]
     return int(later.min()) if len(later) else None
 
 
 def updates(trace: Trace) -> int:
-    """Steps applied to the whole model (net): the fewest of any shard. Of an ended run: those that the returned parameters
-    hold, where its ending says so (`returned`, see `ledger`), as the shards may have applied more, or less, since.
+    """Steps applied to the whole model (net): the minimum over the shards.
+
+    Of an ended run: the steps that the returned parameters hold, if the ending records them (`returned`, see `ledger`); the shards
+    may have applied more or fewer since.
     """
     ending = trace.ending or {}
     if (ending.get("returned") or {}).get("held"):
@@ -518,8 +527,8 @@ def updates(trace: Trace) -> int:
 
 
 def samples_applied(trace: Trace) -> int:
-    """Training samples in the gradients applied (net): the fewest of any shard; of replicas that step by themselves, all. Of
-    an ended run: those that the returned parameters hold, as in `updates`.
+    """Training samples in the gradients applied (net): the minimum over the shards, or the sum over replicas that step
+    independently. Of an ended run: those that the returned parameters hold, as in `updates`.
     """
     ending = trace.ending or {}
     if (ending.get("returned") or {}).get("held") and ending.get("samples") is not None:
@@ -529,8 +538,9 @@ def samples_applied(trace: Trace) -> int:
 
 
 def samples_per_update(trace: Trace, t: int) -> float:
-    """Mean training samples in one update of the model, up to `t` ns: samples over updates, both net. Batches are of one size
-    but for the last of an epoch, so it hardly changes. 0 where there was no update.
+    """Mean number of training samples per update of the model up to `t` ns (samples over updates, both net).
+
+    All batches have the same size except the last one of an epoch, so the value is nearly constant. 0 if there was no update.
     """
     owners = _owners(trace)
     means = []
@@ -548,22 +558,22 @@ def samples_per_update(trace: Trace, t: int) -> float:
 
 
 def computed_gradients(trace: Trace) -> int:
-    """Gradients that all roles have computed."""
+    """Number of gradients that all roles have computed."""
     return sum(c.computed for c in trace.counters.values())
 
 
 def computed_by_worker(trace: Trace) -> dict[int, int]:
-    """{worker: gradients that it has computed}."""
+    """{worker: number of gradients that it has computed}."""
     return {role: int(trace.counters[role].computed) for role in trace.role_ids("worker")}
 
 
 def training_bytes(trace: Trace) -> dict[int, int]:
-    """{role: payload bytes sent for training}, now."""
+    """{role: payload bytes sent for training} so far."""
     return {role: int(counters.bytes[TRAINING]) for role, counters in sorted(trace.counters.items())}
 
 
 def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
-    """{kind of role: {category: payload bytes sent}}, now."""
+    """{kind of role: {category: payload bytes sent}} so far."""
     sums: dict[str, dict[str, int]] = {}
     for role, counters in sorted(trace.counters.items()):
         into = sums.setdefault(trace.kinds[role], dict.fromkeys(CATEGORIES, 0))
@@ -573,13 +583,13 @@ def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
 
 
 def heard_least(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[int]:
-    """Of the roles that send messages of these kinds, those of which `receiver` has got fewer than of others."""
+    """Of the roles that send messages of these kinds, those from which `receiver` has received the fewest."""
     to, sender, kind = trace.column("messages", "role", "sender", "kind")
     wanted = np.isin(kind, [i for i, k in enumerate(trace.header["messages"]) if k in kinds])
     senders = {trace.kinds[s] for s in sender[wanted].tolist()} - {"chief"}
     peers = [i for i, k in enumerate(trace.kinds) if k in senders and i != receiver]
     received = trace.counters[receiver].last_received if receiver in trace.counters else {}
-    if received:  # gradients have numbers, which are never left out of a report
+    if received:  # gradients are numbered, and their counts are never left out of a report
         heard = {peer: received.get(peer, -1) for peer in peers}
     else:
         heard = {peer: int((sender[wanted & (to == receiver)] == peer).sum()) for peer in peers}
@@ -588,7 +598,7 @@ def heard_least(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[int]:
 
 
 def bytes_sent_until(trace: Trace, t: int) -> int | None:
-    """Payload bytes sent by `t` ns, of all categories; None where the rows that say so are not all there."""
+    """Payload bytes sent by `t` ns, of all categories; None if the required rows are incomplete."""
     if t >= trace.watermark():
         return sum(count for kinds in bytes_sent(trace).values() for count in kinds.values())
     if sampled(trace, "messages") or not len(trace.tables["messages"]):
@@ -598,7 +608,7 @@ def bytes_sent_until(trace: Trace, t: int) -> int | None:
 
 
 def phases(trace: Trace) -> dict[str, dict[str, float]]:
-    """{kind of role: {phase: seconds}}, added up over the roles of the kind."""
+    """{kind of role: {phase: seconds}}, summed over the roles of the kind."""
     sums: dict[str, dict[str, int]] = {}
     for role, counters in sorted(trace.counters.items()):
         into = sums.setdefault(trace.kinds[role], dict.fromkeys(PHASES, 0))
@@ -608,9 +618,9 @@ def phases(trace: Trace) -> dict[str, dict[str, float]]:
 
 
 def hot_rows(trace: Trace, most: int = 10) -> list[tuple[int, int, float]]:
-    """(row, pulls, share of all pulls) of the rows of a table that were pulled most, the hottest first.
+    """(row, pulls, share of all pulls) of the rows of a table that were pulled most often, in descending order.
 
-    Every server reports a few dozen of its rows, so `most` beyond 32 may leave some out; shares are of all pulls.
+    Every server reports a few dozen of its rows, so `most` beyond 32 may leave some out. Shares are of all pulls.
     """
     counters = _shards(trace)
     total = sum(c.row_pulls for c in counters)
@@ -634,19 +644,19 @@ def row_load(trace: Trace) -> list[tuple[str, int, int, float]]:
 
 
 def staleness(trace: Trace) -> dict[str, Any]:
-    """{mean, max, p50, p95, histogram {"value": gradients}, unknown} over all gradients applied so far, shard by shard. None
-    of what there is not.
+    """{mean, max, p50, p95, histogram {"value": gradients}, unknown} over all gradients applied so far, summed over the shards.
 
-    Gradients of unknown staleness (their weights were of another generation) are counted in `unknown`, not as 0.
+    Values that do not exist are None. Gradients of unknown staleness (their weights were of another generation) are counted in
+    `unknown`, not as 0.
     """
     histogram: dict[int, int] = {}
     shards = _shards(trace)
     layout = trace.header["layout"]
     parts = [role["part"] for role in layout["roles"] if role["shard"] is not None]
     if layout.get("copies") == "equal" and parts.count(parts[0]) == len(parts):
-        shards = shards[:1]  # replicas that apply the same gradients: one speaks for all
+        shards = shards[:1]  # replicas that apply the same gradients: count one of them
     for counters in shards:
-        for value, count in list(counters.staleness.items()):  # a copy: a live run goes on counting
+        for value, count in list(counters.staleness.items()):  # a copy: the counters of a live run change
             histogram[value] = histogram.get(value, 0) + count
     unknown = histogram.pop(UNKNOWN, 0)
     counts = np.zeros(max(histogram, default=-1) + 1, np.int64)
@@ -656,7 +666,7 @@ def staleness(trace: Trace) -> dict[str, Any]:
 
 
 def _distribution(counts: np.ndarray) -> dict[str, Any]:
-    """Mean, largest, percentiles and histogram of `counts`: gradients by staleness 0, 1, ..."""
+    """Mean, maximum, percentiles and histogram of `counts`: gradients by staleness 0, 1, ..."""
     total = int(counts.sum())
     if not total:
         return {"mean": None, "max": None, "p50": None, "p95": None, "histogram": {}}
@@ -673,15 +683,15 @@ def _distribution(counts: np.ndarray) -> dict[str, Any]:
 def staleness_between(
     trace: Trace, first: int, last: int, lookup: Lookup | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(sender, staleness, gradients) of what was applied in [first, last] ns, in order of time; unknown staleness left out."""
+    """(sender, staleness, gradients) of the applications in [first, last] ns, in order of time, without unknown staleness."""
     rows = (lookup or Lookup()).applies.between(trace, first, last)
     sender, stale, count = rows.where(rows["staleness"] != UNKNOWN).columns("sender", "staleness", "count")
     return sender, stale, count
 
 
 def staleness_in_order(trace: Trace) -> list[int]:
-    """The staleness of every gradient applied at the first shard that applied any, in the order of its versions; unknown
-    staleness left out.
+    """Staleness of every gradient applied at the first shard that applied any, in order of its versions, without unknown
+    staleness.
     """
     role, stale, version = trace.column("applies", "role", "staleness", "version")
     mine = (role == role.min(initial=0)) & (stale != UNKNOWN)
@@ -689,17 +699,17 @@ def staleness_in_order(trace: Trace) -> list[int]:
 
 
 class StalenessCounts:
-    """The histogram of staleness as of a time; going from one time to another costs what lies between them."""
+    """Histogram of staleness as of a time. Moving from one time to another costs the rows between them."""
 
     def __init__(self) -> None:
         self._rows = SortedRows("applies", "time")
         self._trace: Trace | None = None
         self._count = 0
-        self._counts = np.zeros(1, np.int64)  # by staleness + 1: unknown is first
+        self._counts = np.zeros(1, np.int64)  # by staleness + 1; index 0 is unknown
 
     def at(self, trace: Trace, t: int) -> dict[str, Any]:
-        """What `staleness` says, of the gradients applied by `t` ns: from the counters, which are exact, if that is now, else
-        from the rows.
+        """The result of `staleness` over the gradients applied by `t` ns: from the exact counters if `t` is the present, else from
+        the rows.
         """
         if t >= trace.watermark():
             return staleness(trace)
@@ -718,13 +728,13 @@ class StalenessCounts:
 
 
 def staleness_until(trace: Trace, t: int) -> dict[str, Any]:
-    """What `staleness` says, as of `t` ns. See `StalenessCounts`."""
+    """The result of `staleness` as of `t` ns. See `StalenessCounts`."""
     return StalenessCounts().at(trace, t)
 
 
 def mean_staleness(trace: Trace, window: Window | None, senders: Sequence[int]) -> tuple[float, float] | None:
-    """(mean staleness of the gradients of `senders`, of those of all others) applied in (window[0], window[1]] ns; None if
-    either has none.
+    """(mean staleness of the gradients of `senders`, that of all others) applied in (window[0], window[1]] ns; None if either
+    group has no gradients.
     """
     if window is None:
         return None
@@ -740,8 +750,8 @@ def mean_staleness(trace: Trace, window: Window | None, senders: Sequence[int]) 
 def recent_staleness(
     trace: Trace, t: int, senders: Sequence[int], since: int = 0, most: int = 50_000, lookup: Lookup | None = None
 ) -> dict[int, float]:
-    """{sender: mean staleness} of those of its gradients that were applied in [since, t] ns, of about the last `most`; without
-    senders that had none.
+    """{sender: mean staleness} of its gradients applied in [since, t] ns, over about the last `most` applications. Senders without
+    gradients are left out.
     """
     rows = (lookup or Lookup()).applies.newest(trace, t, most)
     rows = rows.where((rows["time"] >= since) & (rows["staleness"] != UNKNOWN))
@@ -753,25 +763,25 @@ def recent_staleness(
 
 
 class StalenessCourse:
-    """Staleness over time: mean, and the shares `low` and `high` of the gradients applied in short stretches of time."""
+    """Staleness over time: the mean and the percentiles `low` and `high` of the gradients applied in short intervals of time."""
 
     def __init__(self, low: float = 0.05, high: float = 0.95) -> None:
         self._shares = low, high
         self._applies = BlockIndex("applies", "time")
-        self._known: dict[tuple[int, int], Any] = {}  # (first row, row after the last) of a stretch: what it came to
+        self._known: dict[tuple[int, int], Any] = {}  # (first row, row after the last) of an interval: its statistics
         self._of: tuple[Any, ...] = (None,)
 
     def stretches(
         self, trace: Trace, step: int, t: int, together: int, senders: Sequence[int] = ()
     ) -> list[np.ndarray]:
-        """[seconds, mean, low, high, mean of each of `senders`], each shape (n,): a value every `step` ns up to `t`, over the
-        last `together` steps. Stretches without gradients are left out; NaN for a sender that had none.
+        """[seconds, mean, low, high, mean of each of `senders`], each of shape (n,): one value every `step` ns up to `t`, over the
+        last `together` steps. Intervals without gradients are left out; NaN for a sender that had none.
         """
         key = trace.tables["applies"].spilled, step
         if self._of[0] is not trace or self._of[1:] != key:
             self._of, self._known = (trace, *key), {}
         edges = np.arange(t // step + 1) * step
-        places = self._applies.until(trace, (edges - 1).tolist())  # how many were applied before each
+        places = self._applies.until(trace, (edges - 1).tolist())  # number of applications before each edge
         found = []
         for k in range(1, len(edges)):
             begin, end = max(k - together, 0), int(edges[k])
@@ -796,10 +806,9 @@ class StalenessCourse:
 
 
 def staleness_law(trace: Trace) -> tuple[float, str] | None:
-    """(mean staleness, in words) that the strategy's own law demands, as the header says; None where no law is known.
+    """(mean staleness, formula as text) predicted by the law of the strategy, from the header; None if no law is known.
 
-    The number is the header's. The words name its formula where that gives this number, N being the workers that draw
-    batches of their own.
+    The text is the formula if it gives this number, with N the number of workers that draw separate batches.
     """
     strategy = trace.header["strategy"]
     mean = strategy.get("mean_staleness")
@@ -818,15 +827,16 @@ def staleness_law(trace: Trace) -> tuple[float, str] | None:
 
 
 def staleness_identity(trace: Trace, shard_role: int) -> tuple[int, int]:
-    """Both sides of the conservation law of staleness, for the shard of one role. Where each read is followed by one
-    gradient, they are equal, whatever the times were:
+    """Both sides of the conservation law of staleness, for the shard of one role.
+
+    If each read is followed by one gradient, the two sides are equal for any timing:
 
     sum(staleness) = sum over updates of (readers outstanding before it - 1) - counters at the end, where a reader is
-    outstanding from its read until its gradient is applied or dropped, and its counter is the updates applied in
-    between. For every update adds one to the counters of all outstanding readers but the one that it serves, and takes
-    that one's away.
+    outstanding from its read until its gradient is applied or dropped, and its counter is the number of updates applied in
+    between. Every update adds one to the counters of all outstanding readers except the one that it serves, and removes the
+    counter of that one.
 
-    The left side is what gradients said of themselves, the right side is counted from who read and who was served.
+    The left side is the sum of the recorded staleness of each gradient; the right side is counted from reads and updates.
     Neither is sampled.
     """
     c = trace.counters[shard_role]
@@ -840,8 +850,8 @@ AGAINST = ("time", "updates", "samples")
 
 
 def course(trace: Trace, t: int, what: str, against: str = "time") -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, or updates, or training samples; values) of "accuracy" or "loss" at the evaluations up to `t` ns; values that
-    are not finite are left out.
+    """(seconds, updates or training samples; values) of "accuracy" or "loss" at the evaluations up to `t` ns, without values that are
+    not finite.
     """
     time, update, value = trace.column("evaluations", "time", "update", what)
     seen = (time <= t) & np.isfinite(value)
@@ -850,14 +860,16 @@ def course(trace: Trace, t: int, what: str, against: str = "time") -> tuple[np.n
 
 
 def last_evaluation(trace: Trace, t: int | None = None, trained: bool = True) -> tuple[float, float, float] | None:
-    """(ns, loss, accuracy) of the newest evaluation (by `t` ns); None if there was none. `trained`: not of the first weights."""
+    """(ns, loss, accuracy) of the newest evaluation (by `t` ns); None if there was none. `trained`: ignore the evaluation of the
+    initial weights.
+    """
     time, update, loss, accuracy = trace.column("evaluations", "time", "update", "loss", "accuracy")
     seen = np.flatnonzero((time <= (math.inf if t is None else t)) & ((update > 0) | (not trained)))
     return (float(time[seen[-1]]), float(loss[seen[-1]]), float(accuracy[seen[-1]])) if len(seen) else None
 
 
 def evaluations(trace: Trace, t: int) -> list[tuple[float, float, float, float]]:
-    """(ns, update, loss, accuracy) of every evaluation up to `t` ns, in order."""
+    """(ns, update, loss, accuracy) of every evaluation up to `t` ns, in order of time."""
     columns = trace.column("evaluations", "time", "update", "loss", "accuracy")
     seen = int(columns[0].searchsorted(t, side="right"))
     return list(zip(*(column[:seen].tolist() for column in columns)))
@@ -870,7 +882,7 @@ def first_loss(trace: Trace) -> float | None:
 
 
 def time_to_accuracy(trace: Trace, accuracy: float | None = None, t: int | None = None) -> float | None:
-    """Seconds until an evaluation (by `t` ns) first reached `accuracy` (the budget's, or .95); None if none did."""
+    """Seconds until an evaluation (by `t` ns) first reached `accuracy` (default: the budget's, or 0.95); None if none did."""
     goal = accuracy if accuracy is not None else trace.header["budget"].get("accuracy", 0.95)
     time, reached = trace.column("evaluations", "time", "accuracy")
     hits = np.flatnonzero((reached >= goal) & (time <= (math.inf if t is None else t)))
@@ -879,11 +891,11 @@ def time_to_accuracy(trace: Trace, accuracy: float | None = None, t: int | None 
 
 # norms --------------------------------------------------------------------------------------------------------------
 
-NO_NORM = -1.0  # in the place of a norm that was not recorded; NaN is one that was computed
+NO_NORM = -1.0  # in place of a norm that was not recorded; a NaN was computed as such
 
 
 class Norms:
-    """Each worker's newest norms as of a time: going on from an earlier time costs what is new."""
+    """Newest norms of each worker as of a time. Advancing from an earlier time costs the new rows only."""
 
     def __init__(self) -> None:
         self._rows = SortedRows("norms", "time")
@@ -892,8 +904,9 @@ class Norms:
         self._known = np.empty((0, 0, 2))
 
     def newest(self, trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
-        """(workers, norms of shape (workers, layers, 2)) of each worker's newest row of each layer up to `t` ns: of the
-        gradient, and of the weights that it was computed on. `NO_NORM` where there is no row.
+        """(workers, norms of shape (workers, layers, 2)): each worker's newest row of each layer up to `t` ns.
+
+        The last axis is the norm of the gradient and that of the weights it was computed on. `NO_NORM` if there is no row.
         """
         data = self._rows.follow(trace)
         workers = trace.role_ids("worker") or sorted(set(data["role"].astype(int).tolist()))
@@ -907,7 +920,7 @@ class Norms:
         new = data.where(self._rows.rows[self._count : count])
         place = np.full(len(trace.roles), -1)
         place[workers] = np.arange(len(workers))
-        new = new.where(place[new["role"].astype(int)] >= 0)  # in order of time: of several for one place the last stays
+        new = new.where(place[new["role"].astype(int)] >= 0)  # sorted by time: the last of several assignments to one entry stays
         row, layer = place[new["role"].astype(int)], new["layer"].astype(int)
         self._known[row, layer] = np.stack(new.columns("gradient", "weight"), axis=1)
         self._count = count
@@ -915,13 +928,13 @@ class Norms:
 
 
 def newest_norms(trace: Trace, t: int) -> tuple[list[int], np.ndarray]:
-    """(workers, norms of shape (workers, layers)) of each worker's newest recorded gradient; NaN where none is."""
+    """(workers, norms of shape (workers, layers)) of each worker's newest recorded gradient; NaN if there is none."""
     workers, norms = Norms().newest(trace, t)
     return workers, np.where(norms[..., 0] == NO_NORM, np.nan, norms[..., 0])
 
 
 def relative_steps(norms: np.ndarray, rate: float = 1.0) -> np.ndarray:
-    """The median worker's `rate` x gradient norm / weight norm, shape (layers,), NaN where not known. `norms`: as from
+    """Median over workers of `rate` x gradient norm / weight norm, shape (layers,), NaN if unknown. `norms`: as returned by
     `Norms.newest`.
     """
     with np.errstate(all="ignore"):
@@ -930,7 +943,7 @@ def relative_steps(norms: np.ndarray, rate: float = 1.0) -> np.ndarray:
 
 
 def medians(values: np.ndarray, share: float = 50.0) -> np.ndarray:
-    """The share (in %) of the finite values of each column; NaN for a column that has none."""
+    """Percentile `share` (in %; default: the median) of the finite values of each column; NaN for a column without any."""
     found = np.full(values.shape[1], np.nan)
     for k, column in enumerate(values.T):
         kept = column[np.isfinite(column)]
@@ -941,13 +954,13 @@ def medians(values: np.ndarray, share: float = 50.0) -> np.ndarray:
 
 # work ---------------------------------------------------------------------------------------------------------------
 
-FIRST_SPANS = 2048  # say how long a gradient takes
+FIRST_SPANS = 2048  # number of spans that determine the gradient time
 
 
 
 def gradient_time(trace: Trace) -> float:
-    """How long computing a gradient takes, ns: the median of the first spans of the run, so it is the same at every later
-    time. 0.1 s before there is any.
+    """Time to compute a gradient, ns: the median of the first spans of the run, so that it does not change later. 0.1 s before the
+    first span.
     """
     phase, start, end = (column[:FIRST_SPANS] for column in trace.column("spans", "phase", "start", "end"))
     work = phase == COMPUTE
@@ -955,8 +968,8 @@ def gradient_time(trace: Trace) -> float:
 
 
 def mean_gradient_time(trace: Trace) -> float:
-    """How long all of computing a gradient takes, ns, however many spans it is cut into: of each worker the mean up to now, of
-    these the median. 0.1 s before there is any.
+    """Time to compute a whole gradient, ns, summed over all its spans: the median over workers of each worker's mean so far. 0.1 s
+    before the first gradient.
     """
     counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
     means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]
@@ -964,8 +977,8 @@ def mean_gradient_time(trace: Trace) -> float:
 
 
 def gradient_period(work: Rows) -> float | None:
-    """From one gradient of a worker to its next, ns: the median over `work`, spans of computing; of single ones their length.
-    Several spans of one gradient have one step. None if there are none.
+    """Time from one gradient of a worker to its next, ns: the median over `work`, spans of computing; if no two are consecutive, the
+    median length. Several spans of one gradient have the same step. None if there are none.
     """
     role, start, end, step = work.columns("role", "start", "end", "step")
     if not len(role):
@@ -979,13 +992,14 @@ def gradient_period(work: Rows) -> float | None:
     return float(np.median(np.diff(start)[next_one])) if next_one.any() else longest
 
 
-CANDIDATES = 200  # ends of a stretch that are tried
+CANDIDATES = 200  # ends of an interval that are tried
 
 
 def well_reported(trace: Trace, rows: Rows, known: int, length: int) -> int:
-    """The newest end, up to `known` ns, of a stretch of this length in which most roles have reported what they did, and of
-    those one in which as many gradients were begun as there are workers. `rows`: the newest spans. Where no span was skipped
-    that is `known` itself.
+    """The newest end, up to `known` ns, of an interval of this length in which most roles have reported spans.
+
+    Of these, the one with the most gradients begun, up to one per worker. `rows`: the newest spans. If no span was skipped, this
+    is `known` itself.
     """
     if not skipped(trace, "spans"):
         return known
@@ -1001,13 +1015,13 @@ def well_reported(trace: Trace, rows: Rows, known: int, length: int) -> int:
         spent = np.repeat(np.cumsum(end[mine] - start[mine]), 2)
         spent[0::2] -= end[mine] - start[mine]
         told = np.interp(tried, edges, spent) - np.interp(tried - length, edges, spent) > 0.3 * length
-        score += told * (3 if trace.kinds[int(who)] == "server" else 1)  # half of all messages are a server's
+        score += told * (3 if trace.kinds[int(who)] == "server" else 1)  # a server sends half of all messages
     return int(tried[int(np.argmax(score))])
 
 
 def under_way(trace: Trace, t: int) -> dict[int, int]:
-    """{role: since when it has been computing, ns} of those whose work at `t` is not over yet, as far as roles have reported.
-    What a role had in hand when it was lost is not under way any more.
+    """{role: when its current computation began, ns} of the computations that are not finished at `t`, as far as reported. The
+    computation of a role that was lost is not included.
     """
     found, gaps = {}, intervals(trace, t)
     for role, counters in trace.counters.items():
@@ -1019,19 +1033,19 @@ def under_way(trace: Trace, t: int) -> dict[int, int]:
 
 
 def iterations(trace: Trace) -> dict[int, list[tuple[int, int]]]:
-    """{worker: [(begin, end), ...]} of the work that made each of its gradients, ns. Other work of a worker is none."""
+    """{worker: [(begin, end), ...]} in ns of the spans that produced each of its gradients. Other work is not included."""
     role, phase, start, end, step = trace.column("spans", "role", "phase", "start", "end", "step")
     found = {}
     for worker, computed in computed_by_worker(trace).items():
         made = (role == worker) & (phase == COMPUTE) & (step < computed)
-        # work before it that made none has the same number, so of each number the last counts
+        # earlier work that produced no gradient has the same number, so the last one of each number counts
         newest = {s: (b, e) for s, b, e in sorted(zip(step[made].tolist(), start[made].tolist(), end[made].tolist()))}
         found[worker] = [newest[s] for s in sorted(newest)]
     return found
 
 
 def busy_share(trace: Trace, window: Window | None, roles: Sequence[int]) -> float | None:
-    """Of what these roles reported of `window`, the share that was computing and not waiting; None if there is nothing."""
+    """Share of computing in the computing and waiting time that these roles reported in `window`; None if there is nothing."""
     if window is None or not roles:
         return None
     role, phase, start, end = trace.column("spans", "role", "phase", "start", "end")
@@ -1046,21 +1060,21 @@ def busy_share(trace: Trace, window: Window | None, roles: Sequence[int]) -> flo
 
 
 def bandwidth(trace: Trace) -> float | None:
-    """Bytes per second that a node can send, and as many that it can receive; None where there is no limit."""
+    """Bytes per second that a node can send, and the same for receiving; None if unlimited."""
     found = trace.header["cluster"].get("bandwidth")
     return float(found) if found else None
 
 
 def in_flight(trace: Trace, t: int, lookup: Lookup | None = None) -> int:
-    """Messages of training that were sent by `t` ns and received later."""
+    """Number of training messages that were sent by `t` ns and received later."""
     rows = (lookup or Lookup()).messages.touching(trace, t + 1, t + 1)
     return int(np.count_nonzero(rows["category"] == TRAINING))
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Messages that moved in (`first`, `last`] ns: from `sender` to `receiver` (roles), and the bytes of each that left
-    (`out`) and that came in (`into`) in that time; all of shape (messages,).
+    """Messages in transit in (`first`, `last`] ns: from `sender` to `receiver` (roles), and the bytes of each that left (`out`) and
+    arrived (`into`) in that time; all arrays of shape (messages,).
     """
 
     first: int
@@ -1072,13 +1086,14 @@ class Traffic:
 
     @property
     def seconds(self) -> float:
-        """How long that was."""
+        """Length of the interval in seconds."""
         return max(self.last - self.first, 1) / NANO
 
 
 def _left_out(trace: Trace, lookup: Lookup) -> np.ndarray:
-    """For each role: by how much its messages in the rows must be multiplied because some were never reported, shape
-    (roles,). 1 where none is missing. Counters are exact, so what a role has sent in all says it.
+    """Factor per role by which its messages in the rows must be multiplied to account for skipped ones, shape (roles,).
+
+    1 if none is missing. The factor follows from the counters, which give the exact total of each role.
     """
     table, factors = trace.tables["messages"], np.ones(len(trace.roles))
     if not table.skipped:
@@ -1092,11 +1107,11 @@ def _left_out(trace: Trace, lookup: Lookup) -> np.ndarray:
 
 
 def traffic(trace: Trace, first: int, t: int, lookup: Lookup | None = None) -> Traffic:
-    """What moved between nodes for training in (`first`, `t`] ns, as it was known at `t`. Where rows were skipped the others
-    stand for them.
+    """Training traffic between nodes in (`first`, `t`] ns, as known at `t`. If rows were skipped, the others are scaled up.
 
-    On a simulated network of limited bandwidth the answer is exact, because it is known when each message held it: bytes /
-    bandwidth at the sender, and as long at the receiver until the message was there. Evaluation travels for free.
+    On a simulated network of limited bandwidth the result is exact, because the occupation of the link by each message is known:
+    bytes / bandwidth at the sender, and the same time at the receiver until the message has arrived. Evaluation traffic takes no
+    bandwidth.
     """
     lookup = lookup or Lookup()
     rows = lookup.messages.touching(trace, first + 1, t + 1)
@@ -1118,7 +1133,7 @@ def traffic(trace: Trace, first: int, t: int, lookup: Lookup | None = None) -> T
 
 
 def traffic_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, float]]:
-    """{role: (bytes per second in, out)} of every node that works, named by the first of its roles that is no chief."""
+    """{role: (bytes per second in, out)} of every node; a node is identified by its first role that is not a chief."""
     number = {node: i for i, node in enumerate(dict.fromkeys(trace.nodes))}
     place = np.array([number[node] for node in trace.nodes])
     into = np.bincount(place[moved.receiver], moved.into, len(number)) / moved.seconds
@@ -1132,18 +1147,18 @@ def traffic_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, floa
 
 # what a disturbance did -----------------------------------------------------------------------------------------------
 #
-# Rates are counted from one application of the slowed worker to another, so that its whole turns are in them: of N workers
+# Rates are counted from one application of the slowed worker to another, so that they cover whole turns: of N workers
 # of which one is f times slower exactly (N - 1 + 1/f)/N of the throughput is left if the others do not wait, and 1/f if they
-# do. Of the time after a change the first third is left out: there the system goes over into its new state.
+# do. The first third of the time after a change is left out as transient.
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What the slowed and missing roles of `period` did to the run.
+    """Effect on the run of the slowed and missing roles of `period`.
 
-    `rate`: gradients per second; `left`: that over the rate of the calm period before. `busy`: the undisturbed workers' share of
-    time computing, `busy_before` the same before, `own_busy` that of the slowed ones. `stale`: mean staleness of the disturbed
-    workers' gradients, and of the others'. None where it cannot be told, or not yet.
+    `rate`: gradients per second; `left`: its ratio to the rate of the preceding calm period. `busy`: share of time that the
+    undisturbed workers spend computing, `busy_before` the same in the calm period, `own_busy` that of the slowed workers. `stale`:
+    mean staleness of the disturbed workers' gradients, and of the others'. None if a value is unknown, or not known yet.
     """
 
     period: Period
@@ -1156,8 +1171,8 @@ class Effect:
 
 
 def effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = None) -> Effect:
-    """The effect of `period`, as far as it went by `t` ns."""
-    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # of this very moment more may come
+    """The effect of `period` up to `t` ns."""
+    applied = (counted or Cumulative()).gross(trace, min(t, period.until) - 1).instants()  # exclude this instant: more may follow
     calm = next((p for p in reversed(periods(trace, period.since)) if p.calm and p.until > p.since), None)
     usual = None if calm is None else steady_window(trace, applied, calm.since, calm.until)
     now = steady_window(trace, applied, period.since, period.until, period.slow)
@@ -1165,7 +1180,7 @@ def effect(trace: Trace, period: Period, t: int, counted: Cumulative | None = No
     if rate is None and usual is not None and was:
         last = int(applied.time[-1]) if len(applied.time) else 0
         if min(t, period.until) - last > SILENT * TURNS * len(trace.role_ids("worker")) / was * NANO:
-            rate = 0.0  # everything stands still
+            rate = 0.0  # nothing is applied any more
     left = rate / was if was and rate is not None else None
     who = set(period.roles)
     others = [worker for worker in trace.role_ids("worker") if worker not in who]
