@@ -21,7 +21,9 @@ MEMBERS = ("looks.when", "looks.samples", "looks.grid")
 
 
 class Look(NamedTuple):
-    """Predictions of the model of `update` at `time` (ns): one byte per sample; one byte per cell, rows in order of increasing y."""
+    """Predictions of the model of `update` at `time` (ns): one byte per sample; one byte per cell, rows in order of
+    increasing y.
+    """
 
     time: int
     update: int
@@ -63,8 +65,8 @@ class Looks:
         return kept[found - 1] if found else None
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All entries as arrays for a file: int64 (looks, 2) of time and update; uint8 (looks, samples) and (looks, cells). {} if there
-        are none.
+        """All entries as arrays for a file: int64 (looks, 2) of time and update; uint8 (looks, samples) and (looks,
+        cells). {} if there are none.
         """
         if not self._kept:
             return {}
@@ -77,7 +79,9 @@ class Looks:
 
     @classmethod
     def of(cls, members: Mapping[str, Any], thinned: int = 0) -> Looks:
-        """The inverse of `arrays`; empty if the members are missing. Raises `ValueError` if their shapes or dtypes are inconsistent."""
+        """The inverse of `arrays`; empty if the members are missing. Raises `ValueError` if their shapes or dtypes are
+        inconsistent.
+        """
         made = cls()
         made.thinned = thinned
         if MEMBERS[0] not in members:

@@ -421,8 +421,8 @@ def rates(
 
 
 def _whole_groups(when: np.ndarray, workers: int) -> int:
-    """Number of times to count. Workers of equal speed apply in groups; a last group that is cut off by the end of the run or by the
-    current time would look like a loss of speed.
+    """Number of times to count. Workers of equal speed apply in groups; a last group that is cut off by the end of the
+    run or by the current time would look like a loss of speed.
     """
     recent = when[-5 * workers :]
     if len(recent) < 3:
@@ -517,8 +517,8 @@ def next_apply(trace: Trace, t: int) -> int | None:
 def updates(trace: Trace) -> int:
     """Steps applied to the whole model (net): the minimum over the shards.
 
-    Of an ended run: the steps that the returned parameters hold, if the ending records them (`returned`, see `ledger`); the shards
-    may have applied more or fewer since.
+    Of an ended run: the steps that the returned parameters hold, if the ending records them (`returned`, see `ledger`);
+    the shards may have applied more or fewer since.
     """
     ending = trace.ending or {}
     if (ending.get("returned") or {}).get("held"):
@@ -583,7 +583,7 @@ def bytes_sent(trace: Trace) -> dict[str, dict[str, int]]:
 
 
 def heard_least(trace: Trace, receiver: int, kinds: Sequence[str]) -> list[int]:
-    """Of the roles that send messages of these kinds, those from which `receiver` has received the fewest."""
+    """Of the roles that send messages of these kinds, those from which `receiver` has received fewer than from others."""
     to, sender, kind = trace.column("messages", "role", "sender", "kind")
     wanted = np.isin(kind, [i for i, k in enumerate(trace.header["messages"]) if k in kinds])
     senders = {trace.kinds[s] for s in sender[wanted].tolist()} - {"chief"}
@@ -708,8 +708,8 @@ class StalenessCounts:
         self._counts = np.zeros(1, np.int64)  # by staleness + 1; index 0 is unknown
 
     def at(self, trace: Trace, t: int) -> dict[str, Any]:
-        """The result of `staleness` over the gradients applied by `t` ns: from the exact counters if `t` is the present, else from
-        the rows.
+        """The result of `staleness` over the gradients applied by `t` ns: from the exact counters if `t` is the
+        present, else from the rows.
         """
         if t >= trace.watermark():
             return staleness(trace)
@@ -750,8 +750,8 @@ def mean_staleness(trace: Trace, window: Window | None, senders: Sequence[int]) 
 def recent_staleness(
     trace: Trace, t: int, senders: Sequence[int], since: int = 0, most: int = 50_000, lookup: Lookup | None = None
 ) -> dict[int, float]:
-    """{sender: mean staleness} of its gradients applied in [since, t] ns, over about the last `most` applications. Senders without
-    gradients are left out.
+    """{sender: mean staleness} of its gradients applied in [since, t] ns, over about the last `most` applications.
+    Senders without gradients are left out.
     """
     rows = (lookup or Lookup()).applies.newest(trace, t, most)
     rows = rows.where((rows["time"] >= since) & (rows["staleness"] != UNKNOWN))
@@ -774,8 +774,8 @@ class StalenessCourse:
     def stretches(
         self, trace: Trace, step: int, t: int, together: int, senders: Sequence[int] = ()
     ) -> list[np.ndarray]:
-        """[seconds, mean, low, high, mean of each of `senders`], each of shape (n,): one value every `step` ns up to `t`, over the
-        last `together` steps. Intervals without gradients are left out; NaN for a sender that had none.
+        """[seconds, mean, low, high, mean of each of `senders`], each of shape (n,): one value every `step` ns up to
+        `t`, over the last `together` steps. Intervals without gradients are left out; NaN for a sender that had none.
         """
         key = trace.tables["applies"].spilled, step
         if self._of[0] is not trace or self._of[1:] != key:
@@ -850,8 +850,8 @@ AGAINST = ("time", "updates", "samples")
 
 
 def course(trace: Trace, t: int, what: str, against: str = "time") -> tuple[np.ndarray, np.ndarray]:
-    """(seconds, updates or training samples; values) of "accuracy" or "loss" at the evaluations up to `t` ns, without values that are
-    not finite.
+    """(seconds, updates or training samples; values) of "accuracy" or "loss" at the evaluations up to `t` ns, without
+    values that are not finite.
     """
     time, update, value = trace.column("evaluations", "time", "update", what)
     seen = (time <= t) & np.isfinite(value)
@@ -959,8 +959,8 @@ FIRST_SPANS = 2048  # number of spans that determine the gradient time
 
 
 def gradient_time(trace: Trace) -> float:
-    """Time to compute a gradient, ns: the median of the first spans of the run, so that it does not change later. 0.1 s before the
-    first span.
+    """Time to compute a gradient, ns: the median of the first spans of the run, so that it does not change later. 0.1 s
+    before the first span.
     """
     phase, start, end = (column[:FIRST_SPANS] for column in trace.column("spans", "phase", "start", "end"))
     work = phase == COMPUTE
@@ -968,8 +968,8 @@ def gradient_time(trace: Trace) -> float:
 
 
 def mean_gradient_time(trace: Trace) -> float:
-    """Time to compute a whole gradient, ns, summed over all its spans: the median over workers of each worker's mean so far. 0.1 s
-    before the first gradient.
+    """Time to compute a whole gradient, ns, summed over all its spans: the median over workers of each worker's mean so
+    far. 0.1 s before the first gradient.
     """
     counters = [trace.counters[i] for i in trace.role_ids("worker") if i in trace.counters]
     means = [c.phases[COMPUTE] / c.computed for c in counters if c.computed]
@@ -977,8 +977,8 @@ def mean_gradient_time(trace: Trace) -> float:
 
 
 def gradient_period(work: Rows) -> float | None:
-    """Time from one gradient of a worker to its next, ns: the median over `work`, spans of computing; if no two are consecutive, the
-    median length. Several spans of one gradient have the same step. None if there are none.
+    """Time from one gradient of a worker to its next, ns: the median over `work`, spans of computing; if no two are
+    consecutive, the median length. Several spans of one gradient have the same step. None if there are none.
     """
     role, start, end, step = work.columns("role", "start", "end", "step")
     if not len(role):
@@ -1073,8 +1073,8 @@ def in_flight(trace: Trace, t: int, lookup: Lookup | None = None) -> int:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Messages in transit in (`first`, `last`] ns: from `sender` to `receiver` (roles), and the bytes of each that left (`out`) and
-    arrived (`into`) in that time; all arrays of shape (messages,).
+    """Messages in transit in (`first`, `last`] ns: from `sender` to `receiver` (roles), and the bytes of each that left
+    (`out`) and arrived (`into`) in that time; all arrays of shape (messages,).
     """
 
     first: int
@@ -1156,9 +1156,10 @@ def traffic_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, floa
 class Effect:
     """Effect on the run of the slowed and missing roles of `period`.
 
-    `rate`: gradients per second; `left`: its ratio to the rate of the preceding calm period. `busy`: share of time that the
-    undisturbed workers spend computing, `busy_before` the same in the calm period, `own_busy` that of the slowed workers. `stale`:
-    mean staleness of the disturbed workers' gradients, and of the others'. None if a value is unknown, or not known yet.
+    `rate`: gradients per second; `left`: its ratio to the rate of the preceding calm period. `busy`: share of time that
+    the undisturbed workers spend computing, `busy_before` the same in the calm period, `own_busy` that of the slowed
+    workers. `stale`: mean staleness of the disturbed workers' gradients, and of the others'. None if a value is
+    unknown, or not known yet.
     """
 
     period: Period
