@@ -1,4 +1,4 @@
-"""How often to save: the formulas against known numbers, against failures that are drawn, and against each other."""
+"""Checkpoint intervals: the formulas compared with known numbers, with random failures, and with each other."""
 
 import math
 
@@ -11,7 +11,7 @@ WORK, COST, RESTART, MTBF = 1000.0, 60.0, 30.0, 10_000.0
 
 
 def drawn_segments(work, cost, restart, mtbf, segments, seed=0):
-    """Durations of segments in which failures are drawn one by one: nothing here knows the formula."""
+    """Durations of segments in which failures are drawn one by one, without the formula."""
     rng = np.random.default_rng(seed)
     spent, left = np.zeros(segments), np.full(segments, work + cost)
     going = np.arange(segments)
@@ -42,7 +42,7 @@ def test_the_segment_law_is_what_drawn_failures_take(case):
 
 @pytest.mark.parametrize(("cost", "mtbf"), [(60, 86_400), (5, 300), (0.05, 10), (30, 120)])
 def test_the_best_interval_is_where_daly_says(cost, mtbf):
-    """By trying many: time per work with Daly's interval is within 0.1% of the least, and never worse than Young's."""
+    """By search: time per unit of work with Daly's interval is within 0.1% of the least, and never worse than Young's."""
     works = np.geomspace(cost / 10, 10 * mtbf, 20_000)
     overhead = mtbf * np.exp(RESTART / mtbf) * np.expm1((works + cost) / mtbf) / works
     at = {
@@ -77,7 +77,7 @@ def test_refusals(bad):
 
 
 def failures(seed, until):
-    """Moments at which the server is killed, whatever it does then: a Poisson process."""
+    """Times at which the server is killed, independent of its state: a Poisson process."""
     rng, at, found = np.random.default_rng(seed), 0.0, []
     while (at := at + rng.exponential(MTBF)) < until:
         found.append(at)
@@ -105,7 +105,7 @@ def test_many_segments_by_hand_take_what_the_law_says():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_run_takes_what_its_failures_cost(seed):
-    """The engine, which knows checkpoints, restarts and lost updates but no formula, on the same failures."""
+    """The engine, which implements checkpoints, restarts and lost updates but no formula, on the same failures."""
     gradient, segments = 4.0, 150  # while the server saves, its worker goes on for one gradient: 0.4% of a segment
     cluster = lk.SimulatedCluster(
         workers=1, servers=1, compute=gradient, checkpoint_every=WORK, checkpoint_time=COST, restart_after=RESTART,

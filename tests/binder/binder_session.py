@@ -1,7 +1,7 @@
-"""What a session on Binder is, without Docker: an environment built from the files in `binder/`, on one CPU and 2 GB.
+"""A Binder session without Docker: an environment built from the files in `binder/`, on one CPU and 2 GB.
 
-Law: every process of a session is found by an environment variable of its own, which it inherits, whoever its parent is
-by then; their memory is added up without counting shared pages twice.
+Every process of a session inherits an environment variable with a unique value and is found by it, also after its
+parent has changed. Memory is added up without counting shared pages twice.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["MEMORY", "Environment", "Memory", "Session", "build", "groups"]
 
 ROOT = Path(__file__).parents[2]
 MARK = "LABKIT_TEST_BINDER"
-MEMORY = 2 << 30  # bytes that a session on Binder has
-EVERY = 0.25  # seconds between two looks at the memory
+MEMORY = 2 << 30  # memory limit of a session on Binder, bytes
+EVERY = 0.25  # seconds between two samples of the memory
 BUILD_S, STEP_S, LEAVE_S = 900.0, 300.0, 20.0  # at most: to install, to run something, for the last process to go
 NOT_COPIED = (".*", "__pycache__", "build", "dist", "*.egg-info", "dask-scratch-space")
 
@@ -39,7 +39,7 @@ class Environment:
     home: Path
 
     def variables(self, **more: str) -> dict[str, str]:
-        """What a process in it sees: nothing of the Python that runs the tests."""
+        """Environment variables of its processes: none of the Python that runs the tests."""
         strange = (
             "PYTHON",
             "VIRTUAL_ENV",
@@ -58,7 +58,9 @@ class Environment:
 
 
 def build(folder: Path, python: str) -> Environment:
-    """What repo2docker does with `binder/`: the pins, with pip as it is set up here; then postBuild, in the checkout."""
+    """Do what repo2docker does with `binder/`: install the pins with the configured pip, then run postBuild in the
+    checkout.
+    """
     made = Environment(folder / "env", folder / "repo", folder / "home")
     shutil.copytree(ROOT, made.repo, ignore=shutil.ignore_patterns(*NOT_COPIED))
     made.home.mkdir()
@@ -85,7 +87,7 @@ def _run(command: list[object], where: Path, variables: dict[str, str], seconds:
 
 @contextlib.contextmanager
 def groups() -> Iterator[list[Path]]:
-    """Control groups of one CPU and 2 GB, those that this user may make, of version 1 or 2; removed afterwards."""
+    """Control groups of one CPU and 2 GB, as far as this user can create them, of version 1 or 2; removed afterwards."""
     top, made = Path("/sys/fs/cgroup"), []
     name = f"labkit-test-{secrets.token_hex(4)}"
     wanted = [
@@ -113,7 +115,7 @@ def groups() -> Iterator[list[Path]]:
 
 @dataclass
 class Memory:
-    """The largest sums that were seen. Bytes. `pss`: shared pages in equal parts; `uss`: pages of one process only."""
+    """The largest sums observed, bytes. `pss`: shared pages in equal parts; `uss`: pages of one process only."""
 
     pss: int = 0
     uss: int = 0
@@ -121,7 +123,7 @@ class Memory:
     parts: list[tuple[int, str]] = field(default_factory=list)  # (pss, command) at the largest sum
 
     def look(self, pids: list[int]) -> None:
-        """Add one look at these processes."""
+        """Add one sample of these processes."""
         found = [(*sums, _command(pid)) for pid in pids if (sums := _private(pid)) is not None]
         self.looks += 1
         self.uss = max(self.uss, sum(uss for _, uss, _ in found))
@@ -172,9 +174,9 @@ class Session:
         return self
 
     def run(self, notebook: Path, errors: bool = False) -> str:
-        """Run all cells of a notebook of the checkout with nbclient; what was said. AssertionError if one fails.
+        """Run all cells of a notebook of the checkout with nbclient; return the output. AssertionError if one fails.
 
-        `errors`: cells may fail, and the next is run all the same.
+        `errors`: after a cell that fails, the next one is run.
         """
         options = [f"--timeout={STEP_S:g}", *(["--allow-errors"] if errors else [])]
         process = self._start(["jupyter-execute", *options, str(notebook)], subprocess.PIPE)
@@ -186,7 +188,7 @@ class Session:
         return str(said)
 
     def left(self) -> list[str]:
-        """The processes that are there besides the server, once they have had time to go."""
+        """The processes besides the server that still exist after a grace period."""
         until = time.monotonic() + LEAVE_S
         while (pids := [pid for pid in self._pids() if pid != self.server.pid]) and time.monotonic() < until:
             time.sleep(0.1)
@@ -196,7 +198,7 @@ class Session:
         self.server.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.server.wait(LEAVE_S)
-        for pid in self._pids():  # nothing outlives the test, whatever went wrong
+        for pid in self._pids():  # no process outlives the test, also after a failure
             with contextlib.suppress(OSError):
                 os.kill(pid, 9)
         self.server.wait()
@@ -220,7 +222,7 @@ class Session:
         mark, found = f"{MARK}={self._mark}".encode(), []
         for entry in os.scandir("/proc"):
             if entry.name.isdecimal():
-                with contextlib.suppress(OSError):  # gone, or somebody else's
+                with contextlib.suppress(OSError):  # gone, or of another user
                     environment = Path(entry.path, "environ").read_bytes().split(b"\0")
                     if (
                         mark in environment

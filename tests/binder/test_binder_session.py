@@ -1,7 +1,7 @@
 """A session as on Binder, without Docker: an environment of the files in `binder/` and nothing else, on one CPU and 2 GB.
 
-Control groups hold it to that where this user may make some; else CPU affinity alone does, and memory is only sampled.
-With `-s`, which of them was used is printed, and where the memory went.
+The limits are set by control groups if this user can create them; else by CPU affinity, and memory is only sampled.
+With `-s`, the method and the memory per process are printed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def first_assignment():
     "notebook", [Path("notebooks/00_start_here.ipynb"), first_assignment()], ids=lambda path: path.name
 )
 def test_a_session_stays_small_and_leaves_nothing(environment, notebook, request):
-    """The start notebook from end to end. An assignment that nobody has solved yet stops at a cell that says so."""
+    """The start notebook from end to end. An unsolved assignment stops at a cell that reports it."""
     solved = ASSIGNMENTS not in notebook.parents
     with groups() as cages, Session(environment, cages) as session:
         session.run(environment.repo / notebook, errors=not solved)

@@ -1,7 +1,7 @@
-"""A JupyterLab of our own, in folders of its own, and nothing left of it afterwards.
+"""A private JupyterLab server in separate folders, removed completely afterwards.
 
-Everything that it starts (kernels, and what kernels start) inherits one environment variable with a value that is new
-each time. So what is left can be found by asking every process for it, whoever its parent is by then.
+All its child processes (kernels, and what kernels start) inherit an environment variable with a value that is unique
+to the server. Remaining processes are found by this variable, also after their parent has changed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import psutil
 __all__ = ["LabServer", "until"]
 
 MARK = "LABKIT_TEST_SERVER"
-STARTS, STOPS, LEAVES = 120.0, 30.0, 20.0  # seconds at most: to start, to stop, for what it started to be gone
-QUIET = {"fetchNews": "false", "checkForUpdates": False}  # no box of news over the page
+STARTS, STOPS, LEAVES = 120.0, 30.0, 20.0  # seconds at most: to start, to stop, for its child processes to end
+QUIET = {"fetchNews": "false", "checkForUpdates": False}  # no news dialog over the page
 
 
 def until(condition: Callable[[], Any], seconds: float, what: str | Callable[[], str], every: float = 0.02) -> Any:
-    """Ask `condition` until it says something true, and return that; AssertionError with `what` after `seconds`."""
+    """Poll `condition` until its result is true, and return it; AssertionError with `what` after `seconds`."""
     end = time.monotonic() + seconds
     while not (answer := condition()):
         if time.monotonic() > end:
@@ -41,7 +41,7 @@ def until(condition: Callable[[], Any], seconds: float, what: str | Callable[[],
 class LabServer:
     """JupyterLab from the Python that runs the tests. `root` is its folder of notebooks, `url` where it listens.
 
-    It asks no news server, knows no settings of the user, and takes only requests with its token.
+    It contacts no news server, reads no user settings, and accepts only requests with its token.
     """
 
     def __init__(self, folder: Path):
@@ -97,10 +97,10 @@ class LabServer:
     def _said(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]
 
-    # what it can be asked ---------------------------------------------------------------------------------------------
+    # requests to the server--------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer of the server's REST interface, or None if it has nothing to say. OSError if it refuses."""
+        """The response of the server's REST interface, or None if it is empty. OSError if it refuses."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"token {self.token}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
@@ -123,23 +123,23 @@ class LabServer:
         """End the kernel of this notebook, if it has one."""
         session = self.session_of(notebook)
         if session is not None:
-            with contextlib.suppress(urllib.error.HTTPError):  # it went by itself
+            with contextlib.suppress(urllib.error.HTTPError):  # it has ended already
                 self.request("DELETE", f"api/sessions/{session['id']}")
 
     # the end ----------------------------------------------------------------------------------------------------------
 
     def started(self) -> list[psutil.Process]:
-        """The processes that this server has started, and those they started, whoever their parent is now."""
+        """The descendants of this server, also those whose parent has changed."""
         found = []
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):  # gone, or somebody else's
+            with contextlib.suppress(psutil.Error, OSError):  # gone, or of another user
                 mine = process.environ().get(MARK) == self._mark and process.pid != self._process.pid
                 if mine and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 
     def sweep(self, patience: float = LEAVES) -> list[str]:
-        """Wait for what the server has started to end; the command lines of what did not, and was killed."""
+        """Wait until the server's descendants end and kill the others; return the command lines of those killed."""
         with contextlib.suppress(AssertionError):
             until(lambda: not self.started(), patience, "all are gone", every=0.1)
         left, killed = [], self.started()
@@ -151,7 +151,7 @@ class LabServer:
         return left
 
     def close(self) -> list[str]:
-        """Ask the server to end, and its kernels with it; the command lines of what had to be killed."""
+        """Shut down the server and its kernels; return the command lines of processes that had to be killed."""
         self._process.terminate()
         try:
             self._process.wait(STOPS)

@@ -1,15 +1,17 @@
-"""An oracle that reads the parameters: every gradient is replaced by a mark of its own, so the model shows what was applied.
+"""An oracle that reads the parameters: every gradient is replaced by a unique mark, so the model shows what was applied.
 
-`indicated(strategy, folder)` is the same strategy whose workers compute marks. Each call of a gradient function appends one
+`indicated(strategy, folder)` is the same strategy whose workers compute marks. Each call of a gradient function
+appends one
 record (role, incarnation, number) to a file in `folder`; the place of the record in the file is the gradient's number m,
 and the gradient is 1 in coordinate m of every shard's part of the parameters, 0 elsewhere. Plain SGD subtracts rate x
 mark (x 1/n in a mean of n), so at the end coordinate m of a part differs from its start if and only if that part holds
 gradient m. Pieces of a split model mark their own part, and a record says which mini-batch the mark belongs to.
 
 Nothing here reads labkit's counters: calls are counted by the length of the files (also those of processes that were
-killed a moment later), what is held is read from parameters, and a gradient that is applied twice to one state is
-seen by the optimizer, whose memory is saved and restored with the parameters. Everything goes through interfaces that a
-user of labkit has: a data set, a strategy's `layout`, `RoleSpec.model`, and an optimizer.
+killed a moment later), applied gradients are
+read from parameters, and a gradient that is applied twice to one state is detected by the optimizer, whose state is
+saved and restored with the parameters. Only public interfaces of labkit are used: a data set, a strategy's `layout`,
+`RoleSpec.model`, and an optimizer.
 """
 
 from __future__ import annotations
@@ -170,12 +172,13 @@ def _piece(make: Any, mixin: type, workers: int, records: Records, **given: Any)
     return made
 
 
-# the optimizer ------------------------------------------------------------------------------------------------------------
+# the optimizer
+# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Watched(SGD):
-    """SGD that notes a gradient which is applied again to parameters that hold it, or with a wrong weight."""
+    """SGD that records a gradient applied again to parameters that hold it, or with a wrong weight."""
 
     folder: str = ""
 
@@ -193,7 +196,8 @@ class Watched(SGD):
         state["held"][marks] += 1
 
 
-# the strategy ---------------------------------------------------------------------------------------------------------------
+# the strategy
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def indicated(strategy: Any, folder: Any) -> Any:
@@ -246,11 +250,12 @@ def problem_for(kind: type, servers: int = 1, room: int = 2000) -> Any:
     return lk.Problem("quadratic", batch_size=1, options=options)
 
 
-# what is there at the end ---------------------------------------------------------------------------------------------------
+# what is there at the end
+# ---------------------------------------------------------------------------------------------------
 
 
 class Held:
-    """What the parameters of a run say. `parts`: {shard: keys of the gradients that it holds}.
+    """The gradients that the parameters of a run hold. `parts`: {shard: keys of the gradients that it holds}.
 
     The key of a gradient is its number; in split models (group, incarnation, mini-batch).
     """
@@ -262,18 +267,18 @@ class Held:
 
 
 def computed(folder: Any) -> int:
-    """How many gradients were computed, by all incarnations of all roles, also those that nobody ever heard of."""
+    """Number of gradients computed by all incarnations of all roles, also those that were never sent."""
     return len(Records(str(folder)).read("calls"))
 
 
 def mistakes(folder: Any) -> list[str]:
-    """What the optimizers have seen go wrong."""
+    """Errors detected by the optimizers."""
     records = Records(str(folder))
     return [f"{name}: {rows.tolist()[:5]}" for name in ("applied twice", "weights") if len(rows := records.read(name))]
 
 
 def held_by_model(run: Any, parameters: Any, folder: Any) -> Held:
-    """What the parameters of a whole model hold, part by part."""
+    """The gradients that the parameters of a whole model hold, part by part."""
     plan, records = run.plan, Records(str(folder))
     if plan.strategy.name == "SparsePS":
         return _held_by_rows(plan, parameters)

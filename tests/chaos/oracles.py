@@ -1,8 +1,8 @@
-"""Books of the tests' own: kept beside labkit's, by looking over its shoulder, and compared with them.
+"""An independent ledger: recorded by instrumenting labkit, and compared with labkit's ledger.
 
-`Oracle.watch(monkeypatch)` puts a reader at a few doors: where gradients reach a shard's parameters, where a shard is saved and
-restored, where gradients are computed, where messages are handed over, where marks are made. It never changes what
-passes. What contradicts a promise is a sentence in `wrong`.
+`Oracle.watch(monkeypatch)` wraps a few functions: those that add gradients to a shard's parameters, save and restore a
+shard, compute gradients, deliver messages, and record events. It never changes arguments or results. Each violation of a
+guarantee is a sentence in `wrong`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ HELD = "held, for the tests"  # an entry of a shard's state
 
 
 class Oracle:
-    """What a run in virtual time has really done."""
+    """Ground truth of a run in virtual time."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
-        self.computed = 0  # gradients, by whomever, in whichever life
+        self.computed = 0  # gradients, by all incarnations of all roles
         self.shown: dict[tuple[int, int, int], frozenset[Any]] = {}  # (shard, incarnation, version) -> what it held
         self.returned: list[frozenset[Any]] = []  # what each shard's part of the evaluated parameters holds
         self.ended: dict[tuple[int, int], int] = {}  # (role, incarnation) -> when it was lost, ns
         self.steps: dict[int, list[tuple[int, int]]] = {}  # role -> [(ns, version that it led to)] of its present shard
-        # of each restored shard: role, incarnation, when (ns) it was as it is again, and when the steps undone were made
+        # of each restored shard: role, incarnation, when (ns) its restored state was current, and when the steps
+        # undone were made
         self.undone: list[tuple[int, int, int, list[int]]] = []
 
     def watch(self, monkeypatch: Any) -> Oracle:
-        """Read along until the test is over."""
+        """Record until the test is over."""
         for name in ("_watch_steps", "_watch_evaluations", "_watch_states", "_watch_work", "_watch_mail", "_watch_rows"):
             getattr(self, name)(monkeypatch)
         return self
@@ -126,11 +127,11 @@ class Oracle:
 
         return counted
 
-    # lives ------------------------------------------------------------------------------------------------------------
+    # incarnations-------------------------------------------------------------------------------------------------------
 
     def _watch_mail(self, monkeypatch: Any) -> None:
         send, deliver, release = Network.send, SimulatedRole.deliver, SimulatedRole.resume
-        released: list[Any] = []  # whoever is handed now what has come for it before
+        released: list[Any] = []  # the role that receives messages which arrived earlier
 
         def sent(network: Any, role: Any, *more: Any) -> Any:
             if role.down or (role.id, role.recorder.incarnation) in self.ended or role.suspended:
@@ -173,7 +174,7 @@ class Oracle:
         monkeypatch.setattr(Trace, "append", appended)
 
     def costs_little(self, run: Any) -> None:
-        """A server that was lost costs what it had applied since its last checkpoint, and that was not overdue."""
+        """A lost server costs the gradients applied since its last checkpoint, which was not overdue."""
         cluster = run.engine.cluster
         cost, every = nanoseconds(cluster.checkpoint_time), cluster.checkpoint_every
         every = max(nanoseconds(1.0), 19 * cost) if every is None else nanoseconds(every)
@@ -183,8 +184,9 @@ class Oracle:
             assert not overdue, f"{run.trace.roles[role]}#{life}: saved at {saved} ns, and not at {overdue}"
 
     def agrees(self, run: Any, book: dict[str, Any]) -> None:
-        """Compare labkit's books with these. What replicas, pieces of split models and centres to which positions are pushed
-        hold, and what pieces compute, `test_chaos_indicator.py` reads from the parameters.
+        """Compare labkit's ledger with this one. Replicas, pieces of split models, and centres to which positions are
+        pushed are
+        checked by `test_chaos_indicator.py`, from their parameters.
         """
         replication = run.plan.layout.replication
         split = any(role.model is not None for role in run.plan.layout.roles) and run.plan.strategy.name != "SparsePS"
@@ -197,7 +199,7 @@ class Oracle:
 
 
 def _keys(shard: Any, g: Any) -> set[tuple[Any, ...]]:
-    """The gradients in `g`, each with its sender's life."""
+    """The gradients in `g`, each with its sender's incarnation."""
     if g.__class__ is not Gradient:
         return {(g.sender, g.incarnation, step) for step in range(g.step - g.count + 1, g.step + 1)}
     sender = "everyone" if g.everyone else shard.recorder.role

@@ -1,8 +1,9 @@
 """30 schedules of random faults on a Dask cluster of processes: real signals, links that are really cut.
 
-`LABKIT_CHAOS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. What virtual time shows exactly is
-asserted there; here: every call returns, with the budget or with an error that names a role; the books close; nothing
-of the run is left.
+`LABKIT_CHAOS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. What virtual time shows
+exactly is
+asserted there; here: every call returns, with the budget reached or with an error that names a role; the
+ledger balances; no state of the run is left on the cluster.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from labkit.trace.ledger import ledger
 pytestmark = [pytest.mark.dask, pytest.mark.slow]
 
 SEEDS = range(30 if os.environ.get("LABKIT_CHAOS") == "whole" else 4)
-WALL = 60.0  # seconds for a run to come to its end, or to say for whom it waits
+WALL = 60.0  # seconds for a run to end, or to report which roles it waits for
 CALL = 15.0  # seconds in which every other call returns, with a result or an error
 
 
@@ -38,7 +39,7 @@ def eventually(condition, limit):
 
 
 def waits(run):
-    """What a run says of whom it waits for; "" if nobody is away whom nobody brings back."""
+    """The run's report of the roles it waits for; "" if no role is absent without a scheduled restart."""
     events = [event for event in run.trace.events if event.kind in ("waits", "restarted")]
     return str(events[-1]) if events and events[-1].kind == "waits" else ""
 
@@ -63,7 +64,7 @@ def call_back(run, roles):
 
 
 def leftovers(processes):
-    """What of a run is still there: plugins on the workers, places that are taken."""
+    """Remaining state of a run: plugins on the workers, places in use."""
     found = processes.client.run(lambda dask_worker: [n for n in dask_worker.plugins if n.startswith("labkit")])
     return [name for names in found.values() for name in names] + [n for n in processes._backend.usage.values() if n]
 

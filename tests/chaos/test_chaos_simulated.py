@@ -1,6 +1,7 @@
-"""200 schedules of random faults in virtual time, over all strategies: the promises hold in each.
+"""200 schedules of random faults in virtual time, over all strategies: the guarantees hold in each.
 
-`LABKIT_CHAOS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. A schedule that fails is printed;
+`LABKIT_CHAOS=whole pytest -m "" tests/chaos` tries all of them; without it the first ones. A schedule that fails is
+printed;
 `python -c "from schedules import schedule; print(schedule(17))"`, run in this folder, prints it again.
 """
 
@@ -14,7 +15,7 @@ from labkit.errors import ClusterError
 from labkit.trace.ledger import ledger
 
 SEEDS = range(200 if os.environ.get("LABKIT_CHAOS") == "whole" else 24)
-FOUND = (184, 238, 415, 570)  # schedules that have found mistakes which few others find
+FOUND = (184, 238, 415, 570)  # schedules that have found defects which few others find
 WALL = 30.0  # seconds for one call; a fraction of one is usual
 STILL = 20.0
 
@@ -25,14 +26,14 @@ def started(plan):
 
 
 def call_back(run, roles):
-    """Whoever stays away is restarted."""
+    """Restart the roles that were killed without a restart."""
     for role in roles:
         if not run.done and run.engine.roles[role].down:
             run.restart(role)
 
 
 def played(plan):
-    """The run of a schedule, as far as it goes; those who stay away come back where the schedule says so."""
+    """The run of a schedule, as far as it goes; roles that stay away are restarted where the schedule says so."""
     run = started(plan)
     if plan.back is not None:
         run.engine.advance(plan.back, WALL)
@@ -41,7 +42,9 @@ def played(plan):
 
 
 def goes_on(run):
-    """To its end; or until nothing has been applied for `STILL` virtual seconds, when no fault has an effect any more."""
+    """Advance to the end; or until nothing has been applied for `STILL` virtual seconds, when no fault has an effect
+    any more.
+    """
     versions = None
     while not run.done and versions != (versions := [r.shard.version for r in run.engine.roles.values() if r.shard is not None]):
         run.engine.advance(run.engine.seconds + STILL, WALL)
@@ -49,7 +52,7 @@ def goes_on(run):
 
 
 def waits_for(run):
-    """Whom a run says that it waits for."""
+    """The roles that a run reports waiting for."""
     said = [str(event) for event in run.trace.events if event.kind == "waits"]
     return said[-1] if said else ""
 
@@ -62,15 +65,17 @@ def closed(run):
 
 
 def ends_a_wait(run, plan):
-    """Promises 1 and 5: a run that waits says for whom, they are really away, and every way to end it is one."""
+    """Guarantees 1 and 5: a waiting run names the roles it waits for, they are absent, and each way to end the wait
+    works.
+    """
     names = run.engine.roles
     away = [role.name for role in run.engine.roles.values() if role.down]
     assert away, "nobody is away, and the run stands still"
     assert plan.back is None
     assert {names[role].node for role in away} <= {
         names[role].node for role in plan.away
-    }  # who shares a node goes, too
-    if not names["chief"].down:  # without it the others go on, and nobody ends them
+    }  # roles on the same node are lost, too
+    if not names["chief"].down:  # without it the others continue without end
         assert any(f"{role}, which was killed" in waits_for(run) for role in away), waits_for(run)
     if plan.seed % 3 == 0:
         run.stop()
@@ -93,9 +98,9 @@ def test_whatever_happens_the_promises_hold(seed, oracle):
     if run.stopped_by not in ("user", "error"):
         assert run.stopped_by == "updates", run.engine.error
         assert run.summary()["updates"] == plan.budget.updates
-    assert oracle.wrong == []  # promises 1 and 4: never both, and nothing twice
-    oracle.costs_little(run)  # promise 2
-    oracle.agrees(run, closed(run))  # promise 4: the books close, and are true
+    assert oracle.wrong == []  # guarantees 1 and 4: never both, and no duplicates
+    oracle.costs_little(run)  # guarantee 2
+    oracle.agrees(run, closed(run))  # guarantee 4: the ledger balances, and is correct
 
 
 @pytest.mark.parametrize("seed", [1, 11, 38])

@@ -1,4 +1,4 @@
-"""A shard that is kept twice: a server that is killed costs nothing, and who holds the copy may be killed, too."""
+"""Replicated shards: killing a server loses no update, and the role that holds the copy can be killed, too."""
 
 import itertools
 
@@ -64,8 +64,10 @@ def test_both_killed_is_a_server_without_a_backup(engine):
 
 
 def test_a_backup_is_the_server_to_the_bit():
-    """Whenever the server dies, its next incarnation is what it was: the run ends with the same parameters as one in which
-    nobody died, if nobody noticed (with one worker there is one order of events only)."""
+    """Whenever the server is killed, its next incarnation has the same state: the run ends with the same parameters
+    as a run
+    without faults (exactly, since with one worker there is only one order of events).
+    """
     problem = lk.Problem("moons", hidden=(8,), batch_size=8)
     strategy = lk.AsyncPS(optimizer="adam", learning_rate=0.01)
     ends = []
@@ -102,7 +104,9 @@ def test_where_there_is_no_server_it_is_refused(engine):
 
 @pytest.mark.parametrize("gap", [-0.4, -0.001, 0.0, 0.001, 0.4, 0.79, 0.81])
 def test_whoever_is_back_first(gap):
-    """Server and backup are killed `gap` seconds one after the other, so one of them asks when the other is away."""
+    """Server and backup are killed `gap` seconds one after the other, so one of them requests the state while the
+    other is absent.
+    """
     faults = [lk.Kill("backup-0", at=0.5), lk.Kill("server-0", at=0.5 + gap)]
     cluster = lk.SimulatedCluster(workers=2, compute=0.01, latency=0.001, replicas=1, checkpoint_every=0.2)
     run = lk.train("moons", lk.AsyncPS(), cluster, lk.Budget(updates=300), faults=faults).wait(60)

@@ -1,4 +1,4 @@
-"""A role that does what it may not gets its own sentence, with its own source line; nothing hangs."""
+"""A role that violates a rule gets a specific error message with its source line; no call hangs."""
 
 import asyncio
 import sys
@@ -14,12 +14,12 @@ from labkit.roles.part import Part
 
 BUDGET = lk.Budget(seconds=30)
 
-# Roles that forget an await leave a coroutine behind, of which Python tells whenever it is collected.
+# Roles that forget an await leave a coroutine behind, about which Python warns when it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine 'pull' was never awaited")
 
 
 def failed(engine, strategy, says, problem=QUADRATIC, workers=2, kind=lk.RoleError):
-    """The run fails with a sentence that matches; returns the sentence."""
+    """Assert that the run fails with a message that matches; returns the message."""
     run = engine.train(problem, strategy, BUDGET, workers=workers)
     with pytest.raises(kind, match=says) as caught:
         run.wait(timeout=60)
@@ -64,7 +64,7 @@ def test_an_exception_inside_a_compute_comes_out_at_the_roles_line(engine):
 
 
 class Catches(Script):
-    """A role may catch what its work raises, and go on."""
+    """A role that catches the exception of its work, and continues."""
 
     async def play(self, ctx, rank):
         with pytest.raises(ValueError, match="seven"):
@@ -86,7 +86,7 @@ class WrongShape(lk.AsyncPS):
 
 
 def test_a_push_of_the_wrong_size_is_refused(engine):
-    """Of one worker it is refused and recorded; if nobody's fits, the strategy is wrong, and that ends the run."""
+    """From one worker it is refused and recorded; if no worker's size fits, the strategy is wrong, and the run fails."""
     failed(engine, WrongShape(), r"does not fit: shard 0 has 5 parameters, and it has \(4,\). No worker's does", workers=2)
 
 
@@ -117,7 +117,7 @@ def test_asyncio_is_refused_by_name(engine, strategy):
 
 
 class Odd(Part):
-    """A part that declares the kind of work `work`, and calls `broken` when its work is given up."""
+    """A component that declares the kind of work `work`, and calls `broken` when its work is given up."""
 
     def __init__(self, work="server", broken=None):
         self.work, self.broken = work, broken
@@ -154,7 +154,7 @@ class Awaits(Script):
         elif self.effect == "work":
             await ctx.compute(Odd(self.value).method)
         else:
-            await ctx.recv(Other)  # the letter has come, too
+            await ctx.recv(Other)  # the message has arrived, too
             await ctx.compute(Odd(broken=self.value).method, unless=Letter)
 
 
@@ -196,7 +196,7 @@ def test_an_error_in_giving_up_work_comes_out_at_the_roles_line(engine):
 
 
 class CatchesRefusals(Script):
-    """Values that are allowed, and a role that catches the error and goes on."""
+    """A role that catches the error and continues with allowed values."""
 
     async def play(self, ctx, rank):
         with pytest.raises(lk.RoleError, match="give seconds"):
@@ -265,7 +265,7 @@ class Forgetful(lk.SyncPS):
 
 
 class HalfHearted(lk.SyncPS):
-    """A worker that stops pushing after three steps: the others wait for it for ever."""
+    """A worker that stops pushing after three steps: the others wait for it without end."""
 
     async def worker(self, ctx, model):
         weights = await lk.pull(ctx)
@@ -277,7 +277,7 @@ class HalfHearted(lk.SyncPS):
 
 
 class Waiting(Script):
-    """Everybody waits for the neighbour."""
+    """Every role waits for its neighbour."""
 
     async def play(self, ctx, rank):
         members = ctx.peers("worker")
@@ -293,7 +293,7 @@ def test_a_forgotten_reply_is_a_deadlock_and_says_who_waits_for_what(engine):
 
 
 def test_a_server_that_never_answers_one_worker(engine):
-    """The others go on for ever with what they get (here: they push and are answered, and nobody applies anything)."""
+    """The others continue without end (here: they push and are answered, and no gradient is applied)."""
     run = engine.train(QUADRATIC, Forgetful(), lk.Budget(seconds=0.3), workers=3, time=0.01)
     run.wait(timeout=60)
     assert run.stopped_by == "seconds"
@@ -327,8 +327,9 @@ class Shares(Script):
 
 
 def test_a_global_is_shared_in_virtual_time_only(engine):
-    """Roles share nothing but messages. In virtual time all roles live in one process, so a global seems to work; on a
-    cluster every process has its own. That is why changing one inside a role is refused on both (next test) where it
+    """Roles share nothing but messages. In virtual time all roles live in one process, so a global seems to work; on
+    a cluster each process has a separate copy. That is why changing one inside a role is refused on both (next test)
+    where it
     can be seen.
     """
     SEEN.clear()

@@ -1,5 +1,5 @@
-"""Strategies that wait for some, and servers that make stale gradients harmless: the contract of tests/contract on both
-engines, and what holds with no assumption about time (result W4, and E6).
+"""Strategies that wait for some workers, and servers that correct stale gradients: the contract of tests/contract on both
+engines, and results that need no assumption about time (W4 and E6).
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ STRATEGIES = [
     lk.Downpour(n_push=2, n_fetch=2),
 ]  # fmt: skip
 NAMES = ["ssp", "backup workers", "k-sync", "k-batch-sync", "k-async", "k-batch-async", "downpour"]
-ASYNCHRONOUS = lk.AsynchronousServer  # shards apply pushes in an order of their own
+ASYNCHRONOUS = lk.AsynchronousServer  # each shard applies pushes in a different order
 
 
 def gradients_an_update(strategy, workers):
@@ -117,8 +117,8 @@ def test_the_same_seed_gives_the_same_bytes(strategy):
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("s", [0, 1, 3])
 def test_w4_a_read_has_everybodys_updates_up_to_i_minus_s_minus_1(engine, s, servers):
-    """No clock is compared: a gradient says which version it was computed on, a shard whose gradients made which
-    version. A read that has everybody's updates up to i - s - 1 is a start that nobody was too far behind for.
+    """No clocks are compared: each gradient records the version it was computed on, each shard the gradients of each
+    version. A read that has all workers' updates up to i - s - 1 is a start within the bound.
     """
     run = engine.wait(
         MOONS, lk.SSP(s=s, learning_rate=0.02), lk.Budget(updates=60), 3, servers,
@@ -183,7 +183,7 @@ BOWL = lk.Problem(
 
 @dataclass(frozen=True)
 class TrueHessian:
-    """A compensation that knows the bowl."""
+    """A compensation with the exact curvature of the bowl."""
 
     def state(self, size, dtype):
         return {}

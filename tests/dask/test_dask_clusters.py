@@ -1,7 +1,7 @@
-"""Any running Dask scheduler, whoever has started it: by address, by client, encrypted, by SSH, by a job queue, by a
-gateway.
+"""Existing Dask schedulers: by address, by client, encrypted, started by SSH, by a job queue, by a gateway.
 
-What is not installed is skipped by name, with how to get it. `dask-kubernetes` needs a Kubernetes cluster: its client is
+Tests of packages that are not installed are skipped, with how to install them. `dask-kubernetes` needs a Kubernetes
+cluster: its client is
 a `Client` like the others, and it is not tested here.
 """
 
@@ -34,7 +34,7 @@ def needs(package, pip):
 
 
 def trains(client, encrypted=False):
-    """Both kinds of strategies train on it, with closed books, and leave nothing behind."""
+    """Train both kinds of strategies on it; the ledger balances, and no state remains on the cluster."""
     client.wait_for_workers(NODES, timeout=60)
     with lk.DaskCluster(client, workers=2, servers=1) as cluster:
         for strategy, on in [
@@ -50,12 +50,13 @@ def trains(client, encrypted=False):
         eventually(lambda: plugins(cluster.client) == {})
 
 
-# TLS, by address and by client -------------------------------------------------------------------------------------------
+# TLS, by address and by client
+# -------------------------------------------------------------------------------------------
 
 
 @functools.cache
 def temporary():
-    """A certificate of our own, and everybody who has it is let in."""
+    """A self-signed certificate; clients that hold it are accepted."""
     return Security.temporary()
 
 
@@ -86,7 +87,9 @@ def test_an_encrypted_cluster_without_the_certificate():
 
 @needs("cryptography", "cryptography")
 def test_an_encrypted_cluster_by_address_with_certificates_in_dasks_settings(tmp_path):
-    """Where Dask's own settings name the certificate, an address is enough: a program with `DASK_...` in its environment."""
+    """Where Dask's own settings name the certificate, an address is enough: a program with `DASK_...` in its
+    environment.
+    """
     keys = temporary().get_tls_config_for_role("client")
     names = {"tls_ca_file": "CA_FILE", "tls_client_key": "CLIENT__KEY", "tls_client_cert": "CLIENT__CERT"}
     env = {**os.environ, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True"}
@@ -108,14 +111,15 @@ def test_an_encrypted_cluster_by_address_with_certificates_in_dasks_settings(tmp
     assert done.stdout == "updates True\n", done.stderr
 
 
-# SSH ---------------------------------------------------------------------------------------------------------------------
+# SSH
+# ---------------------------------------------------------------------------------------------------------------------
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
 
 @contextlib.contextmanager
 def secure_shell(folder):
-    """A daemon of our own on this machine, with keys of our own: the options that reach it."""
+    """Start a private SSH daemon on this machine with new keys; the options to connect to it."""
     for name in ("host", "mine"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     (folder / "allowed").write_text((folder / "mine.pub").read_text())
@@ -140,7 +144,7 @@ def free_port():
 
 
 def answers(port):
-    """Whether somebody listens there."""
+    """Whether a process listens there."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
@@ -163,12 +167,13 @@ def test_a_cluster_by_ssh(tmp_path):
         trains(client)
 
 
-# a job queue ---------------------------------------------------------------------------------------------------------------
+# a job queue
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def handlers():
-    """What happens at a signal is as it was before: `import dask_jobqueue` makes Ctrl-C end the program."""
+    """Restores the signal handlers afterwards: `import dask_jobqueue` makes Ctrl-C end the program."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -191,12 +196,13 @@ def test_a_cluster_of_jobs(tmp_path, handlers):
         trains(client)
 
 
-# a gateway -----------------------------------------------------------------------------------------------------------------
+# a gateway
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def gateway(folder):
-    """A gateway that starts clusters as processes of this machine: its address."""
+    """A gateway that starts clusters as local processes; yields its address."""
     port = free_port()
     (folder / "config.py").write_text(
         "c.DaskGateway.backend_class = 'dask_gateway_server.backends.local.UnsafeLocalBackend'\n"
@@ -223,7 +229,7 @@ def gateway(folder):
 
 
 def healthy(url):
-    """Whether the gateway behind the proxy says that it is well."""
+    """Whether the gateway behind the proxy reports that it is healthy."""
     with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2) as page:
         return page.status == 200
     return False

@@ -1,4 +1,4 @@
-"""Roles that misbehave in real time: what they wait for is told from what they are busy with, and they always end."""
+"""Misbehaving roles in real time: waiting is distinguished from computing, and the roles always end."""
 
 import contextlib
 import logging
@@ -35,7 +35,7 @@ class Play(lk.AsyncPS):
 
 
 class NoReply(lk.AsyncPS):
-    """The commonest mistake of all."""
+    """The most common mistake: no answer is sent."""
 
     async def server(self, ctx, shard):
         async for request in ctx.inbox(lk.Push, lk.Pull):
@@ -46,7 +46,7 @@ class NoReply(lk.AsyncPS):
 
 
 class SkewedNoReply(NoReply):
-    """Worker 1 returns; the others wait for ever."""
+    """Worker 1 returns; the others wait without end."""
 
     async def worker(self, ctx, model):
         if ctx.name == "worker-1":
@@ -55,7 +55,7 @@ class SkewedNoReply(NoReply):
 
 
 class FarewellNoReply(Play):
-    """Says something to somebody who has returned, and waits for an answer."""
+    """Sends a message to a role that has returned, and waits for the answer."""
 
     async def play(self, ctx, rank):
         if rank == 0:
@@ -118,7 +118,7 @@ class Computes(Play):
 
 
 class HandsOnThenComputes(Play):
-    """0 wakes 1, which has long been still; 1 wakes 0 and works on: the numbers of messages agree all the time."""
+    """0 wakes 1, which has been idle for long; 1 wakes 0 and computes on: message counts agree all the time."""
 
     async def play(self, ctx, rank):
         if rank == 0:
@@ -134,7 +134,7 @@ class HandsOnThenComputes(Play):
 
 
 class ChiefComputes(Play):
-    """A chief of one's own that lets the others wait."""
+    """A custom chief that computes while the others wait."""
 
     async def chief(self, ctx, evaluator):
         await ctx.compute(busy, 1.2)
@@ -208,7 +208,7 @@ def test_exit_ends_the_role_and_not_the_process(cluster, started, strategy):
 
 
 class Clings(Play):
-    """Swallows every end, the coroutine's own included."""
+    """Ignores every cancellation, also `GeneratorExit`."""
 
     async def play(self, ctx, rank):
         while True:
@@ -251,7 +251,7 @@ def test_the_end_waits_for_work_that_cannot_be_interrupted(cluster, started):
 
 
 class Sleepless(Play):
-    """Would go on for ever without an effect: nobody can stop it but the limit."""
+    """Loops without awaiting an effect: only the time limit stops it."""
 
     async def play(self, ctx, rank):
         await ctx.compute(busy, 20 if rank == 0 else 0.1)
@@ -283,7 +283,7 @@ class Unpicklable(lk.AsyncPS):
 
 
 class Unwelcome(lk.AsyncPS):
-    """Cannot be unpacked where it arrives."""
+    """A value that cannot be unpickled by the receiver."""
 
     def __reduce__(self):
         return (refuse, ())

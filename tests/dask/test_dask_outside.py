@@ -1,4 +1,4 @@
-"""Two hands on one run, and clusters that go away under it: every call returns, and the run says why it is over."""
+"""Concurrent calls on one run, and clusters that disappear: every call returns, and the run reports why it ended."""
 
 import contextlib
 import importlib.util
@@ -22,7 +22,7 @@ HANG_S = 10.0  # after which a call is taken for one that never returns
 
 
 def together(*works):
-    """Do these at the same moment, each on a thread of its own; fails if one does not return."""
+    """Call these at the same moment, each on a separate thread; fails if one does not return."""
     start, errors = threading.Barrier(len(works)), []
 
     def do(work):
@@ -59,7 +59,7 @@ def test_whatever_is_clicked_with_a_stop_the_run_stops_in_order(cluster, started
 
 
 def test_a_stop_in_the_middle_of_a_step_that_would_never_end(cluster, started):
-    """One shard gets no gradient for a minute, so the other stands still at its goal."""
+    """One shard gets no gradient for a minute, so the other waits at its goal."""
     run = moving(started(lk.SyncPS(), on=cluster.resized(pace=0.002)))
     run.slow("worker-0", 1000)
     together(run.step, run.step, run.stop)
@@ -139,14 +139,14 @@ def test_a_run_starts_while_another_stops(cluster, started):
 
 
 def all_at_once(run, outside):
-    """Somebody takes the cluster away while everybody clicks everything, again and again, until the run is over."""
+    """The cluster is closed while several threads call every method repeatedly, until the run is over."""
 
     def clicks(verb):
         while not run.done:
             VERBS[verb](run)
 
     def takes_away():
-        with contextlib.suppress(Exception):  # Dask may complain about what it is told in between
+        with contextlib.suppress(Exception):  # Dask may raise an error for a request sent meanwhile
             outside()
 
     taker = threading.Thread(target=takes_away, daemon=True)
@@ -189,7 +189,7 @@ def test_the_processes_of_labkit_are_taken_away_and_come_back(how):
 def test_the_cluster_of_somebody_else_is_taken_away(how):
     options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
-        client.run(__import__, "labkit.engines.dask.worker.task")  # which can take long where everybody shares one core
+        client.run(__import__, "labkit.engines.dask.worker.task")  # which can take long if all processes share one core
         cluster = lk.DaskCluster(client, workers=1, pace=0.002, may_kill=True)
         run = moving(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=60)))
         all_at_once(run, {"shutdown": client.shutdown, "close": local.close}[how])

@@ -1,5 +1,5 @@
-"""A simulated cluster and its roles, which drive a recovery policy through losses, delays and lost orders: no process, no
-clock, no thread. It does what `client/recovery.py` does on a real one, and checks every action as it is performed.
+"""A simulated cluster and its roles, which drive a recovery policy through losses, delays and lost requests, without
+processes, clocks and threads. Like `client/recovery.py` on a real cluster, it performs every action, and checks it.
 """
 
 import heapq
@@ -75,7 +75,8 @@ class Task:
 
 
 class World:
-    """Of one run. `ours`: lost processes are started again by the cluster. `same_address`: they come back where they were.
+    """Of one run. `ours`: lost processes are started again by the cluster. `same_address`: they come back where they
+    were.
 
     `chance`: numbers in [0, 1).
     """
@@ -87,15 +88,15 @@ class World:
         self.ours, self.place, self.same_address = ours, None, same_address
         self.processes = {}
         self.respawning = 0
-        self.lose_orders = 0.0  # the chance that an order gets lost
+        self.lose_orders = 0.0  # the probability that a request is lost
         self.fail_starts = 0  # so many of the next starts fail
         self.hang_starts = 0  # so many of the next starts hang with their process
         self.done, self.trace, self.tasks = [], [], {}
         self.ended = None
         self.dismissed = set()  # (role, incarnation) that are over
-        self.lost_at = {}  # role -> when its loss was recorded first, of those that the log has not answered
+        self.lost_at = {}  # role -> when its loss was recorded first, for losses without an answer in the log
         self.absent = 0.0  # seconds for which the client was suspended
-        self.longest = 0.0  # from a loss to what the log says about it
+        self.longest = 0.0  # from a loss to its answer in the log
         nodes = dict.fromkeys(r.node for r in layout.roles if r.name not in outside)
         homes = {node: self._new_process().address for node in nodes}
         for _ in range(spare):
@@ -115,7 +116,8 @@ class World:
         )
         self._in(TIMER_S, self._timer)
 
-    # the cluster, as the policy sees it -----------------------------------------------------------------------------------
+    # the cluster, as the policy sees it
+    # -----------------------------------------------------------------------------------
 
     @property
     def returning(self):
@@ -136,7 +138,7 @@ class World:
         self.tell(WorkerJoined(process.address))
 
     def kill_process(self, address):
-        """It ends without notice."""
+        """Kill the process without notice."""
         process = self.processes.get(address)
         if process is None or not process.alive:
             return
@@ -167,7 +169,7 @@ class World:
             self._in(self._delay(), what, *arguments)
 
     def retire(self, address):
-        """Dask closes it in order: its roles take their leave."""
+        """Dask closes it orderly: its roles are shut down."""
         process = self.processes.get(address)
         if process is None or not process.alive or process.closing:
             return
@@ -188,7 +190,7 @@ class World:
         return 0.001 + 0.2 * self.chance.random() ** 3
 
     def run(self, seconds):
-        """Until so much time has passed, or the run has ended."""
+        """Advance until so much time has passed, or the run has ended."""
         until = self.now + seconds
         while self._heap and self._heap[0][0] <= until and not self.ended:
             due, _, what, arguments = heapq.heappop(self._heap)
@@ -201,7 +203,7 @@ class World:
         self.now = max(self.now, until)
 
     def settle(self, limit=400.0):
-        """Let things go on without further faults until nothing changes any more; fails if that takes too long."""
+        """Advance without further faults until the state no longer changes; fails if that takes too long."""
         until = self.now + limit
         while not self.ended and not self.quiescent():
             assert self.now < until, self.describe()
@@ -213,7 +215,8 @@ class World:
         self.tell(policy.Timer())
         self._in(TIMER_S, self._timer)
 
-    # roles ----------------------------------------------------------------------------------------------------------------
+    # roles
+    # ----------------------------------------------------------------------------------------------------------------
 
     def _report(self, task):
         if task.over:
@@ -230,7 +233,7 @@ class World:
             return
         if self.hang_starts:
             self.hang_starts -= 1
-            process.frozen = True  # it gives no sign of life any more
+            process.frozen = True  # it sends no heartbeats any more
             process.held_back.append((self._start_task, (task,)))
             self._in(30.0, self._thaw, process)
             return
@@ -286,7 +289,8 @@ class World:
                 self._in(3.0, self._told_to_leave, task)
                 self.tell(TaskFailed(task.role, task.incarnation, "cancelled"))
 
-    # requests ---------------------------------------------------------------------------------------------------------------
+    # requests
+    # ---------------------------------------------------------------------------------------------------------------
 
     def kill(self, role, restart=True):
         task = self.tasks.get((role, self.members.incarnation[role]))
@@ -298,7 +302,7 @@ class World:
     def request(self, command):
         role = command.role
         if isinstance(command, Restart) and self.members.state[role] in PRESENT and not self.policy.stays_away(role):
-            return  # refused before the policy hears of it
+            return  # refused before it reaches the policy
         self.tell(command)
 
     def join(self, role):
@@ -310,10 +314,11 @@ class World:
     def restart(self, role):
         self.request(Restart(role))
 
-    # what the policy decides --------------------------------------------------------------------------------------------------
+    # what the policy decides
+    # --------------------------------------------------------------------------------------------------
 
     def tell(self, event):
-        """Hand one event to the policy, and perform what it decides."""
+        """Pass one event to the policy, and perform its actions."""
         if self.ended:
             return
         for action in self.policy.handle(event, self.now):
@@ -455,10 +460,13 @@ class World:
         self.ended = action
         self.lost_at.clear()
 
-    # how it stands ----------------------------------------------------------------------------------------------------------
+    # how it stands
+    # ----------------------------------------------------------------------------------------------------------
 
     def quiescent(self):
-        """Whether every role that takes part begun and knows all the others, and the rest is away or outside by request."""
+        """Whether every participating role has begun and has the full membership, and the rest is absent or outside
+        by request.
+        """
         members = self.members
         if self.policy._joining or self.policy._leaving or self.respawning:
             return False
@@ -479,7 +487,7 @@ class World:
         return state in (State.LOST, State.ENDED) and any(name in self.policy._group for name in away)
 
     def answered_in_time(self):
-        """Every loss was answered in the log, or by the end of the run, in the time that is promised."""
+        """Assert that every loss was answered, in the log or by the end of the run, within the guaranteed time."""
         return self.longest <= REPORT_S + self.absent
 
     def be_absent(self, seconds):

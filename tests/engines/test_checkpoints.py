@@ -1,4 +1,4 @@
-"""Checkpoints: what was written comes back whole, and what is not whole is never taken for it."""
+"""Checkpoints: a complete checkpoint is read back unchanged, and a damaged one is never accepted."""
 
 import errno
 import os
@@ -127,7 +127,7 @@ def test_more_can_stay(tmp_path):
 
 
 def test_who_was_given_up_replaces_nothing(store):
-    """A life wakes up after its successor has begun: what it writes is older, and goes."""
+    """An incarnation resumes after its successor has begun: its checkpoint is older, and is removed."""
     for tag in (5, LIFE + 3, LIFE + 4):
         store.write("server-0", {"tag": tag}, tag)
     store.write("server-0", {"tag": 7}, 7)
@@ -145,7 +145,7 @@ def test_a_run_that_goes_on_is_newer_than_all_before(store):
     again.write("server-0", {"tag": 0}, 0)
     assert again.tags("server-0") == [old, 0]
     assert again.read("server-0") == ({"tag": 0}, "")
-    store.write("server-0", {"tag": 241}, 241)  # somebody of the first run is still there
+    store.write("server-0", {"tag": 241}, 241)  # a role of the first run is still there
     assert Store(store.place, age=1).read("server-0") == ({"tag": 0}, "")
     overwrite(again, "server-0", 0, lambda data: data[:-1])
     assert again.read("server-0")[1].startswith("server-0's newest checkpoint (version 0) is damaged")
@@ -301,7 +301,7 @@ def test_a_disk_that_is_really_full(monkeypatch, tmp_path):
 
 
 def test_what_is_not_on_the_disk_has_no_name(tmp_path, monkeypatch):
-    """The draft is synced before it is renamed, the folder after, the old one goes last."""
+    """The temporary file is synced before it is renamed, then the folder; the old file is removed last."""
     store, calls = Store(tmp_path, keep=1), []
     store.write("server-0", STATE, 1)
     for name in ("fsync", "replace"):
@@ -322,7 +322,7 @@ def test_what_is_not_on_the_disk_has_no_name(tmp_path, monkeypatch):
 
 
 def test_a_killed_writer_leaves_nothing_that_counts(tmp_path):
-    """Half a draft, of a process that is gone: it is no checkpoint, and the next writer sweeps it away."""
+    """An incomplete temporary file of a dead process is not a checkpoint, and the next writer removes it."""
     store = Store(tmp_path)
     store.write("server-0", STATE, 1)
     gone, living = (
@@ -339,7 +339,7 @@ def test_a_killed_writer_leaves_nothing_that_counts(tmp_path):
 
 
 def test_two_writers(store):
-    """A fenced incarnation and its successor write at once: whatever is there is whole."""
+    """A fenced incarnation and its successor write at once: the stored checkpoint is always complete."""
     failures = []
 
     def write(first):

@@ -1,4 +1,4 @@
-"""Every scenario, played in virtual time: it ends by itself, and the effect is as large as its formula says.
+"""Every scenario in virtual time: it ends without intervention, and its effect is as large as its formula predicts.
 
 The formulas are evaluated here from the rows of the traces, without labkit's panels and derived numbers.
 """
@@ -38,7 +38,7 @@ class Played:
 
 
 def play(scenario, answer=0):
-    """{number of the step: Played} and the runner when nothing moves any more. The clock is the test's."""
+    """{number of the step: Played} and the runner, once it has finished. The test moves the clock."""
     now, steps = 0.0, {}
     session = Session(Settings(), Processes(), lambda: now)
     runner = ScenarioRunner(session, scenario)
@@ -58,7 +58,7 @@ def play(scenario, answer=0):
 
 @cache
 def played_once(name):
-    """A scenario of labkit's that was played to its end, once for all tests; a question was answered by its second answer."""
+    """One of labkit's scenarios, run to its end once for all tests; each question gets its second answer."""
     return play(SCENARIOS[name], answer=1)
 
 
@@ -93,7 +93,8 @@ def training_bytes(trace, sender=None, before=math.inf):
     return int(size[seen & (True if sender is None else who == trace.roles.index(sender))].sum())
 
 
-# what a scenario is ------------------------------------------------------------------------------------------------------
+# what a scenario is
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_scenarios_cannot_be_changed_and_have_the_names_they_are_listed_under():
@@ -117,7 +118,7 @@ def test_a_scenario_says_what_it_shows(name):
     scenario = SCENARIOS[name]
     assert name == name.lower()
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyz-")
-    assert len(scenario.title) <= 40  # it stands in a menu
+    assert len(scenario.title) <= 40  # it is shown in a menu
     for words in (scenario.summary, *(step.text for step in scenario.steps)):
         assert 20 <= len(words) <= 130
         assert words[-1] in ".?"
@@ -143,9 +144,9 @@ def test_every_step_is_valid_on_both_engines_and_fits_a_laptop(name, engine):
         thin = math.isfinite(setup.cluster.bandwidth) or setup.cluster.latency > 0
         assert setup.cluster.engine == ("simulated" if thin else engine)
         assert thin or len(setup.strategy.layout(setup.problem, on_paper).nodes) <= 10
-        assert setup.budget.accuracy is None  # what is compared is equally long, or as long as it says
+        assert setup.budget.accuracy is None  # compared intervals are equally long, or as long as declared
         assert 4 <= setup.budget.seconds <= 12 or (scenario.question is not None and number == 0)
-        if not thin:  # on a cluster, no piece of work is so short that its messages take as long
+        if not thin:  # on a cluster, every piece of work takes longer than its messages
             assert setup.value("pace") / getattr(setup.strategy, "micro_batches", 1) >= 0.05
 
 
@@ -205,7 +206,7 @@ def test_a_question_that_nobody_answers_holds_the_scenario():
 
 @pytest.mark.parametrize(("name", "synchronous", "at"), [("first-minute", 1, 3), ("slow-worker", 0, 4)])
 def test_a_slow_worker_leaves_a_fifth_or_four_fifths(name, synchronous, at):
-    """1/F = .2 where all wait; (N - 1 + 1/F)/N = .8 where nobody does. Exactly, in whole gradients."""
+    """1/F = .2 where all wait; (N - 1 + 1/F)/N = .8 where none waits. Exactly, in whole gradients."""
     sync, asynchronous = traces(name)[synchronous : synchronous + 2]
     for trace, left in ((sync, 0.2), (asynchronous, 0.8)):
         assert applied(trace, 0, at) / at == pytest.approx(40, abs=1)
@@ -228,7 +229,7 @@ def test_of_four_workers_one_dead_one_leaves_nothing_or_three_quarters():
 
 
 def test_a_dead_server_costs_what_was_applied_since_its_checkpoint_and_with_a_backup_nothing():
-    """Counted from the rows: of the first life, what came after the first application that was due for a checkpoint."""
+    """Counted from the rows: gradients that incarnation 0 applied after the first application due for a checkpoint."""
     often, backed = [], traces("server-fails")[2]
     for trace, every, dies in zip(traces("server-fails"), (2.0, 0.5), (3.55, 3.45)):
         role, time = trace.column("applies", "role", "time")
@@ -292,7 +293,7 @@ def replay(trace):
 
 
 def test_mean_staleness_is_n_minus_1_whoever_is_slow():
-    """sum(staleness) = (N - 1) T - what is outstanding at the end: an identity in whole numbers."""
+    """sum(staleness) = (N - 1) T - (gradients outstanding at the end): an identity in whole numbers."""
     for trace, workers in zip(traces("staleness"), (4, 4, 8)):
         found, _, residual = replay(trace)
         assert found.sum() == (workers - 1) * len(found) - residual
@@ -333,7 +334,7 @@ def leads(trace):
     both = [spans(trace, f"worker-{i}") for i in range(workers)]
     found = []
     for start, end in both:
-        begun = np.append(start, end[-1:])  # the one that goes on is begun when the last is done, if nothing holds it
+        begun = np.append(start, end[-1:])  # the next gradient begins when the last is done, unless a gate holds the worker
         slowest = np.min([np.searchsorted(other, begun, "right") for _, other in both], axis=0)
         own = np.arange(len(begun))
         found.append((own - slowest)[: len(start)])
@@ -350,7 +351,7 @@ def test_a_bound_catches_a_runaway():
     assert applied(bounded, 3, 8) / 5 == pytest.approx(40, abs=1)
 
 
-# wires ----------------------------------------------------------------------------------------------------------------
+# links ----------------------------------------------------------------------------------------------------------------
 
 M = 4 * (64 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10)  # bytes of digits, hidden (64, 32)
 
@@ -362,7 +363,7 @@ def step_of(trace, worker="worker-0"):
 
 
 def test_one_wire_fills_up_and_many_do_not():
-    """c + (N + 1) M b, or c + 2 (N - 1)/N M b; the busiest wire is busy for N M b, N M b / 4, 2 (N - 1)/N M b of it."""
+    """c + (N + 1) M b, or c + 2 (N - 1)/N M b; the busiest link is busy for N M b, N M b / 4, 2 (N - 1)/N M b of it."""
     workers, c, b = 16, 0.1, 1 / 8e5
     one, four, ring = traces("saturated-link")
     assert M == 26_280
@@ -432,7 +433,7 @@ def test_rows_instead_of_tables_are_the_same_steps_in_fewer_bytes():
 
 
 def test_the_bubble_is_what_the_law_says():
-    """(P - 1)/(M + P - 1) of the time nobody works at a stage; a mini-batch takes (M + P - 1)/(M P) of a gradient."""
+    """(P - 1)/(M + P - 1) of the time a stage is idle; a mini-batch takes (M + P - 1)/(M P) of a gradient."""
     for trace, micro in zip(traces("bubble"), (1, 4, 16)):
         took = 2.0 * (micro + 3) / (4 * micro)
         role, time = trace.column("applies", "role", "time")

@@ -1,15 +1,15 @@
-"""Several hosts on one machine: Linux network namespaces, each with a cable to a switch of its own.
+"""Several hosts on one machine: Linux network namespaces, each connected to a common switch.
 
     with Network(3) as network:
         network.hosts[0].spawn([sys.executable, "-m", "http.server"])
         network.hosts[0].unplug()
 
-Law: everything is made inside namespaces, whose names tell who made them (process number and its start), so it cannot
-meet anything else on the machine; leaving the block ends every process in them and removes them; what a killed test
-left behind is removed by the next `sweep()`. To be imported on any system; to be used by root, on Linux, with `ip`.
+Everything is created inside namespaces whose names contain their creator (process number and start time), so it does
+not conflict with anything else on the machine. Leaving the block ends every process in them and removes them; what a
+killed test left behind is removed by the next `sweep()`. Importable on any system; needs root, Linux and `ip`.
 
-Pulling a cable takes down the port of the *switch*: the host keeps its address and its routes, and hears nothing. No
-connection is told: that is what distinguishes it from a killed process.
+Pulling a cable takes down the port of the *switch*: the host keeps its address and its routes, and receives nothing.
+No connection is reset, in contrast to a killed process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOW = "run as root on Linux with iproute2 (apt-get install iproute2), where `ip 
 
 
 def ip(*arguments: str, check: bool = True) -> str:
-    """Run `ip`; what it printed."""
+    """Run `ip`; return what it printed."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=20, check=False)
     if check and done.returncode:
         raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
@@ -42,7 +42,7 @@ def ip(*arguments: str, check: bool = True) -> str:
 
 @functools.cache
 def missing() -> str:
-    """Why no namespaces can be made here, or ""."""
+    """The reason why namespaces cannot be created here, or ""."""
     if not sys.platform.startswith("linux"):
         return f"network namespaces are Linux's: {HOW}"
     if os.geteuid() != 0:
@@ -57,7 +57,7 @@ def missing() -> str:
 
 
 def sweep() -> list[str]:
-    """Remove the namespaces whose makers are gone. Their names."""
+    """Remove the namespaces whose creators are gone; return their names."""
     stale = [name for name in _names() if name.startswith(f"{PREFIX}-") and not _alive(name)]
     for name in stale:
         _remove(name)
@@ -65,12 +65,12 @@ def sweep() -> list[str]:
 
 
 def left() -> list[str]:
-    """The namespaces of this process that are there now."""
+    """The existing namespaces of this process."""
     return [name for name in _names() if name.startswith(f"{_me()}-")]
 
 
 class Host:
-    """One machine: a namespace with one cable. `address` is what others reach it by."""
+    """One machine: a namespace with one cable. `address` is its address in the network."""
 
     def __init__(self, network: Network, name: str, number: int):
         self.network, self.name, self.namespace = network, name, f"{network.name}-{name}"
@@ -87,18 +87,18 @@ class Host:
         return ip("-n", self.namespace, *arguments)
 
     def spawn(self, arguments: list[str], **more: Any) -> subprocess.Popen[Any]:
-        """Start a program here. It ends with the network at the latest, and so does whatever it has started here."""
+        """Start a program on this host. It and its descendants end with the network at the latest."""
         started = subprocess.Popen(["ip", "netns", "exec", self.namespace, *arguments], start_new_session=True, **more)
         self.network.started.append(started)
         return started
 
     @property
     def processes(self) -> list[int]:
-        """The numbers of the processes that run here."""
+        """Identifiers of the processes that run on this host."""
         return _processes(self.namespace)
 
     def unplug(self) -> None:
-        """Pull the cable: nothing comes in or goes out any more, and no connection ends."""
+        """Pull the cable: all packets are dropped, and no connection is reset."""
         ip("-n", self.network.switch, "link", "set", self._port, "down")
 
     def plug(self) -> None:
@@ -107,13 +107,13 @@ class Host:
 
     @property
     def sent(self) -> int:
-        """Bytes that have left through the cable so far, headers and all, as the switch has counted them."""
+        """Bytes sent through the cable so far, including headers, as counted by the switch."""
         (found,) = json.loads(ip("-n", self.network.switch, "-j", "-s", "link", "show", "dev", self._port))
         return int(found["stats64"]["rx"]["bytes"])
 
 
 class Network:
-    """A switch, and hosts: one called `head`, and as many as are asked for."""
+    """A switch, a host called `head`, and the given number of further hosts."""
 
     _numbers = itertools.count()
 
@@ -158,12 +158,12 @@ class Network:
 
 
 def _me() -> str:
-    """What the names of our namespaces begin with: numbers of processes are used again, starts are not."""
+    """Prefix of this process's namespaces: process number and start time, since process numbers are reused."""
     return f"{PREFIX}-{os.getpid()}-{_start(os.getpid())}"
 
 
 def _start(number: int) -> str:
-    """When a process was started, in the kernel's ticks since the machine was; "" if it is gone."""
+    """When a process was started, in kernel ticks since boot; "" if it is gone."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):
@@ -171,7 +171,7 @@ def _start(number: int) -> str:
 
 
 def _alive(name: str) -> bool:
-    """Whether the maker of a namespace still runs. What was not named as we name it is not ours: leave it alone."""
+    """Whether the creator of a namespace still runs; True for names in another format, which belong to other programs."""
     parts = name.split("-")
     if len(parts) != 5 or not (parts[1].isdigit() and parts[2].isdigit()):
         return True
@@ -187,7 +187,7 @@ def _processes(namespace: str) -> list[int]:
 
 
 def _remove(namespace: str) -> None:
-    """End every process in a namespace, whatever it does and starts meanwhile, and remove the namespace."""
+    """End every process in a namespace, also those started meanwhile, and remove the namespace."""
     until = time.monotonic() + 10
     while (running := _processes(namespace)) and time.monotonic() < until:
         for number in running:

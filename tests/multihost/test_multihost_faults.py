@@ -1,7 +1,8 @@
-"""Cables pulled in the middle of a run, and put back: nobody hears an end, only silence.
+"""Cables pulled during a run, and put back: connections are not reset, only silent.
 
-Here `patience` is 3 s: who is silent for longer is lost, and its next incarnation plays on another Dask worker; who is
-back before is taken back. Every call of the client returns within 15 s, which `Client` itself sees to.
+The heartbeat timeout is 3 s here: a role that is silent for longer is lost, and its next incarnation runs on another
+Dask worker; a role that is reachable again earlier continues. Every call of the client returns within 15 s (checked by
+`Client`).
 """
 
 import time
@@ -17,7 +18,7 @@ TRAIN = (
 
 
 def start(cluster, workers=3, strategy="lk.AsyncPS(learning_rate=0.05)", budget="updates=4000"):
-    """A run in the middle of its training; the state of its roles is kept where all hosts reach it."""
+    """A run during training; checkpoints are stored where all hosts can read them."""
     place = f"file://{cluster.folder}/state"
     code = TRAIN.format(workers=workers, patience=PATIENCE, strategy=strategy, budget=budget, place=place)
     cluster.client.do(code, 30)
@@ -26,7 +27,7 @@ def start(cluster, workers=3, strategy="lk.AsyncPS(learning_rate=0.05)", budget=
 
 
 def ends_well(cluster, seconds=90):
-    """The run reaches its budget; every gradient is in the books; it has learnt."""
+    """The run reaches its budget; every gradient is accounted for; the accuracy has increased."""
     until = time.monotonic() + seconds
     while cluster.client.ask("run.stopped_by") is None:
         assert time.monotonic() < until, cluster.client.ask("books.events(run, 'lost', 'restarted', 'waits', 'warning')")
@@ -44,7 +45,7 @@ def marked(cluster, role, *kinds):
 
 
 def marked_in_time(cluster, role, kind, seconds=15):
-    """The first such event, when it comes."""
+    """Wait for the first such event."""
     until = time.monotonic() + seconds
     while not (found := marked(cluster, role, kind)):
         assert time.monotonic() < until, cluster.client.ask(
@@ -55,7 +56,7 @@ def marked_in_time(cluster, role, kind, seconds=15):
 
 
 def lonely_worker(homes):
-    """A worker on a host where neither the server nor the chief is."""
+    """A worker on a host without the server and the chief."""
     taken = {homes["server-0"].name, homes["chief"].name}
     return next(role for role, home in homes.items() if role.startswith("worker") and home.name not in taken)
 
@@ -87,8 +88,8 @@ def test_a_cable_that_is_back_before_patience_ends(own_cluster):
 def test_a_server_is_cut_off_and_restored_on_another_host(own_cluster):
     homes = start(own_cluster, workers=2)
     served = homes["server-0"]
-    own_cluster.add_workers(own_cluster.network.hosts[2], 2)  # whoever plays beside the server needs a place as well
-    own_cluster.client.ask("books.until(lambda: run.engine.now > 3e9, 10)")  # something has been kept by now
+    own_cluster.add_workers(own_cluster.network.hosts[2], 2)  # the role on the same Dask worker as the server needs a place, too
+    own_cluster.client.ask("books.until(lambda: run.engine.now > 3e9, 10)")  # a checkpoint exists by now
     served.unplug()
     back = marked_in_time(own_cluster, "server-0", "restarted", 30)
     assert back["incarnation"] >= 1

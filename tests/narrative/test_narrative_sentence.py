@@ -1,4 +1,4 @@
-"""The sentence is true: what it says of waiting and throughput is worked out by hand from the law of each strategy."""
+"""The sentence about a run's throughput is correct: expected values are computed by hand from each strategy's formula."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ NANO = 10**9
 AT, END = 5.0, 12.0
 WAITS, NOT, MORE = "all wait for w2", "the others do not wait", "the others wait more than before"
 
-# N = 4 workers, a gradient of each every 0.1 s, w2 five times slower: nobody waits: (3 + 1/5)/4; all wait: 1/5. K-async
+# N = 4 workers, a gradient of each every 0.1 s, w2 five times slower: no worker waits: (3 + 1/5)/4; all wait: 1/5.
+# K-async
 # (K = 2): three fast ones make one pair every 0.1 s and two when w2 comes with the one that is left: 12 gradients in
 # 0.5 s instead of 20. The first ones of backup workers and K-sync do not include w2. Split models: counted below.
 EXPECTED = {
@@ -73,7 +74,7 @@ def calm(name):
 
 
 def updates_between(trace, first, last):
-    """Counted from the versions of the first shard: nothing that the sentence is made of."""
+    """Updates in an interval, counted from the versions of the first shard, which the sentence does not use."""
     owner = trace.roles.index(trace.header["layout"]["observed"][0])
     role, time, version = trace.column("applies", "role", "time", "version")
     versions = [version[(role == owner) & (time <= t * NANO)].max() for t in (first, last)]
@@ -100,7 +101,7 @@ def test_who_waits_and_what_is_left(name):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_what_cannot_be_told_yet_is_not_said(name):
-    """A moment after the change nobody knows what it does to the throughput; before it nothing is said of it."""
+    """Right after the change its effect on the throughput is not measurable yet; before it, it is not mentioned."""
     trace = slowed(name)
     early = sentence(trace, round((AT + 0.15) * NANO))
     assert early.startswith("w2 computes 5x slower")
@@ -112,7 +113,7 @@ def test_what_cannot_be_told_yet_is_not_said(name):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_sentences_are_whole(name):
-    """Every one begins with a name or a capital, ends with a full stop, and has no letter where a number is meant."""
+    """Each sentence begins with a name or a capital, ends with a full stop, and has no letter in place of a number."""
     for trace in (calm(name), slowed(name)):
         for t in (0, NANO, round(5.2 * NANO), None):
             for said in (sentence(trace, t), sentence(trace, t, slowed("sync-ps"))):
@@ -156,7 +157,8 @@ def test_the_slow_ones_gradients_are_old():
     assert "the mean is 2.99 (theory: mean = N − 1 = 3)." in said
 
 
-# next to a reference run -------------------------------------------------------------------------------------------------
+# next to a reference run
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_sketch():
@@ -205,7 +207,7 @@ def test_reference_of_the_same_strategy_says_what_differs():
 
 
 def test_it_needs_something_to_refer_to():
-    """Just after the change nothing is known of this run, so of the reference one it is the throughput that fell."""
+    """Just after the change this run has no measured throughput yet, so the sentence reports the reference run's fall."""
     said = sentence(slowed("async-ps"), round(5.2 * NANO), slowed("sync-ps"))
     assert "Synchronous (reference): all wait for w2; throughput fell to 20%." in said
 
@@ -238,7 +240,7 @@ def test_what_was_learned_is_compared():
     assert f"Accuracy {last:.0%}." not in sentence(short, NANO)
 
 
-# all kinds of trouble -------------------------------------------------------------------------------------------------
+# all kinds of faults --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,7 @@ def test_of_many_only_their_number():
 
 
 def test_slow_from_the_start_there_is_nothing_to_compare_with():
-    """3 x 10 + 2 gradients per second if nobody waits, 4 x 2 if all do."""
+    """3 x 10 + 2 gradients per second if no worker waits, 4 x 2 if all wait."""
     said = [sentence(simulated(s, slow={"worker-2": 5}).wait().trace) for s in (lk.AsyncPS(), lk.SyncPS())]
     assert "Asynchronous: the others do not wait; 32 gradients per second." in said[0]
     assert "Synchronous: all wait for w2; 8.0 gradients per second." in said[1]
@@ -331,7 +333,7 @@ def test_the_lost_are_named_until_they_are_back():
     event(RoleLeft(5 * NANO + 1, "worker-1"))
     assert sentence(run.trace).startswith("w1 is lost. ")
     event(LinkReconnected(5 * NANO + 2, "worker-1", None))
-    assert sentence(run.trace).startswith("w1 is lost. ")  # that was its life before
+    assert sentence(run.trace).startswith("w1 is lost. ")  # that was its earlier incarnation
     event(RoleLeft(5 * NANO + 3, "worker-2"))
     assert sentence(run.trace).startswith("w1 is lost and w2 has left. ")
     event(RoleRestarted(5 * NANO + 4, "worker-1", 1))
@@ -340,7 +342,7 @@ def test_the_lost_are_named_until_they_are_back():
 
 
 def test_nothing_moves_any_more():
-    """A thousand times slower: nobody gets a new weight within the time."""
+    """A thousand times slower: no worker receives new weights within the time."""
     said = sentence(simulated(lk.SyncPS(), lk.Slow("worker-2", 1000, at=AT)).wait().trace)
     assert "Synchronous: nothing is applied any more." in said
 
@@ -379,6 +381,6 @@ def test_a_look_back_says_what_was_said_then(name):
 
 
 def test_totals_alone_are_enough_for_a_calm_sentence():
-    """Without rows nothing is known of the past, and nothing is made up."""
+    """Without rows the past is unknown, and no value is invented for it."""
     run = simulated(lk.AsyncPS(), lk.Slow("worker-2", 5, at=AT), record=False).wait()
     assert run.sentence() == "w2 computes 5x slower than the others. Asynchronous: no worker waits."

@@ -1,4 +1,5 @@
-"""Replicas that are mixed now and then: result E5, elastic averaging, gossip. NumPy keeps all replicas in one array.
+"""Replicas that are averaged periodically: result E5, elastic averaging, gossip. The NumPy oracle holds all replicas
+in one array.
 
 In virtual time; what needs no assumption about time is on both engines in tests/contract/test_contract_replicas.py.
 """
@@ -69,7 +70,7 @@ def local_sgd(problem, workers, rate, steps, averages, momentum=0.0, decay=0.0):
 @pytest.mark.parametrize(("H", "post_local"), [(1, 0), (4, 0), (3, 7), (1000, 5), (1000, 0)])
 @pytest.mark.parametrize("knobs", [{}, {"momentum": 0.8, "decay": 0.02}], ids=["sgd", "momentum, decay"])
 def test_local_sgd_is_its_recurrence(H, post_local, knobs, algorithm):
-    """On a network, replicas do drift apart. Every worker keeps its momentum; the mean is not taken of it."""
+    """On a neural network, replicas drift apart. Every worker keeps its momentum, which is not averaged."""
     steps = 29
     optimizer = lk.Momentum(knobs["momentum"]) if knobs else lk.SGD()
     strategy = lk.LocalSGD(
@@ -175,7 +176,9 @@ QUADRATIC = lk.Problem("quadratic", partition="shared")  # f(x) = x^2 / 2 withou
 
 
 def factor(rate, a, workers):
-    """By how much a round grows in the long run, tau = 1: the largest eigenvalue of the linear map of (x_1 ... x_N, z)."""
+    """By how much a round grows in the long run, tau = 1: the largest eigenvalue of the linear map of (x_1 ... x_N,
+    z).
+    """
     whole = np.eye(workers + 1)
     for i in range(workers):
         turn = np.eye(workers + 1)
@@ -187,7 +190,9 @@ def factor(rate, a, workers):
 
 @pytest.mark.parametrize(("workers", "limit"), [(1, 0.364), (4, 1.746)])
 def test_easgd_is_stable_up_to_the_papers_rate(workers, limit):
-    """beta = .9, tau = 1: a <= (4 - 2 rate) / (4 - rate), section 4 of the paper; the runs and the eigenvalues agree with it."""
+    """beta = .9, tau = 1: a <= (4 - 2 rate) / (4 - rate), section 4 of the paper; the runs and the eigenvalues agree
+    with it.
+    """
     a = 0.9 / workers
     bound = (4 - 4 * a) / (2 - a)
     assert bound == pytest.approx(limit, abs=6e-4)
@@ -221,7 +226,7 @@ def test_easgd_keeps_the_books():
 
 
 def test_easgd_talks_tau_times_less():
-    """A pull of the spring is M there and M back, every tau steps."""
+    """An elastic update sends M and receives M, every tau steps."""
     sent = query.bytes_sent(trained(lk.EASGD(tau=5), 40, TIMING, 1, compute=0.01).trace)
     assert sent["worker"]["training"] == 40 * M
     assert (sent["server"]["training"], sent["server"]["startup"]) == (40 * M, M)
@@ -390,7 +395,7 @@ def test_adpsgd_never_locks(graph, workers):
 
 @pytest.mark.parametrize("graph", ["ring", "complete"])
 def test_adpsgd_a_slow_worker_slows_nobody_else(graph):
-    """To the gradient: the others compute as many, at the same times, as without it."""
+    """The others compute exactly as many gradients, at the same times, as without it."""
 
     def spans(slow):
         cluster = lk.SimulatedCluster(workers=4, compute=lk.LogNormal(0.01, 0.5), slow=slow)
@@ -411,8 +416,8 @@ def test_adpsgd_a_slow_worker_slows_nobody_else(graph):
 
 
 def test_adpsgd_is_looked_at_as_often_with_a_slow_worker():
-    """The mean of the replicas is a model at every moment; to wait until all have made equally many steps would let a
-    slow worker hold up what is known of the others.
+    """The mean of the replicas is a model at every moment; waiting until all have made equally many steps would let a
+    slow worker delay the evaluation of the others.
     """
 
     def evaluations(slow):
@@ -431,7 +436,7 @@ def test_adpsgd_is_looked_at_as_often_with_a_slow_worker():
 
 
 def test_adpsgd_sends_training_and_not_start_up():
-    """A gradient costs M to the own replica and M back; every second one M to a neighbour and M back."""
+    """A gradient costs M to the worker's replica and M back; every second one M to a neighbour and M back."""
     trace = trained(lk.ADPSGD(graph="ring"), 50, TIMING, 4, compute=0.01).trace
     kinds = trace.header["messages"]
     kind, category, count = trace.column("messages", "kind", "category", "bytes")

@@ -113,7 +113,7 @@ M = 400_000
 
 
 class SparseAllGather(lk.RingAllReduce):
-    """Everybody hands everybody its entries that are not 0: index and value, 8 bytes each (so two words of 4 bytes)."""
+    """Every worker sends every other its nonzero entries: index and value, 8 bytes each (so two words of 4 bytes)."""
 
     entries: int = 0
 
@@ -158,7 +158,7 @@ class Colocated(SparsePS):
 @pytest.mark.parametrize("workers", [2, 4, 8])
 def test_t4_a_colocated_sparse_server_beats_sparse_all_gather_iff_there_are_more_than_two(workers):
     """U entries of e bytes a worker: 2 U e (N-1)/N leave a node, (id and row) once to pull and once to push, against
-    (N-1) U e if everybody hands them to everybody. Every batch has every row here, so U and its owners are exact.
+    (N-1) U e if every worker sends them to every other. Every batch has every row here, so U and its owners are exact.
     """
     rows = 64
     problem = lk.Problem("clicks", batch_size=400, timing_only=True, options={"rows": rows, "fields": 8, "zipf": 0.0})
@@ -207,7 +207,7 @@ def test_ten_million_rows_take_the_memory_of_those_touched():
     assert len(run.result().parameters.ids) == touched < 4 * 21 * 32 * 8
     data = problem.dataset
     assert (run.result().predict(data.x_test) == data.y_test).mean() == run.summary()["accuracy"]
-    new = np.full((1, 8), 9_999_999)  # ids that nobody has seen have the rows that they start with
+    new = np.full((1, 8), 9_999_999)  # rows of unseen ids have their initial values
     assert run.result().predict_proba(new).shape == (1, 2)
 
 
@@ -235,7 +235,9 @@ def test_what_cannot_be_is_refused(problem, strategy, why):
 
 
 def test_the_evaluated_model_is_the_one_that_comes_back():
-    """An accuracy ends the run between two looks at all rows: what was evaluated stays, the rest is as new as it is."""
+    """A target accuracy ends the run between two snapshots of all rows: evaluated rows are kept, the others are
+    current.
+    """
     cluster = lk.SimulatedCluster(workers=4, servers=3, compute=lk.LogNormal(0.01, 0.5), latency=1e-3)
     run = lk.train(lk.Problem("clicks", hidden=(8,)), SparsePS(), cluster, lk.Budget(accuracy=0.75, seconds=30)).wait()
     assert run.stopped_by == "accuracy"

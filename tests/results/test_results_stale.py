@@ -1,7 +1,7 @@
-"""Making stale gradients harmless, and talking less often to a server: results E6 and A8, the papers' formulas, Downpour.
+"""Correction of stale gradients, and less frequent communication: results E6 and A8, the papers' formulas, Downpour.
 
-Every run is replayed in NumPy from the log of who was applied when: version by version, each gradient taken at the
-weights that the log says it was computed on. The replay keeps all versions; what the server keeps is under test.
+Every run is replayed in NumPy from the log of applied gradients: version by version, each gradient computed at the
+weights recorded in the log. The replay keeps all versions; what the server keeps is under test.
 """
 
 import math
@@ -27,7 +27,7 @@ LAW = {"compute": lk.LogNormal(0.01, 0.8), "slow": {"worker-0": 3.0}, "server_ti
 
 @dataclass(frozen=True)
 class TrueHessian:
-    """A compensation that knows the bowl: the curvature of the part that a gradient has the size of."""
+    """A compensation with the exact curvature of the bowl, of the part with the gradient's size."""
 
     def state(self, size, dtype):
         return {}
@@ -91,7 +91,7 @@ def replayed(run, problem, workers, rate, correct, servers=1, sequential=False):
                 objective.gradient(then, batch(who, step).x, batch(who, step).y, out)
                 total = total + correct(out.copy(), now, then, behind, memory)
             history.append(now - rate * total / len(update))
-        final[part] = history[-1][part]  # the bowl's parameters do not meddle with each other
+        final[part] = history[-1][part]  # the bowl's parameters are independent
     return final
 
 
@@ -100,8 +100,8 @@ def as_it_is(g, now, then, behind, memory):
 
 
 def reads_of(run):
-    """[[version, ...] of the weights that each worker was given, one after the other]: the server applies one push after
-    the other, so they hold what was applied by the time they were sent.
+    """[[version, ...] of the weights sent to each worker, in order]: the server applies pushes one by one, so the weights
+    hold what was applied by the time they were sent.
     """
     role, sender, kind, sent = run.trace.column("messages", "role", "sender", "kind", "sent")
     applied = np.sort(run.trace.column("applies", "time"))
@@ -160,13 +160,13 @@ def test_e6_push_then_pull(servers):
 @pytest.mark.parametrize(("n_push", "n_fetch"), [(1, 3), (3, 3), (4, 1), (4, 2), (3, 2)])
 def test_e6_several_gradients_a_read_or_several_reads_a_push(n_push, n_fetch):
     """A push is compensated from the oldest weights in it to today's, however often its worker has read since. The
-    worker's own steps in between are not the server's business.
+    worker's local steps in between do not affect the server.
     """
     objective, batch = BOWL.objective(), batches(BOWL, 4)
     hessian, rate = np.array(CURVATURE), 0.02
     strategy = lk.Downpour(learning_rate=rate, n_push=n_push, n_fetch=n_fetch, compensation=TrueHessian())
     run = trained(strategy, 100)
-    history = [objective.start(5)]  # the server's; and of each worker: [weights of its own, steps made, sum]
+    history = [objective.start(5)]  # the server's; and of each worker: [local weights, steps made, sum]
     out, seen = np.empty(5), [[None, 0, np.zeros(5)] for _ in range(4)]
     reads = reads_of(run)  # of each worker, the versions that it was given
     for ((who, last, behind),) in log(run, 0):
@@ -226,7 +226,7 @@ def test_every_asynchronous_server_does_what_the_papers_write(strategy, knobs, r
 
 
 def test_corrections_go_on_with_momentum_and_decay():
-    """They change the gradient; what the optimizer does with it is its own business."""
+    """Corrections change the gradient; the optimizer is independent of them."""
     knobs = {"optimizer": lk.Momentum(0.5), "weight_decay": 0.01, "compensation": TrueHessian()}
     run = trained(lk.AsyncPS(learning_rate=0.05, **knobs), 150)
     objective, batch = BOWL.objective(), batches(BOWL, 4)
@@ -371,7 +371,7 @@ def test_downpour_sends_as_many_times_less(n_push, n_fetch):
     "law", [LAW, {"compute": 0.01, "server_time": 0.003, "latency": 0.001}], ids=["random", "equal"]
 )
 def test_downpour_of_single_steps_is_push_then_pull(servers, law):
-    """With one step between two talks a worker needs no weights of its own, and no time for them."""
+    """With one step between two exchanges a worker needs no local weights, and no time for them."""
 
     class PushThenPull(lk.Downpour):
         async def worker(self, ctx, model):

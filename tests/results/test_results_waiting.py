@@ -1,7 +1,7 @@
 """Waiting for some: results W2, W3, W4 and W5, in virtual time.
 
-Step times with exponential compute are order statistics. Nothing is computed in these runs, so they are long enough
-for 2%.
+Step times with exponential compute are order statistics. These runs compute no gradients, so they can be long enough
+for an accuracy of 2%.
 """
 
 import heapq
@@ -82,8 +82,9 @@ def test_w3_the_first_96_of_100():
 
 
 def ignoring_the_late(workers, needed, draws, steps):
-    """(steps,) times at which steps are made, when a worker that is late ends what it has begun, then takes the newest
-    weights: a heap of ends and nothing else. `draws[w]`: durations of worker w, one after the other.
+    """Times of the steps, shape (steps,), if a late worker finishes its gradient and then reads the newest weights: a
+    plain
+    heap of end times. `draws[w]`: durations of worker w, one after the other.
     """
     ends = [(next(draws[w]), w, 0) for w in range(workers)]  # (when it ends, who, the version that it computes on)
     heapq.heapify(ends)
@@ -116,8 +117,9 @@ def drawn(workers, seed=0):
 
 
 def test_workers_that_do_not_give_up_are_another_process():
-    """`give_up=False`, as on a cluster that cannot interrupt: to the nanosecond what a heap says, and longer steps than
-    the paper's (who is late is late for the next step, too), but shorter than waiting for all.
+    """`give_up=False`, as on a cluster that cannot interrupt: equal to the heap model to the nanosecond; steps are
+    longer than
+    the paper's (a late worker is late for the next step, too), but shorter than waiting for all.
     """
     workers, b, steps = 8, 2, 400
     law = {"workers": workers, "compute": lk.Exponential(1.0)}
@@ -176,8 +178,8 @@ def test_w4_nobody_is_more_than_s_ahead_and_reads_see_all_up_to_i_minus_s_minus_
     assert max(own - slowest for _, own, slowest in starts) == s  # never more; and the bound is used
     for shard in range(servers):
         for who, i, seen in seen_at_reads(trace, shard):
-            assert all(updates >= i - s for updates in seen.values())  # iterations 0 .. i - s - 1 of everybody
-            assert seen[who] == i  # and all its own
+            assert all(updates >= i - s for updates in seen.values())  # iterations 0 .. i - s - 1 of all workers
+            assert seen[who] == i  # and all of the reader
     left, right = query.staleness_identity(trace, 0)
     assert left == right
     assert query.staleness(trace)["max"] <= 4 * (2 * s + 1)  # (N-1)(2s+1) updates
@@ -210,16 +212,16 @@ def test_w4_without_slack_it_is_the_synchronous_sum(seed, servers, latency):
     assert all(own == slowest for of_run in starts for _, own, slowest in of_run)
     for shard in range(servers):
         for _, i, seen in seen_at_reads(ssp.trace, shard):
-            assert set(seen.values()) == {i}  # exactly i updates of everybody: what a synchronous read at i has
+            assert set(seen.values()) == {i}  # exactly i updates of each worker: what a synchronous read at i has
     np.testing.assert_allclose(ssp.result().parameters, sync.result().parameters, rtol=0, atol=1e-12)
 
 
 def same_events(a, b):
-    """Two traces are equal in every table and counter: event for event."""
+    """Assert that two traces are equal in every table and counter, event for event."""
     for name in ("spans", "applies", "drops"):
         assert np.array_equal(a.tables[name].rows(), b.tables[name].rows()), name
     said = []
-    for trace in (a, b):  # kinds of message have numbers of each strategy's own
+    for trace in (a, b):  # each strategy numbers its kinds of messages
         *columns, kind = trace.column("messages", "role", "sender", "category", "bytes", "sent", "received", "kind")
         said.append([*map(np.ndarray.tolist, columns), [trace.header["messages"][k] for k in kind.tolist()]])
     assert said[0] == said[1]
@@ -239,7 +241,9 @@ def test_w4_without_bound_and_k_of_one_are_the_asynchronous_server(strategy, ser
 
 
 def test_w4_the_bound_may_change_while_it_goes_on():
-    """s = 3, then 0, then 2: who is ahead is held until the others have caught up; then the new bound holds."""
+    """s = 3, then 0, then 2: a worker that is ahead is blocked until the others have caught up; then the new bound
+    holds.
+    """
     cluster = lk.SimulatedCluster(workers=4, compute=lk.LogNormal(0.01, 0.8), slow={"worker-1": 5.0})
     run = lk.train(TIMING, lk.SSP(s=3), cluster, lk.Budget(seconds=6.0))
     run.advance(2.0).set(s=0).advance(2.0).set(s=2).wait()
@@ -286,7 +290,7 @@ def test_w5_throughput_grows_with_s_from_synchronous_to_asynchronous():
 
 @pytest.mark.parametrize("s", [0, 1, 4])
 def test_a_worker_that_is_always_slow_sets_the_pace_whatever_s_is(s):
-    """Slack pays for a hiccup, not for a slow machine: in the long run all go as the slowest."""
+    """Slack compensates short delays, not a slow machine: in the long run all workers run at the pace of the slowest."""
     trace = run(lk.SSP(s=s), 600, workers=4, compute=0.01, slow={"worker-2": 10.0})
     assert a_step(trace) == pytest.approx(0.1 / 4, rel=0.05)
 
@@ -307,9 +311,10 @@ def test_k_async_learners_of_a_step_are_distinct(k):
 @pytest.mark.parametrize("server_time", [None, lk.Exponential(0.0005)], ids=["free server", "slow server"])
 @pytest.mark.parametrize(("workers", "k"), [(4, 2), (8, 3), (8, 8), (3, 5)])
 def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k, compute, server_time):
-    """Every step adds one to each gradient under way and harvests K of them. K-batch-async: all P but the one whose
-    push makes the step are under way: (P-1)/K on average. K-async: P - K are, so (P-K)/K. No statistics: what is still
-    outstanding at the end is all that is missing.
+    """Every step adds one to the staleness of each gradient in flight and applies K of them. K-batch-async: all P but
+    the one whose
+    push makes the step are in flight: (P-1)/K on average. K-async: P - K are, so (P-K)/K. No statistics: the only
+    difference is what is still outstanding at the end.
     """
     updates, law = 1500, {"workers": workers, "compute": compute, "server_time": server_time, "slow": {"worker-0": 3.0}}
     for strategy, under_way in ((lk.KBatchAsync(K=k), workers - 1), (lk.KAsync(K=min(k, workers)), None)):
@@ -320,7 +325,7 @@ def test_staleness_of_k_async_and_k_batch_async_is_a_conservation_law(workers, k
         assert np.array_equal(np.bincount(version)[1:], np.full(updates, strategy.K))
         total = int(stale.sum())
         if server_time is None:
-            # its last read a worker made at the step of its last push, or, if it was answered at once, one before it
+            # a worker's last read was at the step of its last push, or one before it if it was answered at once
             last = {who: int(version[sender == who].max()) for who in set(sender.tolist())}
             most = sum(updates - v + 1 for v in last.values()) + (workers - len(last)) * updates
             assert under_way * updates - most <= total <= under_way * updates
@@ -356,7 +361,7 @@ def test_what_can_never_be_is_refused_with_what_can(make, shape, says):
 
 
 def test_what_looks_too_much_and_is_not():
-    """More mini-batches than workers are fine where one worker may bring several; K of all never wait in vain."""
+    """More mini-batches than workers are allowed where one worker may send several; waiting for K of all always ends."""
     for strategy, shape in (
         (lk.KBatchSync(K=9), {}), (lk.KBatchAsync(K=9), {}), (lk.KAsync(K=3), {"servers": 3}), (lk.KAsync(K=1), {"servers": 3}),
     ):  # fmt: skip
@@ -365,7 +370,7 @@ def test_what_looks_too_much_and_is_not():
 
 
 def can_lock(workers, k, shards):
-    """Whether all workers of K-async can wait at once, by walking through all orders in which pushes can arrive."""
+    """Whether all workers of K-async can wait at once, by enumerating all orders in which pushes can arrive."""
     start = ((" " * shards),) * workers  # of each worker at each shard: " " answered, "f" push on its way, "p" pending
     found, todo = {start}, [start]
     while todo:

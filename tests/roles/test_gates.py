@@ -1,4 +1,6 @@
-"""Gates: who may begin, and which gradients make a step, against a brute-force reading of the rules."""
+"""Gates: which workers may begin, and which gradients form a step, compared with a brute-force evaluation of the
+rules.
+"""
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ def pushed(worker):
 
 
 class Workers:
-    """A context that knows who takes part."""
+    """A context with a list of the workers that take part."""
 
     def __init__(self, names):
         self.names = tuple(names)
@@ -35,7 +37,7 @@ class Workers:
 
 
 def gate_of(names):
-    """(a gate of these workers, the context that says who takes part)."""
+    """(a gate of these workers, the context that lists the participants)."""
     ctx = Workers(names)
     return Gate(ctx), ctx
 
@@ -61,11 +63,11 @@ def changes(gate, ctx, names, slack, change):
     workers=st.integers(1, 5), slack=st.integers(0, 4), luck=st.randoms(use_true_random=False), turns=st.integers(1, 60)
 )
 def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
-    """Any interleaving: a worker that wants to begin its iteration c may at the first moment at which c - min <= s."""
+    """Any interleaving: a worker may begin its iteration c at the first moment at which c - min <= s."""
     names = NAMES[:workers]
     (gate, _), clocks, waiting = gate_of(names), dict.fromkeys(names, 0), set()
     computing = set()
-    for name in luck.sample(names, workers):  # everybody's first pull
+    for name in luck.sample(names, workers):  # every worker's first pull
         assert begins(gate, name, slack) == [name]
         computing.add(name)
     for _ in range(turns):
@@ -78,10 +80,10 @@ def test_a_gate_is_the_rule_read_aloud(workers, slack, luck, turns):
         assert (gate.clocks, gate.slowest) == (clocks, slowest)
         assert len(set(admitted)) == len(admitted)
         assert set(admitted) == {w for w in waiting if clocks[w] - slowest <= slack}
-        assert [clocks[w] for w in admitted] == sorted(clocks[w] for w in admitted)  # the furthest behind first
+        assert [clocks[w] for w in admitted] == sorted(clocks[w] for w in admitted)  # the slowest first
         waiting -= set(admitted)
         computing |= set(admitted)
-        assert computing  # somebody, the slowest at least, is never held up: no deadlock
+        assert computing  # at least the slowest is never blocked: no deadlock
 
 
 @settings(deadline=None)
@@ -116,7 +118,7 @@ def test_memory_of_a_gate_does_not_grow():
     workers=st.integers(2, 5), slack=st.integers(0, 3), luck=st.randoms(use_true_random=False), turns=st.integers(1, 60)
 )
 def test_who_leaves_a_gate_is_waited_for_no_longer_and_who_joins_begins_with_the_slowest(workers, slack, luck, turns):
-    """The rule read aloud, over those that take part now."""
+    """The same rule, over the workers that take part now."""
     names = NAMES[:workers]
     (gate, ctx), clocks, waiting, computing = gate_of(names), dict.fromkeys(names, 0), set(), set()
     for name in names:
@@ -128,7 +130,7 @@ def test_who_leaves_a_gate_is_waited_for_no_longer_and_who_joins_begins_with_the
             del clocks[gone]
             computing.discard(gone)
             admitted = changes(gate, ctx, clocks, slack, Left(gone))
-            admitted = [name for name in admitted if name != gone]  # an answer to nobody
+            admitted = [name for name in admitted if name != gone]  # no answer is sent
             waiting.discard(gone)
         elif what == 1 and away:
             new = luck.choice(away)
@@ -154,7 +156,7 @@ def test_who_leaves_a_gate_is_waited_for_no_longer_and_who_joins_begins_with_the
 def test_a_push_of_a_worker_that_has_left_moves_no_clock():
     gate, ctx = gate_of(NAMES[:2])
     changes(gate, ctx, NAMES[1:2], 0, Left("worker-0"))
-    assert completes(gate, "worker-0", 0) == ["worker-0"]  # a worker that asks is not left waiting
+    assert completes(gate, "worker-0", 0) == ["worker-0"]  # a worker that asks gets an answer
     assert (gate.clocks, gate.slowest) == ({"worker-1": 0}, 0)
 
 
@@ -181,7 +183,7 @@ def test_a_round_is_one_gradient_of_every_worker_that_takes_part():
     assert step.complete(NAMES[:3])
     assert [p.sender for p in step.pushes()] == list(NAMES[:3])  # also of one that has left since
     assert not step.complete(NAMES[:3])
-    assert not step.complete(())  # of nobody's gradients there is no mean
+    assert not step.complete(())  # no gradients, no mean
 
 
 def test_a_round_takes_one_of_a_worker_and_none_of_the_round_before():
@@ -252,7 +254,7 @@ def test_first_pushes_takes_those_of_the_present_version_and_drops_the_others():
     assert [p.sender for p in pushes] == ["worker-0", "worker-3", "worker-4"]  # added in the order of the workers
     assert shard.dropped == [("worker-2", 0, "late"), ("worker-1", 9, "late")]
     assert ctx.sent == [("worker-3", "weights 7")]
-    assert len(ctx.script) == 1  # what is over is not waited for
+    assert len(ctx.script) == 1  # a finished step is not waited for
 
 
 def test_next_pushes_takes_several_of_one_worker_in_their_order():
@@ -326,7 +328,9 @@ def test_all_pushes_do_not_wait_for_a_worker_that_leaves():
 
 @pytest.mark.parametrize("servers", [1, 2])
 def test_all_pushes_begin_again_when_a_worker_joins_and_there_are_several_servers(servers):
-    """With two servers, worker-0 may wait for this one and worker-1 for the other: the pushes are dropped, and answered."""
+    """With two servers, worker-0 may wait for this one and worker-1 for the other: the pushes are dropped, and
+    answered.
+    """
     again = [push(0, 0, step=1)] if servers == 2 else []
     ctx, shard = Messages(push(0, 0), Joined("worker-2"), *again, push(1, 0), push(2, 0), servers=servers), Shard(0)
     pushes = play(all_pushes(ctx, shard))

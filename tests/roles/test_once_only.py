@@ -1,8 +1,8 @@
-"""Whatever is sent again, dropped, saved, lost and restored: a gradient is applied once, and its end is booked once.
+"""With retransmission, drops, checkpoints, losses and restores, each gradient is applied once and accounted for once.
 
-A state machine against a model in plain Python. The model knows every gradient by (sender, life, step); what the shard holds
-is a set of them, saved and restored as a whole; each gradient pushes one number of its own, so the shard's single
-parameter says which ones it holds.
+A state machine is compared with a model in plain Python. The model identifies a gradient by (sender, incarnation,
+step); what the shard holds is a set of them, saved and restored as a whole. Each gradient pushes a distinct number, so
+the shard's single parameter shows which ones it holds.
 """
 
 import numpy as np
@@ -23,35 +23,35 @@ ROLES = len(IDS)
 
 
 def bit(index):
-    """The number that gradient `index` pushes: a sum of such numbers says which are in it, exactly."""
+    """The number that gradient `index` pushes; a sum of such numbers determines its terms exactly."""
     return float(2**index)
 
 
 class OnceOnly(RuleBasedStateMachine):
-    """`held`: what the parameter holds; `closed`: {gradient: why} that this life of the shard has said it will not hold."""
+    """`held`: what the parameter holds; `closed`: {gradient: why} that this incarnation of the shard has given up."""
 
     saves = Bundle("saves")
 
     @initialize()
     def begin(self):
         self.time, self.numbers, self.lives = 0, {}, dict.fromkeys(SENDERS, 0)
-        self.next = dict.fromkeys(((s, 0) for s in SENDERS), 0)  # the next step that each life computes
+        self.next = dict.fromkeys(((s, 0) for s in SENDERS), 0)  # the next step that each incarnation computes
         self.pushes = []  # all that were ever sent
         self.held, self.last, self.dropped, self.version = set(), {}, {}, 0
-        self.forgets = False  # whether steps that were held before may be missing
+        self.forgets = False  # whether steps that were held before can be missing
         self.met = set()
         self.life = -1
         self.start(None)
 
     def start(self, state):
-        """The shard's next life."""
+        """Start the shard's next incarnation."""
         self.life += 1
         self.recorder = Recorder(0, self.life, roles=ROLES)
         parameters = DenseParameters(0, slice(0, 1), np.zeros(1), lk.SGD())
         self.shard = Shard(parameters, self.recorder, self.tick, IDS, Limits(), senders=2)
         if self.life:
             self.shard.restore(state)
-        self.duplicates, self.ends = 0, []  # what this life must count, and the drops it must book
+        self.duplicates, self.ends = 0, []  # what this incarnation must count, and the drops it must record
         self.unknown = 0
 
     def tick(self):
@@ -107,7 +107,7 @@ class OnceOnly(RuleBasedStateMachine):
     @precondition(room)
     @rule(sender=st.sampled_from(SENDERS))
     def sent_and_lost(self, sender):
-        """On its way when the shard was not there: it may come later."""
+        """In flight while the shard was absent: it can arrive later."""
         self.made(sender, 0, 1)
 
     @precondition(lambda self: self.pushes)
@@ -149,7 +149,7 @@ class OnceOnly(RuleBasedStateMachine):
         self.met, self.forgets = set(), True
         self.start(None)
 
-    # what must come of it ---------------------------------------------------------------------------------------------
+    # what must hold then ----------------------------------------------------------------------------------------------
 
     @staticmethod
     def key(push):
@@ -160,7 +160,7 @@ class OnceOnly(RuleBasedStateMachine):
         return range(push.step - push.count + 1, push.step + 1)
 
     def is_news(self, push):
-        """Neither held nor given up before, as far as this shard remembers."""
+        """Whether it was neither held nor given up before, according to this shard's state."""
         return push.step > self.last.get(self.key(push), -1) and push.step not in self.dropped.get(self.key(push), ())
 
     def offer(self, pushes):

@@ -1,4 +1,4 @@
-"""Replicas, centres, a worker's own weights, and what a stale gradient's correction keeps: parts without an engine."""
+"""Replicas, centres, a worker's local weights, and the state of staleness corrections, tested without an engine."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_becoming_copies_and_other_shapes_are_refused():
     mine[:] = 0
     assert replica.values.tolist() == [5.0, 6.0]
     with pytest.raises(ValueError, match="read-only"):
-        replica.values[0] = 1.0  # nobody else ever writes to them
+        replica.values[0] = 1.0  # no other object writes to them
     with pytest.raises(RoleError, match=r"A replica of 2 parameters cannot become \(3,\)"):
         replica.become(np.zeros(3), WORKERS, (0, 0, 0))
 
@@ -131,7 +131,7 @@ def test_what_is_shown_is_the_replica_right_after_a_step():
     for step in range(2):
         replica.apply(gradient(1.0, 1.0, step=step), 0.5)
     replica.become(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
-    assert not replica.request(2)  # it is at 2, but as nobody has been shown it: the next one
+    assert not replica.request(2)  # it is at 2, but no snapshot of 2 was sent: the next one
     assert seen == []
     replica.apply(gradient(1.0, 1.0, step=2), 0.5)
     assert seen == []
@@ -200,7 +200,9 @@ def test_a_restored_centre_holds_what_positions_bring_back():
 @settings(deadline=None, max_examples=50)
 @given(luck=st.randoms(use_true_random=False), shards=st.integers(1, 3))
 def test_clocks_say_what_centres_and_positions_hold(luck, shards):
-    """Coordinate (worker, life, step) of each part shows whether the part holds that gradient; shards and workers are lost."""
+    """Coordinate (worker, life, step) of each part shows whether the part holds that gradient; shards and workers are
+    lost.
+    """
     marks = [(worker, life, step) for worker in range(2) for life in range(4) for step in range(8)]
     size, names = len(marks), WORKERS[:2]
     parts = tuple(slice(i * size, (i + 1) * size) for i in range(shards))
@@ -252,7 +254,7 @@ def test_clocks_are_no_payload():
         assert (size, copy.clock) == (40, (0, 3, 1, 3))
 
 
-# a worker's own weights -----------------------------------------------------------------------------------------------
+# a worker's local weights ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5])
@@ -327,7 +329,7 @@ def test_staleness_aware_divides_by_the_staleness_from_2_on(stale, divisor):
 
 
 def reader(shard, sender, values=None):
-    """What the engine does when `sender` is given the weights."""
+    """Do what the engine does when `sender` receives the weights."""
     weights = shard.weights()
     shard.recorder.counters.reads[IDS[sender]] = weights.version
     return weights.version
@@ -373,7 +375,7 @@ def test_one_copy_serves_all_who_have_read_the_same_version():
 
 
 def test_a_gradient_of_weights_that_are_not_known_is_applied_as_it_is():
-    """From before a restore, say: there is nothing to compare with."""
+    """For example from before a restore: there are no weights to compare with."""
     shard, _ = made(Shard, (1.0,), correction=StalenessCorrection(Exact([1.0]), False))
     reader(shard, "worker-0")
     shard.apply(push([1.0], 0, 77), 0.5)

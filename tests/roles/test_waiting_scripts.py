@@ -1,4 +1,4 @@
-"""Roles that wait for some, or for nobody, as scripts: inputs go in, effects come out, there is no engine."""
+"""Roles that wait for some workers or for none, run as scripts: inputs and expected effects, without an engine."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from labkit.roles.messages import Joined, Left, Position, SnapshotRequest
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 REQUESTS = (RECV, (lk.Push, lk.Pull), None, None)
-MEMBERS = (RECV, (lk.Push, lk.Pull, Left, Joined), None, None)  # of who must know who takes part
+MEMBERS = (RECV, (lk.Push, lk.Pull, Left, Joined), None, None)  # for roles that need the list of participants
 
 
 def pull(sender):
@@ -83,7 +83,7 @@ def test_backup_workers_server_takes_the_first_and_tells_all():
     assert ctx.posted() == [(w, "weights 1") for w in WORKERS]
     assert server.send(push("worker-1", 0, version=0)) == MEMBERS  # computed on the step that is over
     assert shard.asked[-1] == ("worker-1", "late")
-    assert ctx.posted() == []  # it has been told already
+    assert ctx.posted() == []  # it has been notified already
 
 
 def test_k_async_server_answers_those_of_the_step_when_it_is_made():
@@ -332,7 +332,7 @@ def test_the_chief_of_ad_psgd_looks_at_all_when_one_has_come_to_the_next_multipl
         if shown[1] == 20:
             break
         assert chief.send(None) == wait
-        assert ctx.posted() == [(r, SnapshotRequest(max(goal, 10))) for r in owners[full:]]  # who is full has no more to say
+        assert ctx.posted() == [(r, SnapshotRequest(max(goal, 10))) for r in owners[full:]]  # a full one sends nothing more
     assert j.stopped_by == "updates"
     with pytest.raises(StopIteration):
         chief.send(None)

@@ -1,4 +1,4 @@
-"""What if from here: a run repeated exactly up to a moment; and moves in slices, by several hands, that change nothing."""
+"""Forks that repeat a run exactly up to a moment; advancing in slices, or by several threads, does not change the run."""
 
 import contextlib
 import gc
@@ -32,7 +32,7 @@ def lively(strategy=None, seconds=0.3, faults=()):
 
 
 def rows_until(trace, t):
-    """{table: the rows that had happened at `t` ns, in an order of their own}. Rows count from when they were written."""
+    """{table: the rows that had happened at `t` ns, in sorted order}. Rows count from when they were written."""
     when = {"spans": "end", "messages": "sent"}
     made = {}
     for name, table in trace.tables.items():
@@ -186,7 +186,7 @@ def test_a_step_stops_on_the_way_and_is_taken_up_again():
 
 
 def test_what_was_handed_out_stays_as_it_was():
-    """Somebody draws while somebody else moves the run."""
+    """One thread draws while another advances the run."""
     run = lk.train(TIMING, lk.AsyncPS(), lk.SimulatedCluster(workers=2, compute=0.01), ENDLESS).advance(0.1)
     counters = run.trace.counters[0]
     before = counters.to_dict()
@@ -195,11 +195,11 @@ def test_what_was_handed_out_stays_as_it_was():
     assert run.trace.counters[0].gradients > before["gradients"]
 
 
-# several hands --------------------------------------------------------------------------------------------------------
+# several threads ------------------------------------------------------------------------------------------------------
 
 
 def together(*works):
-    """Do these at the same time; what they raise is raised here."""
+    """Call these at the same time; their exceptions are raised here."""
     errors, ready = [], threading.Barrier(len(works))
 
     def do(work):
@@ -239,7 +239,7 @@ def test_two_threads_move_one_run_and_a_third_reads_its_books():
 
 @pytest.mark.parametrize("verb", ["stop", "kill", "set", "slow", "step", "fork"])
 def test_whoever_asks_gets_a_turn_while_another_thread_hurries(verb):
-    """The other thread would need for ever."""
+    """The other thread's call would never end."""
     run = lk.train(MOONS, lk.AsyncPS(), lk.SimulatedCluster(workers=3, **RANDOM), ENDLESS)
     arguments = {"kill": ("server-0",), "slow": ("worker-0", 2.0), "fork": (0.0,)}.get(verb, ())
     knobs = {"learning_rate": 0.01} if verb == "set" else {}
@@ -397,7 +397,7 @@ def test_a_kill_is_exact_and_repeated_from_the_log():
 
 
 class SaysGoodbye(lk.AsyncPS):
-    """A worker that would send something with its last breath."""
+    """A worker that tries to send a message during its shutdown."""
 
     async def worker(self, ctx, model):
         weights = await lk.pull(ctx)

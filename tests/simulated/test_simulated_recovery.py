@@ -1,7 +1,7 @@
-"""Workers are lost in virtual time and come back: what goes on meanwhile.
+"""Loss and restart of workers in virtual time.
 
-A gradient takes 10 ms and nothing else takes time, so who does what when can be said in advance. A role that is killed
-at T is back at T + 0.8.
+A gradient takes 10 ms and nothing else takes time, so all times are known in advance. A role that is killed at T is
+back at T + 0.8.
 """
 
 import numpy as np
@@ -27,14 +27,14 @@ def events(run, *kinds):
 
 
 def applied(run, begin, end, sender=None):
-    """How many rows say that something was applied after `begin` and up to `end` seconds (of one sender)."""
+    """Number of rows of gradients applied after `begin` and up to `end` seconds (of one sender)."""
     time, who = run.trace.column("applies", "time", "sender")
     there = (time > begin * 1e9) & (time <= end * 1e9)
     return int(there.sum() if sender is None else (there & (who == run.trace.roles.index(sender))).sum())
 
 
 def closed(run):
-    """The books of a run that is over."""
+    """The ledger of a finished run."""
     if not run.done:
         run.stop()
     book = ledger(run.trace)
@@ -105,7 +105,7 @@ def computed(monkeypatch):
 
 @pytest.mark.parametrize("reduce", ["mean", "sum"])
 def test_a_synchronous_run_that_goes_on_takes_the_mean_of_those_that_are_there(computed, reduce):
-    """Replayed by hand: 50 steps of three, 80 of two, and then of three again, one of them in its second life."""
+    """Replayed by hand: 50 steps of three, 80 of two, and then of three again, one of them in incarnation 1."""
     strategy = lk.SyncPS(on_loss="continue", reduce=reduce, learning_rate=0.05)
     run = started(strategy, budget=lk.Budget(updates=150)).advance(0.0)
     weights = shard(run).values.copy()
@@ -189,8 +189,10 @@ def test_sparse_servers(role, dense):
 
 
 def test_an_answer_to_a_lost_life_does_not_reach_the_next():
-    """The server is a second behind: what it answers to the lost worker's push is nobody's, or the next life would take it
-    for the answer to its own pull, and be one answer ahead for ever."""
+    """The server is a second behind: its answer to the lost worker's push must be dropped. Else the next incarnation
+    would
+    take it for the answer to its pull, and would stay one answer ahead.
+    """
     run = started(lk.AsyncPS(), workers=4, server_time=1.0).advance(4.5).kill("worker-3").advance(60)
     sender, stale = run.trace.column("applies", "sender", "staleness")
     mine = stale[sender == run.trace.roles.index("worker-3")]

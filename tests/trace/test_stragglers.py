@@ -1,4 +1,4 @@
-"""Who is slow: known durations in, one line out; noise makes no line; what is read in pieces says what is read at once."""
+"""Straggler detection: known durations give one line; noise gives none; reading in pieces equals reading at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def empty(workers=4, servers=1, engine="simulated", pace=None):
 
 
 def turns(trace, name, computing, waiting=0.0, until=10.0, transit=0.0, since=0.0):
-    """A worker that computes and waits in turns (ms each, or functions of the time in s), and gets a message each time."""
+    """A worker that alternately computes and waits (ms each, or functions of the time in s), and gets a message each
+    time.
+    """
     role = trace.roles.index(name)
     recorder, now, step = Recorder(role), round(since * NANO), 0
     while now < until * NANO:
@@ -63,7 +65,7 @@ def lines(trace):
     return [f"{found.time / NANO:.2f} {straggler_text(trace, found)}" for found in stragglers(trace, trace.watermark())]
 
 
-# what is said ---------------------------------------------------------------------------------------------------------
+# reported lines -------------------------------------------------------------------------------------------------------
 
 
 def test_a_straggler_is_named_when_it_has_been_slow_three_times_and_once_only():
@@ -74,7 +76,7 @@ def test_a_straggler_is_named_when_it_has_been_slow_three_times_and_once_only():
 
 
 def test_it_is_said_when_it_is_over():
-    """At 7 s it is well again: three gradients later that is clear."""
+    """At 7 s it is fast again: three gradients later that is certain."""
     assert lines(made(lambda t: 500.0 if 3.99 <= t < 6.99 else 100.0)) == [
         "5.50 straggler: w3, computing 0.50 s against a median of 0.10 s", "7.30 w3 keeps up again",
     ]  # fmt: skip
@@ -112,7 +114,7 @@ def test_who_waits_is_no_straggler():
 
 
 def test_who_alone_waits_is_one():
-    """Its turns end at 0.5, 0.9 and 1.3 s; the gauges are read with the next gradient of the others."""
+    """Its turns end at 0.5, 0.9 and 1.3 s; the outlier tests are evaluated at the next gradient of the others."""
     assert lines(made(100.0, waiting=300.0)) == [
         "1.40 straggler: w3, waiting for others, a gradient every 0.40 s against a median of 0.10 s"
     ]
@@ -174,7 +176,7 @@ DISTRIBUTIONS = {
 
 
 def durations(law, slow=1.0, workers=4, each=80, seed=0):
-    """A gauge that has seen `each` draws of every worker, the last one slow from the middle on, and what it says."""
+    """An outlier test fed `each` draws of every worker, the last one slow from the middle on, and its result."""
     rng, gauge, said = np.random.default_rng(seed), OutlierTest(range(workers)), set()
     drawn = law.draw(rng, workers * each).reshape(workers, each) * NANO
     drawn[-1, each // 2 :] *= slow
@@ -237,7 +239,7 @@ def test_read_in_pieces_is_read_at_once_and_the_past_does_not_change(strategy):
 
 
 def test_split_models_are_compared_with_their_own_beginnings():
-    """The stages' work differs, the last one's is small: that makes nobody a straggler."""
+    """The stages' work differs, the last one's is small: no stage is reported as a straggler."""
     run = lk.train(
         lk.Problem("digits", timing_only=True, hidden=(64, 8, 8)), lk.Pipeline(),
         lk.SimulatedCluster(workers=4, compute=lk.Deterministic(0.1)), lk.Budget(seconds=6.0),

@@ -1,4 +1,4 @@
-"""An endpoint: everything arrives, in order and unchanged; no role blocks another; other processes change nothing."""
+"""Endpoints: messages arrive in order and unchanged; no role blocks another; foreign processes have no effect."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_an_array_stays_what_it_was_while_others_arrive(pair: tuple[Endpoint, En
         if step % 3 == 0:
             held.append(message.values[5:10])  # a view is enough
         elif step % 3 == 1:
-            message.values[:] = -1  # it is the receiver's own
+            message.values[:] = -1  # it belongs to the receiver
     for index, array in enumerate(held):
         assert (array == 3 * index).all()
 
@@ -194,14 +194,14 @@ def test_wake_ends_a_poll_from_another_thread(pair: tuple[Endpoint, Endpoint]) -
     start = time.monotonic()
     one.poll(PATIENCE)
     assert time.monotonic() - start < PATIENCE / 2
-    for _ in range(100_000):  # it is not read: it rings, and does not block
+    for _ in range(100_000):  # it is not read: the doorbell is rung, and send does not block
         one.wake()
 
 
 def test_a_wire_that_is_tended_is_reached_and_says_what_it_has_sent_but_hears_nothing(
     make: Callable[..., Endpoint],
 ) -> None:
-    """As that of a paused role: handshakes are completed, so that a peer that goes on does not wait for it."""
+    """As for a paused role: handshakes are completed, so that a running peer does not wait for it."""
     one, two = make("one"), make("two")
     introduce(one, two)
     one.send("two", Pull())  # its handshake has to be answered by `two`
@@ -354,13 +354,13 @@ def test_a_fenced_role_is_neither_heard_nor_sent_to(make: Callable[..., Endpoint
     old.send("server", Ack(0))
     server.send("worker", Ack(0))
     run((server, old), lambda: server.inbox and old.inbox)
-    server.fence("worker", 1)  # it is lost, and there is no news of its next incarnation yet
+    server.fence("worker", 1)  # it is lost, and its next incarnation is not announced yet
     assert server.refused == ["worker: incarnation 0, but 1 is known"]
     assert (server.received, server.sent, server.lost) == ({}, {}, set())
     assert server.send("worker", Ack(1)) == 0
     assert server.undelivered == {"worker": 1}
     again = make("worker", 0)
-    introduce(server, again)  # late news of the earlier incarnation changes nothing
+    introduce(server, again)  # a late notification about the earlier incarnation has no effect
     again.send("server", Ack(2))
     run((server, again), lambda: len(server.refused) == 2)
     introduce(server, new)
@@ -375,7 +375,7 @@ def test_a_fenced_role_is_neither_heard_nor_sent_to(make: Callable[..., Endpoint
 
 
 def test_a_restarted_role_waits_for_the_news_of_it(make: Callable[..., Endpoint]) -> None:
-    """Only Dask says which incarnation there is: else a role could fence another off by claiming to be its next one."""
+    """Only Dask announces incarnations: else a role could fence off another by claiming to be its next incarnation."""
     server, old, new = make("server"), make("worker", 0), make("worker", 1)
     introduce(server, old)
     server.send("worker", Ack(0))

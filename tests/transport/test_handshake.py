@@ -1,4 +1,4 @@
-"""Only the instance that Dask has named connects in the name of a role, and once; and no crowd keeps it out."""
+"""Only the incarnation announced by Dask can connect as a role, and only once; a connection flood does not block it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def share() -> bool:
 
 
 class Relay:
-    """Passes bytes on between a client and `to`, and keeps what each side has said."""
+    """Forwards bytes between a client and `to`, and stores what each side has sent."""
 
     def __init__(self, to: tuple[str, int]) -> None:
         self.to, self.forth, self.back = to, bytearray(), bytearray()
@@ -66,7 +66,7 @@ class Relay:
 
 @pytest.fixture
 def relayed(make: Callable[..., Endpoint]) -> Iterator[tuple[Endpoint, Endpoint, Relay]]:
-    """Two endpoints that know each other; what one says to two passes through a relay."""
+    """Two endpoints with each other's keys; what one sends to two passes through a relay."""
     one, two = make("one", identity=Identity(KEY)), make("two")
     introduce(one, two)
     relay = Relay(two.address)
@@ -110,7 +110,7 @@ def test_nothing_that_opens_a_connection_is_on_the_network(relayed: tuple[Endpoi
 def test_an_answer_is_no_hello_and_a_hello_no_answer(relayed: tuple[Endpoint, Endpoint, Relay]) -> None:
     one, _, relay = relayed
     run((one,), lambda: relay.back)
-    for words in (bytes(relay.back), bytes(relay.forth)):  # to the one who has said it, or who has been answered
+    for words in (bytes(relay.back), bytes(relay.forth)):  # to its sender, or to the receiver of the answer
         sock = dial(one, words)
         run((one,), lambda: one.refused)
         one.refused.clear()
@@ -227,7 +227,7 @@ def test_a_role_that_was_closed_to_make_room_dials_again(make: Callable[..., End
     server, worker = make("server"), make("worker")
     worker.add_peer("server", *server.contact, 0)
     worker.send("server", Ack(1))
-    run((server, worker), lambda: any(c.hello for c in server.unauthenticated))  # it waits for the news
+    run((server, worker), lambda: any(c.hello for c in server.unauthenticated))  # it waits for the announcement
     crowd = [dial(server, Hello("", f"w{i}", "server", 0).pack(b"key")) for i in range(256)]  # as good, and later
     run((server,), lambda: sum("too many connections" in refusal for refusal in server.refused) >= 64)
     for sock in crowd:
@@ -251,11 +251,11 @@ def test_words_before_the_handshake_are_few(make: Callable[..., Endpoint]) -> No
 
 
 def test_another_protocol_is_refused_by_name(make: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sides say which protocols they speak: the one that dials, and the one that is dialled."""
+    """Both sides send their protocol versions: the connecting and the accepting one."""
     server, old = make("server"), make("old")
     introduce(server, old)
     monkeypatch.setattr("labkit.engines.dask.transport.handshake.PROTOCOL", PROTOCOL - 1)
-    old.connect("server")  # its hello says so
+    old.connect("server")  # its handshake contains it
     monkeypatch.undo()
     run((server, old), lambda: server.refused and old.unreachable)
     assert f"it speaks protocol {PROTOCOL - 1}, and this process protocol {PROTOCOL}" in server.refused[0]

@@ -1,4 +1,4 @@
-"""Trouble on the endpoint: frames come late, are lost, wait for a connection; each message arrives once, and in order."""
+"""Link faults: frames are delayed, lost, or wait for a connection; each message arrives once, and in order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def carrier(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 class Clock:
-    """The endpoints' time. It passes as that of the machine does, until it is stopped; then the test moves it."""
+    """The endpoints' time. It follows the machine's clock until it is stopped; then the test moves it."""
 
     def __init__(self) -> None:
         self.stopped: float | None = None
@@ -61,7 +61,7 @@ def running() -> Clock:
 
 @pytest.fixture
 def clock(running: Clock) -> Clock:
-    """Time that passes when the test says so."""
+    """A clock that the test moves."""
     running.stopped = time.monotonic()
     return running
 
@@ -79,13 +79,13 @@ def make(carrier: dict[str, Any], running: Clock) -> Iterator[Callable[..., Endp
 
 
 def impair(one: Endpoint, two: Endpoint, **how: Any) -> None:
-    """Both ends are told."""
+    """Set the link fault at both ends."""
     one.set_link_fault(two.name, **how)
     two.set_link_fault(one.name, **how)
 
 
 def idle(*endpoints: Endpoint, rounds: int = 20) -> None:
-    """Let the endpoints do all that they can do at once."""
+    """Poll the endpoints until they have nothing left to do."""
     for _ in range(rounds):
         for endpoint in endpoints:
             endpoint.poll(0.0)
@@ -100,7 +100,7 @@ def push(step: int, size: int = 100) -> Push:
 
 
 def warm(one: Endpoint, two: Endpoint) -> None:
-    """Frames have passed in both directions, the last of them through the memory, where it is shared."""
+    """Send frames in both directions, the last of them through shared memory if it is used."""
     for _ in range(2):
         one.send(two.name, Ack(-1))
         two.send(one.name, Ack(-1))
@@ -265,7 +265,7 @@ def test_who_has_not_heard_of_the_cut_loses_nothing(pair: tuple[Endpoint, Endpoi
     idle(one, two)
     one.set_link_fault("two", cut=True)
     run(pair, lambda: not two.receiving)
-    one.set_link_fault("two")  # it is mended; two has not heard of that
+    one.set_link_fault("two")  # the link is restored; two is not notified yet
     for step in range(2, 40):
         one.send("two", push(step, 50_000))
     run(pair, lambda: suspended(two))
@@ -310,8 +310,8 @@ def test_all_links_means_unknown_ones_and_later_ones(make: Callable[..., Endpoin
     run((one, two, three), lambda: suspended(one))
     idle(one, two, three)
     assert not three.inbox
-    assert steps(one) == [3]  # two has not heard, and has a connection
-    one.set_link_fault("three")  # the later word counts
+    assert steps(one) == [3]  # two is not notified yet, and has a connection
+    one.set_link_fault("three")  # the later request is valid
     run((one, three), lambda: three.inbox and len(one.inbox) == 2)
     one.send("two", push(4))
     idle(one, two)
@@ -333,7 +333,7 @@ def test_what_is_held_at_the_end_is_named(pair: tuple[Endpoint, Endpoint], how: 
     start = time.monotonic()
     assert one.finish_sending(20.0 if "cut" in how else 0.02) == {"two"}
     assert time.monotonic() - start < 10.0  # a link that is cut is not waited for
-    impair(one, two)  # too late: the books have been written
+    impair(one, two)  # too late: the ledger has been written
     idle(one, two)
     start = time.monotonic()
     one.poll(0.05, watch=False)
@@ -416,7 +416,7 @@ def test_a_restarted_peer_is_dialled_anew(make: Callable[..., Endpoint], how: di
     old.send("one", push(-3))
     run((one, old, new), lambda: steps(one)[-1:] == [-10])
     run((one, old), lambda: "one" in old.unreachable)
-    assert (steps(new), steps(one)) == ([10], [-10])  # of the old one nothing is heard any more
+    assert (steps(new), steps(one)) == ([10], [-10])  # nothing arrives from the old one any more
     assert (one.sent["two"], one.received["two"]) == (1, 1)
     assert not one.lost
 
@@ -526,13 +526,13 @@ def test_a_number_that_does_not_fit_is_refused() -> None:
     assert not one.inbox
 
 
-# any trouble, at any time ---------------------------------------------------------------------------------------------
+# any fault, at any time - ---------------------------------------------------------------------------------------------
 
 SIZES = (0, 10, 300, 20_000, 500_000)  # numbers in a message
 
 
 def act(chance: random.Random, endpoints: list[Endpoint], sent: dict[tuple[str, str], int]) -> None:
-    """One of the things that may happen at any moment."""
+    """Perform one of the events that can happen at any moment."""
     one, two = chance.sample(endpoints, 2)
     what = chance.random()
     if what < 0.45:
@@ -547,7 +547,7 @@ def act(chance: random.Random, endpoints: list[Endpoint], sent: dict[tuple[str, 
         )
         peer = chance.choice((two.name, two.name, None))
         one.set_link_fault(peer, **how)
-        if chance.random() < 0.6:  # else the other end has not heard yet
+        if chance.random() < 0.6:  # else the other end is not notified yet
             two.set_link_fault(one.name, **how)
     else:
         one.flush()

@@ -1,4 +1,4 @@
-"""Shared memory between two roles: it behaves as a socket does, and a peer that does not is cut off, and nothing else."""
+"""Shared memory between two roles behaves as a socket does; a peer that violates the protocol is disconnected."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ pytestmark = pytest.mark.skipif(
     not available(),
     reason="processes of this machine cannot share memory: see labkit.engines.dask.transport.shared_memory.available",
 )
-SMALL, PIECE = 256, 64  # bytes of a small memory, and of a piece of it
+SMALL, PIECE = 256, 64  # sizes of a small memory and of a piece of it, bytes
 
 
 # one writer, one reader -----------------------------------------------------------------------------------------------
@@ -290,7 +290,8 @@ def test_ends_that_are_closed_leave_nothing() -> None:
     assert descriptors() < before[0] + 15  # a leak would be 20 or more; others may open or close one meanwhile
 
 
-# two endpoints ------------------------------------------------------------------------------------------------------------
+# two endpoints
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -357,7 +358,7 @@ def test_who_cannot_or_may_not_share_does_not(make: Callable[..., Endpoint], mon
             run((one, two), lambda two=two: two.inbox)
             assert two.inbox.popleft().message == Ack(step)
         assert not sending_to(one, two.name).sharing
-    monkeypatch.setattr(connection, "MemoryReader", lambda *_: os.stat("/none"))  # as if it were in another container
+    monkeypatch.setattr(connection, "MemoryReader", lambda *_: os.stat("/none"))  # as if it ran in another container
     here.send("shy", Ack(0))
     link = sending_to(here, "shy")
     assert link.sharing
@@ -469,7 +470,7 @@ def test_a_sleeping_reader_is_woken_by_a_frame_in_the_memory(pair: tuple[Endpoin
 
 
 def test_a_sleeping_writer_is_woken_when_there_is_room(make: Callable[..., Endpoint]) -> None:
-    """The reader takes exactly what is there: nothing is left that would tell it to look, and to ring, once more."""
+    """The reader takes exactly what is there: no remaining data would make it read, and ring the doorbell, again."""
     one, two = make("one", memory_size=4096), make("two", memory_size=4096)
     introduce(one, two)
     turn(one, two)
@@ -509,7 +510,7 @@ def test_what_the_kernel_has_taken_arrives_though_the_sender_closes_at_once(pair
         one.send("two", Push(np.zeros(2500), step, 0, 0))
     one.flush()
     assert one.queued
-    two.poll(PATIENCE)  # takes the offer up, and reads a part; one hears nothing of it
+    two.poll(PATIENCE)  # accepts the offer, and reads a part; one is not notified
     one.flush()
     one.close()
     assert two.drain({"one"}, PATIENCE) == set()
@@ -548,7 +549,7 @@ def test_what_may_not_be_sent_is_named_by_field(pair: tuple[Endpoint, Endpoint],
     assert (one.sent["two"], small.sent["two"]) == (4, 1)
 
 
-# peers that die, and peers that are mad -------------------------------------------------------------------------------
+# peers that die, and misbehaving peers --------------------------------------------------------------------------------
 
 CHILD = """
 import os, signal, sys
@@ -583,7 +584,7 @@ run((endpoint,), lambda: endpoint.inbox)  # it is stopped before anything comes
 
 @contextlib.contextmanager
 def child(parent: Endpoint, code: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process with a endpoint that knows `parent`, known to it; the token of the memory it offers."""
+    """Start a process with an endpoint connected to `parent`; return it and the token of the memory that it offers."""
     command = [sys.executable, "-c", CHILD + code, str(Path(__file__).parent), *map(str, parent.contact[1:])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""Reading submissions: files that cannot be read have a problem with one sentence."""
+"""Reading submissions: a file that cannot be read is reported as a problem in one sentence."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def zipped(path, *, hours=None, **members):
 
 
 def answering(q3):
-    """The toy with this answer to q3, by which it is known again."""
+    """The toy notebook with this answer to q3, which identifies it."""
     raw = toy.solve(toy.notebook(), q3=f"# q3 (keep this line)\nanswer = {q3}")
     return json.dumps(raw).encode()
 
@@ -340,7 +340,9 @@ def outcome(found):
 
 
 class TestNamesChosenByStudents:
-    """Nothing below the first name of a zip or folder gives an identity, takes LATE away or touches another's marks."""
+    """Nothing below the first name of a zip or folder sets an identity, removes LATE or changes another student's
+    marks.
+    """
 
     @pytest.mark.parametrize("name", IMITATIONS)
     @pytest.mark.parametrize("unpacked", [False, True], ids=["zip", "folder"])
@@ -388,7 +390,7 @@ class TestNamesChosenByStudents:
         found = read_all(tmp_path)
         assert {each.student.id for each in found.found} == {""}
         assert "1 of 2 names" in found.warnings[0]
-        assert {each.student.id for each in read(tmp_path, platform="moodle")} == {"200", ""}  # the instructor says so
+        assert {each.student.id for each in read(tmp_path, platform="moodle")} == {"200", ""}  # set by the instructor
 
     def test_a_zip_that_was_collected(self, tmp_path):
         (tmp_path / "eve.zip").write_bytes(INNER.getvalue())
@@ -419,7 +421,7 @@ class TestNamesChosenByStudents:
 
 
 class TestAttempts:
-    """Which notebook of a student counts is what the platform says, and never what a name or a zip of the student's says."""
+    """The platform's data decide which notebook of a student counts, never a file name or zip of the student."""
 
     def test_canvas_counts_by_the_number_of_the_upload(self, tmp_path):
         members = {

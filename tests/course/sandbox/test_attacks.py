@@ -33,7 +33,7 @@ QUICK = {next(a.name for a in module.ATTACKS if not a.slow) for module in CLASSE
 
 
 def try_strategy(server, source):
-    """What a hidden test would do: (the mark, the reason)."""
+    """Do what a hidden test does; (the mark, the reason)."""
     made = SharedAnswers([solution(source, X="strategy")], server).defined("q")["X"]
     trial = course.trial(made, workers=2, updates=12, seed=5)
     return trial.ok and course.same_parameters(trial, reference()), trial.error
@@ -108,7 +108,7 @@ DUMMIES = "for _ in range(9): await ctx.compute(int, cost=1e-8)"
 
 
 def test_a_worker_cannot_hide_its_lead(server):
-    """A slow worker that does a lot of nothing has not done more iterations."""
+    """A slow worker cannot increase its iteration count with empty work."""
     made = SharedAnswers([solution(put(worker=DUMMIES), X="strategy")], server).defined("q")["X"]
     hidden, plain = (course.trial(s, workers=3, updates=30, slow={"worker-2": 5}).check() for s in (made, lk.AsyncPS()))
     assert max(hidden.leads) == max(plain.leads) > 3
@@ -143,7 +143,7 @@ def changed(change, **sources):
 
 
 def marked(cells):
-    """NBVAL_ comments, tags, points, and stored outputs that say what is right."""
+    """NBVAL_ comments, tags, points, and stored outputs with the expected answer."""
     for cell in cells:
         cell["metadata"]["tags"] = ["nbval-skip", "raises-exception", "nbval-ignore-output"]
         said = cell["metadata"].get("nbgrader", {})
@@ -155,7 +155,7 @@ def marked(cells):
 
 
 def moved(cells):
-    """No tests, or others, elsewhere, twice; a test's id on the answer and the other way round."""
+    """Tests removed, replaced, moved, duplicated; a test's id on the answer cell and vice versa."""
     tests = [c for c in cells if c["metadata"].get("nbgrader", {}).get("grade")]
     cells[:] = [c for c in cells if c not in tests][::-1] + [toy.test("q1-test", "q1", 3, "pass") for _ in "123"]
     cells += [
@@ -166,7 +166,7 @@ def moved(cells):
 
 
 def given(cells):
-    """Cells of its own that say that they are the instructor's."""
+    """Added cells that claim to be the instructor's."""
     cells.insert(
         0, toy.code("from labkit import *\ndef right(*a): pass", toy.nbgrader("imports", "locked"), given=True)
     )
