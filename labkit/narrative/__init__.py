@@ -1,7 +1,6 @@
-"""A run in words and exact numbers: the sentence on top of the pictures, the numbers below, the log, a line of a table.
+"""A run as text and exact numbers: the sentence above the panels, the numbers below them, the log, a table row.
 
-All are functions of (trace, t), with t in ns and as far back as a person scrubs; None is now. They are what a screen
-reader reads, and what a person quotes.
+All are functions of (trace, t), with t in ns, at any time of the run; None is now. Screen readers read this text.
 """
 
 from __future__ import annotations

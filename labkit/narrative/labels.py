@@ -1,4 +1,4 @@
-"""Labels: how roles, their states and strategies are named in sentences."""
+"""Labels for roles, role states and strategies in sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..trace.trace import Trace
 
 __all__ = ["role_names", "states_text", "strategy_label", "strategy_text"]
 
-FEW = 3  # up to so many roles are named one by one
+FEW = 3  # up to this many roles are named individually
 AWAY = {
     "killed": "is down", "lost": "is lost", "left": "has left", "frozen": "is frozen", "cut off": "is cut off",
 }  # of each condition of a role how it is said  # fmt: skip
@@ -72,7 +72,7 @@ def _range(least: float, most: float) -> str:
 
 
 def _than(trace: Trace, slow: dict[int, float], since: int) -> str:
-    """What a speed is compared with: others that do the same work, else the role's own speed before."""
+    """The basis of comparison of a speed: other roles with the same work, else the previous speed of the role."""
     alike = {i for i, kind in enumerate(trace.kinds) if kind in {trace.kinds[role] for role in slow}}
     shares = [role["data"] for role in trace.header["layout"]["roles"] if role["kind"] == "worker"]
     if alike > set(slow) and len(set(shares)) == len(shares):
@@ -83,14 +83,14 @@ def _than(trace: Trace, slow: dict[int, float], since: int) -> str:
 
 
 def strategy_label(trace: Trace) -> str:
-    """What stands before a colon: `Asynchronous`, `Bounded staleness`; of others the name, as `KSync`."""
+    """Label before a colon: `Asynchronous`, `Bounded staleness`; for other strategies the name, as `KSync`."""
     strategy = trace.header["strategy"]
     head, colon, _ = strategy.get("in_words", "").partition(":")
     return _capital(head) if colon and len(head.split()) <= 2 else str(strategy["name"])
 
 
 def strategy_text(trace: Trace) -> str:
-    """The strategy's own description (`in_words` in the header) with its options filled in; else its name."""
+    """The strategy's description (`in_words` in the header) with its options filled in; else its name."""
     strategy = trace.header["strategy"]
     words = strategy.get("in_words") or f"{strategy['name']}."
     knobs = strategy.get("options", {})
@@ -98,5 +98,5 @@ def strategy_text(trace: Trace) -> str:
 
 
 def _capital(words: str) -> str:
-    """With a capital letter, unless it begins with the short name of a role."""
+    """Capitalize the first letter, unless the text begins with the short name of a role."""
     return words if re.match(r"[a-z]{1,2}\d+\b", words) else words[:1].upper() + words[1:]

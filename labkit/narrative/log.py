@@ -1,4 +1,4 @@
-"""A run's log in words: what you did, what the run reached, who was slow, how it ended; one line an event.
+"""Log of a run as text: commands, milestones, stragglers and the end, one line per event.
 
     5.00 s you slowed w2 x5
     5.40 s w1 was killed
@@ -6,7 +6,7 @@
     7.40 s straggler: w2, computing 0.50 s against a median of 0.10 s
     12.00 s the end: 12 s are over
 
-A function of the trace and of nothing else: notebook, terminal, files and the lab show the same lines.
+A function of the trace only: notebook, terminal, files and the lab show the same lines.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from .sentence import goal_of
 
 __all__ = ["MILESTONES", "Log", "events", "log_lines", "straggler_text"]
 
-MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies worth a line, beside the budget's
-PAUSES = 3  # lines about pauses with nothing in between; who steps makes many
-MOST_NAMED = 6  # roles that are named one by one
+MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies that get a line, in addition to the budget's
+PAUSES = 3  # consecutive lines about pauses; single-stepping produces many
+MOST_NAMED = 6  # roles that are named individually
 ROLE_TEXTS: dict[type[RoleEvent], str] = {
     RoleFrozen: "{} was frozen", RoleThawed: "{} was thawed", RoleJoined: "{} joined",
     RoleLeft: "{} left: the others go on without it",
@@ -58,7 +58,7 @@ ROLE_TEXTS: dict[type[RoleEvent], str] = {
 
 
 class Log(list[str]):
-    """Lines that print as such."""
+    """A list of lines whose repr is the text."""
 
     def __repr__(self) -> str:
         return "\n".join(self) if self else "nothing happened yet"
@@ -75,10 +75,9 @@ def log_lines(trace: Trace, t: int | None = None, memory: Stragglers | None = No
 
 
 def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None) -> list[tuple[int, str]]:
-    """(ns, what happened) up to `t` (ns; None is now), in order.
+    """(ns, text) of the events up to `t` (ns; None is now), in order of time.
 
-    `memory`: a `Stragglers()` that the caller keeps from one call to the next about the same trace, so that its rows are
-    not all read again.
+    `memory`: a `Stragglers()` that the caller keeps between calls about the same trace, so that its rows are read only once.
     """
     known = trace.watermark()
     t = known if t is None else min(t, known)
@@ -96,9 +95,9 @@ def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None)
 
 
 def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
-    """Events as sentences: several links that were treated alike at one time are one line, many pauses in a row a few."""
+    """Events as sentences: the same event of several links at one time is one line, and consecutive pauses are limited."""
     found: list[tuple[int, str]] = []
-    killed: set[str] = set()  # a loss that follows from a kill at once is not told again
+    killed: set[str] = set()  # a loss that immediately follows a kill is not repeated
     pauses = 0
     for alike in _alike(events_until(trace, t)):
         event = alike[0]
@@ -119,7 +118,7 @@ def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
 
 
 def _alike(events: list[Event]) -> list[list[Any]]:
-    """Events one by one; those that say the same of several links at one time are together."""
+    """Events one by one; equal events of several links at one time are grouped."""
 
     def same(event: Event) -> tuple[Any, ...]:
         return type(event), event.time, getattr(event, "seconds", None), getattr(event, "chance", None)
@@ -134,7 +133,7 @@ def _alike(events: list[Event]) -> list[list[Any]]:
 
 
 def event_text(trace: Trace, event: Event) -> str:
-    """One event as a sentence for the reader of a log, with short role names; of a link, see `links_text`."""
+    """One event as a log sentence with short role names; for links, see `links_text`."""
     match event:
         case RoleSlowed(name=name, factor=1):
             return f"you gave {short(name)} its own speed back"
@@ -173,7 +172,7 @@ def role_name(name: str) -> str:
 
 
 def links_text(events: Sequence[LinkEvent]) -> str:
-    """Events of one kind and amount about several links, at one time, as one sentence."""
+    """Events of several links, of the same kind, amount and time, as one sentence."""
     first, ends = events[0], _by_peer(events)
     if isinstance(first, LinkCut | LinkReconnected):
         verb = "cut off" if isinstance(first, LinkCut) else "reconnected"
@@ -196,7 +195,7 @@ def links_text(events: Sequence[LinkEvent]) -> str:
 
 
 def _by_peer(events: Sequence[LinkEvent]) -> list[tuple[list[str], str | None]]:
-    """(short role names, the peers that they have in common; None is every other role)."""
+    """(short role names, their common peers; None is every other role)."""
     by_peer: dict[str | None, list[str]] = {}
     for event in events:
         by_peer.setdefault(event.peer, []).append(role_name(event.name))
@@ -228,8 +227,8 @@ def straggler_text(trace: Trace, finding: Finding) -> str:
 
 
 def _learned(trace: Trace, t: int) -> list[tuple[int, str]]:
-    """When accuracy first passed a milestone (of several at once, the highest), and when the loss was lost. What an
-    untrained model can do is no news.
+    """When accuracy first passed a milestone (of several at once, the highest), and when the loss became non-finite. Milestones
+    that an untrained model reaches are left out.
     """
     goals = sorted({*MILESTONES, goal_of(trace)})
     found: list[tuple[int, str]] = []
@@ -244,7 +243,7 @@ def _learned(trace: Trace, t: int) -> list[tuple[int, str]]:
 
 
 def _why(trace: Trace, ending: dict[str, Any]) -> str:
-    """Why the run is over, in words."""
+    """Why the run ended, as text."""
     reason, budget = ending["stopped_by"], trace.header["budget"]
     why = (ending.get("why") or "").split("\n", 1)[0]
     said = {

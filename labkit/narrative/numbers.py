@@ -1,4 +1,4 @@
-"""The exact numbers under the pictures, as they were at a time."""
+"""The exact numbers below the panels, as of a time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ __all__ = ["numbers", "state"]
 
 
 def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
-    """(name, value) of each number at `t` (ns; None is now). Now they come from counters and are exact even where rows
-    were left out; earlier ones come from rows, and what these cannot tell is left out ("~": from a sample).
+    """(name, value) of each number at `t` (ns; None is now).
+
+    Current values come from counters and are exact even if rows were skipped; earlier ones come from rows, and values that cannot
+    be derived from them are left out ("~": from a sample).
     """
     known = trace.watermark()
     now = t is None or t >= known
@@ -36,14 +38,14 @@ def numbers(trace: Trace, t: int | None = None) -> list[tuple[str, str]]:
 
 
 def _closes(book: dict[str, Any]) -> str:
-    """Whether all computed gradients are accounted for; this is checked at the end of a run."""
+    """Whether all computed gradients are accounted for; checked at the end of a run."""
     if book["closes"] is None:
         return "still counting"
     return "complete ✓" if book["closes"] else f"INCOMPLETE, {book['missing']:,} missing"
 
 
 def _time(cluster: dict[str, Any]) -> tuple[str, str]:
-    """Where a gradient's duration comes from: always said."""
+    """The source of a gradient's duration; always shown."""
     name, law = (
         ("simulated", cluster.get("compute")) if cluster["engine"] == "simulated" else ("paced", cluster.get("pace"))
     )
@@ -54,7 +56,7 @@ def _time(cluster: dict[str, Any]) -> tuple[str, str]:
 
 
 def state(trace: Trace, t: int | None = None) -> str:
-    """`9.6 s` of a run that goes on; `12.0 s, ended: seconds` of one that is over."""
+    """`9.6 s` of a live run; `12.0 s, ended: seconds` of an ended one."""
     known = trace.watermark()
     at = f"{(known if t is None else min(t, known)) / NANO:.1f} s"
     return at if trace.ending is None or (t is not None and t < known) else f"{at}, ended: {trace.ending['stopped_by']}"

@@ -1,10 +1,10 @@
-"""The sentence on top of the panels: which roles have a fault, its effect, and the same for the reference run.
+"""The sentence above the panels: which roles have a fault, its effect, and the same for the reference run.
 
     w2 computes 5x slower than the others. Asynchronous: the others do not wait; throughput fell to 80%. Synchronous
     (reference): all wait for w2; it fell to 20%.
 
-Everything in it is measured in the trace, so it holds for every strategy, also for a user's own. What is not known yet is
-left out.
+All statements are measured in the trace, so they hold for every strategy, including user-defined ones. Unknown values are left
+out.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .labels import role_names, states_text, strategy_label, strategy_text
 
 __all__ = ["goal_of", "sentence"]
 
-SAME = 0.03  # of the throughput: less is no change
-CALM = 0.95  # of the time computing: who does that does not wait
+SAME = 0.03  # of the throughput: a smaller difference is no change
+CALM = 0.95  # share of time computing above which a role does not wait
 MOST = 2  # settings that are named
 ABNORMAL = ("diverged", "error", "deadlock")
 
@@ -40,10 +40,9 @@ def sentence(
     reference: Trace | None = None,
     counted: tuple[Cumulative, Cumulative] | None = None,
 ) -> str:
-    """What the pictures show at `t` (ns; None is now), next to the run that is `reference`.
+    """The sentence for time `t` (ns; None is now), compared with the run `reference`.
 
-    `counted`: gradients of this run and of the reference one, kept by the caller from one call to the next, so that rows are not
-    all read again.
+    `counted`: gradients of this run and of the reference run, kept by the caller between calls, so that rows are read only once.
     """
     mine, other = counted or (Cumulative(), Cumulative())
     known = trace.watermark()
@@ -69,7 +68,7 @@ def sentence(
 
 
 def _trouble(trace: Trace, t: int) -> str:
-    """Why it ended, if it should not have."""
+    """Why the run ended, if it ended abnormally."""
     ending = trace.ending
     if ending is None or t < ending["time"] or ending["stopped_by"] not in ABNORMAL:
         return ""
@@ -81,7 +80,7 @@ def _trouble(trace: Trace, t: int) -> str:
 
 
 def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
-    """A run in which no role is slowed or away."""
+    """Description of a run in which no role is slowed or away."""
     workers, found = trace.kinds.count("worker"), periods(trace, t)
     rate = mean_rate(trace, t, counted) if len(found) == 1 else effect(trace, found[-1], t, counted).rate
     count = f"{workers:,} worker" + ("" if workers == 1 else "s")
@@ -93,7 +92,7 @@ def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
     if stale is None and mean_rate(trace, t, counted) is None:
         parts.append("No gradient has been applied yet.")
     elif stale == 0:
-        replicas = trace.header["layout"].get("copies") == "own"  # then that is all that is counted
+        replicas = trace.header["layout"].get("copies") == "own"  # then only this is counted
         parts.append("No gradient is stale on its own replica." if replicas else "No gradient is stale.")
     elif stale is not None:
         parts.append(f"Mean staleness {stale:,.2f}" + (f" (theory: {law[1]})." if law else "."))
@@ -101,7 +100,7 @@ def _calm(trace: Trace, t: int, counted: Cumulative) -> list[str]:
 
 
 def _healed(trace: Trace, t: int, counted: Cumulative) -> str:
-    """What is over now, and how much of the throughput came back."""
+    """Which faults are over, and to what share of its previous value the throughput has recovered."""
     found = periods(trace, t)
     if len(found) < 2:
         return ""
@@ -120,8 +119,8 @@ def _fared(trace: Trace, seen: Effect, name: str, subject: str) -> str:
 
 
 def _waiting(trace: Trace, seen: Effect) -> str:
-    """Whether the others wait, and whether it is for those that are disturbed: then they compute about as much less as
-    those are slower.
+    """Whether the other roles wait, and whether they wait for the disturbed ones: their computing time then decreases
+    by about the slowdown factor.
     """
     if seen.busy is None:
         return ""
@@ -141,7 +140,7 @@ def _waiting(trace: Trace, seen: Effect) -> str:
 
 
 def _left(seen: Effect, subject: str) -> str:
-    """What is left of the throughput; of a run that was never calm, what it is."""
+    """The remaining share of the throughput; for a run without a calm period, the throughput itself."""
     if seen.left is None:
         return f"{formatting.rate(seen.rate)} gradients per second" if seen.rate is not None else ""
     if seen.left == 0:
@@ -152,7 +151,7 @@ def _left(seen: Effect, subject: str) -> str:
 
 
 def _whose(trace: Trace, seen: Effect, t: int) -> str:
-    """How old the gradients of the slow ones are, and those of the others."""
+    """Mean staleness of the gradients of the slow roles, and of the others."""
     mean, law = staleness_until(trace, t)["mean"], staleness_law(trace)
     if seen.stale is None or not mean:
         return ""
@@ -167,8 +166,9 @@ def _whose(trace: Trace, seen: Effect, t: int) -> str:
 
 
 def _reference(trace: Trace, now: Period, t: int, reference: Trace, subject: str, counted: Cumulative) -> str:
-    """How the reference run fared with the last thing that was done to it; if nothing was done to this one yet, how it was
-    at this time. `subject`: what fell, "it" if that is clear.
+    """The effect of the last fault on the reference run; before the first fault of this run, the reference at the same time.
+
+    `subject`: the quantity that fell; "it" if that is clear.
     """
     name, end = _reference_label(trace, reference), reference.watermark()
     last = next((p for p in reversed(periods(reference, end)) if not p.calm), None)
@@ -184,12 +184,12 @@ def _reference(trace: Trace, now: Period, t: int, reference: Trace, subject: str
 
 
 def _by_name(trace: Trace, period: Period) -> dict[str, object]:
-    """What was done to whom: the same role has another number in another layout."""
+    """Faults by role name, because role numbers differ between layouts."""
     return {trace.roles[role]: what for role, what in (period.slow | period.away).items()}
 
 
 def _reference_label(trace: Trace, reference: Trace) -> str:
-    """`Synchronous (reference)`; of a run of the same strategy what differs: `The reference run (workers = 8)`."""
+    """`Synchronous (reference)`; for a run of the same strategy, the differences: `The reference run (workers = 8)`."""
     if strategy_label(trace) != strategy_label(reference):
         return f"{strategy_label(reference)} (reference)"
     mine, other = _settings(trace), _settings(reference)
@@ -198,7 +198,7 @@ def _reference_label(trace: Trace, reference: Trace) -> str:
 
 
 def _settings(trace: Trace) -> dict[str, object]:
-    """What one run can have otherwise than another of the same strategy."""
+    """Settings in which two runs of the same strategy can differ."""
     header = trace.header
     shape = {f"{kind}s": trace.kinds.count(kind) for kind in ("worker", "server")}
     of_cluster = {name: header["cluster"].get(name) for name in ("latency", "bandwidth", "engine")}
@@ -236,12 +236,12 @@ def _reached(trace: Trace, t: int, reference: Trace, end: int) -> str:
 
 
 def goal_of(trace: Trace) -> float:
-    """The accuracy that counts as learned: the budget's, or 95%."""
+    """The target accuracy: the budget's, or 0.95."""
     return float(trace.header["budget"].get("accuracy") or 0.95)
 
 
 def _learned(trace: Trace, t: int) -> str:
-    """How good the model is."""
+    """Accuracy or loss of the model."""
     seen, reached = last_evaluation(trace, t), time_to_accuracy(trace, goal_of(trace), t)
     if seen is None or not math.isfinite(seen[1]):
         return ""

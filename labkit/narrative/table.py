@@ -1,4 +1,4 @@
-"""One run as one line of a table, and many lines as a file for a spreadsheet."""
+"""One run as a table row, and several rows as CSV for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .sentence import goal_of
 
 __all__ = ["COLUMNS", "run_row", "runs_csv"]
 
-# What a row holds, and its heading with the unit. The order is that of the file.
+# Keys of a row, and their headings with the unit, in the order of the file.
 COLUMNS: dict[str, str] = {
     "run": "run", "strategy": "strategy", "engine": "engine", "workers": "workers", "servers": "servers",
     "rate": "learning rate", "batch": "batch (samples)", "data": "data", "settings": "other settings",
@@ -42,17 +42,18 @@ COLUMNS: dict[str, str] = {
     "bytes_sent": "sent (bytes)", "seconds": "duration (s)", "stopped_by": "stopped by",
 }  # fmt: skip
 
-ALWAYS = ("K", "s", "b", "H", "tau", "graph", "shape", "order", "dense")  # knobs that say which variant it is
-DONE: dict[type[Event], str] = {  # what was done, not what followed from it
+ALWAYS = ("K", "s", "b", "H", "tau", "graph", "shape", "order", "dense")  # options that identify the variant
+DONE: dict[type[Event], str] = {  # commands, not their consequences
     RoleKilled: "kill", RoleFrozen: "freeze", RoleThawed: "thaw", LinkCut: "cut", LinkReconnected: "reconnect",
     LinkDelayed: "delay", LinkLossy: "drop",
 }  # fmt: skip
-ELSEWHERE = ("learning_rate", "eval_every")  # a column of its own; and what does not change the training
+ELSEWHERE = ("learning_rate", "eval_every")  # has a separate column; or does not affect training
 
 
 def run_row(trace: Trace) -> dict[str, Any]:
-    """The run in plain values, as far as it went: the keys of `COLUMNS` but "run". Times in seconds, sizes in bytes;
-    None of what there is not (an accuracy that was not reached, of a run that goes on the reason of its end).
+    """The run so far as plain values: the keys of `COLUMNS` except "run". Times in seconds, sizes in bytes.
+
+    Values that do not exist are None (an accuracy that was not reached; the stop reason of a live run).
     """
     seen, header = summary(trace), trace.header
     knobs, problem, cluster = header["strategy"]["options"], header["problem"], header["cluster"]
@@ -71,9 +72,9 @@ def run_row(trace: Trace) -> dict[str, Any]:
 
 
 def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows of `run_row` (each may have a "run" as well: its number) as comma-separated text, headings with units first.
+    """Rows of `run_row` (each optionally with its number as "run") as comma-separated text, headings with units first.
 
-    Always the same columns, in one order; what is missing is empty. Lines end with CR LF, as in RFC 4180.
+    The columns and their order are always the same; missing values are empty. Lines end with CR LF, as in RFC 4180.
     """
     made = io.StringIO()
     writer = csv.writer(made, lineterminator="\r\n")
@@ -84,14 +85,14 @@ def runs_csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _data(problem: dict[str, Any]) -> str:
-    """`digits`, `digits, by-label`: the name, and what is not usual about it."""
+    """`digits`, `digits, by-label`: the name and the options that differ from the default."""
     options = [f"{name}={value}" for name, value in problem.get("options", {}).items()]
     share = problem.get("partition", "Even()")
     return ", ".join([problem["data"], *options, *([share] if share != "Even()" else [])])
 
 
 def _settings(strategy: dict[str, Any], problem: dict[str, Any], cluster: dict[str, Any]) -> str:
-    """`K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`: which variant it is, and what is not by default."""
+    """`K=2, optimizer=Momentum(momentum=0.9), latency=0.01 s`: the variant and the options that differ from the default."""
     knobs, usual = strategy["options"], strategy.get("usual", {})
     said = [f"{name}={knobs[name]}" for name in ALWAYS if name in knobs]
     others = [name for name in usual if name not in (*ALWAYS, *ELSEWHERE) and knobs.get(name) != usual[name]]
@@ -111,7 +112,7 @@ def _law(law: str | None) -> str:
 
 
 def _disturbed(trace: Trace) -> str:
-    """`w2 x5 at 5 s; learning_rate = 0.05 at 8 s`: what was done to the run, and when."""
+    """`w2 x5 at 5 s; learning_rate = 0.05 at 8 s`: commands and faults of the run, with their times."""
     said = []
     for event in events_until(trace, trace.now):
         at = f" at {seconds(event.time):.3g} s" if event.time > 0 else ""

@@ -1,4 +1,4 @@
-"""What happened in a run: vocabulary, recorder, trace, query, ledger, exports."""
+"""The record of a run: vocabulary, recorder, trace, query, ledger, exports."""
 
 from __future__ import annotations
 

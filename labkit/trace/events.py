@@ -1,9 +1,9 @@
 """Discrete events of a run: one frozen dataclass for each kind of event.
 
-High-rate records (spans, applied gradients, messages) are rows of packed tables, see `trace.vocabulary`. What happens seldom
-is an `Event` in `Trace.events`: a role that was lost, a link that was cut, an option that was changed. Everything that is
-known about an event stands in its fields; `str(event)` makes one sentence of them, and no code reads a number back out of it.
-Only `Note`, `EngineWarning` and `ConnectionRefused` carry free text.
+High-rate records (spans, applied gradients, messages) are rows of packed tables, see `trace.vocabulary`. Rare occurrences
+are `Event` objects in `Trace.events`: a lost role, a cut link, a changed option. All information about an event is in its
+fields; `str(event)` formats them as one sentence, and no code parses that sentence. Only `Note`, `EngineWarning` and
+`ConnectionRefused` carry free text.
 
 Between processes, and in files, an event is a plain dict: `to_dict` and `from_dict`.
 """
@@ -23,14 +23,14 @@ __all__ = [
     "RoleKilled", "RoleLeft", "RoleLost", "RoleRestarted", "RoleSlowed", "RoleThawed", "RoleUnplaced", "RunPaused", "RunWaits",
 ]  # fmt: skip
 
-ENGINE = -1  # as `recorder`: the engine itself, or a person at the controls
+ENGINE = -1  # as `recorder`: the engine itself, or a user command
 
-SOURCES = ("", "first weights", "checkpoint", "evaluation", "backup")  # what a restarted role begins with
+SOURCES = ("", "first weights", "checkpoint", "evaluation", "backup")  # initial state of a restarted role
 
 
 @dataclass(frozen=True)
 class Event:
-    """`time` in ns of engine time. `recorder`: the number of the role that recorded it; -1 is the engine.
+    """Base class of events. `time` in ns of engine time. `recorder`: the number of the role that recorded it; -1 is the engine.
 
     `kind` is the name of the class in files and tables.
     """
@@ -45,12 +45,12 @@ class Event:
         return self.kind
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as plain JSON: its fields, and its `kind`."""
+        """The event as plain JSON: its fields and its `kind`."""
         return {"kind": self.kind} | {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     @staticmethod
     def from_dict(plain: dict[str, Any]) -> Event:
-        """The event that `to_dict` described. `ValueError` if the kind, a field or the type of a value is wrong."""
+        """The inverse of `to_dict`. Raises `ValueError` if the kind, a field or the type of a value is wrong."""
         known = EVENTS.get(plain.get("kind", ""))
         if known is None:
             raise ValueError(f"there is no event of kind {plain.get('kind')!r}")
@@ -74,7 +74,7 @@ def _plain(value: Any) -> Any:
 
 @functools.cache
 def _field_types(cls: type[Event]) -> dict[str, tuple[type, ...]]:
-    """{field: the types that a value may have}; a float may be written as an int."""
+    """{field: allowed types of its value}; a float may be written as an int."""
     found = {}
     for name, hint in typing.get_type_hints(cls).items():
         if typing.get_origin(hint) is ClassVar:
@@ -94,14 +94,14 @@ def _fits(value: Any, kinds: tuple[type, ...]) -> bool:
 
 @dataclass(frozen=True)
 class RoleEvent(Event):
-    """Something happened to the role `name`."""
+    """An event of the role `name`."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class RoleKilled(RoleEvent):
-    """The process of a role was ended. `restart`: its next incarnation begins by itself. `absent`: it was lost already."""
+    """The process of a role was killed. `restart`: its next incarnation starts automatically. `absent`: it was already lost."""
 
     kind = "killed"
 
@@ -127,11 +127,11 @@ class RoleLost(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleRestarted(RoleEvent):
-    """The next incarnation of a lost role has begun.
+    """The next incarnation of a lost role has started.
 
-    `source`: what it begins with, one of `SOURCES` ("" for a role that keeps no state); `update`: the update that this state
-    belongs to; `age`: how many seconds before the loss it was saved. `rolled_back`: updates that the lost incarnation had
-    applied and that are gone; `at_least`: only those that it had reported are counted. `remark`: on the checkpoint.
+    `source`: its initial state, one of `SOURCES` ("" for a stateless role); `update`: the update that this state
+    belongs to; `age`: seconds between saving the state and the loss. `rolled_back`: updates that the lost incarnation
+    had applied and that are lost; `at_least`: only reported updates are counted. `remark`: about the checkpoint.
     """
 
     kind = "restarted"
@@ -149,7 +149,7 @@ class RoleRestarted(RoleEvent):
 
     @property
     def with_what(self) -> str:
-        """What it begins with, as the end of a sentence: `, restored from update 240: 12 updates are rolled back`."""
+        """The initial state, as the end of a sentence: `, restored from update 240: 12 updates are rolled back`."""
         if self.source == "backup":
             return ", restored from its backup"
         begins = {
@@ -169,7 +169,7 @@ class RoleRestarted(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleLeft(RoleEvent):
-    """A role takes no part any more, and the others go on without it. `reason`: why, if it did not leave by order."""
+    """A role left the run, and the others continue without it. `reason`: why, if it did not leave on command."""
 
     kind = "left"
 
@@ -181,7 +181,7 @@ class RoleLeft(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleJoined(RoleEvent):
-    """A role takes part from now on."""
+    """A role joined the run."""
 
     kind = "joined"
 
@@ -193,7 +193,7 @@ class RoleJoined(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleUnplaced(RoleEvent):
-    """A role was asked to join, and no Dask worker is free for it yet."""
+    """A role is to join, but no Dask worker is free for it yet."""
 
     kind = "unplaced"
 
@@ -203,7 +203,7 @@ class RoleUnplaced(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleFrozen(RoleEvent):
-    """The process of a role was stopped where it stood."""
+    """The process of a role was suspended."""
 
     kind = "frozen"
 
@@ -213,7 +213,7 @@ class RoleFrozen(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleThawed(RoleEvent):
-    """A frozen process was continued."""
+    """A suspended process was resumed."""
 
     kind = "thawed"
 
@@ -223,7 +223,7 @@ class RoleThawed(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleFenced(RoleEvent):
-    """An incarnation that was declared lost was heard of again; its messages are refused and it was told to leave."""
+    """A message of an incarnation that was declared lost arrived; its messages are refused and it is ordered to leave."""
 
     kind = "fenced"
 
@@ -236,7 +236,7 @@ class RoleFenced(RoleEvent):
 
 @dataclass(frozen=True)
 class RoleSlowed(RoleEvent):
-    """A role computes `factor` times slower from now on; 1 is its own speed."""
+    """A role computes `factor` times slower from now on; 1 is its normal speed."""
 
     kind = "slowed"
 
@@ -251,20 +251,20 @@ class RoleSlowed(RoleEvent):
 
 @dataclass(frozen=True)
 class LinkEvent(Event):
-    """Something happened to the link between the role `name` and the role `peer`, or (None) to all links of `name`."""
+    """An event of the link between the role `name` and the role `peer`, or (None) of all links of `name`."""
 
     name: str
     peer: str | None
 
     @property
     def far(self) -> str:
-        """The other end, in words."""
+        """The other end of the link, as text."""
         return self.peer or "all others"
 
 
 @dataclass(frozen=True)
 class LinkCut(LinkEvent):
-    """Nothing passes any more."""
+    """The link no longer delivers messages."""
 
     kind = "cut"
 
@@ -274,7 +274,7 @@ class LinkCut(LinkEvent):
 
 @dataclass(frozen=True)
 class LinkReconnected(LinkEvent):
-    """Messages pass again."""
+    """The link delivers messages again."""
 
     kind = "reconnected"
 
@@ -284,7 +284,7 @@ class LinkReconnected(LinkEvent):
 
 @dataclass(frozen=True)
 class LinkDelayed(LinkEvent):
-    """Messages take `seconds` longer; 0 is no delay any more."""
+    """Messages take `seconds` longer; 0 removes the delay."""
 
     kind = "delayed"
 
@@ -296,7 +296,7 @@ class LinkDelayed(LinkEvent):
 
 @dataclass(frozen=True)
 class LinkLossy(LinkEvent):
-    """Each transmission is lost with this `chance` (0 to 1) and sent again; 0 is no loss any more."""
+    """Each transmission is lost with probability `chance` (0 to 1) and retransmitted; 0 removes the loss."""
 
     kind = "lossy"
 
@@ -323,7 +323,7 @@ class OptionsSet(Event):
 
 @dataclass(frozen=True)
 class RunPaused(Event):
-    """All roles were held."""
+    """All roles were paused."""
 
     kind = "paused"
 
@@ -333,7 +333,7 @@ class RunPaused(Event):
 
 @dataclass(frozen=True)
 class RunWaits(Event):
-    """The run waits for roles that do not come back by themselves. `awaited`: which, and why. `name`: if it is one role."""
+    """The run waits for roles that do not restart automatically. `awaited`: which, and why. `name`: the role, if it is one."""
 
     kind = "waits"
 
@@ -346,7 +346,7 @@ class RunWaits(Event):
 
 @dataclass(frozen=True)
 class GroupRestarted(Event):
-    """All `workers` members of a group began their next incarnation together, from the state of `update`."""
+    """Group restart: all `workers` members of a group began their next incarnation together, from the state of `update`."""
 
     kind = "group restarted"
 
@@ -359,7 +359,7 @@ class GroupRestarted(Event):
 
 @dataclass(frozen=True)
 class GradientRefused(RoleEvent):
-    """A shard refused a gradient of the role `name`, its number `step`. `reason`: "does not fit: ..."."""
+    """A shard refused gradient number `step` of the role `name`. `reason`: "does not fit: ..."."""
 
     kind = "gradient refused"
 
@@ -372,7 +372,7 @@ class GradientRefused(RoleEvent):
 
 @dataclass(frozen=True)
 class ConnectionRefused(Event):
-    """A role refused a connection, or what came over one."""
+    """A role refused a connection, or data received over one."""
 
     kind = "connection refused"
 
@@ -397,7 +397,7 @@ class Note(Event):
 
 @dataclass(frozen=True)
 class EngineWarning(Event):
-    """Something did not go as it should, and the run goes on."""
+    """A problem that does not end the run."""
 
     kind = "warning"
 

@@ -1,7 +1,7 @@
-"""A trace leaves the house: `.npz` to keep, Chrome trace JSON to look at in Perfetto, data frames to calculate with.
+"""Exports of a trace: `.npz` for storage, Chrome trace JSON for Perfetto, data frames for analysis.
 
-Every export is a function of the trace and of nothing else, and a trace that was saved and loaded gives the same
-numbers to the last bit. No file needs pickle, so reading one runs no code from it. A file appears whole or not at all.
+Every export is a function of the trace only, and a trace that was saved and loaded gives bit-identical numbers. No file
+uses pickle, so reading a file runs no code from it. Files are written atomically.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DAMAGED: tuple[type[BaseException], ...] = (
 
 
 def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
-    """Write all of `trace` to `path`, exactly that name. Rows are in the order of roles: equal runs give equal files.
+    """Write all of `trace` to `path`, exactly that name. Rows are sorted by role, so equal runs give equal files.
 
     Raises `BadInput` if the file cannot be written.
     """
@@ -66,7 +66,7 @@ def save_npz(trace: Trace, path: str | os.PathLike[str]) -> Path:
 
 
 def load_npz(path: str | os.PathLike[str]) -> Trace:
-    """The trace that `save_npz` wrote. Raises `BadInput` for a file that is missing, damaged, foreign or newer."""
+    """Read a trace written by `save_npz`. Raises `BadInput` for a file that is missing, damaged, foreign or newer."""
     name = as_path("path", path)
     try:
         with np.load(name, allow_pickle=False) as members:
@@ -85,7 +85,7 @@ def load_npz(path: str | os.PathLike[str]) -> Trace:
 
 
 def _checked_about(name: str, about: Any) -> dict[str, Any]:
-    """What the file says about itself, if this labkit can read it."""
+    """The description of the file, checked to be readable by this version of labkit."""
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise BadInput(f"{shown(name)} is not a labkit trace.")
     columns = {table: [column.name for column in schema.columns] for table, schema in TABLES.items()}
@@ -99,7 +99,7 @@ def _checked_about(name: str, about: Any) -> dict[str, Any]:
 
 
 def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.ndarray], looks: Looks) -> Trace:
-    """A trace made of what a file holds; anything that does not fit together raises one of `DAMAGED`."""
+    """A trace from the contents of a file; inconsistent contents raise one of `DAMAGED`."""
     trace = Trace(texts["header"], keep=max(4_000_000, *(len(r) + 1 for r in rows.values())))
     for name, values in rows.items():
         table = trace.tables[name]
@@ -120,12 +120,12 @@ def _rebuilt(about: dict[str, Any], texts: dict[str, Any], rows: dict[str, np.nd
 
 
 def _by_role(rows: np.ndarray) -> np.ndarray:
-    """Rows in the order of roles, those of one role as written: how often a run was looked at does not show."""
+    """Rows sorted by role, those of one role as written, so that the result does not depend on how often the run was read."""
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON can hold it: numbers of NumPy as Python's, what is not finite as None."""
+    """`value` for JSON: NumPy numbers as Python numbers, values that are not finite as None."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -138,11 +138,11 @@ def _plain(value: Any) -> Any:
 
 
 def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000) -> Path:
-    """Write `trace` as Chrome trace JSON, which https://ui.perfetto.dev opens: a process per node, a thread per role.
+    """Write `trace` as Chrome trace JSON for https://ui.perfetto.dev: one process per node, one thread per role.
 
-    Spans are slices, messages arrows (the first `arrows` of them that took time or carried training), staleness,
-    updates, loss and accuracy counters, events instants. Times in microseconds of engine time. Raises `BadInput` if the
-    file cannot be written.
+    Spans are slices, messages are arrows (the first `arrows` of those that took time or carried training data), staleness,
+    updates, loss and accuracy are counters, events are instants. Times in microseconds of engine time. Raises `BadInput` if
+    the file cannot be written.
     """
     if not isinstance(arrows, int) or isinstance(arrows, bool) or arrows < 0:
         raise BadInput(f"arrows={shown(arrows)} is not allowed; it is a whole number, at least 0.")
@@ -162,7 +162,7 @@ def to_perfetto(trace: Trace, path: str | os.PathLike[str], arrows: int = 20_000
 
 
 def _events(trace: Trace, messages: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Every event of the file. Numbers of processes and threads start at 1: 0 is the idle process."""
+    """Every event of the file. Process and thread numbers start at 1, because 0 is the idle process."""
     pids = {node: i + 1 for i, node in enumerate(dict.fromkeys(trace.nodes))}
     where = [{"pid": pids[node], "tid": i + 1} for i, node in enumerate(trace.nodes)]
     for node, pid in pids.items():
@@ -183,7 +183,7 @@ def _events(trace: Trace, messages: np.ndarray) -> Iterator[dict[str, Any]]:
 
 
 def _arrow_rows(trace: Trace, arrows: int) -> tuple[int, np.ndarray]:
-    """How many messages are left out, and the rows of those that are drawn, in the order in which they were sent."""
+    """(number of messages left out, the rows of those that are drawn, sorted by send time)."""
     columns = ("sender", "role", "kind", "category", "bytes", "sent", "received")
     rows = np.stack(trace.column("messages", *columns), axis=1)
     rows = rows[(rows[:, 3] == CATEGORIES.index("training")) | (rows[:, 6] > rows[:, 5])]
@@ -192,9 +192,9 @@ def _arrow_rows(trace: Trace, arrows: int) -> tuple[int, np.ndarray]:
 
 
 def _arrows(trace: Trace, messages: np.ndarray, where: list[dict[str, int]]) -> Iterator[dict[str, Any]]:
-    """Each message: a slice without duration where it leaves, one where it arrives, and the arrow between them.
+    """Each message: a slice without duration at the sender, one at the receiver, and the arrow between them.
 
-    An arrow is drawn from slice to slice, and a role that sends or takes a message is between two slices.
+    An arrow connects two slices, and a role that sends or receives a message is between two slices.
     """
     kinds = trace.header["messages"]
     for number, (sender, to, kind, category, size, sent, received) in enumerate(messages.tolist()):
@@ -207,7 +207,7 @@ def _arrows(trace: Trace, messages: np.ndarray, where: list[dict[str, int]]) -> 
 
 
 def _counters(trace: Trace, where: list[dict[str, int]]) -> Iterator[dict[str, Any]]:
-    """Curves: updates and staleness of every shard, loss and accuracy of the model."""
+    """Counter events: updates and staleness of every shard, loss and accuracy of the model."""
     columns = trace.column("applies", "role", "time", "staleness", "version")
     for role, time, stale, version in zip(*(c.tolist() for c in columns)):
         at = {"ph": "C", "ts": _us(time), "pid": where[role]["pid"]}
@@ -231,9 +231,9 @@ def _us(nanoseconds: float) -> float:
 def to_frames(trace: Trace) -> dict[str, Any]:
     """{table: pandas.DataFrame} of every table, and of the events. Roles, phases and kinds by name; times in seconds.
 
-    A sender that stands for all workers at once is "everyone", one that stands for what a restored shard begins with
-    "restored", a shard that stands for all is -1, unknown staleness is
-    missing. Raises `BadInput` where pandas is not installed.
+    A sender that stands for all workers together is "everyone", one that stands for the initial state of a restored shard is
+    "restored", a shard that stands for all is -1, and unknown staleness is missing. Raises `BadInput` if pandas is not
+    installed.
     """
     try:
         import pandas as pd
@@ -252,7 +252,7 @@ def to_frames(trace: Trace) -> dict[str, Any]:
 
 
 def _names(trace: Trace) -> dict[str, dict[int, str]]:
-    """{unit of a column: {number: the name that it stands for}}"""
+    """{unit of a column: {number: name}}"""
 
     def numbered(names: Iterable[str]) -> dict[int, str]:
         return dict(enumerate(names))
@@ -266,7 +266,7 @@ def _names(trace: Trace) -> dict[str, dict[int, str]]:
 
 
 def _readable(column: Column, values: np.ndarray, names: dict[str, dict[int, str]]) -> Any:
-    """Names for numbers, seconds for nanoseconds, whole numbers as such."""
+    """Numbers replaced by names, nanoseconds by seconds; plain numbers unchanged."""
     if column.unit in names:
         return [names[column.unit].get(int(v), str(int(v))) for v in values]
     if column.unit == "ns":
@@ -279,7 +279,7 @@ def _readable(column: Column, values: np.ndarray, names: dict[str, dict[int, str
 
 @contextlib.contextmanager
 def _whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file that is written beside its place and moved there; devices and pipes are written as they are."""
+    """A file written to a temporary name beside `path` and then moved there; devices and pipes are written directly."""
     target = part = Path(as_path("path", path))
     try:
         if target.is_file() or not target.exists():

@@ -1,7 +1,7 @@
-"""Indexes of the packed tables: cursors that follow a trace while it grows, so that a question costs what is new.
+"""Indexes of the packed tables: cursors that follow a growing trace, so that the cost of a query depends on the new rows only.
 
-What an index keeps is a cache: it may be asked about any trace, and the answer depends on the trace only. Where old rows were
-spilled, or the trace is another, it begins anew. An index is used by one thread at a time.
+The state of an index is a cache: an index accepts any trace, and the result depends on the trace only. If old rows were
+spilled, or the trace is a different one, the index is rebuilt. An index must be used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ __all__ = ["BlockIndex", "Growing", "Lookup", "Rows", "SortedRows", "Unread"]
 
 
 class Rows:
-    """Some rows of a table. `rows["start"]` is a column, shape (n,); `rows.columns("start", "end")` a list of them. Only the
-    columns that are asked for are copied. `places`: which rows of `data`, None: all.
+    """Rows of a table. `rows["start"]` is a column, shape (n,); `rows.columns("start", "end")` is a list of columns.
+
+    Only the requested columns are copied. `places`: indices of the rows in `data`; None: all rows.
     """
 
     __slots__ = ("_data", "_places", "names")
@@ -35,23 +36,25 @@ class Rows:
         return column if self._places is None else column[self._places]
 
     def columns(self, *names: str) -> list[np.ndarray]:
-        """Several columns, in this order."""
+        """Several columns, in the given order."""
         return [self[name] for name in names]
 
     def at(self, places: np.ndarray, *names: str) -> list[np.ndarray]:
-        """These columns of the rows at `places`."""
+        """The given columns of the rows at `places`."""
         return [self[name][places] for name in names]
 
     def where(self, kept: np.ndarray) -> Rows:
-        """The rows for which `kept` (booleans or places) holds."""
+        """The rows selected by `kept` (a boolean mask or indices)."""
         if self._places is not None:
             return Rows(self._data, self.names, self._places[kept])
         return Rows(self._data, self.names, np.flatnonzero(kept) if kept.dtype == bool else kept)
 
 
 class Unread:
-    """How far one table has been read. `advance(trace)` returns (all rows kept, shape (n, columns); the place of the first
-    unread one; whether the rows before it are where they were). Of another trace everything is unread.
+    """Read position in one table.
+
+    `advance(trace)` returns (all rows kept, shape (n, columns); the index of the first unread row; whether the rows before it are
+    unchanged). After a change of trace, all rows are unread.
     """
 
     def __init__(self, table: str):
@@ -71,7 +74,7 @@ class Unread:
 
 
 class Growing:
-    """An array that grows at its end, and of which the last entries can be replaced, at the cost of what is new."""
+    """An array that grows at its end and whose last entries can be replaced, at a cost proportional to the new entries."""
 
     __slots__ = ("_count", "_data")
 
@@ -84,7 +87,7 @@ class Growing:
         return self._data[: self._count]
 
     def put(self, first: int, new: np.ndarray) -> None:
-        """`new` from place `first` on; what was behind it is gone."""
+        """Write `new` from index `first` on and truncate the array after it."""
         end = first + len(new)
         if end > len(self._data):
             data = np.empty(max(end + end // 2, 64), self._data.dtype)
@@ -95,11 +98,11 @@ class Growing:
 
 
 class SortedRows:
-    """All rows of a table in order of time, kept sorted while the trace grows. `by`: the column that is the time, ns.
+    """All rows of a table sorted by time, updated incrementally while the trace grows. `by`: the column with the time, ns.
 
-    After `follow`, `times` and `rows` are the times in order and the numbers of the rows that they belong to; rows of one
-    time stay in the order in which they came. `sorted_from`: the first place that the last `follow` changed. Roles report
-    one after the other, so rows come almost in order, and only the newest have to be sorted again.
+    After `follow`, `times` are the sorted times and `rows` the corresponding row numbers; rows of equal time keep their
+    order of arrival. `sorted_from`: the first index changed by the last `follow`. Roles report in turn, so rows are
+    almost sorted, and only the newest ones are sorted again.
     """
 
     def __init__(self, table: str, by: str):
@@ -110,16 +113,16 @@ class SortedRows:
 
     @property
     def times(self) -> np.ndarray:
-        """Times in order, ns."""
+        """Sorted times, ns."""
         return self._times.values
 
     @property
     def rows(self) -> np.ndarray:
-        """The numbers of the rows, in order of time."""
+        """Row numbers, sorted by time."""
         return self._rows.values
 
     def follow(self, trace: Trace) -> Rows:
-        """Take in what is new; all rows of the table in the order in which they came."""
+        """Process new rows; returns all rows of the table in order of arrival."""
         data, first, same = self._unread.advance(trace)
         names = trace.tables[self.table].columns
         first = first if same else 0
@@ -142,15 +145,16 @@ class SortedRows:
         return Rows(data, names)
 
 
-SIZE = 1024  # rows of a block
+SIZE = 1024  # rows per block
 
 
 class BlockIndex:
-    """A min-max index: the rows of one stretch of time, out of millions, without looking at all of them. `by`: the column
-    that is the time, ns; `since`: of rows that last, the column that says when they began.
+    """Min-max index: finds the rows of a time interval among millions without a full scan.
 
-    Rows come almost in order of time, so the earliest and the latest time of each block of rows say which few blocks a
-    stretch touches. Rows are returned in order of time, those of one time in the order in which they came.
+    `by`: the column with the time, ns; `since`: for rows with a duration, the column with the begin.
+
+    Rows are almost sorted by time, so the earliest and the latest time of each block of rows identify the few blocks that an
+    interval intersects. Rows are returned sorted by time, those of equal time in order of arrival.
     """
 
     def __init__(self, table: str, by: str, since: str | None = None):
@@ -160,7 +164,7 @@ class BlockIndex:
         self._count = 0
 
     def between(self, trace: Trace, first: int, last: int) -> Rows:
-        """Those with a time in [first, last]."""
+        """The rows with a time in [first, last]."""
         rows = self._follow(trace)
         near = self._rows((self._ends.values >= first) & (self._first.values <= last))
         time = rows[self.by][near]
@@ -168,7 +172,7 @@ class BlockIndex:
         return self._in_order(rows, near[kept], time[kept])
 
     def touching(self, trace: Trace, first: int, last: int) -> Rows:
-        """Those that had begun before `last` and were not over before `first`."""
+        """The rows that began before `last` and ended at or after `first`."""
         rows = self._follow(trace)
         near = self._rows((self._ends.values >= first) & (self._begins.values < last))
         time = rows[self.by][near]
@@ -176,7 +180,7 @@ class BlockIndex:
         return self._in_order(rows, near[kept], time[kept])
 
     def until(self, trace: Trace, times: Iterable[int]) -> list[int]:
-        """How many have a time before or at each of `times`."""
+        """For each of `times`, the number of rows with a time at or before it."""
         rows = self._follow(trace)
         ends, begins = self._ends.values, self._first.values
         sizes = np.full(len(ends), SIZE)
@@ -188,12 +192,12 @@ class BlockIndex:
         return found
 
     def newest(self, trace: Trace, t: int, most: int) -> Rows:
-        """Of those up to `t` about the last `most`, by whole blocks."""
+        """About the last `most` rows with a time up to `t`, in whole blocks."""
         rows = self._follow(trace)
         return self._some(rows, t, np.argsort(-np.minimum(self._ends.values, t), kind="stable"), most)
 
     def oldest(self, trace: Trace, t: int, most: int) -> Rows:
-        """Of those up to `t` about the first `most`, by whole blocks."""
+        """About the first `most` rows with a time up to `t`, in whole blocks."""
         rows = self._follow(trace)
         return self._some(rows, t, np.argsort(self._first.values, kind="stable"), most)
 
@@ -214,11 +218,11 @@ class BlockIndex:
         return rows.where(kept[np.argsort(time, kind="stable")] if (time[1:] < time[:-1]).any() else kept)
 
     def _follow(self, trace: Trace) -> Rows:
-        """Take in what is new; all rows."""
+        """Process new rows; returns all rows."""
         data, first, same = self._unread.advance(trace)
         rows = Rows(data, trace.tables[self.table].columns)
         if not same or len(data) > first:
-            full = first // SIZE if same else 0  # the last block may have been a part of one
+            full = first // SIZE if same else 0  # the last block may have been partial
             new, starts = Rows(data[full * SIZE :], rows.names), np.arange(0, len(data) - full * SIZE, SIZE)
             for values, which, best in (
                 (self._begins, self.since, np.minimum), (self._first, self.by, np.minimum), (self._ends, self.by, np.maximum)
@@ -229,9 +233,9 @@ class BlockIndex:
 
 
 class Lookup:
-    """Min-max indexes of the three large tables of whatever trace is asked about, to be shared by what draws one figure.
+    """Min-max indexes of the three large tables of a trace, shared by the panels of one figure.
 
-    `spans` by their ends, `applies` by their time, `messages` by when they arrived, `sent` by when they were sent.
+    `spans` by end, `applies` by time, `messages` by time of arrival, `sent` by send time.
     """
 
     def __init__(self) -> None:
@@ -243,7 +247,7 @@ class Lookup:
         self._training = np.empty(0)
 
     def training_bytes(self, trace: Trace) -> np.ndarray:
-        """Payload bytes of training by sender in the rows that are kept, shape (roles,)."""
+        """Payload bytes of training messages by sender in the rows that are kept, shape (roles,)."""
         data, first, same = self._unread.advance(trace)
         new = Rows(data if not same else data[first:], trace.tables["messages"].columns)
         if not same:

@@ -1,36 +1,35 @@
-"""The ledger: where every gradient went.
+"""The ledger: accounts for every gradient of a run.
 
-Each gradient - one (sender, incarnation, step) - is exactly one of: applied, partly applied, dropped (and why), lost with
-a node, rolled back by a restore, or in flight. What applied means depends on what the shards are to each other
-(`copies` in `roles.layout.Layout`):
+Each gradient - one (sender, incarnation, step) - is exactly one of: applied, partly applied, dropped (with a reason), lost with
+a node, rolled back by a restore, or in flight. The meaning of applied depends on the relation between the shards (`copies` in
+`roles.layout.Layout`):
 
-- parts of one model, equal replicas: applied by every shard. Partly applied: by some.
-- replicas of their own, whose mean is the model: held by any replica, since then the mean holds it, with the weight that
-  mixing gave it. There is no partly applied.
+- parts of one model, or synchronized replicas: applied by every shard. Partly applied: by some.
+- local replicas whose mean is the model: held by any replica, since the mean then holds it, with the weight that mixing gave
+  it. There is no partly applied.
 
-In flight is counted: gradients found on the links and in the inboxes when the run ended, taken by a server that had not
-yet applied them, or not yet sent by the worker that computed them. If the counts do not add up to what was computed,
-the ledger does not close, and says how many are missing.
+In flight is counted, not inferred: gradients found on the links and in the inboxes when the run ended, received by a server
+that had not yet applied them, or not yet sent by the worker that computed them. If the counts do not add up to the number
+computed, the ledger does not close, and states how many are missing.
 
-Gradients are counted by the roles that compute them and by no other: the first role of each share of the data (the
-others that have this share, in a split model, work on parts of the same gradients), and any other role that reports
-some. Every incarnation has counts of its own. One that was lost has left no last report: it has computed what it
-reported, or what others saw of it if that is more (its pushes, or the rounds that members of its own incarnation have
-completed, since a round needs every member). What cannot be accounted for because of the loss - its own gradients, and
-those on their way to its shard - is lost with it. A gradient that it computed and that no other process ever heard of
-is not in the ledger. A shard that was restored holds what its checkpoint held, and what was applied since: what its
-incarnation before had applied beyond that is rolled back; unless positions are pushed (`positions` in the layout), which bring
-gradients back: a shard says of each life up to which step it holds them, and a drop at an earlier step is none.
+Gradients are counted only by the roles that compute them: the first role of each share of the data (other roles with the same
+share, in a split model, work on parts of the same gradients), and any other role that reports some. Every incarnation has
+separate counts. A lost incarnation sends no last report: its number of computed gradients is the number it reported, or the
+number that others received from it if that is larger (its pushes, or the rounds completed by members of the same incarnation,
+since a round needs every member). Gradients that cannot be accounted for because of the loss - its own, and those in flight to
+its shard - are lost with it. A gradient that it computed and that no other process received is not in the ledger. A restored
+shard holds what its checkpoint held plus what was applied since; what its previous incarnation had applied beyond that is
+rolled back, unless positions are pushed (`positions` in the layout), which bring gradients back: a shard then reports for each
+role instance the step up to which it holds them, and a drop at an earlier step does not count.
 
-The parameters that a run returns are those that the chief has evaluated, and each snapshot of a shard says which gradients
-it holds. When the run is over, a shard may have applied more, or may be lost; on processes what it applied last was
-perhaps never reported. The ending of the trace therefore repeats what the snapshots said (`returned`; in virtual time only
-if the shards have changed since, or an equal replica that was not evaluated holds something else), and the ledger of the
-ended run describes these parameters: what the
-shards have applied beyond them is dropped after the end, or, where an error or a loss has ended the run, rolled back.
+The parameters that a run returns are those that the chief has evaluated, and each snapshot of a shard records which gradients
+it holds. When the run is over, a shard may have applied more, or may be lost; on a cluster, its last applications may not have
+been reported. The ending of the trace therefore repeats the records of the snapshots (`returned`; in virtual time only if the
+shards have changed since, or if a synchronized replica that was not evaluated holds something else), and the ledger of the
+ended run describes these parameters: gradients that the shards have applied beyond them are dropped after the end, or, if an
+error or a loss ended the run, rolled back.
 
-The books of an earlier time are made from the rows up to then: what is in flight is then the rest, as in a run that
-goes on.
+The ledger as of an earlier time is computed from the rows up to then; in flight is then the remainder, as in a live run.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ Drops = dict[tuple[int, int], dict[int, dict[int, int]]]  # (sender, incarnation
 def ledger(trace: Trace, t: int | None = None) -> dict[str, Any]:
     """{computed, applied, partly_applied, dropped {why: n}, lost, rolled_back, in_flight, missing, closes}.
 
-    While the run goes on, `in_flight` is what is not yet accounted for, and `closes` is None: roles report at different times.
-    `t` (ns): the books as they were then, also open. Where rows are missing or a role was restarted, `in_flight` is None,
-    `computed` and `applied` are None if they are not known, else what had been reported by then.
+    While the run is live, `in_flight` is what is not yet accounted for, and `closes` is None, because roles report at different
+    times. `t` (ns): the ledger as of that time, also open. If rows are missing or a role was restarted, `in_flight` is None, and
+    `computed` and `applied` are the last reported values, or None if unknown.
     """
     check_trace(trace)
     if t is not None:
@@ -88,7 +87,7 @@ def _returned_by(trace: Trace) -> list[Any]:
 
 
 def _empty() -> dict[str, Any]:
-    """A book with nothing in it."""
+    """A ledger with zero counts."""
     places = ("partly_applied", "dropped", "lost", "rolled_back", "in_flight", "missing")
     book: dict[str, Any] = dict.fromkeys(("computed", "applied", *places), 0)
     return book | {"dropped": {}, "closes": False}
@@ -96,19 +95,19 @@ def _empty() -> dict[str, Any]:
 
 @dataclass
 class _Shard:
-    """What one shard of the model says: `now` is its newest incarnation, `past` those before, by number."""
+    """Counters of one shard of the model: `now` of its newest incarnation, `past` of the previous ones, by number."""
 
     now: Counters
     past: dict[int, Counters] = field(default_factory=dict)
     incarnation: int = 0
-    gone: bool = False  # its newest life is lost
+    gone: bool = False  # its newest instance is lost
 
     def reached(self, life: int, incarnation: int, replicated: bool) -> int:
-        """The last step of a sender's life whose gradient it holds."""
+        """The last step of a sender's instance whose gradient the shard holds."""
         return _held(self.now, self.incarnation, life, incarnation, replicated)
 
     def reached_before(self, life: int, incarnation: int, replicated: bool) -> int:
-        """The last step that one of its earlier incarnations has ever held."""
+        """The last step that any of its previous incarnations has held."""
         return max([_held(c, own, life, incarnation, replicated) for own, c in self.past.items()], default=-1)
 
 
@@ -120,7 +119,7 @@ def _held(c: Counters, own: int, life: int, incarnation: int, replicated: bool) 
 
 
 class _Books:
-    """The books that follow from these counts."""
+    """Computes the ledger from counters, drops and the ending."""
 
     def __init__(
         self, layout: dict[str, Any], roles: tuple[str, ...], lives: dict[int, Counters], drops: Drops,
@@ -136,7 +135,7 @@ class _Books:
         self.counting = self._counting()
         self.shards = self._shards()
         returned = said.get("returned")
-        self.over = None if returned is None else returned["over"]  # why what was applied later is not in the model
+        self.over = None if returned is None else returned["over"]  # reason why later applications are not in the model
         self.model = self.shards if returned is None else self._returned(returned["held"])
         self.holes = {} if layout.get("positions") else drops if holes is None else holes
         self.gone = {number for number, shard in self.shards.items() if shard.gone}
@@ -155,13 +154,13 @@ class _Books:
         return {*leaders.values(), *(life % self.roles for life, c in self.lives.items() if c.computed)}
 
     def _shards(self) -> dict[int, _Shard]:
-        """By number; a lost role that never reported has counted nothing."""
+        """The shards by number; a lost role that never reported has counted nothing."""
         made: dict[int, _Shard] = {}
         numbers: dict[int, list[int]] = {}
         for n in sorted({*self.lives, *self.lost}):
             numbers.setdefault(n % self.roles, []).append(n)
         for role, spec in enumerate(self.specs):
-            if spec["shard"] is None or (self.replicated and role in self.away):  # a replica that left is none
+            if spec["shard"] is None or (self.replicated and role in self.away):  # a replica that left is not counted
                 continue
             known = numbers.get(role, [])
             if known:
@@ -171,7 +170,7 @@ class _Books:
         return made
 
     def _returned(self, held: list[list[Any]]) -> dict[int, _Shard]:
-        """The shards as the returned parameters hold them; those of another run hold nothing of this one."""
+        """The shards as the returned parameters hold them; parameters of another run hold no gradients of this one."""
         if not held:
             return {number: _Shard(Counters()) for number in self.shards}
         made: dict[int, _Shard] = {}
@@ -183,7 +182,7 @@ class _Books:
         return made
 
     def made(self) -> dict[str, Any]:
-        """Every gradient of every life gets its place."""
+        """The ledger: classifies every gradient of every role instance."""
         for life in sorted(self.lives.keys() | self.lost):
             if life % self.roles in self.counting:
                 self._settle_all(life, self.lives.get(life) or Counters())
@@ -199,7 +198,7 @@ class _Books:
         reached = [shard.reached(life, incarnation, self.replicated) for shard in self.model.values()]
         drops = self.drops.get((sender, incarnation), {})
         computed = counter.computed
-        if life in self.lost or (self.ending is None and computed):  # others may have reported later than it has
+        if life in self.lost or (self.ending is None and computed):  # others may have reported later than this role
             computed = max(computed, 1 + max([*reached, *now], default=-1), 1 + self._last_seen(life, drops))
         if not computed:
             return
@@ -216,7 +215,7 @@ class _Books:
     def _settle(
         self, step: int, life: int, reached: list[int], now: list[int], dropped: dict[int, int], released: int
     ) -> str:  # fmt: skip
-        """Where one gradient that is not simply applied everywhere went; "" if it was dropped, which is booked here."""
+        """Category of one gradient that is not simply applied everywhere; "" if it was dropped, which is counted here."""
         incarnation, sender = divmod(life, self.roles)
         everywhere = dropped.get(EVERYONE)
         keys = ((sender, incarnation), (EVERYONE, incarnation))
@@ -224,7 +223,7 @@ class _Books:
         applied = [
             step <= last and number not in holes and everywhere is None for number, last in zip(self.model, reached)
         ]
-        if self.mixed:  # what its own replica has refused is in no replica, whatever their clocks say
+        if self.mixed:  # a gradient that its local replica refused is in no replica, whatever the clocks of the others
             applied = [any(applied) and not dropped]
         if applied and all(applied):
             return "applied"
@@ -245,7 +244,7 @@ class _Books:
             return "rolled_back"
         there = [(number, s, last) for (number, s), last in zip(self.shards.items(), now) if number not in self.gone]
         if (
-            step >= released  # its worker still has it
+            step >= released  # not released by its worker
             or any((number, life, step) in self.wires for number, _, _ in there)
             or any(s.now.last_received.get(life, -1) >= step > last for _, s, last in there)
         ):
@@ -254,16 +253,16 @@ class _Books:
         return "lost" if life in self.lost or self.gone or restored else "missing"
 
     def _last_seen(self, life: int, drops: dict[int, Any]) -> int:
-        """The last step of a life that others, or its own reports, have mentioned; -1 if none."""
+        """The last step of a role instance that others, or its own reports, mention; -1 if none."""
         seen = [c.last_received.get(life, -1) for shard in self.shards.values() for c in (shard.now, *shard.past.values())]
         before = [shard.reached_before(life, life // self.roles, self.replicated) for shard in self.shards.values()]
         return max([*seen, *before, *(step for _, who, step in self.wires if who == life), *drops, -1])
 
 
 def _earlier(trace: Trace, t: int) -> dict[str, Any]:
-    """The books as they were at `t`, from the rows up to then."""
+    """The ledger as of `t`, from the rows up to then."""
     layout, drops = trace.header["layout"], _drops(trace, t)
-    restarted = len(trace.lives) > len(trace.counters)  # rows do not say of which life they are
+    restarted = len(trace.lives) > len(trace.counters)  # rows do not contain the incarnation
     applies, spans = (
         len(table) > 0 and not table.skipped and not table.spilled
         for table in (trace.tables["applies"], trace.tables["spans"])
@@ -271,7 +270,7 @@ def _earlier(trace: Trace, t: int) -> dict[str, Any]:
     counters = _counters_at(trace, t)
     if (
         applies and spans and not restarted
-    ):  # of replicas that are mixed: a gradient is a row of the first that holds it
+    ):  # of replicas that are mixed: a gradient is one row of the first that holds it
         return _Books(layout, trace.roles, counters, drops, None, absent(trace, t), set()).made()
     book = _empty() | {"in_flight": None, "closes": None}
     book["computed"] = sum(c.computed for c in counters.values()) if spans and not restarted else None
@@ -287,14 +286,12 @@ def _earlier(trace: Trace, t: int) -> dict[str, Any]:
 
 
 def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
-    """What roles had counted at `t`, as far as the books need it: gradients computed, and the last step applied of each
-    sender.
-    """
+    """Counters as of `t`, as far as the ledger needs them: gradients computed, and the last step applied of each sender."""
     found = {role: Counters() for role in range(len(trace.roles))}
     computed = np.array([trace.counters[role].computed if role in trace.counters else 0 for role in found])
     role, phase, end, step = trace.column("spans", "role", "phase", "end", "step")
     later = (phase == COMPUTE) & (end > t)
-    np.minimum.at(computed, role[later], step[later])  # a span's step: what its role had computed before it
+    np.minimum.at(computed, role[later], step[later])  # the step of a span is the number of gradients computed before it
     for number, count in enumerate(computed.tolist()):
         found[number].computed = count
     role, time, sender, step = trace.column("applies", "role", "time", "sender", "step")
@@ -310,14 +307,15 @@ def _counters_at(trace: Trace, t: int) -> dict[int, Counters]:
 
 
 def _total(book: dict[str, Any]) -> int:
-    """The gradients that have a place in the book."""
+    """Number of gradients in all categories of the ledger."""
     places = ("applied", "partly_applied", "lost", "rolled_back", "in_flight")
     return sum(book[place] for place in places) + sum(book["dropped"].values())
 
 
 def _drops(trace: Trace, t: int | None = None, until: dict[int, int] | None = None) -> Drops:
-    """Of every gradient that some shard will never apply, or holds no more: why. `t`: of what was said by then. `until`:
-    {shard: ns}, of what was said of each by then.
+    """The reason for every gradient that some shard will never apply, or no longer holds.
+
+    `t`: only rows recorded by then. `until`: {shard: ns}, only rows of each shard recorded by then.
     """
     found: Drops = {}
     rows = np.stack(trace.column("drops", *TABLES["drops"].names), axis=1)
@@ -327,7 +325,7 @@ def _drops(trace: Trace, t: int | None = None, until: dict[int, int] | None = No
         rows = rows[(rows[:, 0] != number) | (rows[:, 1] <= time)]
     unheard = [row for _, held in _returned_by(trace) for row in held.get("unheard", ())] if t is None else []
     for shard, _, sender, incarnation, last, count, why in [*rows.tolist(), *unheard]:
-        first = last if sender == EVERYONE else last - count + 1  # everyone's gradients of one round have one step
+        first = last if sender == EVERYONE else last - count + 1  # gradients of all workers in one round have the same step
         for step in range(first, last + 1):
             found.setdefault((sender, incarnation), {}).setdefault(step, {}).setdefault(shard, why)
     return found

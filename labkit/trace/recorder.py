@@ -1,7 +1,7 @@
-"""One role's pen: rows go to flat buffers, counters are cumulative and never sampled.
+"""Recorder of one role: rows are written to flat buffers; counters are cumulative and never sampled.
 
-The engine that drives a role owns its `Recorder`; the same object is used in virtual and in real time. `take()` empties
-the buffers into a batch that a `Trace` understands; a batch holds raw bytes and plain numbers only.
+The engine that drives a role owns its `Recorder`; the same class is used in virtual time and on a cluster. `take()` empties the
+buffers into a batch that `Trace.append` accepts; a batch holds raw bytes and plain numbers only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .vocabulary import CATEGORIES, EVERYONE, INTEGER_TABLES, PHASES, REASONS, R
 
 __all__ = ["MESSAGE", "SPAN", "Counters", "Recorder", "together"]
 
-# A row of whole numbers as bytes: `recorder.spans += SPAN(phase, start, end, step)`. Packing a row of 6 takes 0.12 us;
+# Packs a row of integers: `recorder.spans += SPAN(phase, start, end, step)`. Packing a row of 6 takes 0.12 us;
 # `array("q").extend` of a tuple took 0.27 us (`timeit`).
 _PACKERS = {name: Struct(f"={len(TABLES[name].names)}q").pack for name in INTEGER_TABLES}
 SPAN, APPLY, MESSAGE, PROGRESS, DROP = (
@@ -28,28 +28,28 @@ _DROP_ROW = Struct(f"={len(TABLES['drops'].names)}q")
 _BY_WIDTH = {len(TABLES[name].names): _PACKERS[name] for name in INTEGER_TABLES}
 
 
-_EXPORTED = {"released": "handed", "last_received": "taken"}  # counters that files spell otherwise
+_EXPORTED = {"released": "handed", "last_received": "taken"}  # counters with a different name in files
 
 
 class Counters:
-    """What a role has done so far, in whole numbers.
+    """Cumulative counters of a role, all integers.
 
-    - `phases`: nanoseconds by phase. `bytes`: payload bytes sent by category. `messages`, `drops`: how many.
-    - `computed`, `released`: gradients computed, and released (sent, applied or dropped), by step. `steps`: mini-batches that
-      it has worked on for a gradient which another role counts.
+    - `phases`: nanoseconds by phase. `bytes`: payload bytes sent by category. `messages`, `drops`: numbers of them.
+    - `computed`, `released`: gradients computed, and released (sent, applied or dropped), by step. `steps`: mini-batches
+      processed for a gradient that another role counts.
     - Of its shard: `applied` {instance of the sender: [gradients, last step]}; `staleness` {value: gradients}; `updates`,
-      `gradients`, `samples` applied to it; `rounds` of gradients of all workers, `eras` {incarnation: rounds} of those that a
-      restored shard holds from before; `duplicates`: pushes that arrived again.
+      `gradients`, `samples` applied to it; `rounds` of gradients of all workers, `eras` {incarnation: rounds} of the previous
+      rounds that a restored shard holds; `duplicates`: pushes that were received again.
     - `last_received` {instance of the sender: step of its last gradient that was received}. The number of an instance is
       role + incarnation x roles.
-    - `reads` {reader: version} of the readers whose gradient is outstanding; `outstanding`: how many there were besides the one
-      served, added up over the updates; `residual`: the updates between a read and now of gradients that were then dropped.
-      These are the two sides of the conservation law of staleness.
-    - `open` [phase, since]: the work under way at the moment of the report, which is no span yet.
-    - Of a pipeline stage: `activations`, the most micro-batches whose activations it has held at once; `stashed`, the most
-      versions of its weights.
+    - `reads` {reader: version} of the readers whose gradient is outstanding; `outstanding`: number of other outstanding readers,
+      summed over the updates; `residual`: sum, over dropped gradients, of the updates between read and drop. Together they are
+      one side of the conservation law of staleness.
+    - `open` [phase, since]: the work in progress at the time of the report, which is not a span yet.
+    - Of a pipeline stage: `activations`, the maximum number of micro-batches whose activations it has held at once; `stashed`,
+      the maximum number of versions of its weights.
     - Of a shard of rows: `rows` touched; `row_pulls`, `row_pushes` of single rows; `hot` [[row, pulls, pushes], ...] of those
-      that were pulled most.
+      that were pulled most often.
     """
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Counters:
         self.eras: dict[int, int] = {}
 
     def to_dict(self) -> dict[str, Any]:
-        """A copy made of plain numbers, lists and dicts with text keys."""
+        """A copy of plain numbers, lists and dicts with string keys."""
         plain: dict[str, Any] = {}
         for name in self.__slots__:
             value = getattr(self, name)
@@ -127,7 +127,7 @@ class Counters:
         return made
 
 
-# Of a role that was restarted: what only its newest life knows, because a restored shard goes on counting.
+# Counters taken from the newest incarnation of a restarted role, because a restored shard continues its counts.
 NEWEST = frozenset({
     "applied", "eras", "gradients", "hot", "last_received", "open", "reads", "rounds", "rows", "samples", "shard", "updates",
     "version",
@@ -135,7 +135,7 @@ NEWEST = frozenset({
 
 
 def together(lives: Sequence[Counters]) -> Counters:
-    """The counters of a role that has had several lives, oldest first: what it did is added up, what it has is the last."""
+    """Combine the counters of the incarnations of a role, oldest first: sums of work done, newest values of current state."""
     last = lives[-1]
     if len(lives) == 1:
         return last
@@ -167,7 +167,7 @@ class _Rows(bytearray):
 
 
 class _Blind:
-    """A buffer that keeps nothing: the row tables of a run that is not recorded."""
+    """A buffer that discards rows, for runs that are not recorded."""
 
     def __iadd__(self, row: bytes) -> Self:
         return self
@@ -180,9 +180,9 @@ class _Blind:
 
 
 class Recorder:
-    """The rows and counters of one life of a role. `record=False` keeps the counters, drops and evaluations only.
+    """The rows and counters of one role instance. `record=False` keeps the counters, drops and evaluations only.
 
-    `roles`: how many there are in the run, which makes the number of a life.
+    `roles`: number of roles in the run, used to number the instance.
     """
 
     __slots__ = (
@@ -216,11 +216,11 @@ class Recorder:
     def __init__(self, role: int, incarnation: int = 0, record: bool = True, roles: int = 1 << 30):
         self.role, self.incarnation, self.record, self.roles = role, incarnation, record, roles
         self.counters = Counters()
-        self.hottest: Callable[[], list[list[int]]] | None = None  # asked when a batch is taken: few rows of many
+        self.hottest: Callable[[], list[list[int]]] | None = None  # called when a batch is taken; returns a few rows of many
         self.events: list[Event] = []
         self.looks: list[tuple[int, int, bytes, bytes]] = []  # see `trace.looks.Look`
-        self.number = 0  # of the batches taken
-        # Rows of drops in batches whose arrival is not confirmed: (number of the batch, rows). None: batches cannot get lost.
+        self.number = 0  # number of batches taken
+        # Rows of drops in batches that are not acknowledged: (number of the batch, rows). None: batches cannot get lost.
         self.unacknowledged: deque[tuple[int, bytes]] | None = None
         for name in TABLES:
             self._empty(name)
@@ -230,13 +230,13 @@ class Recorder:
         setattr(self, name, array("d") if name not in INTEGER_TABLES else _Rows() if kept else _Blind())
 
     def rows_waiting(self) -> int:
-        """Numbers in the buffers, all tables together."""
+        """Total number of values in the buffers of all tables."""
         integers = sum(len(getattr(self, name)) for name in INTEGER_TABLES) // 8
         floats = sum(len(getattr(self, name)) for name in TABLES if name not in INTEGER_TABLES)
         return integers + floats + len(self.events) + len(self.looks)
 
     def span(self, phase: int, start: int, end: int, step: int = -1) -> None:
-        """The role was in `phase` from `start` to `end` (ns). Empty spans are not rows."""
+        """Record that the role was in `phase` from `start` to `end` (ns). Empty spans are not recorded."""
         if end > start:
             self.counters.phases[phase] += end - start
             self.spans += SPAN(phase, start, end, step)
@@ -245,56 +245,56 @@ class Recorder:
         self, shard: int, time: int, sender: int, step: int, count: int, samples: int, staleness: int, version: int,
         incarnation: int = 0,
     ) -> None:  # fmt: skip
-        """`count` gradients of `sender`, the last numbered `step`, were applied to `shard`, which is now at `version`."""
+        """Record that `count` gradients of `sender`, the last numbered `step`, were applied to `shard`, now at `version`."""
         c = self.counters
         c.gradients += count
         c.samples += samples
         c.staleness[staleness] = c.staleness.get(staleness, 0) + count
         if sender == EVERYONE:
             c.rounds = step + 1
-        else:  # a new pair each time: a copy of the counters keeps the old one
+        else:  # a new list each time, so that a copy of the counters keeps the old one
             life = sender + incarnation * self.roles if incarnation else sender
             held = c.applied.get(life)
             c.applied[life] = [count if held is None else count + held[0], step]
         self.applies += APPLY(shard, time, sender, step, count, samples, staleness, version)
 
     def drop(self, shard: int, time: int, sender: int, incarnation: int, step: int, count: int, why: int) -> None:
-        """`count` gradients of `sender`, the last numbered `step`, will never be applied to `shard`."""
+        """Record that `count` gradients of `sender`, the last numbered `step`, will never be applied to `shard`."""
         self.counters.drops[why] += count
         self.drops += DROP(shard, time, sender, incarnation, step, count, why)
 
     def acknowledged(self, number: int) -> None:
-        """The batches up to this number are in the trace."""
+        """Forget the unacknowledged rows of the batches up to this number, which have arrived in the trace."""
         waiting = self.unacknowledged
         while waiting and waiting[0][0] <= number:
             waiting.popleft()
 
     def unheard(self) -> list[list[int]]:
-        """The rows of drops, as lists, that the trace may not have: those not reported yet, or not acknowledged."""
+        """The rows of drops, as lists, that the trace may lack: not reported yet, or not acknowledged."""
         raw = b"".join(rows for _, rows in self.unacknowledged or ()) + bytes(self.drops)
         return [list(row) for row in _DROP_ROW.iter_unpack(raw)]
 
     def repeat(self, rows: Sequence[Sequence[int]]) -> None:
-        """Report rows of drops that an earlier incarnation has counted, and may not have reported."""
+        """Report rows of drops that an earlier incarnation has counted but may not have reported."""
         for row in rows:
             self.drops += DROP(*row)
 
     def event(self, event: Event) -> None:
-        """Something that happens seldom; see `trace.events`. It is recorded as this role's."""
+        """Record a discrete event of this role; see `trace.events`."""
         self.events.append(replace(event, recorder=self.role))
 
     def look(self, time: int, update: int, samples: bytes, grid: bytes) -> None:
-        """What the model of `update` said about the held-out samples and on the grid: a byte each."""
+        """Record the predictions of the model of `update` for the held-out samples and on the grid, one byte each."""
         self.looks.append((time, update, samples, grid))
 
     def restored(self, now: int) -> None:
-        """Report what a shard that was restored begins with, so that it is not counted as work."""
+        """Report the initial state of a restored shard, so that it is not counted as work."""
         if self.counters.shard >= 0:
             self.progress += PROGRESS(now, RESTORED, self.counters.gradients)
             self._progress(now)
 
     def _progress(self, now: int) -> None:
-        """What has been applied so far, by sender: exact where rows of `applies` are left out."""
+        """Report the gradients applied so far, by sender; exact even if rows of `applies` are skipped."""
         c = self.counters
         if c.shard >= 0:
             counts: dict[int, int] = {}
@@ -305,11 +305,11 @@ class Recorder:
             self.progress += PROGRESS(now, EVERYONE, c.gradients)
 
     def take(self, until: int, limit: int | None = None, plain: bool = True) -> dict[str, Any]:
-        """Empty the buffers into a batch. `until` (ns): the role has nothing more to say about the time before.
+        """Empty the buffers into a batch. `until` (ns): the role reports nothing more about the time before.
 
-        `limit`: bytes allowed for spans, applies and messages together; what is above it is left out and counted in
-        `skipped`. Drops, evaluations, norms, events, looks and counters are never left out.
-        `plain=False`: the batch stays in this process, so buffers and counters go as they are.
+        `limit`: bytes allowed for spans, applies and messages together; rows beyond it are left out and counted in `skipped`.
+        Drops, evaluations, norms, events, looks and counters are never left out.
+        `plain=False`: the batch stays in this process, so buffers and counters are not copied.
         """
         if plain:
             self._progress(until)

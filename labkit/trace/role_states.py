@@ -1,7 +1,7 @@
-"""States of roles, decoded from the events of a trace: which role is slowed, killed, lost, frozen, cut off, or has left.
+"""States of roles, decoded from the events of a trace: slowed, killed, lost, frozen, cut off, or left.
 
-Every function is a function of (trace, moment), so a look back shows what was. Events of one time count in the order in which
-they were recorded. The decoding stands once, in `RoleStates`; the functions fold events into it and read it off.
+Every function is a function of (trace, time), so past states are available, too. Events of equal time apply in the order in
+which they were recorded. All decoding is in `RoleStates`; the functions apply events to it and read the result.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ __all__ = [
 
 ALL = 1 << 62  # ns: later than any event
 GONE = ("killed", "lost", "left")  # conditions of a role that has no process in the run
-CONDITIONS = (*GONE, "frozen", "cut off")  # what a role can be, beside running
+CONDITIONS = (*GONE, "frozen", "cut off")  # states of a role that does not run
 _GONE = {RoleKilled: "killed", RoleLost: "lost", RoleLeft: "left"}
 _UNDONE_BY = {"frozen": "thaw", "cut off": "reconnect"}
 
 
 class RoleStates:
-    """The states of all roles after the events that it was given, in order of time.
+    """The states of all roles after the events applied so far, in order of time.
 
-    `slow`: {role: factor} of roles that are slowed. `absent`: roles without which the others go on. `undoable`: {role: which
-    of "restart", "thaw" and "reconnect" would undo something}; a process that was frozen or cut off when it was declared lost
-    can still be thawed or connected again while its successor runs.
+    `slow`: {role: factor} of slowed roles. `absent`: roles without which the others continue. `undoable`: {role: those of
+    "restart", "thaw" and "reconnect" that would have an effect}; a process that was frozen or cut off when it was declared lost
+    can still be thawed or reconnected while its successor runs.
     """
 
     def __init__(self, trace: Trace):
@@ -56,16 +56,18 @@ class RoleStates:
         self._held: dict[int, tuple[str, ...]] = {}
 
     def condition(self, role: int) -> str:
-        """One of `CONDITIONS`; "" if the role runs. A role is gone for the first reason recorded, held for the first one, too."""
+        """One of `CONDITIONS`; "" if the role runs. Of several reasons for being gone or held, the first one recorded."""
         return self._gone.get(role) or (self._held.get(role) or ("",))[0]
 
     @property
     def conditions(self) -> dict[int, str]:
-        """{role: condition} of the roles that do not run, in order."""
+        """{role: condition} of the roles that do not run, in order of role number."""
         return {role: self.condition(role) for role in sorted({*self._gone, *self._held}) if self.condition(role)}
 
     def apply(self, event: Event) -> int | None:
-        """Take in the next event. The role whose state it is about, if any; a single link that is cut is no state of a role."""
+        """Apply the next event. Returns the role whose state it affects, or None; cutting a single link is not a state
+        of a role.
+        """
         if not isinstance(event, RoleEvent | LinkEvent) or (isinstance(event, LinkEvent) and event.peer is not None):
             return None
         role = self._ids.get(event.name)
@@ -76,11 +78,11 @@ class RoleStates:
             case RoleKilled() | RoleLost() | RoleLeft():
                 self._gone.setdefault(role, _GONE[type(event)])
                 if isinstance(event, RoleKilled):
-                    due.clear()  # with the process, everything that was done to it is gone
+                    due.clear()  # effects on a process end with the process
                 due.add("restart")
                 if isinstance(event, RoleLeft):
                     self.absent.add(role)
-            case RoleRestarted() | RoleJoined():  # a new process, to which nothing has been done yet
+            case RoleRestarted() | RoleJoined():  # a new process without any faults
                 self._gone.pop(role, None)
                 self._held.pop(role, None)
                 self.absent.discard(role)
@@ -136,7 +138,7 @@ def _states(trace: Trace, t: int) -> RoleStates:
 
 
 def absent(trace: Trace, t: int | None = None) -> set[int]:
-    """The roles that take no part now (or at `t` ns): they have left, or are lost and the others go on without them."""
+    """The roles that do not take part now (or at `t` ns): they have left, or are lost and the others continue without them."""
     return _states(trace, ALL if t is None else t).absent
 
 
@@ -151,7 +153,7 @@ def slowed(trace: Trace, t: int) -> dict[int, float]:
 
 
 def slowdowns(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
-    """{role: [(ns, how many times slower from then on), ...]} of every role that was ever slowed up to `t` ns."""
+    """{role: [(ns, slowdown factor from then on), ...]} of every role that was ever slowed up to `t` ns."""
     found: dict[int, list[tuple[int, float]]] = {}
     for event, role, _ in _changes(trace, t):
         if isinstance(event, RoleSlowed):
@@ -160,13 +162,13 @@ def slowdowns(trace: Trace, t: int) -> dict[int, list[tuple[int, float]]]:
 
 
 def undoable(trace: Trace) -> dict[str, frozenset[str]]:
-    """{role name: which of "restart", "thaw" and "reconnect" would undo something now}."""
+    """{role name: those of "restart", "thaw" and "reconnect" that would have an effect now}."""
     found = _states(trace, ALL).undoable
     return {trace.roles[role]: frozenset(due) for role, due in found.items() if due}
 
 
 class StateInterval(NamedTuple):
-    """From `begin` to `end` (ns; None: it lasts) a role was `condition`, one of `CONDITIONS`."""
+    """From `begin` to `end` (ns; None: ongoing) a role was in `condition`, one of `CONDITIONS`."""
 
     begin: int
     end: int | None
@@ -174,7 +176,7 @@ class StateInterval(NamedTuple):
 
 
 def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
-    """{role: its state intervals, in order}, of what was known at `t` ns; a role that always ran has none."""
+    """{role: its state intervals, in order of time}, as known at `t` ns; a role that always ran has none."""
     found: dict[int, list[StateInterval]] = {}
     for event, role, states in _changes(trace, t):
         mine, now = found.setdefault(role, []), states.condition(role)
@@ -191,7 +193,7 @@ def intervals(trace: Trace, t: int) -> dict[int, list[StateInterval]]:
 
 @dataclass(frozen=True)
 class Period:
-    """[since, until) in ns, in which no role's state changed: `slow` is {role: factor}, `away` {role: condition}."""
+    """Interval [since, until) in ns without a change of role state: `slow` is {role: factor}, `away` {role: condition}."""
 
     since: int
     until: int
@@ -210,7 +212,7 @@ class Period:
 
 
 def periods(trace: Trace, t: int) -> list[Period]:
-    """All periods up to `t` ns, at least one. Events of one time are one change."""
+    """All periods up to `t` ns, at least one. Events of equal time are one change."""
     found = [Period(0, t, {}, {})]
     for event, _, states in _changes(trace, t):
         last, slow, away = found[-1], dict(states.slow), states.conditions

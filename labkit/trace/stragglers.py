@@ -1,29 +1,29 @@
-"""Straggler detection: which role is slow, and in what, told from the rows of a trace alone.
+"""Straggler detection: finds slow roles, and the activity in which they are slow, from the rows of a trace.
 
-Durations. Rows are made into durations that can be compared:
+Durations. Rows are converted to comparable durations:
 
-    computing   what a worker computes for one gradient; where that is done in many pieces, for one update
-    messages    how long a message between a worker and a server is under way
-    waiting     a worker's whole turn, from the end of one gradient to the end of the next
+    computing   computation of one gradient by a worker; if it consists of many pieces, of one update
+    messages    transit time of a message between a worker and a server
+    waiting     a whole turn of a worker, from the end of one gradient to the end of the next
     applying    one piece of work of a server
 
-Where nothing sets the pace of a real run, the median of every half second stands for all of it: the machine has other things
-to do now and then.
+In a cluster run without a pace, durations are replaced by their median over every half second, because other load on the
+machine delays single durations.
 
-The test. Durations are compared as logarithms, so that "five times" is one distance whatever the law of time is. A role is
-slow if each of its last three durations is more than twice what is usual, and if the mean logarithm of its last n (for some n
-from 3 on) is beyond that by more than chance explains:
+The test. Durations are compared as logarithms, so that "five times" is the same distance for every distribution of times. A
+role is slow if each of its last three durations is more than twice the usual one, and if the mean logarithm of its last n (for
+some n from 3 on) exceeds that by more than chance explains:
 
     mean(log own) - log(usual) - log 2  >  LUCK * sigma * sqrt(1/n + 1/m)
 
-with sigma the typical deviation, measured from one duration to the next so that a change of speed does not count as noise,
-and m the number of durations behind the usual one. It has recovered when the reverse holds. What makes no difference is not
-reported: the surplus must be at least a fifth of the time that passed.
+with sigma the typical deviation, measured between consecutive durations so that a change of speed does not count as noise, and
+m the number of durations behind the usual one. The role has recovered when the reverse holds. Irrelevant slowdowns are not
+reported: the excess must be at least a fifth of the elapsed time.
 
-Detection. The straggler is the one that computes long, not those that wait for it: one that waits as long as the others is
-none. Where a model is split over the workers their work differs: then each is compared with its own start. What is found at a
-time follows from the rows up to then. The test is done each time that every worker has had a turn, and the longer the run, the
-more seldom: a long run costs little more than a short one. Rows that were read are not read again.
+Detection. The straggler is the role that computes long, not the roles that wait for it: a role that waits as long as the others
+is not one. If a model is split over the workers, their work differs; each is then compared with its own first durations. The
+findings as of a time depend only on the rows up to then. The test runs each time that every worker has completed a turn, and
+less often the longer the run, so that a long run costs little more than a short one. Each row is read once.
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ from .vocabulary import APPLY, COMPUTE, NANO, TRAINING
 
 __all__ = ["FEWEST", "Finding", "OutlierTest", "Stragglers", "stragglers"]
 
-FEWEST = 3  # durations, before anything is said
+FEWEST = 3  # durations before a role can be reported
 WINDOWS = (3, 6, 12, 24, 48)
-TYPICAL = 12  # of the first durations say what is usual for a role with work of its own
+TYPICAL = 12  # number of first durations that define the usual one for a role without comparable peers
 SLOW, WELL = math.log(2.0), math.log(1.5)
 LUCK = 4.0
-MATTERS = 0.2  # share of the time
-MANY = 16  # roles, of which one more or less does not move the median
+MATTERS = 0.2  # share of the elapsed time
+MANY = 16  # with this many roles, one more or less does not move the median
 BUCKET = NANO // 2
-SLICE = NANO // 100  # a busy machine keeps a process waiting so long: of less, the network or others are not to blame
+SLICE = NANO // 100  # a busy machine can delay a process this long: below it, the network or other roles are not the cause
 NOTHING = np.empty((0, 5), np.int64)
-AS_OFTEN = 128  # looks, before twice as many gradients pass between two of them
-ORDER = ("computing", "applying", "messages", "waiting")  # who waits because it computes long does not wait for others
+AS_OFTEN = 128  # tests, before the number of gradients between two tests doubles
+ORDER = ("computing", "applying", "messages", "waiting")  # a role that waits because it computes long does not wait for others
 
 
 # the test ------------------------------------------------------------------------------------------------------------
 
 
 class OutlierTest:
-    """The last durations of `roles`, which do the same kind of work. `own`: each is compared with its own beginnings,
-    because their shares of the work differ.
+    """Outlier test over the last durations of `roles`, which do the same kind of work.
+
+    `own`: each role is compared with its own first durations, because their shares of the work differ.
     """
 
     def __init__(self, roles: Sequence[int], own: bool = False):
@@ -74,8 +75,9 @@ class OutlierTest:
         self._seen = np.zeros(len(self.roles), np.int64)
 
     def take(self, roles: np.ndarray, ends: np.ndarray, durations: np.ndarray, totals: np.ndarray) -> None:
-        """Durations (ns) of `roles` that were over at `ends` (ns), all of shape (n,), in order of time. `totals`: of all
-        that each of them stands for.
+        """Add durations (ns) of `roles` that ended at `ends` (ns), all of shape (n,), in order of time.
+
+        `totals`: the sum of all durations that each of them represents.
         """
         order = np.argsort(roles, kind="stable")
         rows = np.searchsorted(self._sorted, roles[order])
@@ -85,15 +87,17 @@ class OutlierTest:
             place = self._seen[rows] + number - np.searchsorted(rows, rows, side="left")
             early = place < TYPICAL
             self._first[rows[early], place[early]] = logs[early]
-        newer = np.searchsorted(rows, rows, side="right") - 1 - number  # how many of its role come after it
+        newer = np.searchsorted(rows, rows, side="right") - 1 - number  # number of later durations of the same role
         self._seen += counts
         self._logs = _pushed(self._logs, rows, newer, counts, logs)
         self._ends = _pushed(self._ends, rows, newer, counts, ends[order])
         self._totals = _pushed(self._totals, rows, newer, counts, totals[order])
 
     def look(self, suspects: Iterable[int] = ()) -> tuple[dict[int, tuple[float, float]], set[int]]:
-        """({role: (its duration, the usual one) in ns} of those that are clearly slow, those of `suspects` that are
-        clearly not).
+        """Run the test.
+
+        Returns ({role: (its duration, the usual one) in ns} of roles that are clearly slow, those of `suspects` that clearly are
+        not).
         """
         slow: dict[int, tuple[float, float]] = {}
         fine: set[int] = set()
@@ -117,7 +121,9 @@ class OutlierTest:
         return slow, fine
 
     def _level(self) -> float:
-        """What is usual for most: a first look at who may be slow, or well. Of roles with work of their own, nothing."""
+        """The usual level of most roles, as a first filter of slow and recovered roles. NaN for roles without
+        comparable peers.
+        """
         known = self._seen >= FEWEST
         if self.own or not known.any():
             return -math.inf
@@ -125,7 +131,7 @@ class OutlierTest:
         return float(np.sort(middle)[len(middle) // 2 - (len(middle) % 2 == 0)])
 
     def _usual(self, i: int, n: int) -> tuple[float, int]:
-        """(log of the duration that is usual, how many are behind it) while the last n of role number `i` went on."""
+        """(log of the usual duration, number of durations behind it) during the last n durations of role number `i`."""
         if self.own:
             known = min(int(self._seen[i]), TYPICAL)
             return (float(np.median(self._first[i])), known) if known == TYPICAL else (math.nan, 1)
@@ -135,12 +141,14 @@ class OutlierTest:
         if not others.any():
             return math.nan, 1
         fresh = self._ends[others, 1:] > self._ends[i, -n - 1]
-        fresh[:, -1] = True  # of who is slower still, the newest
+        fresh[:, -1] = True  # of roles that are slower still, the newest
         fresh &= ~np.isnan(self._logs[others])
         return float(np.median(np.nanmedian(np.where(fresh, self._logs[others], np.nan), axis=1))), int(fresh.sum())
 
     def _noise(self) -> tuple[float, float]:
-        """(sigma, how many of them luck can make): more while sigma itself is known from few differences."""
+        """(sigma, multiple of sigma that chance explains); the multiple is larger while sigma is estimated from few
+        differences.
+        """
         steps = np.diff(self._logs, axis=1)
         counts = (~np.isnan(steps)).sum(axis=1)
         known = counts >= FEWEST - 1
@@ -157,7 +165,7 @@ class OutlierTest:
 def _pushed(
     rows: np.ndarray, which: np.ndarray, newer: np.ndarray, counts: np.ndarray, values: np.ndarray
 ) -> np.ndarray:
-    """`rows`, each moved to the left by `counts` to make room for its new values: `newer` follow behind each of them."""
+    """`rows`, each shifted left by `counts` to append its new values; `newer` values follow behind each of them."""
     width = rows.shape[1]
     moved = np.take_along_axis(rows, np.minimum(np.arange(width) + counts[:, None], width - 1), axis=1)
     fits = newer < width
@@ -170,16 +178,16 @@ def _pushed(
 
 @dataclass(frozen=True)
 class Kind:
-    """What is compared (see the module), and the test."""
+    """One kind of comparable durations (see the module) and its test."""
 
     what: str
     test: OutlierTest
 
 
 class Durations:
-    """Reads a trace. `kinds`: the tests that its durations are for. `rows(t)` has columns time, kind, role, ns, total.
+    """Extracts durations from a trace. `kinds`: the tests of these durations. `rows(t)` has columns time, kind, role, ns, total.
 
-    `total`: the nanoseconds of all that the duration stands for, as many as were reported.
+    `total`: the sum, in ns, of all reported durations that this one represents.
     """
 
     def __init__(self, trace: Trace):
@@ -191,12 +199,12 @@ class Durations:
         self.split = len({layout["roles"][w]["data"] for w in self.workers}) < len(self.workers)
         observed = [trace.kinds[trace.roles.index(name)] for name in layout["observed"]]
         shards = layout.get("copies") == "equal" and len(observed) > 1 and set(observed) == {"worker"}
-        self.pieces = self.split or shards  # a gradient is computed in pieces, and counted by the update
-        self.clock = trace.roles.index(layout["observed"][0])  # then its updates divide the time
+        self.pieces = self.split or shards  # a gradient is computed in pieces, and durations are per update
+        self.clock = trace.roles.index(layout["observed"][0])  # in that case, updates of this role divide the time
         self.kinds = self._kinds(layout)
         self._of = {(kind.what, role): i for i, kind in enumerate(self.kinds) for role in kind.test.roles}
         self._unread = {table: Unread(table) for table in ("spans", "messages", "applies")}
-        self._before = dict.fromkeys(self.workers, NOTHING[:, :4])  # each one's newest span: end, role, ns, step
+        self._before = dict.fromkeys(self.workers, NOTHING[:, :4])  # newest span of each worker: end, role, ns, step
         self._open = (np.empty((0, 3), np.int64), np.empty(0, np.int64), 0)
         self._raw = NOTHING
 
@@ -214,8 +222,8 @@ class Durations:
         return made
 
     def rows(self, t: int) -> np.ndarray:
-        """What is new, int64 of shape (n, 5), in no order. In a real run without a pace: of the half seconds that are
-        over at `t`.
+        """New durations, int64 of shape (n, 5), unsorted. In a cluster run without a pace: of the half seconds complete
+        at `t`.
         """
         found = [*self._of_spans(t)]
         if not self.pieces and self.trace.role_ids("server"):
@@ -229,7 +237,7 @@ class Durations:
         return _medians(rows[over])
 
     def _new(self, table: str, *names: str) -> list[np.ndarray]:
-        """Columns of the rows that came since the last time."""
+        """Columns of the rows added since the last call."""
         rows, first, _ = self._unread[table].advance(self.trace)
         return Rows(rows[first:], self.trace.tables[table].columns).columns(*names)
 
@@ -243,7 +251,7 @@ class Durations:
         return [*found, self._named("computing", *spans[:, :3].T), self._turns(spans)]
 
     def _of_pieces(self, spans: np.ndarray, t: int) -> np.ndarray:
-        """What each role computed from one update of the model to the next: it has many spans in that time."""
+        """Computing time of each role between consecutive updates of the model, during which it has many spans."""
         role, time = self._new("applies", "role", "time")
         spans_before, updates_before, last = self._open
         spans = np.concatenate([spans_before, spans])
@@ -259,7 +267,7 @@ class Durations:
         return self._named("computing", updates[update], role, sums)
 
     def _turns(self, spans: np.ndarray) -> np.ndarray:
-        """From the end of one gradient to the end of the next, where none is missing in between."""
+        """From the end of one gradient to the end of the next, if none in between is missing."""
         rows = np.concatenate([*self._before.values(), spans])
         rows = rows[np.lexsort((rows[:, 0], rows[:, 1]))]
         for last in np.flatnonzero(np.diff(rows[:, 1], append=-1)).tolist():
@@ -275,7 +283,7 @@ class Durations:
         return self._named("messages", received, np.where(kinds[to] == 1, to, sender), received - sent)
 
     def _named(self, what: str, time: np.ndarray, role: np.ndarray, ns: np.ndarray) -> np.ndarray:
-        """Rows of one kind of duration; of roles that are compared with no other, none."""
+        """Rows of one kind of duration; none for roles without a role to compare with."""
         kind = np.array([self._of.get((what, r), -1) for r in range(len(self.trace.roles))])[role]
         if self.real and what in ("messages", "waiting"):
             ns = np.maximum(ns, SLICE)
@@ -284,12 +292,12 @@ class Durations:
 
 
 def _equal_parts(layout: dict[str, Any]) -> list[list[str]]:
-    """The groups of workers that have equal parts of the model, in replicas of their own."""
+    """The groups of workers that hold equal parts of the model, in separate replicas."""
     return [members for name, members in layout.get("groups", {}).items() if name.startswith("part-")]
 
 
 def _medians(rows: np.ndarray) -> np.ndarray:
-    """Of every half second, kind and role the median, with the time at which the half second was over."""
+    """Median of every half second, kind and role, at the end of that half second."""
     bucket = rows[:, 0] // BUCKET
     order = np.lexsort((rows[:, 3], bucket, rows[:, 2], rows[:, 1]))
     rows, bucket = rows[order], bucket[order]
@@ -304,8 +312,9 @@ def _medians(rows: np.ndarray) -> np.ndarray:
 
 
 class Finding(NamedTuple):
-    """At `time` (ns) `role` was found to be slow in `what` ("computing", "applying", "messages" or "waiting"): it takes `own`
-    ns where `usual` ns are usual (`against_start`: for itself, at its start). `what` None: it is no longer slow.
+    """At `time` (ns) `role` was found to be slow in `what` ("computing", "applying", "messages" or "waiting").
+
+    It takes `own` ns; `usual` ns are usual (`against_start`: for the role itself, at its start). `what` None: it has recovered.
     """
 
     time: int
@@ -317,19 +326,19 @@ class Finding(NamedTuple):
 
 
 def stragglers(trace: Trace, t: int) -> list[Finding]:
-    """Every role that became slow, and every one that no longer was, up to `t` ns, in order."""
+    """Every role that became slow and every role that recovered, up to `t` ns, in order of time."""
     return Stragglers().until(trace, t)
 
 
 class Stragglers:
-    """Remembers how far one trace has been read. A cache: `until` returns what `stragglers` does."""
+    """Cached version of `stragglers` that reads each row of a trace once."""
 
     def __init__(self) -> None:
         self._trace: Trace | None = None
         self._read = -1
 
     def until(self, trace: Trace, t: int) -> list[Finding]:
-        """See `stragglers`. What has been read once is not read again."""
+        """See `stragglers`. Rows are not read again."""
         if trace is not self._trace:
             self._begin(trace)
         if t > self._read:
@@ -343,7 +352,7 @@ class Stragglers:
         self._kinds = self._durations.kinds
         self._timing = [i for i, kind in enumerate(self._kinds) if kind.what == "computing"]
         self._later = NOTHING
-        self._looks = self._since = 0  # looks taken, gradients since the last one
+        self._looks = self._since = 0  # tests done, gradients since the last one
         self._slow: dict[int, str] = {}
         self._found: list[Finding] = []
 

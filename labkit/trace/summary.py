@@ -1,4 +1,4 @@
-"""The run in numbers, as plain values: what `--json` prints and a line of a table is made of."""
+"""Summary of a run as plain values: the output of `--json` and the source of a table row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["summary"]
 
 
 def summary(trace: Trace) -> dict[str, Any]:
-    """The run in numbers: the object that `--json` prints. Times in seconds, sizes in bytes."""
+    """Summary of the run, as printed by `--json`. Times in seconds, sizes in bytes."""
     ending = trace.ending or {}
     header, cluster = trace.header, trace.header["cluster"]
     took = seconds(ending.get("time", trace.now))
@@ -55,5 +55,5 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 
 def _number(value: float | None) -> float | None:
-    """A finite number, or None: JSON knows no NaN."""
+    """`value` if finite, else None, because JSON has no NaN."""
     return float(value) if value is not None and np.isfinite(value) else None

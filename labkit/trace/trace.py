@@ -1,7 +1,7 @@
-"""What happened, and nothing but what happened: one append-only record of a run.
+"""The append-only record of a run.
 
-Engines append; all other parts read. Every plot, number, verdict and export is a function of a `Trace` and of nothing
-else. Old rows may be spilled to bound memory; counters are kept, so totals stay exact.
+Engines append; all other components read. Every plot, number, verdict and export is a function of a `Trace` only. Old rows may
+be spilled to bound memory; counters are kept, so totals stay exact.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["Table", "Trace", "check_trace"]
 class Table:
     """Append-only columns. `table.column("start")` is an array over all rows kept.
 
-    `spilled`: rows no longer kept (the oldest half goes when `keep` is reached). `skipped`: rows that were never
-    reported. Arrays that were handed out stay as they are: rows are added behind them, or copied to new memory.
+    `spilled`: number of rows dropped (the oldest half when `keep` is reached). `skipped`: number of rows that were never
+    reported. Returned arrays do not change: new rows are written behind them, or copied to new memory.
     """
 
     def __init__(self, name: str, schema: TableSchema, keep: int):
@@ -72,13 +72,12 @@ class Table:
 class Trace:
     """The record of one run.
 
-    `header` describes the run (problem, strategy, cluster, laws, layout, budget, seed) in plain values. `roles` are
-    the names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are role i's newest `Counters`, all
-    its lives together; `lives[i + incarnation * len(roles)]` are those of one life.
-    `events` are what happened seldom, in the order in which it was reported, see `trace.events`; `looks` what the model
-    said, see `trace.looks`.
-    `ending` is None while the run goes on, then {"stopped_by", "why", "time", "in_flight": [[shard, sender,
-    incarnation, step, count], ...], ...}.
+    `header` describes the run (problem, strategy, cluster, laws, layout, budget, seed) in plain values. `roles` are the
+    names, `kinds[i]` and `nodes[i]` the kind and node of role i. `counters[i]` are the newest `Counters` of role i over
+    all its incarnations; `lives[i + incarnation * len(roles)]` are those of one incarnation. `events` are the discrete
+    events in the order in which they were reported, see `trace.events`; `looks` the predictions of the model, see
+    `trace.looks`. `ending` is None while the run is live, then {"stopped_by", "why", "time", "in_flight": [[shard,
+    sender, incarnation, step, count], ...], ...}.
     """
 
     def __init__(self, header: dict[str, Any], keep: int = 4_000_000):
@@ -104,7 +103,7 @@ class Trace:
         return f"<Trace of {self.header['strategy']['name']}, {self.now / 1e9:.2f} s: {rows}>"
 
     def append(self, batch: dict[str, Any]) -> None:
-        """Add a batch that a `Recorder` took."""
+        """Add a batch taken from a `Recorder`."""
         role = batch["role"]
         with self.lock:
             for name, raw in batch["tables"].items():
@@ -121,7 +120,7 @@ class Trace:
             self.now = max(self.now, batch["until"])
 
     def lived(self, life: int, counters: Counters) -> None:
-        """The newest counters of one life."""
+        """Store the newest counters of one role instance."""
         known = self._lives_of.setdefault(life % len(self.roles), [])
         if life not in known:
             insort(known, life)
@@ -129,29 +128,29 @@ class Trace:
         self.counters[life % len(self.roles)] = together([self.lives[number] for number in known])
 
     def nothing_new(self, roles: Iterable[int], until: int) -> None:
-        """These roles have no batch to append: nothing has happened to them up to `until` (ns)."""
+        """Record that these roles have no rows up to `until` (ns)."""
         with self.lock:
             self.until.update(dict.fromkeys(roles, until))
             self.now = max(self.now, until)
 
     def look(self, t: int) -> Look | None:
-        """What the model said last, as far as it was known at `t` (ns); None before the first evaluation."""
+        """The newest evaluation samples at `t` (ns); None before the first evaluation."""
         with self.lock:
             return self.looks.at(t)
 
     def event(self, event: Event) -> None:
-        """Something that the engine has to say, or that was done at the controls; see `trace.events`."""
+        """Add an event of the engine or of a user command; see `trace.events`."""
         with self.lock:
             self.events.append(event)
 
     def end(self, **ending: Any) -> None:
-        """The run is over; nothing is appended after this."""
+        """Mark the run as ended; nothing is appended after this."""
         with self.lock:
             self.ending = ending
             self.now = max(self.now, ending["time"])
 
     def watermark(self, silence: int = 1_000_000_000) -> int:
-        """The time (ns) up to which every role is complete; roles silent for longer than `silence` are not waited for."""
+        """The time (ns) up to which all roles have reported; roles silent for longer than `silence` (ns) are ignored."""
         with self.lock:
             if self.ending is not None:
                 return self.ending["time"]
@@ -159,7 +158,7 @@ class Trace:
             return min(current, default=self.now)
 
     def column(self, table: str, *names: str) -> Any:
-        """One column, or a list of columns, of a table, consistent with each other while the run goes on."""
+        """One column, or a list of columns, of a table; consistent with each other also while the run is live."""
         if table not in self.tables:
             raise nearest("table", table, self.tables)
         for name in names:
@@ -176,7 +175,7 @@ class Trace:
 
 
 def check_trace(trace: Any, name: str = "trace") -> Trace:
-    """`trace` itself; `BadInput` with the argument's `name` if it is none."""
+    """Return `trace` if it is a `Trace`; otherwise raise `BadInput` with the argument's `name`."""
     if not isinstance(trace, Trace):
         raise BadInput(f"{name}={shown(trace)} is not allowed; give the trace of a run, as run.trace or lk.load_npz(path).")
     return trace

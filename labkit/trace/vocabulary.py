@@ -1,8 +1,7 @@
-"""The words of the trace: what a row can say, and in which column it stands.
+"""Schema of the trace: tables, columns, and the codes of phases, categories and reasons.
 
-Times are integer nanoseconds of engine time, sizes are bytes, roles are numbers: their place in the layout. Every row
-is integers, or every row is floats; nothing in a table is an object, so a table can cross a process border as raw
-bytes.
+Times are integer nanoseconds of engine time, sizes are bytes, and roles are their indices in the layout. The rows of a table
+are all integers or all floats and contain no objects, so a table can be sent between processes as raw bytes.
 """
 
 from __future__ import annotations
@@ -11,26 +10,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-# What a role does between two instants (column `phase` of `spans`).
+# Activity of a role during a span (column `phase` of `spans`).
 PHASES = ("compute", "wait", "apply", "send", "evaluate", "sleep")
 COMPUTE, WAIT, APPLY, SEND, EVALUATE, SLEEP = range(len(PHASES))
 
-# Why a message was sent (column `category` of `messages`).
+# Purpose of a message (column `category` of `messages`).
 CATEGORIES = ("training", "startup", "evaluation")
 TRAINING, STARTUP, EVALUATION = range(len(CATEGORIES))
 
-# Why a gradient was not applied (column `why` of `drops`).
+# Reason why a gradient was not applied (column `why` of `drops`).
 REASONS = ("late", "cancelled", "after the end", "unused", "ignored", "refused", "rolled back")
 LATE, CANCELLED, AFTER_END, UNUSED, IGNORED, REFUSED, ROLLED_BACK = range(len(REASONS))
 
 EVERYONE = -1  # as a sender: one gradient of every worker of the run; as a shard: every shard
-RESTORED = -2  # as a sender of `progress`: the rows of this report say what a restored shard begins with
+RESTORED = -2  # as a sender of `progress`: the rows of this report are the initial state of a restored shard
 UNKNOWN = -1  # as a staleness: the weights were of another generation
 
 
 class Column(NamedTuple):
-    """One column of a table. `unit`: "ns" of engine time, "bytes", "1" for a count or a ratio, or what the number stands for:
-    "role", "phase", "category", "reason", "message", "layer" (a place in a list of names), "sender" (a role, or `EVERYONE`).
+    """One column of a table.
+
+    `unit`: "ns" of engine time, "bytes", "1" for a count or a ratio, or the kind of code: "role", "phase", "category",
+    "reason", "message", "layer" (an index into a list of names), "sender" (a role, or `EVERYONE`).
     """
 
     name: str
@@ -128,5 +129,5 @@ def seconds(nanoseconds: float) -> float:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Seconds as whole nanoseconds: rounded once, before use, so that schedules are the same on every CPU."""
+    """Seconds as integer nanoseconds, rounded once before use, so that schedules are the same on every CPU."""
     return round(seconds * NANO)
