@@ -121,8 +121,9 @@ class OutlierTest:
         return slow, fine
 
     def _level(self) -> float:
-        """The usual level of most roles, as a first filter of slow and recovered roles. NaN for roles without
-        comparable peers.
+        """The usual level of most roles, as a first filter of slow and recovered roles.
+
+        -inf if it is unknown or the roles have no comparable peers.
         """
         known = self._seen >= FEWEST
         if self.own or not known.any():

@@ -1,6 +1,4 @@
-"""Pictures of a trace, one panel a file. A view is a pure function of (trace, time); nothing here knows an engine or a
-widget.
-"""
+"""Views of a trace, one panel per file. A view is a pure function of (trace, time) and independent of engines and widgets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Accuracy: the share of held-out samples that the model gets right, at every evaluation; dotted is the target of the
-budget.
-"""
+"""Accuracy: the share of held-out samples classified correctly, at every evaluation; the dotted line is the budget's target."""
 
 from __future__ import annotations
 
@@ -33,12 +31,12 @@ class Accuracy(Evaluated):
     what: ClassVar[str] = "accuracy"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Percent of what, and what the dashed line is."""
+        """The unit, and the meaning of the dashed line."""
         reference = super().caption(trace, t)
         return "% of held-out samples" + (f" · {reference}" if reference else "")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """This run, the reference one, the target."""
+        """This run, the reference run, the target."""
         found = self.both(trace, t, 100.0, ".1%")
         target = trace.header["budget"].get("accuracy")
         if target is not None and len(found[0].x):
@@ -49,11 +47,11 @@ class Accuracy(Evaluated):
         return found
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """Percent end at a hundred; above it is room for a name."""
+        """100 percent, plus room for a label."""
         return 112.0
 
     def nothing(self, trace: Trace) -> str:
-        """Regressions and timing-only runs have no accuracy."""
+        """Why there are no curves: regressions and timing-only runs have no accuracy."""
         if trace.header["problem"].get("timing_only"):
             return "timing only: nothing is evaluated"
         return "this problem has no accuracy" if rows_written(trace, "evaluations") else "nothing evaluated yet"

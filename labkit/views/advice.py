@@ -1,4 +1,4 @@
-"""Step times that were predicted, as bars: what of them is computing, latency, bytes; the formula under each."""
+"""Predicted step times as bars, split into computing, latency and bytes, with the formula under each."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from .figures import LabFigure, blank, head
 
 __all__ = ["Line", "bars"]
 
-# label, seconds of computing, latency and wire, the formula, the sum in words, whether it fits into memory
+# label, seconds of computing, latency and transfer, the formula, the sum as text, whether it fits into memory
 Line = tuple[str, float, float, float, str, str, bool]
 WIDTH, TOP, ROW, FOOT = 940, 76, 40, 42  # pixels
 LEFT, RIGHT = 190, 90  # room for the names, and for the sums
 PARTS = (("compute and waiting", style.BLUE), ("latency", style.FAINT), ("bytes on the wire", style.GREEN))
-LETTERS, SMALLEST = 124, 8.0  # of a formula, that fit into a line; points
+LETTERS, SMALLEST = 124, 8.0  # letters of a formula that fit into a line; points
 
 
 def bars(lines: Sequence[Line], facts: str) -> LabFigure:
-    """One bar a line, in their order. `facts`: a sentence under the title. A bar far longer than the shortest ones is
-    cut off, and says how long it is.
+    """One bar per line, in the given order. `facts`: a sentence under the title. A bar far longer than the shortest ones is cut
+    off and labelled with its length.
     """
     height = TOP + ROW * len(lines) + FOOT
     figure = blank(WIDTH, height)

@@ -1,7 +1,7 @@
-"""Several runs in one picture: how fast they apply gradients, and what they have learned by when.
+"""Several runs in one figure: throughput and accuracy over time.
 
-The first run is blue, the others are grey and told apart by their dashes; each is named at the end of its line, with the
-mean throughput of the whole run and the last accuracy.
+The first run is blue, the others are grey with different dash patterns; each is labelled at the end of its line, with the mean
+throughput of the whole run and the last accuracy.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
         look = {"colour": style.BLUE, "width": 2.4, "bold": True} if k == 0 else {
             "colour": style.GREY, "line": _DASHES[k - 1], "width": 1.7}  # fmt: skip
         x, y = rates(trace, trace.watermark())
-        mean = summary(trace)["gradients_per_second"] or 0.0  # the last moment's rate depends on where the budget cut
+        mean = summary(trace)["gradients_per_second"] or 0.0  # the rate at the end depends on where the budget ended the run
         speed.append(Curve(x, y, f"{name} {rate(mean)}/s" if len(y) else "", **look))  # type: ignore[arg-type]
         x, y = course(trace, trace.watermark(), "accuracy")
         learned.append(Curve(x, 100 * y, f"{name} {y[-1]:.1%}" if len(y) else "", **look))  # type: ignore[arg-type]
@@ -70,6 +70,6 @@ def compare(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> Lab
 
 
 def _names(traces: Sequence[Trace]) -> list[str]:
-    """The strategies' names, numbered where one comes more than once."""
+    """The strategies' names, numbered if one occurs more than once."""
     plain = [trace.header["strategy"]["name"] for trace in traces]
     return [n if plain.count(n) == 1 else f"{n} {plain[: i + 1].count(n)}" for i, n in enumerate(plain)]

@@ -1,9 +1,8 @@
-"""Something against time: a few curves, each named at its end, and a dotted orange line for everything that was done to
-the run.
+"""Base class of panels with curves over time, each labelled at its end, and a dotted orange line for each command.
 
-The base of throughput, staleness over time, accuracy and loss, which only say what their curves are. The time axis
-grows in round steps while the run goes on, so the picture stands still in between. A name stands where it covers
-nothing, as near to the end of its curve as it can.
+Base of throughput, staleness over time, accuracy and loss, which only define their curves. The time axis grows in round steps
+during a live run, so that the panel does not change in between. A label is placed where it covers nothing, as near to the end
+of its curve as possible.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from .room import WISH, Room
 __all__ = ["Curve", "Curves", "reference_curve", "this_run", "until"]
 
 MOST_CURVES = 8
-LABEL_GAP = 15  # pixels between the names of two curves, where they stand outside
+LABEL_GAP = 15  # pixels between the labels of two curves in the margin
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Points (`x` in seconds), how they are drawn, and what stands at the end."""
+    """Points (`x` in seconds), line style, and the label at the end."""
 
     x: np.ndarray
     y: np.ndarray
@@ -42,17 +41,17 @@ class Curve:
 
 
 def this_run(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
-    """The curve of the run that is looked at."""
+    """The curve of the current run."""
     return Curve(x, y, label, style.BLUE, "-", 2.4, True)
 
 
 def reference_curve(x: np.ndarray, y: np.ndarray, label: str) -> Curve:
-    """The curve of the run that it is compared with."""
+    """The curve of the reference run."""
     return Curve(x, y, label, style.GREY, (0, (4, 2.5)), 1.6)
 
 
 def until(trace: Trace, t: int) -> float:
-    """Where the time axis ends, in seconds: at the end of a finished run, else at a round number beyond `t`."""
+    """End of the time axis, in seconds: the end of a finished run, else a round number beyond `t`."""
     over = trace.ending is not None and t >= trace.ending["time"]
     if t <= 0:
         return 1.0
@@ -60,24 +59,24 @@ def until(trace: Trace, t: int) -> float:
 
 
 class Curves(Panel):
-    """The base; a subclass gives `curves(trace, t)`."""
+    """Base class; a subclass implements `curves(trace, t)`."""
 
     margins: ClassVar[tuple[int, int, int, int]] = (48, 14, 36, 10)
-    outside: bool = False  # names in the right margin, which must then be wide enough
+    outside: bool = False  # labels in the right margin, which must be wide enough
 
     def __init__(self, reference: Trace | None = None):
         self.reference = reference
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """What is drawn, the most important one first."""
+        """The curves to draw, the most important one first."""
         raise NotImplementedError
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """Where the upright axis ends, if the highest point is `highest`."""
+        """Upper limit of the vertical axis if the highest point is `highest`."""
         return style.nice_above(1.06 * highest)
 
     def setup(self, axes: Any) -> Self:
-        """A pool of lines and names."""
+        """Create a pool of lines and labels."""
         super().setup(axes)
         axes.set_xlabel("seconds", **style.text(labelpad=2))
         self.lines = [axes.plot([], [], solid_joinstyle="round", zorder=5 - k / 10)[0] for k in range(MOST_CURVES)]
@@ -101,18 +100,18 @@ class Curves(Panel):
         self.show(self.curves(trace, t)[:MOST_CURVES], self.end(trace, t), trace, marks)
 
     def highest(self) -> float:
-        """How high the things reach that a subclass draws beside its curves."""
+        """Maximum of what a subclass draws in addition to its curves."""
         return 0.0
 
     def behind(self, room: Room) -> None:
-        """A subclass takes the room that names and marks shall leave to what it draws beside its curves."""
+        """Hook: reserve room that labels and marks should leave free for what a subclass draws in addition to its curves."""
 
     def across(self, trace: Trace, t: int, time: int) -> float:
-        """Where on the axis `time` (ns) is, as far as that is known at `t`."""
+        """Position of `time` (ns) on the horizontal axis, as far as it is known at `t`."""
         return time / NANO
 
     def end(self, trace: Trace, t: int) -> float:
-        """Where the axis ends at `t` (ns)."""
+        """End of the horizontal axis at `t` (ns)."""
         return until(trace, t)
 
     def show(self, curves: list[Curve], end: float, trace: Trace, marks: Sequence[tuple[float, str]] = ()) -> None:
@@ -159,12 +158,12 @@ class Curves(Panel):
         self.names[k].set_fontweight("bold" if curve.bold else "normal")
 
     def nothing(self, trace: Trace) -> str:
-        """What is said when there is no curve."""
+        """The text shown if there is no curve."""
         return "nothing measured yet"
 
 
 def _last_inside(curve: Curve, end: float) -> tuple[float, float]:
-    """Where a curve ends, or leaves the axis."""
+    """The point where a curve ends or leaves the axes."""
     finite = np.isfinite(curve.y)
     x = min(float(curve.x[finite][-1]), end)
     return x, float(np.interp(x, curve.x[finite], curve.y[finite]))

@@ -1,7 +1,6 @@
-"""The decision boundary: of data in a plane, which class the model gives to every place, training points upon it.
+"""The decision boundary: for data in a plane, the class that the model predicts at every point, with the training points.
 
-Each class has a tint of its own. The held-out samples that were asked about stand out by a white rim; the ones that the
-model has wrong are red.
+Each class has its own tint. Held-out samples have a white rim; misclassified ones are red.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .panel import Panel, moment
 
 __all__ = ["DecisionBoundary", "draw"]
 
-# (a region, a point in it) of each class; from the seventh on they come again
+# (a region, a point in it) of each class; repeated from the seventh class on
 TINTS = (
     ("#dbe5fe", style.BLUE), ("#e6e8ed", style.GREY), ("#aec3fa", "#1b3c9c"), ("#c6ccd6", style.INK),
     ("#f1f5ff", "#8ba7f9"), ("#f5f6f8", style.FAINT),
@@ -43,7 +42,7 @@ class DecisionBoundary(Panel):
     margins: ClassVar[tuple[int, int, int, int]] = (40, 104, 26, 8)
 
     def setup(self, axes: Axes) -> Self:
-        """An image and four sets of points, filled at every update."""
+        """Create an image and four sets of points, filled at every update."""
         super().setup(axes)
         style.calm(axes, grid=None, y_ticks=4)
         self.image = axes.imshow(
@@ -62,11 +61,11 @@ class DecisionBoundary(Panel):
             for k in range(MOST_NAMED + 2)
         ]  # fmt: skip
         on_left, on_right = self.margins[:2]
-        self.note.set_x((self.size[0] / 2 - on_left) / (self.size[0] - on_left - on_right))  # between the panel's edges
+        self.note.set_x((self.size[0] / 2 - on_left) / (self.size[0] - on_left - on_right))  # centred between the panel's edges
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What the colours are, and of which update."""
+        """The meaning of the colours, and the update shown."""
         plane = self._plane(trace)
         if plane is None:
             return ""
@@ -76,16 +75,16 @@ class DecisionBoundary(Panel):
         return "training points; not asked yet" if look is None else "the model's answers"
 
     def key(self, trace: Trace, t: int) -> Any:
-        """The look that is shown."""
+        """The entry of `looks` that is shown."""
         look = trace.look(t)
         return (look and look.time,)
 
     def axes_key(self) -> Any:
-        """Limits and aspect are set once."""
+        """Constant: limits and aspect are set once."""
         return self.axes.get_visible(), bool(self.note.get_text())
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Colour the plane by what the model said last."""
+        """Colour the plane by the last predictions of the model."""
         t, plane = moment(trace, t), self._plane(trace)
         self.note.set_text("" if plane is not None else self._why_not(trace))
         for part in (self.axes.xaxis, self.axes.yaxis, self.image, *self.axes.spines.values()):
@@ -143,8 +142,10 @@ class DecisionBoundary(Panel):
 
 
 def _finer(cells: np.ndarray) -> np.ndarray:
-    """The grid with `FINER` times as many cells a side: each has the class that is strongest between the middles around
-    it, so a border is a line and no staircase, and the middles themselves stay what they were.
+    """The grid with `FINER` times as many cells per side.
+
+    Each cell gets the class with the largest weight among the surrounding cell centres, so that a border is smooth; the
+    centres keep their class.
     """
     at = np.clip((np.arange(FINER * len(cells)) + 0.5) / FINER - 0.5, 0, len(cells) - 1)
     before = np.minimum(at.astype(int), len(cells) - 2)

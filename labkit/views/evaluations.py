@@ -1,7 +1,7 @@
-"""What was measured on held-out samples, against time, updates or samples.
+"""Results of evaluations on held-out samples, against time, updates or samples.
 
-Against time, a fast strategy wins; against updates or samples, the one that learns more from each. An evaluation says
-after which update it was made; how many samples that was is told by the mean of the run.
+Against time, the result includes the throughput of a strategy; against updates or samples, it shows the progress per update or
+sample. An evaluation records the update after which it was made; the number of samples follows from the mean of the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNITS = {"time": "seconds", "updates": "updates", "samples": "training samples"}
 
 
 class Evaluated(Curves):
-    """The base of accuracy and loss. `against`: one of `AGAINST`."""
+    """Base class of accuracy and loss. `against`: one of `AGAINST`."""
 
     tables: ClassVar[tuple[str, ...]] = ("evaluations",)
     period: ClassVar[int] = 1_000_000_000
@@ -37,13 +37,13 @@ class Evaluated(Curves):
         self.against = against
 
     def setup(self, axes: object) -> Self:
-        """Say what the axis is."""
+        """Label the horizontal axis."""
         super().setup(axes)
         self.axes.set_xlabel(UNITS[self.against], **style.text(labelpad=2))
         return self
 
     def across(self, trace: Trace, t: int, time: int) -> float:
-        """Where on the axis an event of this time (ns) is: between the evaluations before and after it."""
+        """Position of an event at `time` (ns) on the horizontal axis, interpolated between the neighbouring evaluations."""
         if self.against == "time":
             return super().across(trace, t, time)
         when, _ = course(trace, t, "loss")
@@ -51,7 +51,7 @@ class Evaluated(Curves):
         return float(np.interp(time / NANO, when, x)) if len(x) else -1.0
 
     def end(self, trace: Trace, t: int) -> float:
-        """Where the axis ends at `t` (ns): the end of a finished run, else a round number beyond."""
+        """End of the horizontal axis at `t` (ns): the end of a finished run, else a round number beyond."""
         if self.against == "time":
             return super().end(trace, t)
         x, _ = course(trace, t, "loss", self.against)
@@ -60,7 +60,7 @@ class Evaluated(Curves):
         return last if over and last > 0 else style.nice_above(1.02 * last)
 
     def both(self, trace: Trace, t: int, scale: float, form: str) -> list[Curve]:
-        """This run and the reference one; values times `scale`, said as `form` has it."""
+        """This run and the reference run; values are multiplied by `scale` and formatted with `form`."""
         x, y = course(trace, t, self.what, self.against)
         found = [this_run(x, scale * y, format(y[-1], form) if len(y) else "")]
         if self.reference is not None:

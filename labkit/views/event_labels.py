@@ -1,4 +1,4 @@
-"""Events of a run in the short words of a figure, and what they say about curves: labels, steps of options, slowed spans."""
+"""Events of a run for figures: short labels, steps of options, slowed spans."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROLE_LABELS: dict[type[RoleEvent], str] = {
 
 
 def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """For each span (of `role`, begun at `start` ns): was its role slowed when it began? bool, shape of `role`."""
+    """Whether the role of each span (of `role`, begun at `start` ns) was slowed when the span began; bool, shape of `role`."""
     slow = np.zeros(len(role), dtype=bool)
     for who, steps in slowdowns(trace, t).items():
         mine = np.flatnonzero(role == who)
@@ -52,10 +52,10 @@ def slow_spans(trace: Trace, t: int, role: np.ndarray, start: np.ndarray) -> np.
 
 
 def event_labels(trace: Trace, t: int) -> list[tuple[int, str]]:
-    """(ns, label) of what was done to the run up to `t` ns, and of roles that came back.
+    """(ns, label) of commands and faults up to `t` ns, and of restarted roles.
 
-    What held from the start has no label, nor has a loss that follows from an earlier event; remarks of roles and engines are
-    for the log.
+    Conditions present from the start have no label, nor does a loss caused by an earlier event. Remarks of roles and engines
+    appear in the log only.
     """
     found: list[tuple[int, str]] = []
     gone: set[str] = set()
@@ -97,8 +97,8 @@ def _link_label(event: LinkEvent) -> str:
 
 
 def option_steps(trace: Trace, name: str, t: int) -> list[tuple[int, float]]:
-    """[(ns, value), ...] of an option that is a number: as the run began, and as it was set since, up to `t` ns. Empty if the
-    strategy has no such option.
+    """[(ns, value), ...] of a numeric option: its initial value and later changes up to `t` ns. Empty if the strategy has no such
+    option.
     """
     begun = trace.header["strategy"]["options"].get(name)
     if isinstance(begun, bool) or not isinstance(begun, (int, float)):

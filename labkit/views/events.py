@@ -1,7 +1,7 @@
-"""What was done to a run, on every axis of time: a dotted orange line each, with a few words beside it.
+"""Events on time axes: a dotted orange line for each command or fault, with a short label.
 
-Words never lie on each other, are never cut, and avoid what is drawn. The newest event has the first choice; where
-there is no room for words the line stays, and the log has them.
+Labels never overlap, are never cut off, and avoid curves. The newest event is placed first; if there is no room for a label,
+only the line is drawn, and the text is in the log.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .room import CELL, HIGH, HINT, WORDS, Room, pixels_of
 __all__ = ["Events"]
 
 MOST_LABELS = 6
-TOGETHER = 3.0  # pixels: events nearer than this are one line, named after the last of them
+TOGETHER = 3.0  # pixels: events nearer than this are one line, labelled with the last of them
 
 
 class Events:
-    """The lines and words of one axes. `above`: the words stand in the margin above the axes, in one row."""
+    """Event lines and labels of one axes. `above`: the labels are in the margin above the axes, in one row."""
 
     def __init__(self, axes: Axes, above: bool = False):
         self.axes, self.above = axes, above
@@ -37,7 +37,7 @@ class Events:
             words.set_path_effects(style.halo())
 
     def show(self, marks: Sequence[tuple[float, str]], room: Room | None = None) -> None:
-        """Draw those of `marks` (x in units of the data, words) that lie in the limits of the axes."""
+        """Draw those of `marks` (x in data coordinates, label) that are within the limits of the axes."""
         low, high = self.axes.get_xlim()
         wide = pixels_of(self.axes)[0]
         seen = [((x - low) / (high - low) * wide, label) for x, label in marks if low <= x <= high]
@@ -66,7 +66,7 @@ class Events:
                 sides = [x + 5] if x + 5 + wide <= room.wide else []
                 sides += [x - 5 - wide] if x - 5 - wide >= 0 else []
                 left, bottom, cost = room.near(wide, x, room.high, sides or [min(x + 5, room.wide - wide)])
-                free = cost < HINT * HIGH / CELL  # not even over another event's line
+                free = cost < HINT * HIGH / CELL  # not even over the line of another event
                 if free or (cost < WORDS and said != label):
                     words.set_text(said)
                     room.put(words, left, bottom, wide)
@@ -87,5 +87,5 @@ class Events:
 
 
 def _shorter(label: str) -> str:
-    """`w2 5x` for "w2 5x slower", `w2 1x` for "w2 as before": where there is little room."""
+    """Shortened label for narrow axes: `w2 5x` for "w2 5x slower", `w2 1x` for "w2 as before"."""
     return label.replace(" slower", "").replace(" as before", " 1x")

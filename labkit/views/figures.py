@@ -1,7 +1,7 @@
-"""Whole figures: one panel with its title, the overview, several runs side by side. They show themselves in a notebook.
+"""Whole figures: one panel with its title, the overview, several runs side by side. They display themselves in a notebook.
 
-Sizes are pixels of the notebook; placing is arithmetic, so a figure is the same wherever it is made. No pyplot: a
-figure belongs to whoever asked for it and is gone with it.
+Sizes are in notebook pixels; the layout is computed, so a figure is the same on every machine. pyplot is not used: a figure is
+owned by its caller and freed with it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ WIDTH, GUTTER, TITLE_ROOM, EDGE = 940, 16, 24, 6  # pixels
 
 
 class LabFigure(Figure):
-    """A `matplotlib.figure.Figure` that shows itself in Jupyter without pyplot, twice as sharp as the screen."""
+    """A `matplotlib.figure.Figure` that displays itself in Jupyter without pyplot, at twice the screen resolution."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        """PNG bytes, and the size in pixels that they are meant to be seen at."""
+        """PNG bytes, and the intended display size in pixels."""
         buffer = io.BytesIO()
         self.savefig(buffer, format="png", dpi=2 * style.DPI, facecolor=style.PAPER)
         width, height = self.get_size_inches() * style.DPI
         return buffer.getvalue(), {"width": round(width), "height": round(height)}
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What Jupyter asks for first (the formatter of pyplot's inline backend would crop the figure)."""
+        """Used by Jupyter before other formatters (the formatter of pyplot's inline backend would crop the figure)."""
         png, size = self._repr_png_()
         return {"image/png": png, "text/plain": repr(self)}, {"image/png": size}
 
@@ -49,9 +49,7 @@ def blank(width: int, height: int) -> LabFigure:
 
 
 def place(figure: Figure, panel: Any, left: int, top: int, width: int, height: int, title: bool) -> Axes:
-    """Axes for `panel` in the box of this size whose upper left corner is at (left, top), pixels; the panel is set up
-    on them.
-    """
+    """Create axes for `panel` in the box whose upper left corner is at (left, top), in pixels, and set up the panel on them."""
     whole, high = figure.get_size_inches() * style.DPI
     room = TITLE_ROOM if title else 0
     on_left, on_right, below, above = panel.margins
@@ -67,7 +65,7 @@ def place(figure: Figure, panel: Any, left: int, top: int, width: int, height: i
 
 
 def bare(panel: Any) -> LabFigure:
-    """A figure of `panel` alone, without a title: what a live view draws on."""
+    """A figure of `panel` alone, without a title, for a live view."""
     width, height = panel.size
     figure = blank(width, height)
     place(figure, panel, 0, 0, width, height, title=False)
@@ -75,9 +73,7 @@ def bare(panel: Any) -> LabFigure:
 
 
 def head(figure: Figure, left: int, top: int, title: str, rest: str, width: int | None = None) -> None:
-    """The title of a panel, bold, and the rest of the sentence behind it, as much of it as there is room for in `width`
-    pixels.
-    """
+    """Write the bold title of a panel, followed by as much of the caption as fits into `width` pixels."""
     _, high = figure.get_size_inches() * style.DPI
     whole = figure.get_size_inches()[0] * style.DPI
     y = 1 - (top + 13) / high
@@ -92,7 +88,7 @@ def head(figure: Figure, left: int, top: int, title: str, rest: str, width: int 
 
 
 def fitting(words: str, room: float) -> str:
-    """As many whole parts of a caption as `room` pixels hold; of a first part that is too long, as many letters."""
+    """As many whole parts of a caption as fit into `room` pixels; if the first part is too long, as many letters."""
     for mark in (" · ", "; "):
         while style.width(words, style.NORMAL) > room and mark in words:
             words = words[: words.rindex(mark)]
@@ -102,7 +98,7 @@ def fitting(words: str, room: float) -> str:
 
 
 def panel_figure(panel: Panel, trace: Trace, t: int | None = None) -> LabFigure:
-    """One panel with its title, as wide as it likes to be."""
+    """One panel with its title, at its preferred width."""
     return stack([[panel]], trace, t)
 
 
@@ -125,7 +121,7 @@ def stack(rows: list[list[Any]], trace: Trace, t: int | None = None) -> LabFigur
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure; the ending says how (.png, .svg, .pdf). `BadInput` if it cannot be written."""
+    """Write a figure to a file; the extension sets the format (.png, .svg, .pdf). Raises `BadInput` if it cannot be written."""
     name = as_path("path", path)
     ending, known = Path(name).suffix.lower().removeprefix("."), figure.canvas.get_supported_filetypes()
     if ending and ending not in known:

@@ -1,7 +1,7 @@
-"""A panel is a picture of one thing: a pure function of (trace, time), drawn on axes that it is handed.
+"""Base class of panels. A panel is a pure function of (trace, time), drawn on given axes.
 
-`setup(axes)` once, `update(trace, t)` as often as there is something new: artists are made once and changed afterwards,
-so the same object serves a live view and a report. `t` is engine time in nanoseconds; None is as far as the trace is
+`setup(axes)` is called once, `update(trace, t)` for every new state: artists are created once and changed afterwards, so that the
+same object serves a live view and a report. `t` is engine time in nanoseconds; None is the time up to which the trace is
 complete.
 """
 
@@ -19,48 +19,48 @@ __all__ = ["Panel", "moment"]
 
 
 def moment(trace: Trace, t: int | None) -> int:
-    """The time (ns) that is meant: `t`, but never beyond what the trace knows."""
+    """`t` (ns) limited to the time up to which the trace is complete; that time for None."""
     known = trace.watermark()
     return known if t is None else min(int(t), known)
 
 
 class Panel:
-    """The base of all panels. A subclass says what it is called and how large it likes to be, and draws."""
+    """The base of all panels. A subclass sets title and preferred size, and draws."""
 
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
-    size: ClassVar[tuple[int, int]] = (462, 210)  # pixels, title apart
+    size: ClassVar[tuple[int, int]] = (462, 210)  # pixels, without the title
     margins: ClassVar[tuple[int, int, int, int]] = (48, 12, 36, 8)  # pixels: left, right, bottom, top
-    period: ClassVar[int] = 250_000_000  # ns of engine time after which a live view looks again
-    tables: ClassVar[tuple[str, ...]] = ()  # what it is drawn from
+    period: ClassVar[int] = 250_000_000  # ns of engine time between updates of a live view
+    tables: ClassVar[tuple[str, ...]] = ()  # tables that the panel reads
 
     axes: Axes
 
     def setup(self, axes: Axes) -> Self:
-        """Take possession of empty axes."""
+        """Create the artists on empty axes."""
         self.axes = style.calm(axes)
         self.note = style.note(axes)
         return self
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Show the trace as it was at time `t`."""
+        """Show the trace as of time `t`."""
         raise NotImplementedError
 
     def draw(self, trace: Trace, t: int | None, axes: Axes) -> Self:
-        """`setup` and `update` in one: the whole picture on empty axes."""
+        """`setup` and `update`: the whole panel on empty axes."""
         self.setup(axes)
         self.update(trace, t)
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What stands behind the title, in plain words."""
+        """The text after the title."""
         return ""
 
     def key(self, trace: Trace, t: int) -> Any:
-        """Equal keys, equal pictures (as far as a live view cares)."""
+        """Equal keys imply equal pictures (as far as a live view is concerned)."""
         rows = tuple(rows_written(trace, name) for name in self.tables)
         return rows, t // self.period, len(trace.events), trace.ending is None
 
     def axes_key(self) -> Any:
-        """Equal keys and equal limits, equal axes: says what else changes their ticks and their text."""
+        """Equal keys and equal limits imply equal axes; the key covers all other changes of ticks and axis text."""
         return None

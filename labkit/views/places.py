@@ -1,8 +1,8 @@
-"""Where the roles of a run stand in a picture of them: servers and their backups above, workers below; without servers a
-ring; the stages of a pipeline, and the parts of each replica, in rows.
+"""Layout of the roles of a run in the topology panel: servers and their backups above, workers below.
 
-Of more than 24 workers neighbours stand together as one node; those that are slowed, or not themselves, keep a node of
-their own, as long as they are few. Coordinates are pixels from the lower left corner.
+Workers form a ring if there are no servers; the stages of a pipeline, and the parts of each replica, form rows. With more than
+24 workers, neighbours are grouped into one node; a small number of workers that are slowed, or do not run normally, keep a
+separate node. Coordinates are pixels from the lower left corner.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from ..trace.trace import Trace
 
 __all__ = ["Node", "nodes_of", "placed"]
 
-MOST, TOGETHER = {"server": 8, "worker": 24}, {"server": 6, "worker": 8}  # nodes; groups, where there are more roles
+MOST, TOGETHER = {"server": 8, "worker": 24}, {"server": 6, "worker": 8}  # nodes; groups, if there are more roles
 MOST_SLOWED = 4
-SERVES = ("server", "backup")  # kinds of roles that stand above
+SERVES = ("server", "backup")  # kinds of roles in the upper row
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node of the picture: its roles, for how many machines it stands, its name, and how it is drawn. `condition`: of
-    the role that is not itself, one of `trace.role_states.CONDITIONS`, if the node stands for one machine; else "".
+    """One node: its roles, the number of machines it represents, its name, and its appearance.
+
+    `condition`: one of `trace.role_states.CONDITIONS` if the node represents one machine with a role that does not run; else "".
     """
 
     roles: tuple[int, ...]
@@ -38,12 +39,12 @@ class Node:
 
     @property
     def many(self) -> bool:
-        """Whether it stands for several machines."""
+        """Whether it represents several machines."""
         return self.count > 1
 
 
 def nodes_of(trace: Trace, t: int) -> tuple[list[Node], list[list[Node]]]:
-    """(servers, rows of workers) at `t` ns. Roles on one machine are one node. The chief is left out: it only looks."""
+    """(servers, rows of workers) at `t` ns. Roles on one machine are one node. The chief, which only evaluates, is left out."""
     loud = _Loud(set(slowed(trace, t)), conditions(trace, t))
     servers = _grouped(trace, _machines(trace, True), loud, "server")
     if len(servers) == 1 and not servers[0].many:
@@ -56,7 +57,7 @@ def nodes_of(trace: Trace, t: int) -> tuple[list[Node], list[list[Node]]]:
 
 @dataclass(frozen=True)
 class _Loud:
-    """Who is slowed, and who is not itself."""
+    """Roles that are slowed, and roles that do not run."""
 
     slow: set[int]
     conditions: dict[int, str]
@@ -66,7 +67,7 @@ class _Loud:
 
 
 def _machines(trace: Trace, servers: bool) -> list[tuple[int, ...]]:
-    """The roles on each machine, workers first, without the chief; of servers, each beside its backup, or of all others."""
+    """The roles on each machine, workers first, without the chief: of servers, each with its backup, or of all other roles."""
     found: dict[str, list[int]] = {}
     for role, kind in enumerate(trace.kinds):
         if kind != "chief" and (kind in SERVES) == servers:
@@ -80,7 +81,7 @@ def _machines(trace: Trace, servers: bool) -> list[tuple[int, ...]]:
 
 
 def _rows(trace: Trace, workers: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
-    """One row for each replica of a split model; else one."""
+    """One row for each replica of a split model; otherwise one row."""
     of = {trace.roles[role]: machine for machine in workers for role in machine}
     groups = trace.header["layout"]["groups"].items()
     rows = [[of[name] for name in members] for group, members in groups if group.startswith("replica-")]
@@ -108,7 +109,7 @@ def _grouped(trace: Trace, machines: list[tuple[int, ...]], loud: _Loud, kind: s
 def placed(
     trace: Trace, servers: list[Node], rows: list[list[Node]], wide: float, high: float
 ) -> dict[Node, tuple[float, float]]:
-    """Where each node is on `wide` x `high` pixels."""
+    """Position of each node on an area of `wide` x `high` pixels."""
     if not servers and len(rows) == 1 and len(rows[0]) > 2 and "Activation" not in trace.header["messages"]:
         return _ring(rows[0], wide, high)
     levels = ([servers] if servers else []) + rows
@@ -122,7 +123,7 @@ def placed(
 
 
 def _ring(row: list[Node], wide: float, high: float) -> dict[Node, tuple[float, float]]:
-    """On an ellipse, clockwise from the top, so that neighbours are equally far apart along it."""
+    """Positions on an ellipse, clockwise from the top, with equal arc lengths between neighbours."""
     tall = high / 2 - (30 if any(node.many for node in row) else 16)  # room for names below
     broad = min(wide / 2 - 30, 2.6 * tall)
     angle = np.linspace(0, 2 * math.pi, 721)

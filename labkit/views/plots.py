@@ -1,4 +1,4 @@
-"""Figures for reports: `run.plot.staleness()` and its sisters. Each is a fresh figure of the trace as it is now."""
+"""Figures for reports: `run.plot.staleness()` and similar. Each call creates a new figure of the current trace."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ _COMPARED = ("staleness", "throughput", "accuracy", "loss")
 
 
 def make_panel(name: str, reference: Trace | None = None, **options: Any) -> Panel:
-    """The panel of this name; `reference` is the run that it is compared with, where the panel can. `options`: those of the
-    panel's class, as `against="updates"`.
+    """Create the panel of this name; `reference` is the reference run, if the panel supports one.
+
+    `options`: those of the panel's class, as `against="updates"`.
     """
     if name not in PANELS:
         raise nearest("panel", name, PANELS)
@@ -72,8 +73,8 @@ def make_panel(name: str, reference: Trace | None = None, **options: Any) -> Pan
 def overview(
     trace: Trace, t: int | None = None, reference: Trace | None = None, arrays: tuple[Any, Any, Any] | None = None
 ) -> LabFigure:
-    """All panels of the first view; below them predictions, if the trace has samples. `arrays`: (images, labels,
-    predicted), to show instead.
+    """All panels of the first view, followed by predictions if the trace has samples. `arrays`: (images, labels, predicted) to
+    show instead.
     """
     names = [["timeline"], ["staleness", "gradient_flow"], ["throughput", "accuracy"]]
     rows: list[list[Any]] = [[make_panel(name, reference) for name in row] for row in names]
@@ -83,7 +84,7 @@ def overview(
 
 
 class Plots:
-    """What `run.plot` returns. `t` is engine time in seconds; None is now."""
+    """The object `run.plot`. `t` is engine time in seconds; None is now."""
 
     def __init__(self, get_trace: Callable[[], Trace]):
         self._get_trace = get_trace
@@ -92,11 +93,11 @@ class Plots:
         return panel_figure(make_panel(name, _reference(reference), **options), self._get_trace(), _ns(t))
 
     def timeline(self, t: float | None = None) -> LabFigure:
-        """Who computed and who waited, just before `t`."""
+        """Computing and waiting of each role, just before `t`."""
         return self._one("timeline", t)
 
     def staleness(self, t: float | None = None, reference: Trace | None = None) -> LabFigure:
-        """Histogram of staleness, with the strategy's law."""
+        """Histogram of staleness, with the law of the strategy."""
         return self._one("staleness", t, reference)
 
     def message_zoom(self, t: float | None = None) -> LabFigure:
@@ -104,11 +105,11 @@ class Plots:
         return self._one("message_zoom", t)
 
     def staleness_over_time(self, t: float | None = None) -> LabFigure:
-        """Mean staleness and its spread, over time, with the strategy's law."""
+        """Mean staleness and its spread, over time, with the law of the strategy."""
         return self._one("staleness_over_time", t)
 
     def gradient_flow(self, t: float | None = None) -> LabFigure:
-        """Gradient norm per layer and worker, and how long a step is against the weights."""
+        """Gradient norm per layer and worker, and the step size relative to the weights."""
         return self._one("gradient_flow", t)
 
     def throughput(self, t: float | None = None, reference: Trace | None = None, of: str = "gradients") -> LabFigure:
@@ -124,30 +125,31 @@ class Plots:
         return self._one("loss", t, reference, against=against)
 
     def topology(self, t: float | None = None) -> LabFigure:
-        """Who talks to whom, and the last update in slow motion."""
+        """Roles and their links, and the last update in slow motion."""
         return self._one("topology", t)
 
     def links(self, t: float | None = None) -> LabFigure:
-        """Bytes per second of each node just before `t`, against what its link can carry."""
+        """Bytes per second of each node just before `t`, relative to the bandwidth of its link."""
         return self._one("links", t)
 
     def progress(self, t: float | None = None) -> LabFigure:
-        """How many gradients each worker is ahead of the slowest, over time, and the bound if there is one."""
+        """Lead of each worker over the slowest, in gradients, over time, and the bound if there is one."""
         return self._one("progress", t)
 
     def stability(self, t: float | None = None) -> LabFigure:
-        """Rate x curvature against staleness: the edge of stability, and where this run is."""
+        """Rate x curvature against staleness: the edge of stability, and the position of this run."""
         return self._one("stability", t)
 
     def hot_rows(self) -> LabFigure:
-        """Of an embedding table: the rows asked for most, and each server's share of the traffic."""
+        """The most requested rows of an embedding table, and each server's share of the traffic."""
         return self._one("hot_rows", None)
 
     def predictions(
         self, images: Any = None, labels: Any = None, predicted: Any = None, t: float | None = None
     ) -> LabFigure:
-        """Held-out samples, and what the model said they are at the last evaluation before `t`. Or samples of one's own:
-        `images` (n, height, width) or flat, `labels` and `predicted` (n,).
+        """Held-out samples and the predictions of the model at the last evaluation before `t`.
+
+        Or the given samples: `images` (n, height, width) or flat, `labels` and `predicted` (n,).
         """
         given = [what is not None for what in (images, labels, predicted)]
         if any(given) and not all(given):
@@ -158,15 +160,15 @@ class Plots:
         return panel_figure(Predictions(arrays), self._get_trace(), _ns(t))
 
     def decision_boundary(self, t: float | None = None) -> LabFigure:
-        """Of data in a plane: the class that the model gives to every place."""
+        """For data in a plane: the class that the model predicts at every point."""
         return self._one("decision_boundary", t)
 
     def who_has_what(self) -> LabFigure:
-        """How many training samples of each class every worker has."""
+        """Number of training samples of each class that every worker has."""
         return self._one("who_has_what", None)
 
     def ledger(self, t: float | None = None) -> LabFigure:
-        """Where every gradient went, and whether all are accounted for."""
+        """The ledger: what happened to every gradient, and whether all are accounted for."""
         return self._one("ledger", t)
 
     def overview(
@@ -178,12 +180,12 @@ class Plots:
         return overview(self._get_trace(), _ns(t), _reference(reference), None if arrays is None else tuple(arrays))
 
     def compare(self, others: Sequence[Any], labels: Sequence[str] | None = None) -> LabFigure:
-        """This run and others (runs, or their traces) in one picture."""
+        """This run and others (runs, or their traces) in one figure."""
         traces = [_trace_of("others", other) for other in _listed("others", others)]
         return compare([self._get_trace(), *traces], None if labels is None else _listed("labels", labels))
 
     def save(self, path: str | Path) -> Path:
-        """Write the overview to a file; the ending says how (.png, .svg, .pdf)."""
+        """Write the overview to a file; the extension sets the format (.png, .svg, .pdf)."""
         return save(self.overview(), path)
 
     def __repr__(self) -> str:
@@ -199,12 +201,12 @@ def _reference(given: Any) -> Trace | None:
 
 
 def _trace_of(name: str, given: Any) -> Trace:
-    """A run's trace, or the trace itself."""
+    """The trace of a run, or `given` itself if it is a trace."""
     return check_trace(given if isinstance(given, Trace) else getattr(given, "trace", given), name)
 
 
 def _listed(name: str, given: Any) -> list[Any]:
     try:
         return list(given)
-    except Exception:  # TypeError, or whatever its own __iter__ raises
+    except Exception:  # TypeError, or any exception of a user-defined __iter__
         raise BadInput(f"{name}={shown(given)} is not allowed; give a list.") from None

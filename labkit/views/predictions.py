@@ -1,7 +1,7 @@
-"""Predictions: held-out samples with what the model said of them at its last evaluation; a wrong answer is boxed in red.
+"""Predictions: held-out samples with the model's prediction at its last evaluation; wrong predictions are boxed in red.
 
-Pictures stand with the answer beside them. Other samples are tiles: what the model says, and below it what is so.
-Drawn from the trace, which knows a few samples and every answer; or from arrays that were handed in.
+Images are shown with the prediction next to them. Other samples are tiles with the prediction, and the label below it. Drawn
+from the trace, which stores a few samples and every prediction, or from given arrays.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .panel import Panel, moment
 __all__ = ["Predictions", "draw"]
 
 TILE, LETTER, LONGEST = 40.0, 6.0, 10  # pixels: of a tile, of a letter in it; letters of a name
-INKED = 0.92  # how dark the darkest dot is
-NEARLY = 0.85  # fewer rows are better than pictures larger by less than that
-NARROW = 420  # pixels: a caption has no room for sentences
+INKED = 0.92  # darkness of the darkest dot
+NEARLY = 0.85  # fewer rows are preferred unless they make the images smaller than this factor
+NARROW = 420  # pixels: below this width a caption has no room for sentences
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Predictions:
-    """What the model said last before `t` (ns), on empty axes."""
+    """The last predictions before `t` (ns), on empty axes."""
     return Predictions().draw(trace, t, axes)
 
 
 @dataclass(frozen=True)
 class Samples:
-    """What is drawn. `said` None: not asked yet; an entry of it None: the model had no answer."""
+    """The data to draw. `said` None: not evaluated yet; an entry of it None: the model had no finite output."""
 
     pictures: np.ndarray | None  # (n, height, width)
     labels: list[str]
@@ -43,13 +43,15 @@ class Samples:
 
     @property
     def wrong(self) -> int:
-        """How many answers are wrong."""
+        """Number of wrong predictions."""
         return sum(a != b for a, b in zip(self.labels, self.said or ()))
 
 
 class Predictions(Panel):
-    """See the module. `arrays`: (images, labels, predicted) to draw instead of what the trace holds: images (n, height,
-    width) or (n, side * side), the other two (n,). Raises `BadInput` if they do not fit together.
+    """See the module.
+
+    `arrays`: (images, labels, predicted) to draw instead of the samples in the trace: images (n, height, width) or
+    (n, side * side), the other two (n,). Raises `BadInput` if their shapes do not match.
     """
 
     name: ClassVar[str] = "predictions"
@@ -65,7 +67,7 @@ class Predictions(Panel):
             self.title = "Predictions"  # type: ignore[misc]  # of whatever time
 
     def setup(self, axes: Axes) -> Self:
-        """Axes without axes; a unit of length is a pixel, down from the top."""
+        """Hide the axes; a unit of length is a pixel, measured down from the top."""
         super().setup(axes)
         without_axes(axes)
         self.image: Any = None
@@ -74,7 +76,7 @@ class Predictions(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """How many are wrong, in words."""
+        """The number of wrong predictions, as text."""
         shown = self._shown(trace, t)
         if shown is None:
             return ""
@@ -89,12 +91,12 @@ class Predictions(Panel):
         return f"on held-out {what}; {tiles}{boxed}"
 
     def key(self, trace: Trace, t: int) -> Any:
-        """The look that is shown."""
+        """The entry of `looks` that is shown."""
         look = None if self.given is not None else trace.look(t)
         return (look and look.time,)
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Show what the model said last."""
+        """Show the last predictions of the model."""
         shown = self._shown(trace, t)
         self.note.set_text("" if shown is not None else missing(trace, self.size[0]))
         count = len(shown.labels) if shown is not None else 0
@@ -126,7 +128,7 @@ class Predictions(Panel):
         )
 
     def _tiles(self, letters: int) -> tuple[int, int]:
-        """(rows, tiles a row) that there is room for."""
+        """(rows, tiles per row) that fit."""
         left, right, below, above = self.margins
         across = int((self.size[0] - left - right) / max(TILE, LETTER * (letters + 3) + 10))
         return max(1, int((self.size[1] - below - above) / TILE)), max(1, across)
@@ -134,7 +136,7 @@ class Predictions(Panel):
     # placing ----------------------------------------------------------------------------------------------------------
 
     def _make(self, count: int, shape: tuple[int, ...] | None, letters: int) -> None:
-        """Boxes, and the texts of every sample, in rows that fill the axes best."""
+        """Create the boxes and texts of all samples, in rows that fill the axes best."""
         for artist in (self.image, *self.words, *getattr(self, "boxes", ())):
             if artist is not None:
                 artist.remove()
@@ -156,7 +158,7 @@ class Predictions(Panel):
             self.axes.add_collection(box_of, autolim=False)
 
     def _make_pictures(self, shape: tuple[int, ...], wide: float, high: float, letters: int) -> None:
-        """One image of all: a cell is a whole number of dots, so that every dot is a square of one size."""
+        """Create one image of all samples; a cell is a whole number of dots, so that all dots are squares of equal size."""
         count, tall, broad = shape
         cell_x, cell_y = broad + round((0.28 + 0.22 * letters) * tall), tall + max(1, tall // 8)
 
@@ -229,7 +231,7 @@ class Predictions(Panel):
 
 
 def _letters(samples: dict[str, Any]) -> int:
-    """How long the longest name of a class is."""
+    """Length of the longest class name."""
     return max((len(named(samples, number, LONGEST)) for number in range(samples.get("classes", 0))), default=1)
 
 
@@ -245,18 +247,18 @@ def _checked(images: Any, labels: Any, predicted: Any, most: int) -> Samples:
 
 
 def _answers(name: str, given: Any) -> Any:
-    """A sequence of what samples are, or were said to be."""
+    """Labels or predictions as a sequence."""
     try:
         found = given if isinstance(given, list | tuple) else np.asarray(given)
         if not isinstance(given, str | bytes) and len(found) >= 0:
             return found
-    except Exception:  # TypeError, or whatever its own __array__ raises
+    except Exception:  # TypeError, or any exception of a user-defined __array__
         pass
     raise BadInput(f"{name}={shown(given)} is not allowed; give a class, or its name, for each image.")
 
 
 def _square(images: np.ndarray) -> np.ndarray:
-    """(n, height, width) of images that may come flat."""
+    """Images of shape (n, height, width), also from flat ones."""
     if images.ndim == 3:
         return images
     side = round(images.shape[-1] ** 0.5) if images.ndim == 2 else 0

@@ -1,7 +1,7 @@
-"""Clocks: how many gradients each worker is ahead of the slowest one (its lead, see `trace.clocks`), over time.
+"""Clocks: the lead of each worker over the slowest one, in gradients, over time (see `trace.clocks`).
 
-On a run with a knob `s` no line crosses the red one, and a runaway comes to stand at it. Of more than six workers the
-extremes are drawn, and a band that holds nine in ten.
+In a run with an option `s` no line crosses the red bound; a worker that runs ahead stops at it. With more than six workers, the
+extremes and a band that contains nine in ten are drawn.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Progress(Curves):
     tables: ClassVar[tuple[str, ...]] = ("spans", "progress")
 
     def setup(self, axes: Any) -> Self:
-        """A band besides the lines."""
+        """Create a band in addition to the lines."""
         super().setup(axes)
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]))
         self._clocks = Clocks()
-        self._roof, self._even = 0.0, False  # the highest bound in the picture; whether no worker was ever ahead
+        self._roof, self._even = 0.0, False  # the highest bound in the panel; whether no worker was ever ahead
         self.band = PolyCollection([], facecolors=style.BLUE_FILL, alpha=0.6, linewidths=0, zorder=1.5)
         axes.add_collection(self.band, autolim=False)
         return self
@@ -58,7 +58,7 @@ class Progress(Curves):
         return "gradients ahead of the slowest" + (" · band: 90%" if many else " worker")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """The bound, the one in front, the slowed ones, and, of a few workers, all others."""
+        """The bound, the leading worker, the slowed ones, and, if there are few workers, all others."""
         found = self._clocks.leads(trace, t)
         self.band.set_verts([])
         self._roof = 0.0
@@ -89,7 +89,7 @@ class Progress(Curves):
         return self._bound(trace, t, int(most.max()), 1 if found.applied else 0) + made
 
     def _bound(self, trace: Trace, t: int, reached: int, more: int) -> list[Curve]:
-        """The red line: a hair above the number, so that who stands at it is still seen."""
+        """The red line, drawn slightly above the number, so that a worker at the bound stays visible."""
         steps = option_steps(trace, "s", t)
         if not steps:
             return []
@@ -106,11 +106,11 @@ class Progress(Curves):
         return [Curve(x, y, words, style.RED, "-", 1.8)]
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """Room for the bound, unless no worker comes near it."""
+        """Includes the bound, unless no worker comes near it."""
         return style.nice_above(max(1.06 * min(highest, 1e9), 1.25 * self._roof, 1.0))
 
     def nothing(self, trace: Trace) -> str:
-        """One clock has no lead; in a synchronous run no worker gets ahead."""
+        """Why there are no curves: one clock has no lead; in a synchronous run no worker gets ahead."""
         if len(clocked(trace)) < 2:
             return "one clock: no worker to be ahead of"
         if self._even:
@@ -119,5 +119,5 @@ class Progress(Curves):
 
 
 def _stairs(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same points joined by steps: each value holds until the next x."""
+    """The points as a step function: each value holds until the next x."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]

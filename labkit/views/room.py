@@ -1,8 +1,8 @@
-"""Where words can stand: next to what they name, on nothing else, and never over the edge.
+"""Placement of labels: next to what they name, covering nothing else, inside the axes.
 
-Axes are a grid of small cells. What is drawn takes cells; a text asks for the free place that is nearest to what it
-belongs to. Sizes are reckoned in pixels at `style.DPI` from the lower left corner of the axes, so the same picture
-comes out at every resolution.
+The axes are divided into a grid of small cells. Drawn objects occupy cells; a label is placed at the free position nearest to
+its anchor. Sizes are computed in pixels at `style.DPI` from the lower left corner of the axes, so the result is the same at
+every resolution.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from . import style
 __all__ = ["CELL", "HIGH", "HINT", "LINE", "WORDS", "Room", "pixels_of"]
 
 CELL = 3  # pixels
-HIGH = 13  # of a line of text
-WORDS, LINE, HINT, WISH = 50.0, 1.0, 0.25, 0.0006  # what covering a cell costs: a text; a curve; an event; one of many
+HIGH = 13  # height of a line of text
+WORDS, LINE, HINT, WISH = 50.0, 1.0, 0.25, 0.0006  # cost of covering a cell: a text; a curve; an event; one of many
 
 
 def pixels_of(axes: Axes) -> tuple[float, float]:
@@ -29,7 +29,7 @@ def pixels_of(axes: Axes) -> tuple[float, float]:
 
 
 class Room:
-    """The room on axes with their limits of now: set them first."""
+    """Occupied cells of axes at their current limits, which must be set first."""
 
     def __init__(self, axes: Axes):
         self.axes = axes
@@ -39,11 +39,11 @@ class Room:
         self.cells = np.zeros((max(1, int(self.high // CELL)), max(1, int(self.wide // CELL))))
 
     def pixels(self, x: np.ndarray | float, y: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Where a point of the data is."""
+        """Pixel coordinates of points in data coordinates."""
         return (np.asarray(x) - self._left) * self._by_x, (np.asarray(y) - self._low) * self._by_y
 
     def curve(self, x: np.ndarray, y: np.ndarray, cost: float = LINE) -> None:
-        """A line through points of the data takes the cells that it passes."""
+        """Mark the cells along a line through points in data coordinates as occupied."""
         kept = np.isfinite(x) & np.isfinite(y)
         px, py = self.pixels(x[kept], y[kept])
         if not len(px):
@@ -56,7 +56,7 @@ class Room:
         self.cells[row[inside].astype(int), column[inside].astype(int)] += cost
 
     def box(self, left: float, bottom: float, right: float, top: float, cost: float = WORDS) -> None:
-        """A box takes all cells that it touches. Pixels."""
+        """Mark all cells that a box touches as occupied. Pixels."""
         first, last = (max(0, int(edge // CELL)) for edge in (left, bottom)), (right, top)
         column, row = first
         self.cells[row : max(0, int(last[1] // CELL) + 1), column : max(0, int(last[0] // CELL) + 1)] += cost
@@ -64,10 +64,10 @@ class Room:
     def near(
         self, wide: float, x: float, y: float, lefts: Sequence[float] | None = None, high: float = HIGH
     ) -> tuple[float, float, float]:
-        """(left, bottom, cost) of the place for a box that is best, seen from (x, y): little covered, and then near.
+        """(left, bottom, cost) of the best position for a box: covering little, then near (x, y).
 
-        `lefts`: the only left edges that are allowed, the preferred first (an edge that does not fit is moved inside).
-        Takes nothing yet. Pixels; a cell that costs 1 is worth a way of 1000.
+        `lefts`: the only allowed left edges, preferred first (an edge that does not fit is moved inside). Reserves nothing.
+        Pixels; a cell of cost 1 is equivalent to a distance of 1000 pixels.
         """
         rows, columns = self.cells.shape
         tall, long = min(rows, -(-int(high) // CELL)), min(columns, -(-int(wide) // CELL))
@@ -88,6 +88,6 @@ class Room:
         return float(left[column]), float(bottom[row]), float(cost[row, column])
 
     def put(self, text: Text, left: float, bottom: float, wide: float, high: float = HIGH) -> None:
-        """Move `text` (aligned left and centre, in axes coordinates) there, and take the room."""
+        """Move `text` (aligned left and centre, in axes coordinates) to this position, and mark the cells as occupied."""
         text.set_position((left / self.wide, (bottom + high / 2) / self.high))
         self.box(left - 2, bottom, left + wide + 2, bottom + high)

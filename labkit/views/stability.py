@@ -1,13 +1,13 @@
-"""Stable or not: how long a step may be, by how stale the gradients are. And where this run is.
+"""Stability: the largest stable step size by the staleness of gradients, and the position of this run.
 
 On f = 1/2 lambda w^2 a gradient that is always tau updates old makes w(k+1) = w(k) - a w(k - tau), with a = rate x
-lambda. Its powers z solve z^(tau+1) - z^tau + a = 0, and all of them stay inside the unit circle if and only if
+lambda. The roots z of z^(tau+1) - z^tau + a = 0 all lie inside the unit circle if and only if
 
     a < 2 sin(pi / (2 (2 tau + 1)))            the red edge: 2 for tau = 0, 1 for tau = 1, .445 for tau = 3
 
-and they are real, so that nothing swings, only up to a = tau^tau / (tau+1)^(tau+1), dashed. Of several curvatures the
-largest decides. Both lines are for plain SGD at constant staleness; the dot stands at the mean of the gradients applied
-lately.
+and the dominant one is real, so that nothing oscillates, only up to a = tau^tau / (tau+1)^(tau+1), dashed. With several
+curvatures the largest one decides. Both lines are for plain SGD at constant staleness; the dot is at the mean of the recently
+applied gradients.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .room import pixels_of
 __all__ = ["Place", "Stability", "draw", "edge", "here", "smooth_edge"]
 
 POINTS = 200
-HERE, AWAY = "you are here", 14  # pixels between the middle of the dot and that of the words
+HERE, AWAY = "you are here", 14  # pixels between the centres of the dot and the label
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> Stability:
@@ -53,7 +53,7 @@ def smooth_edge(tau: Any) -> Any:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run is: mean staleness, the rate of one step, and rate x largest curvature (None: unknown)."""
+    """Position of a run: mean staleness, the rate of one step, and rate x largest curvature (None: unknown)."""
 
     tau: float
     rate: float
@@ -61,19 +61,19 @@ class Place:
 
     @property
     def stable(self) -> bool | None:
-        """Whether that is inside; None if the curvature is unknown."""
+        """Whether the position is stable; None if the curvature is unknown."""
         return None if self.product is None else bool(self.product < edge(self.tau))
 
 
 def here(trace: Trace, t: int, lookup: Lookup | None = None) -> Place | None:
-    """Where the run is at `t` ns; None before the first gradient is applied."""
+    """Position of the run at `t` ns; None before the first gradient is applied."""
     knobs = trace.header["strategy"]["options"]
     steps = option_steps(trace, "learning_rate", t)
     changed = [time for time, _ in steps] + [time for who in slowdowns(trace, t).values() for time, _ in who]
     since = max((time for time in changed if time <= t), default=0)
     _, stale, count = staleness_between(
         trace, (since + t) // 2, t, lookup
-    )  # the first half may still be what was before
+    )  # the first half may still be from the previous state
     if not count.sum():
         _, stale, count = staleness_between(trace, 0, t, lookup)
     if not count.sum() or not steps:
@@ -99,7 +99,7 @@ class Stability(Panel):
         self._lookup = Lookup()
 
     def setup(self, axes: Axes) -> Self:
-        """Two curves, the stable side, and the dot."""
+        """Create two curves, the stable region, and the dot."""
         super().setup(axes)
         axes.set_yscale("log")
         axes.yaxis.set_minor_locator(NullLocator())
@@ -126,7 +126,7 @@ class Stability(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The verdict in words."""
+        """The verdict as text."""
         place = here(trace, moment(trace, t), self._lookup)
         knobs = trace.header["strategy"]["options"]
         plain = knobs.get("optimizer") == "SGD()" and not knobs.get("compensation")
@@ -139,7 +139,7 @@ class Stability(Panel):
         return f"{'inside' if place.stable else 'outside'}, {place.product:.3g} against {limit:.3g}{aside}"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the edge as far as it matters, and the run at `t`."""
+        """Draw the relevant part of the edge, and the run at `t`."""
         t = moment(trace, t)
         place = here(trace, t, self._lookup)
         right = style.nice_above(max(8.0, 1.25 * place.tau if place else 0.0))
@@ -160,7 +160,7 @@ class Stability(Panel):
         self._before(trace, t, place)
 
     def _here(self, place: Place | None) -> None:
-        """The dot, its words, and how far it is from the edge; or why there is no dot."""
+        """The dot, its label, and its distance from the edge; or why there is no dot."""
         for line in (self.dot, self.guide):
             line.set_data([], [])
         self.dot_text.set_text("")
@@ -183,14 +183,14 @@ class Stability(Panel):
         half = style.width(HERE, style.NORMAL, bold=True) / wide / 2
         x, y = to_axes.transform((place.tau, place.product))
         above = not place.stable
-        if x - half < 0.01:  # where the curves are steep, words have room only above them
+        if x - half < 0.01:  # where the curves are steep, there is room for labels only above them
             x, y = x + half, to_axes.transform((place.tau, max(place.product, limit)))[1]
             above = True
         self.dot_text.set(text=HERE, color=colour, x=min(x - half, 0.99 - 2 * half))
         self.dot_text.set_y(y + (AWAY if above else -AWAY) / high)
 
     def _before(self, trace: Trace, t: int, place: Place | None) -> None:
-        """Where it was before the rate was last changed."""
+        """Mark the position before the last change of the rate."""
         steps = option_steps(trace, "learning_rate", t)
         was = here(trace, steps[-1][0] - 1, self._lookup) if len(steps) > 1 and place is not None else None
         if was is None or place is None or was.product is None or place.product is None:

@@ -1,16 +1,16 @@
-"""`lk.pictures`: five pictures, each of which says one thing that distributed training teaches; and one for the rest.
+"""`lk.pictures`: five teaching figures, each about one property of distributed training, and general-purpose figures.
 
-    slowest          the slowest sets the pace, where all wait for it
-    staleness_law    staleness is N - 1, whoever is slow
-    explosion        stale and fast explodes
-    wires            one wire fills, the ring does not
-    bubble           a pipeline's bubble is (P - 1)/(M + P - 1)
+    slowest          the slowest worker sets the pace if all wait for it
+    staleness_law    mean staleness is N - 1, also with slow workers
+    explosion        a high rate with stale gradients diverges
+    wires            the link of one server saturates, that of a ring does not
+    bubble           the bubble of a pipeline is (P - 1)/(M + P - 1)
 
-    dots, beside     any measurement beside its formula; one panel of several runs
-    scaling          throughput against workers; ranking and trade: what architectures cost
+    dots, beside     any measurement with its formula; one panel of several runs
+    scaling          throughput against workers; ranking and trade: the costs of architectures
 
-Each of the five takes runs (or their traces) and returns a matplotlib `Figure`, which the last expression of a cell
-shows. Every number on it is computed from the traces; the laws are drawn in red beside what was measured.
+Each of the five takes runs (or their traces) and returns a matplotlib `Figure`, displayed by the last expression of a cell.
+Every number in it is computed from the traces; the laws are drawn in red next to the measurements.
 """
 
 from __future__ import annotations

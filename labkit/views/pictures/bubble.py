@@ -1,8 +1,8 @@
-"""The bubble: stages of a pipeline stand idle while it fills and empties.
+"""The pipeline bubble: the stages of a pipeline are idle while it fills and empties.
 
-A mini-batch in M micro-batches through P equal stages takes M + P - 1 turns (a forward and a backward), of which each
-stage works M. Idle, of the total, is (P - 1) / (M + P - 1): 75% for one piece and four stages, and less the finer the
-pieces.
+A mini-batch in M micro-batches through P equal stages takes M + P - 1 turns (a forward and a backward each), of which each
+stage is busy for M. The idle share is (P - 1) / (M + P - 1): 75% for one micro-batch and four stages, and less for more
+micro-batches.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, put, sheet, traces
 
 __all__ = ["bubble"]
 
-LEFT, LONG, GAP = 62, 612, 18  # pixels: names, timeline, and beside it the numbers
+LEFT, LONG, GAP = 62, 612, 18  # pixels: names, timeline, and the numbers next to it
 TOP, ROW, BETWEEN, FOOT = 66, 22, 22, 44
-IDLE = "#f6d5d5"  # red that has been thinned: what is wrong
-HIGH = 0.44  # half a row
+IDLE = "#f6d5d5"  # pale red: idle
+HIGH = 0.44  # half the height of a row
 
 
 def bubble(runs: Any) -> LabFigure:
-    """One mini-batch through the stages for each number of micro-batches, on one axis of time; idle is pale red.
+    """Timelines of one mini-batch for each number of micro-batches, on a common time axis; idle time is pale red.
 
-    `runs`: {M: run (or trace) of a pipeline with so many micro-batches}, 1 to 4 of them, as {1: run, 4: run, 16: run},
-    with at least two mini-batches each. Shown is the last whole one; what is measured is the mean over all but the
-    first. Raises `BadInput` for anything else.
+    `runs`: {M: run (or trace) of a pipeline with M micro-batches}, 1 to 4 of them, as {1: run, 4: run, 16: run}, with at
+    least two mini-batches each. The last whole mini-batch is shown; the measured value is the mean over all but the first.
+    Raises `BadInput` for anything else.
     """
     traces = traces_of("bubble", "micro-batches", runs)
     steps = {m: _steps(m, trace) for m, trace in traces.items()}
@@ -64,7 +64,7 @@ def bubble(runs: Any) -> LabFigure:
 
 
 def _steps(m: int, trace: Trace) -> np.ndarray:
-    """When each mini-batch was over, ns: when the last stage had stepped."""
+    """End of each mini-batch, ns: the time of the last stage's step."""
     role, time = Lookup().applies.between(trace, 0, trace.watermark()).columns("role", "time")
     stages = trace.role_ids("worker")
     given = trace.header["strategy"].get("options", {}).get("micro_batches")
@@ -80,7 +80,7 @@ def _steps(m: int, trace: Trace) -> np.ndarray:
 
 
 def _busy(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(stage's role, start, end) of what was computed in [first, last] ns."""
+    """(stage's role, start, end) of the computations in [first, last] ns."""
     rows = Lookup().spans.touching(trace, first + 1, last)
     role, phase, start, end = rows.columns("role", "phase", "start", "end")
     seen = (phase == COMPUTE) & np.isin(role, trace.role_ids("worker"))
@@ -90,7 +90,7 @@ def _busy(trace: Trace, first: int, last: int) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _idle(trace: Trace, ends: np.ndarray) -> float:
-    """The share of the stages' time that nothing was computed in, from the first step to the last."""
+    """The idle share of the stages' time, from the first step to the last."""
     first, last = int(ends[0]), int(ends[-1])
     _, start, end = _busy(trace, first, last)
     busy = int((np.minimum(end, last) - np.maximum(start, first)).sum())
@@ -98,7 +98,7 @@ def _idle(trace: Trace, ends: np.ndarray) -> float:
 
 
 def _timeline(axes: Axes, trace: Trace, ends: np.ndarray, longest: int, last: bool) -> None:
-    """The last mini-batch, from 0 on."""
+    """Draw the last mini-batch, beginning at 0."""
     first, until = int(ends[-2]), int(ends[-1])
     stages = trace.role_ids("worker")
     axes.set_xlim(0, longest / NANO)

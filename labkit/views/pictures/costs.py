@@ -1,10 +1,10 @@
-"""Three figures about growing and choosing: how far it scales, what memory costs in bytes, who wins where.
+"""Three figures for comparing architectures: scaling, memory against traffic, and throughput by situation.
 
     scaling    throughput against workers, both logarithmic: dots are measured, a red line is the law of each
-    trade      bytes that a worker holds against bytes that it sends: nothing has little of both
-    ranking    a row for each situation, a dot for each strategy: its throughput as a part of the best one's
+    trade      bytes that a worker holds against bytes that it sends: no architecture is low in both
+    ranking    a row for each situation, a dot for each strategy: its throughput relative to the best one in the row
 
-Each takes plain numbers, so that a notebook shows where they came from, and returns a matplotlib `Figure`.
+Each takes plain numbers, so that a notebook shows their source, and returns a matplotlib `Figure`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .frame import LABEL, WIDTH, WORDS, axes_at, number, sheet
 __all__ = ["ranking", "scaling", "trade"]
 
 TOP, HIGH, FOOT, LEFT, NAMES = 66, 320, 52, 74, 232  # pixels
-POINTS = 200  # of a line
+POINTS = 200  # points per line
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 COLOURS = (style.BLUE, style.GREEN, style.INK, style.BLUE_LINE, style.ORANGE, style.FAINT, style.GREY, style.GREEN_FILL)
 Law = Callable[[Any], Any]
@@ -35,11 +35,11 @@ def scaling(
     measured: Mapping[str, Mapping[int, float]], laws: Mapping[str, Law], title: str, *,
     up: str = "gradients per second",
 ) -> LabFigure:  # fmt: skip
-    """Dots of `measured`, {name: {workers: throughput}}, both axes logarithmic, and the laws of some of them.
+    """Dots of `measured`, {name: {workers: throughput}}, on logarithmic axes, with the laws of some of them.
 
     `laws`: {name: formula}, for any of the names of `measured`; a formula takes workers, float64 of shape (n,), and
-    gives the throughput, shape (n,). Dashed grey is N times the smallest throughput of one worker that the dots tell of.
-    Raises `BadInput` if nothing is given, too much, a law for a name without dots, or what is not positive.
+    returns the throughput, shape (n,). The dashed grey line is N times the smallest single-worker throughput implied by the dots.
+    Raises `BadInput` for empty or too large input, a law for a name without dots, or values that are not positive.
     """
     _check("scaling", measured, len(MARKS))
     unknown = sorted(set(laws) - set(measured))
@@ -63,7 +63,7 @@ def scaling(
     ends = []
     for (name, mine), mark, colour in zip(measured.items(), MARKS, COLOURS):
         if name in laws:
-            along = np.unique(np.round(np.geomspace(min(mine), max(mine), POINTS)))  # whole workers
+            along = np.unique(np.round(np.geomspace(min(mine), max(mine), POINTS)))  # integer numbers of workers
             axes.plot(along, laws[name](along), color=style.RED, linewidth=1.8, zorder=3)
         _marks(axes, list(mine), list(mine.values()), mark, colour)
         ends.append((f"{name}: {number(mine[max(mine)])}", mine[max(mine)], colour))
@@ -77,10 +77,10 @@ def scaling(
 
 
 def trade(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
-    """A named dot for each (bytes sent, bytes held) of `points`, {name: (sent, held)}, of a worker.
+    """A labelled dot for each (bytes sent, bytes held) of `points`, {name: (sent, held)}, per worker.
 
-    Both are in parts of the largest that anybody holds, which is the whole model where somebody holds all of it. Raises
-    `BadInput` if nothing is given, too much, or what is negative.
+    Both are relative to the largest value of bytes held, which is the whole model if some worker holds all of it. Raises
+    `BadInput` for empty or too large input, or negative values.
     """
     _check("trade", points, 12)
     if not all(math.isfinite(v) and v >= 0 for pair in points.values() for v in pair) or not max(
@@ -101,7 +101,7 @@ def trade(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
     axes.set_xlim(0, 1.22 * max(float(x.max()), 1e-9))
     axes.set_ylim(0, 1.12)
     _marks(axes, x, y, "o", style.BLUE)
-    taken: list[tuple[float, float, float]] = []  # (left, right, height) of the names so far, pixels
+    taken: list[tuple[float, float, float]] = []  # (left, right, height) of the names placed so far, pixels
     along, up = (WIDTH - LEFT - 30) / axes.get_xlim()[1], HIGH / axes.get_ylim()[1]
     for k in np.argsort(y, kind="stable").tolist():
         name = list(points)[k]
@@ -118,10 +118,10 @@ def trade(points: Mapping[str, tuple[float, float]], title: str) -> LabFigure:
 
 
 def ranking(rates: Mapping[str, Mapping[str, float]], title: str) -> LabFigure:
-    """For each situation a row with a dot for each strategy, at its throughput as a part of the best one's in that row.
+    """One row per situation, with a dot for each strategy at its throughput relative to the best one in the row.
 
-    `rates`: {situation: {strategy: gradients per second}}; a strategy may be missing from a row. Raises `BadInput` if
-    nothing is given, too much, or a row has no positive number.
+    `rates`: {situation: {strategy: gradients per second}}; a strategy may be missing from a row. Raises `BadInput` for empty or
+    too large input, or a row without a positive number.
     """
     _check("ranking", rates, 12)
     names = list(dict.fromkeys(name for row in rates.values() for name in row))
@@ -165,7 +165,7 @@ def _check(what: str, given: Any, most: int) -> None:
 
 
 def _logarithmic(axes: Axes, measured: Mapping[str, Mapping[int, float]]) -> None:
-    """Both axes, with a tick at every power of ten and a limit that holds all dots."""
+    """Make both axes logarithmic, with a tick at every power of ten and limits that contain all dots."""
     workers = [n for mine in measured.values() for n in mine]
     values = [v for mine in measured.values() for v in mine.values()]
     axes.set_xscale("log")

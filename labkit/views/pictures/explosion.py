@@ -1,9 +1,9 @@
-"""Stale and fast explodes: the same start, the same staleness, two rates.
+"""Divergence with stale gradients: two runs with the same start and the same staleness, at two rates.
 
-On f = w^2 lambda / 2 a gradient that was computed tau updates ago makes w(k+1) = w(k) - a w(k - tau), a = rate x lambda.
-It converges if and only if a < 2 sin(pi / (2 (2 tau + 1))). A pair (where the gradient was computed, where it is
-applied) = (w(k - tau), w(k)) goes round and round: inwards below that edge, outwards above it. At the edge one round
-takes 2 (2 tau + 1) updates, so tau is just about a quarter of it, and the round is a circle.
+On f = w^2 lambda / 2 a gradient computed tau updates ago gives w(k+1) = w(k) - a w(k - tau), a = rate x lambda. It converges if
+and only if a < 2 sin(pi / (2 (2 tau + 1))). The point (where the gradient was computed, where it is applied) =
+(w(k - tau), w(k)) moves along a spiral: inwards below that edge, outwards above it. At the edge one round takes
+2 (2 tau + 1) updates, so tau is about a quarter of it, and the orbit is a circle.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, number, put, sheet, trace
 __all__ = ["explosion"]
 
 TOP, TITLE, SIDE, FOOT, LEFT, GAP = 62, 28, 246, 52, 62, 66  # pixels
-FRAME = 1.15  # of the largest weight that is to be seen
-FAR = 2.4  # times the start: so far the exploding run is followed
+FRAME = 1.15  # of the largest weight to be shown
+FAR = 2.4  # times the start: the diverging run is drawn up to this distance
 
 
 def explosion(inside: Any, outside: Any, paths: Sequence[Any] | None = None) -> LabFigure:
-    """Two asynchronous runs on a quadratic, one on each side of the edge of stability, and where they are on it.
+    """Two asynchronous runs on a quadratic, one on each side of the edge of stability, and their positions relative to it.
 
     `inside`, `outside`: runs (or traces) of `Problem("quadratic")`. `paths`: for each run its weight at the start and
-    after every update, shape (updates + 1,) or (updates + 1, 1), float. The runs themselves do not keep it; step through
-    a simulated one that evaluates every update, on a server that needs some time, so that no two updates coincide:
+    after every update, shape (updates + 1,) or (updates + 1, 1), float. Runs do not store it; step through a simulated one
+    that evaluates every update, on a server with a non-zero server time, so that no two updates coincide:
 
         run = lk.train(lk.Problem("quadratic"), lk.AsyncPS(learning_rate=0.15, eval_every=1),
                        lk.SimulatedCluster(workers=8, compute=lk.Deterministic(0.1), server_time=0.001),
@@ -116,9 +116,11 @@ def _path(path: Any) -> np.ndarray:
 
 
 def _spiral(axes: Axes, place: Place, w: np.ndarray) -> None:
-    """Where a gradient was computed, and where it is applied, update by update, until it leaves the frame."""
+    """Draw (weight at which a gradient was computed, weight at which it is applied), update by update, until it leaves
+    the frame.
+    """
     late = max(1, round(place.tau))
-    x, y = np.r_[np.full(late, w[0]), w][: len(w)], w  # whoever reads first reads the start
+    x, y = np.r_[np.full(late, w[0]), w][: len(w)], w  # the first readers read the start
     begun = float(np.hypot(x[0], y[0]))
     reach = FRAME * min(max(float(np.nanmax(np.abs(w))), begun), FAR * begun)
     gone = np.flatnonzero(~(np.maximum(np.abs(x), np.abs(y)) <= reach))
@@ -167,14 +169,14 @@ def _losses(axes: Axes, traces: Sequence[Trace], places: list[Place]) -> None:
 
 
 def _power(value: float, _: Any = None) -> str:
-    """0.01, 1, 1,000, and 10⁻⁷ where that would be long."""
+    """Tick text: 0.01, 1, 1,000, and 10⁻⁷ where that would be long."""
     exponent = round(np.log10(value)) if value > 0 else 0
     raised = f"10{str(exponent).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
     return style.plain(value) if -4 <= exponent <= 3 else raised
 
 
 def _edge(axes: Axes, places: list[Place]) -> None:
-    """The law, and both runs."""
+    """Draw the law and both runs."""
     products = [float(place.product or 0.0) for place in places]
     right = style.nice_above(max(6.0, 1.6 * max(place.tau for place in places)))
     tau = np.linspace(0, right, 200)
@@ -194,7 +196,7 @@ def _edge(axes: Axes, places: list[Place]) -> None:
         words, pixel = f"rate {number(place.rate)}", right / pixels_of(axes)[0]
         wide = style.width(words, LABEL, bold=True) * pixel
         x, y = place.tau + 12 * pixel, product
-        if place.stable:  # the edge falls: away from it, to the left, or below where there is no room
+        if place.stable:  # the edge decreases: place the text away from it, to the left, or below if there is no room
             x, y = place.tau - 12 * pixel - wide, product
             if x < 6 * pixel:
                 x, y = max(6 * pixel, place.tau - wide / 2), product * (low / high) ** (19 / SIDE)

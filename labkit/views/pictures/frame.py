@@ -1,7 +1,7 @@
-"""What the five pictures share: one size, one title, letters that can be read from the last row.
+"""Common layout of the teaching figures: one size, one title style, text legible from a distance.
 
-A picture is 940 pixels wide, as a notebook is. Its title is a sentence whose numbers are measured; under it, in grey,
-stands what the colours mean. No letter is smaller than 9 points. Places are pixels from the upper left corner.
+A figure is 940 pixels wide, the width of a notebook. Its title is a sentence with measured numbers; below it, in grey, is the
+meaning of the colours. Text has at least 9 points. Coordinates are pixels from the upper left corner.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["HEAD", "LABEL", "WIDTH", "WORDS", "axes_at", "boxes", "number", "put
 WIDTH = 940
 WORDS, LABEL, HEAD = 9.5, 10.5, 14.0  # points
 EDGE = 14  # pixels
-MOST = 4  # rows of a picture that has a row for each run
+MOST = 4  # rows of a figure with one row per run
 
 
 def trace_of(what: str, run: Any) -> Trace:
@@ -38,7 +38,7 @@ def trace_of(what: str, run: Any) -> Trace:
 
 
 def traces_of(what: str, key: str, runs: Any, most: int = MOST) -> dict[int, Trace]:
-    """The traces of `{number: run}`, by growing number. `key`: what the numbers are."""
+    """The traces of `{number: run}`, in ascending order. `key`: the meaning of the numbers."""
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= most:
         raise BadInput(f"{what}: give a dictionary {{{key}: run}} with 1 to {most} runs, not {shown(runs)}.")
     for n in runs:
@@ -48,7 +48,7 @@ def traces_of(what: str, key: str, runs: Any, most: int = MOST) -> dict[int, Tra
 
 
 def sheet(height: int, title: str, below: str) -> LabFigure:
-    """An empty picture with its title, as large as there is room for, and what the colours mean."""
+    """An empty figure with its title, as large as fits, and the meaning of the colours."""
     figure, size = blank(WIDTH, height), HEAD
     while style.width(title, size, bold=True) > WIDTH - 2 * EDGE and size > WORDS:
         size -= 0.5
@@ -58,7 +58,7 @@ def sheet(height: int, title: str, below: str) -> LabFigure:
 
 
 def put(figure: LabFigure, left: float, top: float, words: str, colour: str, size: float = WORDS, **more: Any) -> Any:
-    """A text whose middle is `top` pixels below the upper edge."""
+    """A text whose vertical centre is `top` pixels below the upper edge."""
     wide, high = figure.get_size_inches() * style.DPI
     return figure.text(left / wide, 1 - top / high, words, **style.text(colour, size, **{"va": "center", **more}))
 
@@ -66,7 +66,7 @@ def put(figure: LabFigure, left: float, top: float, words: str, colour: str, siz
 def axes_at(
     figure: LabFigure, left: int, top: int, width: int, height: int, grid: str | None = "x", **more: Any
 ) -> Axes:
-    """Calm axes, whose frame (without its labels) has its upper left corner at (left, top)."""
+    """Plain axes; the upper left corner of the frame (without labels) is at (left, top)."""
     wide, high = figure.get_size_inches() * style.DPI
     box = (left / wide, 1 - (top + height) / high, width / wide, height / high)
     axes = style.calm(figure.add_axes(box), grid=grid, **more)
@@ -85,7 +85,7 @@ def boxes(
     z: float = 2,
     line: float = 1.0,
 ) -> None:
-    """Boxes from `start` to `end` (the unit of the axes) around the middle of each `row`."""
+    """Boxes from `start` to `end` (in axis units), centred on each `row`."""
     row, start, end = (np.asarray(a, dtype=float) for a in (row, start, end))
     low, high = row - half, row + half
     corners = np.stack([start, low, start, high, end, high, end, low], axis=-1).reshape(-1, 4, 2)
@@ -94,7 +94,7 @@ def boxes(
 
 
 def number(value: float) -> str:
-    """Three digits, as people write them: 0.209, 8, 31.9, 1,240."""
+    """Format with three digits: 0.209, 8, 31.9, 1,240."""
     if value and abs(value) < 100:
         value = round(value, 2 - math.floor(math.log10(abs(value))))
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"

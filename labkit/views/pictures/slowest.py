@@ -1,8 +1,8 @@
-"""The slowest sets the pace: the same workers, one of them slow, with and without waiting for it.
+"""Stragglers: the same workers, one of them slow, with and without synchronization.
 
-Of N workers whose gradients take c seconds, one is F times slower. Where all wait, N gradients come every F c seconds:
-N / (F c). Where nobody waits, each goes at its own pace: (N - 1) / c + 1 / (F c). For N = 4, F = 5 that is a fifth of
-what equal workers do, against four fifths.
+Of N workers whose gradients take c seconds, one is F times slower. With synchronization, N gradients are applied every F c
+seconds: N / (F c). Without, each worker runs at its own pace: (N - 1) / c + 1 / (F c). For N = 4, F = 5 that is a fifth of the
+throughput of equal workers, against four fifths.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .frame import EDGE, LABEL, WIDTH, WORDS, axes_at, boxes, number, put, sheet
 
 __all__ = ["slowest"]
 
-LEFT, LONG, GAP, SIDE = 76, 650, 30, 140  # pixels: names, timeline, and beside it the counts
+LEFT, LONG, GAP, SIDE = 76, 650, 30, 140  # pixels: names, timeline, and the counts next to it
 TOP, TITLE, ROW, FOOT = 60, 26, 25, 48
 MOST_WORKERS, GRADIENTS = 8, 24  # rows, and typical gradients in a row
 
 
 def slowest(synchronous: Any, asynchronous: Any) -> LabFigure:
-    """Two timelines on one axis of time: all wait for the slow worker (above), nobody waits (below).
+    """Two timelines on a common time axis: all wait for the slow worker (top), no worker waits (bottom).
 
-    `synchronous`, `asynchronous`: runs (or traces) of as many workers, of which the same one is slowed, as with
-    `slow={"worker-2": 5}`. The end of both is shown. At the right, and in the title, are the gradients applied since
-    the worker was slowed, up to the end of a synchronous step. Raises `BadInput` if these are no runs.
+    `synchronous`, `asynchronous`: runs (or traces) with the same number of workers, of which the same one is slowed, as with
+    `slow={"worker-2": 5}`. The end of both is shown. At the right, and in the title, are the gradients applied since the
+    worker was slowed, up to the end of a synchronous step. Raises `BadInput` for anything else.
     """
     pair = trace_of("slowest", synchronous), trace_of("slowest", asynchronous)
     since, until = _stretch(*pair)
@@ -78,8 +78,8 @@ def _key(slow: dict[int, float]) -> str:
 
 
 def _stretch(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
-    """(begin, end), ns, of what is counted: from when somebody was slowed last to the end of the last synchronous step
-    that both runs outlived. So a step that the end of the run has cut looks like no loss of speed.
+    """(begin, end), ns, of the interval that is counted: from the last slowdown to the end of the last synchronous step that is
+    within both runs, so that a step cut off by the end of the run does not look like a loss of speed.
     """
     both = (synchronous, asynchronous)
     known = min(trace.watermark() for trace in both)
@@ -92,12 +92,12 @@ def _stretch(synchronous: Trace, asynchronous: Trace) -> tuple[int, int]:
 
 
 def _window(trace: Trace) -> int:
-    """How much time is shown, ns: so many of a typical worker's gradients."""
+    """Length of the interval shown, ns: `GRADIENTS` gradients of a typical worker, rounded."""
     return max(1000, round(style.nice_above(GRADIENTS * gradient_time(trace) / NANO * 0.9) * NANO))
 
 
 def _counts(trace: Trace, since: int, until: int) -> dict[int, int]:
-    """{worker: its gradients that were applied after `since` and up to `until` ns}."""
+    """{worker: number of its gradients applied after `since` and up to `until` ns}."""
     applied, found = Cumulative(), {}
     for role in trace.role_ids("worker"):
         when, total, _ = applied.gross(trace, until, role)
@@ -131,7 +131,7 @@ def _timeline(axes: Axes, trace: Trace, rows: list[int], first: int, until: int,
     late = slow_spans(trace, until, who, start)
     for which, face, edge in ((~late, style.BLUE_FILL, style.BLUE), (late, style.ORANGE_FILL, style.ORANGE)):
         boxes(axes, place[who[which]], start[which] / NANO, end[which] / NANO, face, edge)
-    for busy, since in under_way(trace, trace.watermark()).items():  # a span is recorded when it is over
+    for busy, since in under_way(trace, trace.watermark()).items():  # a span is recorded only when it ends
         if place[busy] >= 0 and first <= since < until:
             face = style.ORANGE_FILL if busy in slow else style.BLUE_FILL
             boxes(axes, [place[busy]], [since / NANO], [until / NANO], to_rgba(face, 0.55))
@@ -142,7 +142,7 @@ def _timeline(axes: Axes, trace: Trace, rows: list[int], first: int, until: int,
 
 
 def _bars(axes: Axes, trace: Trace, rows: list[int], counts: dict[int, int], most: int, until: int) -> None:
-    """How many gradients of each worker were applied."""
+    """Draw the number of gradients of each worker that were applied."""
     axes.set_axis_off()
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(0, most * 1.5)

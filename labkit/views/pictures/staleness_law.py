@@ -1,8 +1,8 @@
-"""Staleness is N - 1, whoever is slow.
+"""Staleness law: mean staleness is N - 1, also with slow workers.
 
-While a worker computes one gradient, each of the other N - 1 has on average one of its own applied. That is no
-statistics: every update makes all gradients under way older by one, so sum(staleness) is what it is, however the work
-is spread. A slow worker's gradients are staler, the others' are fresher, and the mean stays.
+While a worker computes one gradient, each of the other N - 1 has on average one gradient applied. This is an identity, not a
+statistical result: every update increases the staleness of all gradients in progress by one, so sum(staleness) does not depend
+on the distribution of the work. The gradients of a slow worker are staler, those of the others fresher, and the mean stays.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ __all__ = ["staleness_law"]
 
 TOP, TITLE, HIGH, FOOT, LEFT, GAP = 62, 28, 210, 52, 62, 50  # pixels
 ALL_BUT = 0.005  # this share of the gradients, the stalest, is beyond the right edge
-ASIDE = 10  # pixels between a dot and its words
-HEADROOM = 1.42  # above the highest bar, for the law and the mean in words
+ASIDE = 10  # pixels between a dot and its label
+HEADROOM = 1.42  # above the highest bar, for the labels of the law and the mean
 
 
 def staleness_law(runs: Any) -> LabFigure:
-    """A panel for each number of workers: the share of gradients with each staleness, the law N - 1 in red, the measured
-    mean as a dot.
+    """One panel per number of workers: the distribution of staleness, the law N - 1 in red, the measured mean as a dot.
 
     `runs`: {workers: asynchronous run (or trace)}, 1 to 4 of them, as {2: run, 4: run, 8: run}. Gradients of a slowed
-    worker are orange. Raises `BadInput` for anything else, and where nothing was applied.
+    worker are orange. Raises `BadInput` for anything else, and if nothing was applied.
     """
     traces = traces_of("staleness_law", "workers", runs)
     for n, trace in traces.items():
@@ -57,7 +56,7 @@ def staleness_law(runs: Any) -> LabFigure:
         _key(traces),
     )
     right = max(_reach(trace) for trace in traces.values())
-    panels = max(2, len(traces))  # one alone is no wider than one of two
+    panels = max(2, len(traces))  # a single panel has the width of one of two
     wide = (WIDTH - LEFT - EDGE - GAP * (panels - 1)) // panels
     shares = {n: _shares(trace) for n, trace in traces.items()}
     for k, (n, trace) in enumerate(traces.items()):
@@ -85,7 +84,7 @@ def _key(traces: dict[int, Trace]) -> str:
 
 
 def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(staleness, gradients, whether the sender was slow) of everything applied."""
+    """(staleness, gradients, whether the sender was slow) of every application."""
     rows = Lookup().applies.between(trace, 0, trace.watermark())
     time, sender, stale, count = rows.columns("time", "sender", "staleness", "count")
     known = (stale != UNKNOWN) & (sender >= 0)
@@ -94,13 +93,13 @@ def _rows(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reach(trace: Trace) -> int:
-    """The staleness beyond which there is next to nothing."""
+    """The staleness that all but a negligible share of the gradients do not exceed."""
     stale, count, _ = _rows(trace)
     return int(np.quantile(np.repeat(stale, count), 1 - ALL_BUT)) + 1
 
 
 def _shares(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Shares of all gradients by staleness 0, 1, ...: of those that are not slow, and of those that are."""
+    """Shares of all gradients by staleness 0, 1, ...: (of workers that are not slow, of slow ones)."""
     stale, count, slow = _rows(trace)
     size = int(stale.max(initial=0)) + 1
     plain, late = (np.bincount(stale[which], count[which], minlength=size) for which in (~slow, slow))
@@ -131,7 +130,7 @@ def _panel(axes: Axes, shares: tuple[np.ndarray, np.ndarray], right: int, n: int
 
 
 def _pin(axes: Axes, trace: Trace, right: int) -> None:
-    """Where the mean of the slowed worker's own gradients is."""
+    """Mark the mean staleness of the slowed worker's gradients."""
     stale, count, slow = _rows(trace)
     if not count[slow].sum():
         return

@@ -1,8 +1,7 @@
-"""Two figures that every lesson can draw: `dots`, what was measured beside what a formula says; `beside`, one panel of
-several runs.
+"""Two general figures for lessons: `dots`, a measurement with a formula; `beside`, one panel of several runs.
 
-The law is a line and the measurement is dots, never the other way round: a formula is known everywhere, a measurement
-only where somebody has measured. The first line is the law (red), further ones are what it is compared with (dashed).
+A law is drawn as a line and a measurement as dots, because a formula is defined everywhere and a measurement only at the
+measured points. The first line is the law (red); further ones are for comparison (dashed).
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from ..plots import make_panel
 __all__ = ["beside", "dots"]
 
 SIZE, LEFT, RIGHT, BELOW, ABOVE = (760, 330), 80, 22, 44, 40  # pixels
-NAME = 58  # pixels from the upright axis to its name: the longest tick fits between
-POINTS = 200  # of a line that is a formula
-FAR = 10.0  # a line further from all dots than this factor does not decide what is shown, on a logarithmic axis
+NAME = 58  # pixels from the vertical axis to its name: room for the longest tick label
+POINTS = 200  # points of a line given by a formula
+FAR = 10.0  # on a logarithmic axis, a line further from all dots than this factor does not affect the limits
 Line = Callable[[Any], Any] | Mapping[float, float]
 
 
@@ -33,9 +32,9 @@ def dots(
 ) -> LabFigure:  # fmt: skip
     """A figure of `measured`, {x: y}, as dots and of each of the `laws`, {name: formula or {x: y}}, as a line.
 
-    A formula takes an array of x, shape (n,), and gives y, shape (n,) or one number. `across`, `up`: what the axes are.
-    `log`: the axes that are logarithmic, "", "x", "y" or "xy". `said`: a sentence behind the title. Points that are not
-    finite are left out. Raises `BadInput` if nothing is left, or what is not positive stands on a logarithmic axis.
+    A formula takes an array of x, shape (n,), and returns y, shape (n,) or one number. `across`, `up`: names of the axes.
+    `log`: the logarithmic axes, "", "x", "y" or "xy". `said`: a sentence after the title. Points that are not finite are
+    left out. Raises `BadInput` if nothing is left, or for values that are not positive on a logarithmic axis.
     """
     if log not in ("", "x", "y", "xy"):
         raise BadInput(f"dots: log={shown(log)} is not allowed; it is '', 'x', 'y' or 'xy'.")
@@ -78,9 +77,9 @@ def dots(
 
 
 def beside(panel: str, runs: Mapping[str, Any]) -> LabFigure:
-    """A figure of one panel (a name, as "progress") of several runs (or their traces), {title: run}, left to right.
+    """A figure of one panel (a name, as "progress") for several runs (or their traces), {title: run}, left to right.
 
-    Each has scales of its own. Raises `BadInput` for an unknown panel, and without runs.
+    The panels have separate scales. Raises `BadInput` for an unknown panel, and without runs.
     """
     if not runs:
         raise BadInput("beside: give at least one run, as {'s = 3': run}.")
@@ -96,20 +95,20 @@ def beside(panel: str, runs: Mapping[str, Any]) -> LabFigure:
 
 
 def _box() -> tuple[float, float, float, float]:
-    """Where the axes are, as parts of the figure."""
+    """Position of the axes in figure coordinates."""
     wide, high = SIZE
     return LEFT / wide, BELOW / high, (wide - LEFT - RIGHT) / wide, (high - BELOW - ABOVE - 18) / high
 
 
 def _points(given: Mapping[float, float]) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) in order of x, as far as both are finite."""
+    """(x, y) sorted by x, without points that are not finite."""
     pairs = np.array(sorted((float(a), float(b)) for a, b in given.items()), float).reshape(-1, 2)
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
     return pairs[:, 0], pairs[:, 1]
 
 
 def _curve(law: Line, x: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y) of a line: its own points, or a formula from the first to the last dot."""
+    """(x, y) of a line: the given points, or a formula evaluated from the first to the last dot."""
     if isinstance(law, Mapping):
         return _points(law)
     along = np.geomspace(x[0], x[-1], POINTS) if log else np.linspace(x[0], x[-1], POINTS)
@@ -117,13 +116,13 @@ def _curve(law: Line, x: np.ndarray, log: bool) -> tuple[np.ndarray, np.ndarray]
 
 
 def _seen(line: tuple[np.ndarray, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """The heights of a line above the stretch that the dots take."""
+    """The y values of a line within the x range of the dots."""
     inside = (line[0] >= x[0]) & (line[0] <= x[-1]) & np.isfinite(line[1])
     return line[1][inside]
 
 
 def _limits(values: np.ndarray, log: bool) -> tuple[float, float]:
-    """A frame with room around everything; from 0 where nothing is below it."""
+    """Axis limits with a margin; from 0 if no value is below it."""
     low, high = float(values.min()), float(values.max())
     if log:
         room = max(1.2, (high / low) ** 0.06)
@@ -133,7 +132,7 @@ def _limits(values: np.ndarray, log: bool) -> tuple[float, float]:
 
 
 def _legend(figure: LabFigure, names: list[str]) -> None:
-    """One row of names under the title: a dot for what was measured, a piece of its line for each law."""
+    """One row of names under the title: a dot for the measurement, a line segment for each law."""
     wide, high = SIZE
     y, x = 1 - 42 / high, 16.0
     for k, name in enumerate(["measured", *names]):

@@ -1,14 +1,14 @@
-"""One wire fills, the ring does not: gradients per second against the number of workers.
+"""Saturation of links: gradients per second against the number of workers, with servers and in a ring.
 
-c is the time of a gradient, a the latency of a message, m the seconds that the whole model holds a link, N the workers,
-S the servers (shards), s a server's work:
+c is the time of a gradient, a the latency of a message, m the time in seconds that the whole model occupies a link, N the
+number of workers, S that of servers (shards), s the time of a server's work:
 
-    synchronous      N / (c + s + 2a + m (1 + N/S))             never more than S/m: the servers' wires are full
+    synchronous      N / (c + s + 2a + m (1 + N/S))             never more than S/m: the servers' links are saturated
     asynchronous     min(N / (c + s + 2a + m (1 + 1/S)), S/m, 1/s)
-    ring             N / (c + 2 (N-1) (a + m/N))                of N large: N / (c + 2m + 2 (N-1) a)
+    ring             N / (c + 2 (N-1) (a + m/N))                for large N: N / (c + 2m + 2 (N-1) a)
 
-c, a, m and s are read off the runs' headers, if the run was simulated with a constant time of computing. For all others
-give what is `predicted`.
+c, a, m and s are taken from the runs' headers if the run was simulated with a constant computing time. For all others give
+`predicted`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = ["law", "wires"]
 
 TOP, HIGH, FOOT, LEFT, NAMES = 66, 300, 52, 66, 196  # pixels
 MOST_RUNS, MOST_KINDS = 8, 4
-FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of runs with servers, in their order
+FILLS = (style.GREEN, style.PAPER, style.GREEN_FILL, style.INK)  # of dots of runs with servers, in order
 
 
 def wires(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None) -> LabFigure:
-    """Measured dots on predicted lines, one line a way to send the model; dashed grey: workers without any wire.
+    """Measured dots on predicted lines, one line per architecture; dashed grey: workers without communication.
 
     `runs`: {name: {workers: run (or trace)}}, up to 4 names, as {"one server": {2: run, 4: run, 8: run}, "4 shards":
-    {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for those whose law is not known or is to be
-    another (see the module); where there is neither, only dots are drawn. Raises `BadInput` for anything else.
+    {...}, "ring": {...}}. `predicted`: {name: {workers: gradients per second}} for those whose law is unknown or to be
+    replaced (see the module); without either, only dots are drawn. Raises `BadInput` for anything else.
     """
     if not isinstance(runs, Mapping) or not 1 <= len(runs) <= MOST_KINDS:
         raise BadInput(f"wires: give {{name: {{workers: run}}}} with 1 to {MOST_KINDS} names, not {shown(runs)}.")
@@ -57,7 +57,7 @@ def wires(runs: Any, predicted: Mapping[str, Mapping[int, float]] | None = None)
 
 
 def law(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
-    """Gradients per second that a run like this one has with so many `workers`, shape (n,), float64; None: not known."""
+    """Predicted gradients per second of such a run with `workers` workers, shape (n,), float64; None if unknown."""
     header, cluster = trace.header, trace.header["cluster"]
     kind, _, c = str(cluster.get("compute")).partition(":")
     served, _, s = str(cluster.get("server_time") or "deterministic:0").partition(":")
@@ -82,7 +82,7 @@ def law(trace: Trace, workers: np.ndarray) -> np.ndarray | None:
 
 
 def _model_bytes(trace: Trace) -> int:
-    """Of a gradient on the wire: that of all parameters."""
+    """Bytes of a gradient of all parameters on the link."""
     parts = [role["part"] for role in trace.header["layout"]["roles"] if role["part"] is not None]
     size = max(last for _, last in parts) - min(first for first, _ in parts)
     return int(size) * np.dtype(trace.header["problem"]["dtype"]).itemsize
@@ -92,7 +92,7 @@ def _rate(name: str, n: int, trace: Trace) -> float:
     if len(trace.role_ids("worker")) != n:
         raise BadInput(f"wires: the run given for {name}, {n} workers, has {len(trace.role_ids('worker'))}.")
     applied, rate = Cumulative(), 0.0
-    for role in trace.role_ids("worker"):  # from its first to its last: neither warming up nor what the end has cut
+    for role in trace.role_ids("worker"):  # from its first to its last: without warm-up and without the part cut off by the end
         when, total, _ = applied.gross(trace, trace.watermark(), role)
         whole = int(total[-1] + 1e-6) if len(when) else 0
         first, last = (int(when[np.searchsorted(total, count - 1e-6)]) for count in ((1, whole) if whole else (0, 0)))
@@ -116,7 +116,7 @@ def _ring(trace: Trace) -> bool:
 
 
 def _title(found: dict[str, dict[int, Trace]], rates: dict[str, dict[int, float]]) -> str:
-    """The slowest and the fastest at the largest number of workers that all have."""
+    """The slowest and the fastest run at the largest number of workers that all have in common."""
     common = set.intersection(*(set(mine) for mine in rates.values()))
     if len(rates) < 2 or not common:
         return "Gradients per second against workers."
@@ -167,7 +167,7 @@ def _draw(
 
 
 def _ideal(found: dict[str, dict[int, Trace]]) -> float | None:
-    """Gradients per second of one worker without a wire, if that is known."""
+    """Gradients per second of one worker without communication; None if unknown."""
     for mine in found.values():
         for trace in mine.values():
             kind, _, c = str(trace.header["cluster"].get("compute")).partition(":")
@@ -177,7 +177,7 @@ def _ideal(found: dict[str, dict[int, Trace]]) -> float | None:
 
 
 def _limit(trace: Trace) -> str:
-    """How much the servers' wires can carry, in words; of a ring nothing."""
+    """Capacity of the servers' links, as text; empty for a ring."""
     band, shards = trace.header["cluster"].get("bandwidth"), len(trace.role_ids("server"))
     if not band or not shards or trace.header["cluster"].get("engine") != "simulated":
         return ""
@@ -185,7 +185,7 @@ def _limit(trace: Trace) -> str:
 
 
 def _names(axes: Axes, ends: list[tuple[str, float, str, str]]) -> None:
-    """Each line's name beside its last dot, moved apart where they would touch."""
+    """Write the name of each line next to its last dot, without overlaps."""
     high = axes.get_ylim()[1]
     places = style.spread([min(rate / high, 1.0) for _, rate, _, _ in ends], 40 / HIGH, 0.05, 0.98)
     for (name, rate, colour, limit), y in zip(ends, places):
