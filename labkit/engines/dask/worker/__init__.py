@@ -1,6 +1,6 @@
 """One role instance in real time, in a Dask worker.
 
-`task` is what Dask is given to run; `assignment` is all that a role instance is told at its start; `role` drives the coroutine
-of the role, over the rules that all engines share (`engines/role_core`); `command_channel` brings the client's commands and
-takes the role's reports; `checkpointing`, `pacing` and `role_clock` are parts of the role.
+`task` is the function that Dask runs; `assignment` is its argument; `role` drives the coroutine of the role, with the rules
+that all engines share (`engines/role_core`); `command_channel` carries commands of the client and reports of the role;
+`checkpointing`, `pacing` and `role_clock` are components of the role.
 """

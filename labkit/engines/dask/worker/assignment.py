@@ -1,4 +1,4 @@
-"""The assignment of a role: all that one role instance, one task, is given by the client."""
+"""The assignment of a role: the arguments that the client passes to one role instance, which is one task."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["RoleAssignment"]
 
 @dataclass(frozen=True)
 class RoleAssignment:
-    """`plan` carries no data; `objective` is the role's own, None where it needs none.
+    """The assignment of one role instance. `plan` contains no data; `objective` is None for roles that need none.
 
-    `factor`: how many times slower the role computes. `folder`: where checkpoints are kept; None: nowhere. `every`: seconds
-    between two of a shard; None: as often as is cheap. `together`: the shards are parts of one step, and are saved at the same
-    versions. `restored`: the state that the instance begins with (None: the first weights), and whether nothing of it was lost;
-    without it, a first incarnation begins with the first weights, and a later one with its own checkpoint. `age`: of the run,
-    as `Store` has it. `ours`: the processes are labkit's own, on this machine. `protocol`: of the client.
+    `factor`: slowdown factor of the role. `folder`: folder of checkpoints; None: none are saved. `every`: seconds between two
+    checkpoints of a shard; None: see `checkpointing`. `together`: the shards take part in the same steps, and are saved at the
+    same versions. `restored`: (initial state, whether nothing of it was lost); a state of None means the initial weights.
+    If `restored` is None, incarnation 0 begins with the initial weights and later ones with their last checkpoint. `age`: of
+    the run, see `Store`. `ours`: labkit started the processes, on this machine. `protocol`: protocol number of the client.
     """
 
     run: str

@@ -1,10 +1,10 @@
-"""The checkpoints of one role instance: its shard, and what the role itself asked to be saved, for the next incarnation.
+"""Checkpoints of one role instance, for the next incarnation: its shard, and the state that the role asked to save.
 
-They are taken between two effects, so they are always whole. A shard is saved once a second, but at most 5% of the time: after
-a checkpoint nineteen times as long passes until the next. How long one takes is the shortest of the last three: one that took
-long because the process waited for a core or the disk says nothing about the next one, and 0.8 s of waiting would cost the
-next incarnation 15 s of updates. The number of a checkpoint grows from incarnation to incarnation, so an instance that was
-declared lost, and goes on, sees that a later one has saved something, and saves nothing more.
+Checkpoints are taken between two effects, so they are consistent. A shard is saved once per second, but for at most 5% of the
+time: the interval after a checkpoint is at least nineteen times its duration. The duration is the minimum of the last three:
+one that was long because the process waited for a core or the disk does not predict the next one, and 0.8 s of waiting
+would cost the next incarnation 15 s of updates. Checkpoint numbers increase with the incarnation, so an instance that was
+declared lost but still runs detects that a later one has saved a checkpoint, and saves nothing more.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ...storage.store import LIFE
 __all__ = ["Checkpointing", "CheckpointStore", "tag_of"]
 
 SAVE_EVERY = 1.0  # seconds between two checkpoints
-REST = 19  # times as long as one takes
-SAMPLES = 3  # checkpoints, the shortest of which says how long one takes
-SAVED = "said:"  # before the names of what a role with a shard asked to be saved
+REST = 19  # interval after a checkpoint, in multiples of its duration
+SAMPLES = 3  # number of durations of which the minimum is used
+SAVED = "said:"  # prefix of the names in the state that a role with a shard asked to save
 TIME = "engine_time"  # ns, when a shard was saved
-Restored = tuple[dict[str, Any] | None, bool]  # (the state to begin with, whether nothing of it was lost)
+Restored = tuple[dict[str, Any] | None, bool]  # (initial state, whether nothing of it was lost)
 
 
 def tag_of(incarnation: int, version: int) -> int:
@@ -43,14 +43,15 @@ class CheckpointStore(Protocol):
         """Save a checkpoint."""
 
     def read(self, role: str) -> tuple[dict[str, Any], str] | None:
-        """(the newest checkpoint, a remark about damaged ones); None if there is none."""
+        """(newest checkpoint, remark about damaged ones); None if there is none."""
 
 
 class Checkpointing:
-    """The checkpoints of an `incarnation` of `role`, kept in `store` (None: nowhere), `every` so many seconds (None: as above).
+    """Saves and restores the checkpoints of one `incarnation` of `role`.
 
-    `warn(text)` is called when a checkpoint could not be written, and when one can be again; the role goes on. `seconds`: a
-    clock. `saved_at`: the engine time (ns) of the checkpoint that the instance began with, until it has saved one itself.
+    `store`: None saves nothing. `every`: interval in seconds; None: as described above. `warn(text)` is called when a checkpoint
+    cannot be written, and when writing works again; the role continues. `seconds`: a clock. `saved_at`: engine time (ns) of
+    the restored checkpoint, until this instance has saved one.
     """
 
     def __init__(
@@ -60,31 +61,31 @@ class Checkpointing:
         self._role, self._incarnation, self._store, self._every = role, incarnation, store, every
         self._warn, self._seconds = warn, seconds
         self.saved_at: int | None = None
-        self._error: tuple[Any, Any] | None = None  # that the last attempt ended with, as far as it was reported
+        self._error: tuple[Any, Any] | None = None  # (errno, text) of the last failure that was reported
         self._repeated = 0
-        self._asked: dict[str, Any] | None = None  # what the role has asked to be saved
+        self._asked: dict[str, Any] | None = None  # the state that the role asked to save
         self._unsaved = False
         self._asked_at = 0.0
         self._count = 0
         self._due = 0.0
-        self._took: deque[float] = deque(maxlen=SAMPLES)  # seconds, of the newest checkpoints
-        self._version = (-1, -1)  # of the shard, as it was saved last
+        self._took: deque[float] = deque(maxlen=SAMPLES)  # durations of the last checkpoints, seconds
+        self._version = (-1, -1)  # (generation, version) of the shard in the last checkpoint
 
     def request(self, state: Mapping[str, Any], shard: Shard | None, now: int) -> None:
-        """The role asks for `state` to be saved: at most once a second, and the newest in the end."""
+        """Save `state` on behalf of the role: at most once per second, and the newest state at the end."""
         self._asked, self._unsaved = dict(state), True
         if self._seconds() - self._asked_at >= SAVE_EVERY:
             self.save(shard, now)
 
     def save_if_due(self, shard: Shard | None, now: int) -> None:
-        """Save the shard if it is time, and if it has changed. `now`: engine time, ns."""
+        """Save the shard if a checkpoint is due and the shard has changed. `now`: engine time, ns."""
         if self._store is None or shard is None or self._seconds() < self._due:
             return
         if self._version != (shard.generation, shard.version):
             self.save(shard, now)
 
     def save(self, shard: Shard | None, now: int) -> None:
-        """Save the state as it is now."""
+        """Save the current state."""
         if self._store is None or (shard is None and self._asked is None):
             return
         began = self._asked_at = self._seconds()
@@ -107,13 +108,13 @@ class Checkpointing:
         self._took.append(ended - began)
         if self._every is not None:
             self._due = began + self._every
-        elif len(self._took) == 1:  # its process has just begun, and loads modules
+        elif len(self._took) == 1:  # the first one also loads modules
             self._due = ended + SAVE_EVERY
         else:
             self._due = max(began + SAVE_EVERY, ended + REST * min(self._took))
 
     def _failed(self, error: OSError) -> None:
-        """Report it once; errors of the same kind are counted, and reported when saving works again."""
+        """Report an error once; repeated errors are counted, and reported when saving works again."""
         if (error.errno, error.strerror) == self._error:
             self._repeated += 1
             return
@@ -127,21 +128,21 @@ class Checkpointing:
             self._warn(f"saves its checkpoints again{again}")
 
     def _followed(self, store: CheckpointStore) -> bool:
-        """Whether a later incarnation has saved something: then this instance was declared lost."""
+        """Whether a later incarnation has saved a checkpoint, which means that this instance was declared lost."""
         newest = max(store.known(self._role), default=0)
         return newest >= (self._incarnation + 1) * LIFE
 
     def finish(self, shard: Shard | None, now: int) -> None:
-        """The instance ends: save what is not saved yet."""
+        """Save unsaved state when the instance ends."""
         if self._unsaved or (shard is not None and self._version != (shard.generation, shard.version)):
             self.save(shard, now)
 
     def restore(
         self, shard: Shard | None, evaluator: Evaluator | None, given: Restored | None
     ) -> tuple[dict[str, Any] | None, list[Any]]:  # fmt: skip
-        """Restore what the last incarnation saved, or `given` (`RoleAssignment.restored`).
+        """Restore the last incarnation's checkpoint, or `given` (`RoleAssignment.restored`).
 
-        Returns (what the role had asked to be saved, [source, update, remark] as `RoleRestarted` has them; [] for a role
+        Returns (the state that the role had asked to save, [source, update, remark] for `RoleRestarted`; [] for a role
         without state).
         """
         state, same = given or (None, False)

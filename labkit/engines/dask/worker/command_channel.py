@@ -1,11 +1,11 @@
-"""The command channel of a run: one plugin on every Dask worker that has roles of the run, and in it a channel for each role.
+"""The command channel of a run: one plugin on every Dask worker with roles of the run, with one channel per role.
 
-Commands of the client arrive on the worker's event loop and wait in the role's channel; the role's own thread carries them out
-between two effects. A ticker has roles report about ten times a second, sends a heartbeat for roles that are busy, and ends
-roles whose client has vanished.
+Commands of the client arrive on the worker's event loop and are queued in the role's channel; the role's thread executes them
+between two effects. A ticker requests a report from each role about ten times per second, sends a heartbeat for roles that
+are busy, and ends roles whose task no longer exists because the client has disconnected.
 
-The plugin comes with the run's first role on that worker and goes with the last. It is not registered with the scheduler: that
-waits for every worker of the cluster, one that is frozen included, and would outlive a client that was killed.
+The plugin is added with the run's first role on that worker and removed with the last. It is not registered with the scheduler:
+registration waits for every worker of the cluster, including frozen ones, and would outlive a client that was killed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ __all__ = [
     "BEAT_S", "TOPIC", "Command", "CommandChannel", "RunPlugin", "check_in", "check_out", "deliver", "plugin_name",
 ]  # fmt: skip
 
-Command = dict[str, Any]  # as it travels: plain values; "do" is what is to be done
+Command = dict[str, Any]  # plain values; "do" is the name of the command
 
 TOPIC = "labkit"
 TICK_MS = 100
 BEAT_S = 0.5
-ISOLATED_S = 25.0  # after which a role that is cut off checks whether its task still exists
-MOST_UNSENT = 1000  # reports that a role which is cut off keeps back; the oldest are dropped
+ISOLATED_S = 25.0  # seconds after which an isolated role checks whether its task still exists
+MOST_UNSENT = 1000  # reports that are queued while a role is isolated; the oldest are dropped
 
 
 class CommandChannel:
-    """Commands to one role instance, and its reports to the client.
+    """Queue of commands to one role instance, and sender of its reports to the client.
 
-    Commands are posted by the worker's event loop and taken by the role's thread alone. `pending`: there is something to do,
-    and `report_due`: a report is part of it. `posted` is set while commands wait. `wake` ends the role's wait for messages.
+    Only the worker's event loop posts commands, and only the role's thread takes them. `pending`: commands are queued or a
+    report is due; `report_due`: a report is due. `posted` is set while commands are queued. `wake` ends the role's wait for
+    messages.
     """
 
     def __init__(self, run: str, role: str, incarnation: int, key: str, send: Callable[[dict[str, Any]], None]):
@@ -48,15 +49,15 @@ class CommandChannel:
         self.wake: Callable[[], None] = lambda: None
         self.posted = threading.Event()
         self.last_report = time.monotonic()
-        self.plugin: RunPlugin | None = None  # that it belongs to
-        self.retired = False  # Dask is about to close this worker, and the role was told to leave
-        self.isolated, self.isolated_at = False, 0.0  # cut off from all others and from the client
+        self.plugin: RunPlugin | None = None  # the plugin that holds this channel
+        self.retired = False  # Dask is closing this worker, and the role was ordered to leave
+        self.isolated, self.isolated_at = False, 0.0  # cut off from all other roles and from the client
         self._commands: deque[Command] = deque()
-        self._unsent: deque[dict[str, Any]] = deque(maxlen=MOST_UNSENT)  # reports, while it is isolated
+        self._unsent: deque[dict[str, Any]] = deque(maxlen=MOST_UNSENT)  # reports queued while the role is isolated
         self._kept_out: list[Command] = []
 
     def post(self, command: Command) -> None:
-        """Have a command carried out by the role (called on the event loop)."""
+        """Queue a command for the role (called on the event loop)."""
         if command["do"] == "impair":
             if command["alone"] != self.isolated:
                 self._isolate(command["alone"])
@@ -69,7 +70,7 @@ class CommandChannel:
         self.wake()
 
     def commands(self) -> Iterator[Command]:
-        """Take the commands that wait, one by one (in the role's thread). A caller that stops in between leaves the rest."""
+        """Take the queued commands one by one (in the role's thread). Commands that are not taken stay in the queue."""
         self.pending = False
         self.posted.clear()
         try:
@@ -85,7 +86,7 @@ class CommandChannel:
         (self._unsent.append if self.isolated else self._send)(report)
 
     def _isolate(self, isolated: bool) -> None:
-        """Cut the role off, or connect it again: then reports and commands of the time in between arrive."""
+        """Isolate the role, or reconnect it: then the reports and commands of the time in between are delivered."""
         self.isolated, self.isolated_at = isolated, time.monotonic()
         if not isolated:
             while self._unsent:
@@ -96,25 +97,25 @@ class CommandChannel:
 
 
 def plugin_name(run: str) -> str:
-    """Under which name the run's plugin is registered."""
+    """The name under which the run's plugin is registered."""
     return f"labkit-{run}"
 
 
 class RunPlugin(WorkerPlugin):
-    """The run's plugin on one Dask worker. Lives on its event loop."""
+    """The run's plugin on one Dask worker. Used on its event loop only."""
 
     def __init__(self, run: str):
         self.run, self.name = run, plugin_name(run)
 
     def setup(self, worker: Worker) -> None:
-        """The first role of the run is here."""
+        """Start the ticker. Called when the first role of the run starts on this worker."""
         self.worker = worker
         self.channels: dict[tuple[str, int], CommandChannel] = {}  # by role and incarnation
         self._ticker = PeriodicCallback(self._tick, TICK_MS)
         self._ticker.start()
 
     async def teardown(self, worker: Worker) -> None:
-        """The last role has gone, or the worker closes: roles that are still here are told to leave, and waited for."""
+        """Order the remaining roles to leave, and wait for them. Called after the last role, or when the worker closes."""
         self._ticker.stop()
         for channel in self.channels.values():
             self._retire(channel)
@@ -133,7 +134,7 @@ class RunPlugin(WorkerPlugin):
         now = time.monotonic()
         for channel in list(self.channels.values()):
             task = self.worker.state.tasks.get(channel.key)
-            if channel.isolated and now - channel.isolated_at < ISOLATED_S:  # as a machine without its cable
+            if channel.isolated and now - channel.isolated_at < ISOLATED_S:  # as a machine without a network
                 continue
             if task is None or task.state in ("cancelled", "released", "forgotten"):
                 channel.post({"do": "leave", "why": "nobody waits for this run any more"})
@@ -147,7 +148,7 @@ class RunPlugin(WorkerPlugin):
 
 
 async def check_in(worker: Worker, run: str, role: str, incarnation: int, key: str) -> CommandChannel:
-    """The channel of a role instance that starts on `worker`, with task `key`. Runs on the worker's event loop."""
+    """Open the channel of a role instance that starts on `worker`, with task `key`. Runs on the worker's event loop."""
     plugin = worker.plugins.get(plugin_name(run))
     if plugin is None:
         plugin = RunPlugin(run)
@@ -159,7 +160,7 @@ async def check_in(worker: Worker, run: str, role: str, incarnation: int, key: s
 
 
 async def check_out(worker: Worker, channel: CommandChannel) -> None:
-    """The role instance of `channel` has ended; the plugin goes with the last one. Runs on the worker's event loop."""
+    """Remove the channel of a role instance that has ended, and the plugin with the last one. Runs on the event loop."""
     plugin, key = channel.plugin, (channel.role, channel.incarnation)
     if plugin is not None and plugin.channels.get(key) is channel:
         del plugin.channels[key]
@@ -170,9 +171,9 @@ async def check_out(worker: Worker, channel: CommandChannel) -> None:
 def deliver(
     run: str, role: str | None, command: Command, incarnation: int | None = None, dask_worker: Any = None
 ) -> bool:  # fmt: skip
-    """Run on a Dask worker by the client: post `command` to `role`, or to every role here. False if there is no such role.
+    """Run on a Dask worker by the client: post `command` to `role`, or to every role here (None).
 
-    `incarnation`: only to this instance of it.
+    `incarnation`: only to this instance of `role`. Returns False if there is no such role.
     """
     plugin = dask_worker.plugins.get(plugin_name(run))
     channels = [] if plugin is None else [c for c in list(plugin.channels.values()) if role is None or c.role == role]

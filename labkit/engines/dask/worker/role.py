@@ -1,10 +1,10 @@
-"""One role instance in real time: it drives the coroutine of its role by hand, in a thread of its own.
+"""One role instance in real time: a thread that drives the coroutine of its role.
 
-The thread performs what the coroutine asks for: it computes, paces, sends, receives, waits. Between two effects it carries out
-commands of the client and reports. It runs until it is told to end: then it ends its connections with a close frame each, reads
-what is still in flight, and returns its final report.
+The thread performs the effects that the coroutine yields: compute, send, receive, sleep. Between two effects it executes
+commands of the client and sends reports. On the command to end it closes each connection with a close frame, reads the
+messages that are still in flight, and returns its final report.
 
-What may be sent, matching, incarnations and accounting are those of `RoleCore`. The other parts are objects: the endpoint
+`RoleCore` holds the rules for sending, matching, incarnations and accounting. The other components are the endpoint
 (messages), the command channel (commands and reports), the clock (engine time), checkpoints, and pacing.
 """
 
@@ -47,41 +47,41 @@ from .role_clock import RoleClock
 
 __all__ = ["RealRole"]
 
-# A role that computes and never waits polls for messages that often: the chief may request a snapshot of its shard.
+# Polling interval of a role that computes without waiting: the chief may request a snapshot of its shard.
 LISTEN_NS = 10_000_000
-POLL_S = 0.25  # seconds of one wait at most
-ROW_BYTES = 16_384  # of rows in one report
-LAST_BYTES = 4_000_000  # of rows in the final report
-TEND_S = 0.05  # seconds between two turns of a paused role at its connections
-GOODBYE_S = 2.0  # seconds for close frames, and for reading what is in flight
-LINGER_S = 30.0  # seconds that a role which has ended its connections waits for the others to do so
+POLL_S = 0.25  # longest single wait, seconds
+ROW_BYTES = 16_384  # limit of the rows in one report
+LAST_BYTES = 4_000_000  # limit of the rows in the final report
+TEND_S = 0.05  # interval at which a paused role serves its connections, seconds
+GOODBYE_S = 2.0  # time limit for sending close frames, and for reading messages in flight, seconds
+LINGER_S = 30.0  # seconds that a role which has closed its connections waits for the others to do so
 
 
 class Ended(BaseException):
-    """The role was told to end, by the command it holds. Raised inside its thread, never seen by a strategy."""
+    """Raised in the role's thread by a command that ends the role, which is its argument. Never raised in a strategy."""
 
 
 class RealContext(Context):
-    """The posts, performed in real time."""
+    """The context of a role in real time."""
 
     def __init__(self, role: RealRole, batches: Any):
         spec, members = role.spec, role.members
         super().__init__(spec.name, spec.kind, spec.index, role.assignment.plan.seed, members.peers, batches)
         self._role = role
         self.incarnation = role.assignment.incarnation
-        self.send = role.send  # type: ignore[method-assign]  # one call less on the hot path
+        self.send = role.send  # type: ignore[method-assign]  # saves one call on the hot path
 
     def send(self, to: str | Message, message: Message) -> Posted:
         """See `Context.send`."""
         return self._role.send(to, message)
 
     def note(self, text: str, **numbers: float) -> Posted:
-        """Write a remark into the trace."""
+        """Record a `Note` in the trace."""
         self._role.recorder.event(Note(self._role.clock(), text, {k: float(v) for k, v in numbers.items()}))
         return NOTED
 
     def save(self, state: Mapping[str, Any]) -> Posted:
-        """Keep `state` on disk, at most once a second, and always the last one."""
+        """Save `state` in a checkpoint: at most once per second, and the newest state when the role ends."""
         role = self._role
         role.checkpoints.request(state, role.shard, role.clock())
         return SAVED
@@ -95,8 +95,8 @@ class RealContext(Context):
 class RealRole(RoleCore):
     """The role instance of an `assignment`. Its thread calls `begin`, then `run`, which returns the final report.
 
-    `share`: its data; `test`: held-out data (of the chief). `endpoint`, `channel`: its connections to other roles and to the
-    client. `checkpoints`: of this instance.
+    `share`: training data of this role; `test`: held-out data (for the chief). `endpoint`: connections to the other roles.
+    `channel`: connection to the client. `checkpoints`: checkpoints of this instance.
     """
 
     def __init__(
@@ -105,23 +105,23 @@ class RealRole(RoleCore):
     ):  # fmt: skip
         plan, spec, incarnation = assignment.plan, assignment.spec, assignment.incarnation
         recorder = Recorder(assignment.index, incarnation, plan.record, len(plan.role_ids))
-        if spec.shard is not None or spec.backs is not None:  # drops that it has reported may be lost with it
+        if spec.shard is not None or spec.backs is not None:  # reported drops may be lost together with this process
             recorder.unacknowledged = deque()
         members = Membership(dict(plan.layout.peers()), dict.fromkeys(plan.role_ids, 0))
         super().__init__(spec, recorder, plan.role_ids, plan.message_set, members, plan.strategy)
         self.assignment, self._plan, self._incarnation = assignment, plan, incarnation
         self._endpoint, self._channel = endpoint, channel
-        self._poll = endpoint.poll  # wait for messages, at most so many seconds
+        self._poll = endpoint.poll  # (timeout in seconds)
         self._monotonic, self._clock = monotonic_ns, RoleClock(monotonic_ns)
         self._now = self._clock.now
         endpoint.clock, endpoint.deliver = self._now, self._delivered
-        self._membership_number = self._links_number = -1  # of the newest broadcast of each kind
+        self._membership_number = self._links_number = -1  # number of the newest broadcast of each kind
         self._flow_number = 0
-        self._resume_from: int | None = None  # the pause is over: when engine time was zero, as the run counts it now
-        self._joined: dict[str, int] = {}  # the newest incarnation of each role that has been present
-        self._links: dict[str, dict[str, Any]] = {}  # the faults of links that have any
-        self._waiting: tuple[tuple[type, ...], str | None] | None = None  # (kinds, sender): without a time limit
-        self._interrupted = False  # a wait or a sleep is to end now
+        self._resume_from: int | None = None  # the run has resumed: its new zero of engine time
+        self._joined: dict[str, int] = {}  # newest incarnation of each role that has been present
+        self._links: dict[str, dict[str, Any]] = {}  # {peer: link fault}, only links with a fault
+        self._waiting: tuple[tuple[type, ...], str | None] | None = None  # (kinds, sender) of a wait without timeout
+        self._interrupted = False  # the current wait or sleep ends now
         self._polled_at, self._step_to, self._repeated = 0, -1, 0
         self._pacing = Pacing()
         self._work_times = WorkTimes(self._samplers(), assignment.factor)
@@ -136,7 +136,7 @@ class RealRole(RoleCore):
         self._context = RealContext(self, batches)
         store = None if assignment.folder is None else Store(assignment.folder, age=assignment.age)
         self.checkpoints = Checkpointing(spec.name, incarnation, store, assignment.every, self._warn)
-        self._saved_at: int | None = None  # engine time of the checkpoint that it begins with
+        self._saved_at: int | None = None  # engine time of the checkpoint that was restored
         self._restored = self._restore() if incarnation or assignment.restored else []
         if spec.backs is not None and assignment.restored is not None:
             parts[0].restore(*assignment.restored)
@@ -144,7 +144,7 @@ class RealRole(RoleCore):
             self.shard.save_at, self.shard.keeper = 0, self._save_together
         self._coroutine: Coroutine[Any, Any, Any] = begin(self.strategy, plan, spec, self._context, parts)
         self._handlers: dict[str, Callable[[Command], None]] = {
-            "begin": lambda command: None,  # a repetition
+            "begin": lambda command: None,  # ignores a duplicate `begin`
             "members": self._update_members, "impair": self._set_link_faults, "flow": self._set_flow,
             "set": self._set_options, "slow": self._slow, "finish": self._finish_early,
             "version": self._report_version, "acknowledge": self._acknowledge, "end": self._end, "leave": self._end,
@@ -152,7 +152,7 @@ class RealRole(RoleCore):
         }  # fmt: skip
 
     def _samplers(self) -> dict[str, Sampler | None]:
-        """What each kind of work is paced by, each with a random stream of its own."""
+        """The sampler that paces each kind of work, each with a separate random stream; None: not paced."""
         plan, spec, assignment = self._plan, self.spec, self.assignment
 
         def sampler(distribution: Any, purpose: str) -> Sampler | None:
@@ -165,7 +165,7 @@ class RealRole(RoleCore):
         }  # fmt: skip
 
     def _restore(self) -> list[Any]:
-        """Restore what the last incarnation left, and save it at once under this one. See `Checkpointing.restore`."""
+        """Restore the last incarnation's state, and save it at once as this incarnation's. See `Checkpointing.restore`."""
         checkpoints = self.checkpoints
         self._context.restored, begins = checkpoints.restore(self.shard, self._evaluator, self.assignment.restored)
         self._saved_at = checkpoints.saved_at
@@ -174,7 +174,7 @@ class RealRole(RoleCore):
         return begins
 
     def _save_together(self, shard: Shard) -> None:
-        """The parts of a split model are saved at the same versions, or they would be no model."""
+        """Save the shard at versions that are multiples of `SAVE_EVERY`, so all shards of a model are saved at the same ones."""
         if shard.version % SAVE_EVERY == 0:
             self.checkpoints.save(shard, self._now())
 
@@ -189,11 +189,11 @@ class RealRole(RoleCore):
 
     def transmit(self, to: str, message: Message, category: int) -> int:
         """See `RoleCore.transmit`."""
-        counters, began = self.counters, self._monotonic()  # a role that sends is not paused: one call less than `_now`
+        counters, began = self.counters, self._monotonic()  # a sending role is not paused; cheaper than `_now`
         size = self._endpoint.send(to, message, category, counters.computed or counters.steps)
         if (
             message.__class__ is not Snapshot
-        ):  # which is sent while the shard applies, and belongs to no phase of its own
+        ):  # a snapshot is sent while the shard applies, so this time is already counted
             counters.phases[SEND] += self._monotonic() - began
         return size
 
@@ -204,33 +204,33 @@ class RealRole(RoleCore):
     def _delivered(
         self, message: Message, kind: int, category: int, nbytes: int, sent_ns: int, received_ns: int, computed: int
     ) -> None:
-        """A message has arrived: record it, and put it into the inbox."""
+        """Record a message that has arrived, and append it to the inbox; answer a `SnapshotRequest` directly."""
         sender = message.sender
         nbytes += loose_bytes(message)
         self.recorder.messages += MESSAGE(self.ids[sender], kind, category, nbytes, sent_ns, received_ns)
         if computed and not (self.counters.computed or self.counters.steps):
-            self.trained.add(sender)  # its frame says so
+            self.trained.add(sender)  # the frame header carries the sender's count
         if message.__class__ is SnapshotRequest:
             self.requested(message)  # type: ignore[arg-type]
         else:
             self.inbox.append(message)
 
     def _watch(self, shard: Shard) -> None:
-        """The shard has come to a version that the chief wants to see."""
+        """Called when the shard has reached a version that the chief requested: send the snapshot."""
         self.send_snapshot()
 
     # the loop ---------------------------------------------------------------------------------------------------------
 
     def beginning(self) -> dict[str, Any]:
-        """What the instance begins with: for its first report."""
+        """The restored state's origin and version, for the first report."""
         return {"restored": self._restored, "kept_at": self._saved_at, "version": self.counters.version}
 
     def abandon(self) -> None:
-        """The instance will never begin."""
+        """Close the coroutine of an instance that will not begin."""
         self._coroutine.close()
 
     def begin(self, command: Command) -> None:
-        """Engine time, the present members and the options of the run as it begins."""
+        """Set engine time, membership and options from the command to begin."""
         self._clock.begin(command["zero"], command.get("frozen"))
         self._set_options({"knobs": command.get("knobs", {})})
         self._learn(command)
@@ -243,7 +243,7 @@ class RealRole(RoleCore):
             self.recorder.restored(self._now())
 
     def run(self) -> dict[str, Any]:
-        """Run the role until it is told to end; returns the final report."""
+        """Run the role until a command ends it; returns the final report."""
         try:
             self._drive()
             self._idle()
@@ -280,7 +280,7 @@ class RealRole(RoleCore):
         self._channel.report("failed", report=failure_report(self.name, step, error))
 
     def _idle(self) -> None:
-        """The coroutine has returned: keep the connections open until the end."""
+        """Serve the connections after the coroutine has returned, until a command ends the role."""
         self._waiting = ((), None)
         while True:
             self._poll(0.5)
@@ -290,7 +290,7 @@ class RealRole(RoleCore):
     # effects ----------------------------------------------------------------------------------------------------------
 
     def _compute(self, effect: tuple[Any, ...]) -> tuple[Any, Any]:
-        """(how to go on, with what)."""
+        """Perform a compute effect. Returns (method of the coroutine to call next, its argument)."""
         _, fn, args, cost, unless = effect
         part = getattr(fn, "__self__", None)
         try:
@@ -323,10 +323,10 @@ class RealRole(RoleCore):
         if part is self.shard and 0 <= self._step_to <= self.counters.version:
             self._step_to = -1
             if self.spec.computes or self._plan.layout.replication != "local":
-                self._clock.pause()  # else others may have to ask this replica before they can step: it pauses with them
+                self._clock.pause()  # a local replica keeps answering the others until they have stepped, and pauses with them
             self._report()
             self._channel.report("stepped")
-            self._channel.pending = True  # pause now, before the next effect
+            self._channel.pending = True  # pauses before the next effect
         return self._coroutine.send, value
 
     def _receive(self, effect: tuple[Any, ...]) -> Message | None:
@@ -341,7 +341,7 @@ class RealRole(RoleCore):
         began = self._now()
         until = None if timeout is None else began + nanoseconds(timeout)
         limit = self._plan.budget.seconds if self._evaluator is not None else None
-        if until is None or (limit is not None and until >= nanoseconds(limit)):  # the end of the run ends no wait
+        if until is None or (limit is not None and until >= nanoseconds(limit)):  # later than the time limit: no timeout
             self._waiting = (kinds, sender)
         self._interrupted, left = False, POLL_S
         while not self._interrupted:
@@ -355,7 +355,7 @@ class RealRole(RoleCore):
                 break
             if self._channel.pending:
                 self._attend()
-                message = self.take(kinds, sender)  # news of a member
+                message = self.take(kinds, sender)  # a command may have added a membership event
                 if message is not None:
                     break
         self._waiting = None
@@ -370,7 +370,10 @@ class RealRole(RoleCore):
             self.recorder.span(SLEEPING, began, self._now())
 
     def _pass(self, until: int, unless: type | None) -> bool:
-        """Let engine time pass, carrying out commands and taking in messages. False if a message of kind `unless` came."""
+        """Wait until engine time `until` (ns), executing commands and receiving messages.
+
+        Returns False as soon as a message of kind `unless` has arrived.
+        """
         while True:
             if unless is not None and self._has(unless):
                 return False
@@ -382,7 +385,7 @@ class RealRole(RoleCore):
                 self._attend()
 
     def _has(self, kind: type) -> bool:
-        """Whether a message of this kind has come."""
+        """Whether a message of this kind has arrived."""
         if not self._channel.pending:
             self._poll(0.0)
         return any(message.__class__ is kind for message in self.inbox)
@@ -390,7 +393,7 @@ class RealRole(RoleCore):
     # commands ---------------------------------------------------------------------------------------------------------
 
     def _attend(self) -> None:
-        """Carry out the commands that wait, and report if it is time; returns when the role is not paused."""
+        """Execute pending commands, and send a report if one is due; returns when the role is not paused."""
         for command in self._channel.commands():
             self._carry_out(command)
         if self._channel.report_due:
@@ -417,7 +420,7 @@ class RealRole(RoleCore):
         raise Ended(command)
 
     def _learn(self, command: Command) -> None:
-        """Take over a membership broadcast, which says everything: who is present, where, and in which incarnation."""
+        """Apply a membership broadcast: the complete list of present roles with addresses and incarnations."""
         members, here, incarnations = self.members, command["here"], command["lives"]
         self._membership_number = command["change"]
         members.incarnations.update(incarnations)
@@ -425,13 +428,16 @@ class RealRole(RoleCore):
         for name in incarnations:
             if name in here:
                 self._endpoint.add_peer(name, *here[name])
-            elif name in members.absent:  # frames that it still sends are refused from now on
+            elif name in members.absent:  # frames of earlier incarnations are refused from now on
                 self._endpoint.fence(name, incarnations[name])
         members.peers.clear()
         members.peers.update({kind: tuple(names) for kind, names in command["peers"].items()})
 
     def _update_members(self, command: Command) -> None:
-        """Membership has changed: `ctx.peers` first, then news for the coroutine. Older broadcasts are ignored."""
+        """Apply a membership change: update `ctx.peers`, then add membership events for the coroutine.
+
+        Ignores older broadcasts. Ends the role if a later incarnation of it exists.
+        """
         if command["change"] <= self._membership_number:
             return
         if command["lives"][self.name] > self._incarnation:
@@ -447,12 +453,12 @@ class RealRole(RoleCore):
             if name != self.name and self._joined.get(name, -1) < incarnation:
                 self._joined[name] = incarnation
                 if name == "chief" and self.shard is not None and self.shard.finished:
-                    self.send_snapshot()  # a shard that is finished says so once, and the new chief has not received it
+                    self.send_snapshot()  # a finished shard sends this once, and the new chief has not received it
                 self.unacknowledged.add(name)
                 self.peer_joined(name)
 
     def _set_link_faults(self, command: Command) -> None:
-        """The faults of all links; those that have not changed are left alone. Older orders are ignored."""
+        """Set the faults of all links; unchanged links are not touched. Ignores older commands."""
         if command["number"] > self._links_number:
             self._links_number, before, self._links = command["number"], self._links, command["links"]
             for peer in before.keys() | self._links.keys():
@@ -460,24 +466,24 @@ class RealRole(RoleCore):
                     self._endpoint.set_link_fault(peer, **self._links.get(peer, {}))
 
     def _set_flow(self, command: Command) -> None:
-        """Pause, or go on, perhaps to a version of the shard. Older orders are ignored."""
+        """Pause, or resume, optionally up to a goal version of the shard. Ignores older commands."""
         if command["number"] <= self._flow_number:
             return
         self._flow_number, self._resume_from = command["number"], None
         if command["paused"]:
             self._clock.pause()
-        elif self._clock.paused or command["zero"] != self._clock.zero:  # the latter: it has missed a pause
+        elif self._clock.paused or command["zero"] != self._clock.zero:  # different zero: a pause was missed
             self._clock.pause()
             self._resume_from = command["zero"]
         self._step_to = command["goals"].get(self.name, -1)
 
     @property
     def _ahead(self) -> float:
-        """By how many seconds this role has come further than the run, which goes on."""
+        """Seconds by which this role's engine time is ahead of the resumed run."""
         return 0.0 if self._resume_from is None else max(0.0, seconds(self._clock.ahead_of(self._resume_from)))
 
     def _goes_on(self) -> bool:
-        """End the pause if it is over, and the run has come as far as this role. Whether it has ended."""
+        """End the pause if the run has resumed and its engine time has caught up. Returns whether the pause has ended."""
         if self._resume_from is None or self._ahead > 0:
             return False
         self._clock.resume(self._resume_from)
@@ -499,15 +505,15 @@ class RealRole(RoleCore):
         self.recorder.acknowledged(command["number"])
 
     def _finish_early(self, command: Command) -> None:
-        """The chief is asked for its final evaluation."""
+        """Request the chief's final evaluation."""
         if self._evaluator is not None and self._evaluator.stop_requested is None:
             self._evaluator.stop_requested = command["reason"]
-            self._interrupted, self._waiting = True, None  # the next report does not say that it waits
+            self._interrupted, self._waiting = True, None  # so the next report does not contain the interrupted wait
 
     # reports ----------------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Report rows since the last report, counters, and what the role waits for."""
+        """Send the rows since the last report, the counters, and the message kinds that the role waits for."""
         if not self._clock.paused:
             self._endpoint.flush()
         self._count_repeated()
@@ -521,7 +527,7 @@ class RealRole(RoleCore):
         )  # fmt: skip
 
     def _count(self, messages: Counter[str]) -> int:
-        """Of how many messages roles that are present are the other end: deadlock detection compares their counts."""
+        """The number of messages exchanged with roles that are present. Deadlock detection compares these counts."""
         absent = self.members.absent
         return sum(number for name, number in messages.items() if name not in absent)
 
@@ -533,9 +539,12 @@ class RealRole(RoleCore):
     # the end ----------------------------------------------------------------------------------------------------------
 
     def _finish(self, command: Command) -> dict[str, Any]:
-        """End in order: close frames; when all roles have sent theirs, read what is in flight; the final report."""
+        """Shut down in order and return the final report.
+
+        Sends close frames; when all roles have sent theirs, reads the messages in flight.
+        """
         ended = self._clock.pause()
-        with contextlib.suppress(Exception):  # a coroutine that yields again is not driven any more
+        with contextlib.suppress(Exception):  # a coroutine that yields again is abandoned
             self._coroutine.close()
         if not command.get("fenced"):
             self.checkpoints.finish(self.shard, ended)
@@ -559,11 +568,14 @@ class RealRole(RoleCore):
 
     @property
     def _may_leave(self) -> bool:
-        """Whether the run goes on without this role if it leaves."""
+        """Whether the run continues if this role leaves."""
         return self._plan.elastic is not None and self.spec.kind == "worker"
 
     def _all_have_ended(self) -> bool:
-        """Read on until the client says that every role has ended its connections; False if it will not say so any more."""
+        """Read until the client reports that every role has closed its connections.
+
+        Returns False on the command to leave, and after `LINGER_S` seconds.
+        """
         until = time.monotonic() + LINGER_S
         while time.monotonic() < until:
             for command in self._channel.commands():
@@ -573,7 +585,7 @@ class RealRole(RoleCore):
         return False
 
     def _final_report(self, command: Command, ended: int, late: set[str]) -> dict[str, Any]:
-        """All counts, and the gradients that were still in flight. `late`: peers whose connections did not end in time."""
+        """All counts, and the gradients still in flight. `late`: peers whose connections did not end in time."""
         shard = -1 if self.shard is None else self.shard.index
         in_flight = [
             [shard, self.ids[m.sender], m.incarnation, m.step, m.count]  # type: ignore[attr-defined]
@@ -600,12 +612,12 @@ class RealRole(RoleCore):
 
 
 def _discard(part: Any, value: Any) -> Any:
-    """Work was done whose result is not used: see `roles.part.Part`."""
+    """Discard the result of cancelled work: see `roles.part.Part`."""
     return part.discard(value) if isinstance(part, Part) else None
 
 
 def _whole(values: Any) -> Any:
-    """Parameters as they travel to the client; None in a timing-only run."""
+    """Parameters as they are sent to the client; None in a timing-only run."""
     if isinstance(values, SparseParameters):
         return values
     return None if values is None or values.strides == (0,) else np.array(values)

@@ -1,4 +1,4 @@
-"""Engine time as a role counts it: the clock of its machine since the run began, without the pauses."""
+"""Engine time in a role: the clock of its machine since the run began, without pauses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["RoleClock"]
 
 
 class RoleClock:
-    """Engine time in ns. The client says when it was zero, by the clock of this machine: `monotonic_ns`."""
+    """Engine time in ns. The client sends its zero, by the clock of this machine (`monotonic_ns`)."""
 
     def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns):
         self._monotonic = monotonic_ns
@@ -17,36 +17,36 @@ class RoleClock:
         self._paused_at: int | None = None
 
     def now(self) -> int:
-        """Engine time, ns. It stands still during a pause."""
+        """Engine time, ns. Constant during a pause."""
         return self._monotonic() - self._zero if self._paused_at is None else self._paused_at
 
     @property
     def zero(self) -> int:
-        """When engine time was zero, by the clock of this machine (ns)."""
+        """The zero of engine time by the clock of this machine (ns)."""
         return self._zero
 
     @property
     def paused(self) -> bool:
-        """Whether engine time stands still."""
+        """Whether engine time is paused."""
         return self._paused_at is not None
 
     def begin(self, zero: int, paused_at: int | None = None) -> None:
-        """Engine time was zero at `zero` of this machine's clock. `paused_at`: engine time, where the run is paused."""
+        """Set the zero of engine time, by this machine's clock. `paused_at`: engine time of the pause, if the run is paused."""
         self._zero, self._paused_at = zero, paused_at
 
     def pause(self) -> int:
-        """Engine time stands still from now on. Returns the time at which it stands."""
+        """Pause engine time. Returns the time at which it is paused."""
         if self._paused_at is None:
             self._paused_at = self.now()
         return self._paused_at
 
     def ahead_of(self, zero: int) -> int:
-        """By how many ns this role has come further than a run whose engine time, without pauses, was zero at `zero`.
+        """Nanoseconds by which this paused role is ahead of a resumed run whose zero of engine time is `zero`.
 
-        Work that began before a pause and ended during it takes a role ahead of the others.
+        A role gets ahead by work that began before a pause and ended during it.
         """
         return 0 if self._paused_at is None else self._paused_at - (self._monotonic() - zero)
 
     def resume(self, zero: int) -> None:
-        """Engine time passes again, counted from `zero`."""
+        """Resume engine time, counted from `zero`."""
         self._zero, self._paused_at = zero, None

@@ -1,4 +1,4 @@
-"""The task that Dask runs: sets up a role instance on a Dask worker, reports its address, runs it, returns its final report."""
+"""The Dask task: sets up a role instance on a Dask worker, reports its address, runs it, returns its final report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAITING_FOR_A_THREAD = ("waiting", "ready", "constrained")
 
 
 def play(assignment: RoleAssignment, share: Any, test: Any) -> dict[str, Any]:
-    """Run one role instance, from its first to its last effect. The only entry of this engine into a Dask worker.
+    """Run one role instance from its first to its last effect. The only task that this engine submits.
 
     Raises:
         ProtocolError: the client uses another protocol.
@@ -66,7 +66,7 @@ def _open_endpoint(assignment: RoleAssignment, worker: Any) -> Endpoint:
     contexts = {}
     if (
         scheme == "tls" and not assignment.ours
-    ):  # our own are on one host: nothing leaves it that would have to be encrypted
+    ):  # processes of labkit's own are on one host, so their messages are not encrypted
         security = worker.security
         contexts = {
             "server_context": security.get_listen_args("worker")["ssl_context"],
@@ -79,10 +79,10 @@ def _open_endpoint(assignment: RoleAssignment, worker: Any) -> Endpoint:
 
 @contextlib.contextmanager
 def own_core(assignment: RoleAssignment) -> Iterator[None]:
-    """On a cluster of our own whose roles outnumber the cores, workers that are neighbours run on different ones.
+    """Pin computing roles to cores in turn, on a local cluster with more roles than cores. Linux only.
 
-    Roles that watch for each other's messages look busy to the kernel, which then leaves them piled up on one core: a
-    ring of 4 workers on 2 cores made 3,900 gradients a second where the kernel placed them, and 5,400 so. Linux only.
+    Roles that poll for messages look busy to the kernel, which then keeps several on one core: a ring of 4 workers on
+    2 cores made 3,900 gradients per second when placed by the kernel, and 5,400 when pinned.
     """
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     if not (assignment.ours and assignment.spec.computes and 1 < len(cores) < len(assignment.plan.layout.roles)):
@@ -96,7 +96,7 @@ def own_core(assignment: RoleAssignment) -> Iterator[None]:
 
 
 def _wait_for_begin(channel: CommandChannel) -> Command | None:
-    """The command to begin; None if the role is not to begin. Other commands that come before it are carried out after it."""
+    """Wait for the command to begin; None if the role must not begin. Earlier commands are executed after it."""
     until = time.monotonic() + BEGIN_S
     early: list[Command] = []
     while time.monotonic() < until:
@@ -113,7 +113,7 @@ def _wait_for_begin(channel: CommandChannel) -> Command | None:
 
 
 def version() -> str:
-    """The version of labkit that this process has. Where there is no labkit, unpickling a reference to this fails."""
+    """The version of labkit in this process. Without labkit, unpickling a reference to this function fails."""
     try:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -121,7 +121,7 @@ def version() -> str:
 
 
 def task_state(key: str, dask_worker: Any = None) -> str | None:
-    """Run on a Dask worker: how far it has come with a task, in Dask's words; None if it has not got it (yet)."""
+    """Run on a Dask worker: Dask's state of a task; None if the worker does not have it (yet)."""
     task = dask_worker.state.tasks.get(key)
     return None if task is None else str(task.state)
 
