@@ -1,12 +1,12 @@
-"""One simplex connection of a pair of roles: frames with sequence numbers, from a send side to a receive side.
+"""One simplex connection between two roles: frames with sequence numbers, from a send side to a receive side.
 
-A connection begins on a TCP stream with a handshake. Then its frames follow on the same stream, and, where both roles are on
-one host, from some frame on in shared memory; TCP then carries doorbells only. A close frame ends it. Bytes against the
-direction of the frames are the answer to the handshake, `NOT_ACCEPTED` for an offer of memory, and doorbells.
+A connection begins with a handshake on a TCP stream. Its frames follow on the same stream; if both roles are on one host, it
+switches to shared memory after some frames, and TCP then carries doorbells only. A close frame ends it. In the reverse direction
+only the answer to the handshake, `NOT_ACCEPTED` for an offer of memory, and doorbells are sent.
 
-Nothing here blocks, and nothing refers to the sender's arrays once a call has returned: bytes go to the stream at once, or are
-copied into a queue, and the queue goes out first. A frame has the number of the one before plus 1. A frame with a smaller
-number has arrived before (its acknowledgement was lost: see `link_faults`) and is discarded.
+No method blocks or keeps a reference to the sender's arrays: bytes are written to the stream at once, or copied into a queue
+that is written first. Sequence numbers increase by 1. A frame with a smaller number is a retransmission of one that has
+arrived (its acknowledgement was lost: see `link_faults`) and is discarded.
 """
 
 from __future__ import annotations
@@ -31,30 +31,36 @@ __all__ = [
     "CONNECT_S", "ByteReader", "ByteWriter", "Dialer", "ReceiveConnection", "Receiver", "SendConnection", "copied",
 ]  # fmt: skip
 
-CONNECT_S = 15.0  # seconds that a connection may take; the kernel tries again after 1, 3 and 7
-TRIES = 20  # connections that end before the handshake is complete, one after the other
-BURST = 64  # reads from one connection in a row; then the others have their turn
+CONNECT_S = 15.0  # time limit for establishing a connection, seconds; the kernel retries after 1, 3 and 7
+TRIES = 20  # limit of consecutive connections that end before the handshake is complete
+BURST = 64  # limit of consecutive reads from one connection, so that the others are served
 DOORBELL, NOT_ACCEPTED = b"!", b"N"
 
 
 class ByteWriter(Protocol):
-    """The writing end of a byte stream. `max_pieces`: buffers that one `write` can take."""
+    """The writing end of a byte stream. `max_pieces`: limit of the buffers in one `write`."""
 
     max_pieces: int
 
     def write(self, pieces: Sequence[Piece]) -> int:
-        """Write as many bytes as possible now; how many. `BlockingIOError`: none; `OSError`: the stream is broken."""
+        """Write as many bytes as possible without blocking. Returns their number.
+
+        `BlockingIOError` if none can be written now, `OSError` if the stream is broken.
+        """
 
 
 class ByteReader(Protocol):
     """The reading end of a byte stream."""
 
     def read_into(self, buffers: list[memoryview]) -> int:
-        """Fill the buffers as far as bytes are there; how many. `BlockingIOError`: none; `EOFError`, `OSError`: no more."""
+        """Fill the buffers with the available bytes. Returns their number.
+
+        `BlockingIOError` if there are none now, `EOFError` or `OSError` at the end of the stream.
+        """
 
 
 def copied(pieces: Sequence[Piece], pool: BufferPool, start: int = 0) -> memoryview:
-    """The bytes of the pieces from number `start` on, in memory of their own."""
+    """A copy of the bytes of the pieces, from offset `start` on."""
     total = sum(map(len, pieces)) - start
     rest = memoryview(pool.take(total))[:total]  # type: ignore[arg-type]
     at = 0
@@ -69,11 +75,12 @@ def copied(pieces: Sequence[Piece], pool: BufferPool, start: int = 0) -> memoryv
 
 @dataclass
 class Dialer:
-    """What all send connections of one role have in common.
+    """Configuration and state shared by all send connections of one role.
 
-    `handshake(to, offer)` begins a handshake with role `to`. `host`: of this role; peers on the same host are offered
-    memory of `memory_size` bytes; "": none is. `now`: seconds. `ended(connection, reason)` is called when a connection is
-    over. `queued`: the connections whose queue is not empty, and `open`: those that are not over; kept by the connections.
+    `handshake(to, offer)` begins a handshake with role `to`. `host`: host of this role; peers on the same host are offered
+    shared memory of `memory_size` bytes; "" disables offers. `now`: clock, seconds. `ended(connection, reason)` is called when
+    a connection has ended. `queued`: the connections with a non-empty queue; `open`: those that have not ended; both are
+    maintained by the connections.
     """
 
     poller: Poller
@@ -88,25 +95,25 @@ class Dialer:
     open: dict[SendConnection, None] = field(default_factory=dict)
 
     def memory_for(self, host: str) -> MemoryWriter | None:
-        """Memory to share with a peer at `host`, if that is this host, and nothing is to be encrypted."""
+        """Memory to share with a peer at `host`; None if that is another host, or connections are encrypted."""
         if self.context is not None or host != self.host or not available():
             return None
         try:
             return MemoryWriter(self.memory_size)
-        except OSError:  # no descriptor or no memory for it: the socket carries the frames
+        except OSError:  # no descriptor or no memory left: the socket carries the frames
             return None
 
 
 class SendConnection:
     """The send side of a connection to role `name`.
 
-    A failure is no exception: the connection is over, and `Dialer.ended` is told. Frames in the queue are those that the
-    stream has not taken yet. A connection that ends before its handshake is complete is dialled again, because an acceptor
-    closes unauthenticated connections where there are too many, and nothing has been sent yet.
+    Failures raise no exception: the connection ends, and `Dialer.ended` is called. The queue holds frames that the stream has
+    not accepted yet. A connection that ends before its handshake is complete is dialled again, because a listener closes
+    unauthenticated connections when there are too many, and no frame has been sent yet.
 
-    To read: `sequence`, the number of the last frame, which the caller of `send` raises before; `in_memory`, whether frames
-    go to shared memory; `opening`, whether the handshake is incomplete; `unsent`, after the end: messages that were left in the
-    queue; `complete`, after the end: nothing was.
+    Attributes to read: `sequence`, the number of the last frame, which the caller increments before `send`; `in_memory`, whether
+    frames use shared memory; `opening`, whether the handshake is incomplete; `unsent`, after the end: number of messages left in
+    the queue; `complete`, after the end: whether the queue was empty.
     """
 
     __slots__ = (
@@ -115,12 +122,12 @@ class SendConnection:
     )  # fmt: skip
 
     def __init__(self, name: str, host: str, port: int, sequence: int, dialer: Dialer) -> None:
-        """`OSError` if it cannot be dialled."""
+        """Dial the peer. `OSError` if that fails at once."""
         self.name, self.sequence = name, sequence
         self.unsent, self.complete = 0, False
         self._dialer, self._host, self._port = dialer, host, port
-        self._queue: deque[tuple[memoryview, int]] = deque()  # bytes, and how many messages end with them
-        self._ending = False  # the close frame is sent, or in the queue
+        self._queue: deque[tuple[memoryview, int]] = deque()  # (bytes, number of messages that end with them)
+        self._ending = False  # the close frame has been sent, or is in the queue
         self._tries = 0
         self._dial()
         dialer.open[self] = None
@@ -139,12 +146,12 @@ class SendConnection:
 
     @property
     def queued(self) -> bool:
-        """Whether bytes are in the queue."""
+        """Whether the queue is not empty."""
         return bool(self._queue)
 
     @property
     def sharing(self) -> bool:
-        """Whether memory is offered or in use."""
+        """Whether shared memory is offered or in use."""
         return self._memory is not None
 
     @property
@@ -154,17 +161,20 @@ class SendConnection:
 
     @property
     def ready(self) -> bool:
-        """Whether the handshake is complete, and memory that is offered was accepted."""
+        """Whether the handshake is complete, and an offer of memory, if any, was accepted."""
         return not self.opening and (self._memory is None or self._memory.accepted())
 
     def fileno(self) -> int:
-        """The descriptor of the TCP stream; -1 when the connection is over."""
+        """The descriptor of the TCP stream; -1 when the connection has ended."""
         return self._tcp.fileno()
 
     # sending ------------------------------------------------------------------------------------------------------------
 
     def send(self, pieces: Sequence[Piece], messages: int = 1) -> None:
-        """Write the pieces, and copy what the stream does not take. `messages`: 1 for a message, 0 for a close frame."""
+        """Write the pieces, and queue a copy of the bytes that the stream does not accept.
+
+        `messages`: 1 for a message, 0 for a close frame.
+        """
         try:
             self._send(pieces, messages)
         except OSError as error:
@@ -193,7 +203,7 @@ class SendConnection:
     def send_prepared(
         self, frame: Prepared, numbers: tuple[float, ...], payload: Piece, category: int, now: int, computed: int
     ) -> bool:
-        """Write a frame into the shared memory in one call; False if it does not fit in one piece, or others are queued.
+        """Write a frame into the shared memory in one call. Returns False if it does not fit in one piece, or others are queued.
 
         Only while `in_memory`.
         """
@@ -212,7 +222,7 @@ class SendConnection:
         return True
 
     def finish(self, flag: int) -> None:
-        """Send a close frame with this flag, and end the stream behind it."""
+        """Send a close frame with this flag, and end the stream after it."""
         self._ending = True
         empty = not self._queue
         self.send([close_frame(flag, self.sequence + 1)], 0)
@@ -221,16 +231,16 @@ class SendConnection:
                 self._tcp.end_writing()
 
     def push(self) -> None:
-        """Write what is in the queue, as far as the stream takes it."""
+        """Write as much of the queue as the stream accepts."""
         self._advance(self.opening)
 
     def on_ready(self) -> None:
-        """The peer has answered, rung, or closed; or the socket takes more."""
+        """Handle a socket event: an answer, a doorbell, a close by the peer, or room to write."""
         if self._tcp.fileno() >= 0:
             self._advance(True)
 
     def take_back(self) -> list[memoryview]:
-        """Remove the messages from the queue, without the first: a part of it may be sent, or sealed in a TLS record."""
+        """Remove and return the queued messages except the first, of which a part may be sent or be in a TLS record."""
         if not self._queue:
             return []
         first, *others = self._queue
@@ -240,7 +250,7 @@ class SendConnection:
         return back
 
     def messages(self) -> Iterator[memoryview]:
-        """The frames in the queue that are messages, and of which nothing has been sent."""
+        """The queued frames that are messages and of which no byte has been sent."""
         for data, messages in self._queue:
             if messages and data[:4] == MAGIC and len(data) >= HEADER.size:
                 header = HEADER.unpack_from(data)
@@ -279,7 +289,7 @@ class SendConnection:
             self._tcp.end_writing()
 
     def _listen(self) -> None:
-        """Read the peer's part of the handshake, that it does not accept the offer, and doorbells."""
+        """Read control bytes of the peer: its part of the handshake, the refusal of an offer, and doorbells."""
         if not self._connected:
             self._connected = self._tcp.established()
             if not self._connected:
@@ -304,21 +314,23 @@ class SendConnection:
             handshake.unsent = handshake.unsent[self._tcp.send_control(handshake.unsent) :]
 
     def _switch_to_memory(self, memory: MemoryWriter) -> None:
-        """If the peer has accepted the offer, all goes through memory from the frame that is due; what was before is with the
-        kernel. The peer switches at a doorbell, so without a doorbell there is no switch."""
+        """If the peer has accepted the offer, use shared memory from the next frame on; earlier frames are in the kernel.
+
+        The peer switches at a doorbell, so the switch is undone if the doorbell cannot be sent.
+        """
         if not memory.accepted():
             return
         memory.switch_at(self.sequence)
         try:
             self._tcp.send_control(DOORBELL)
-        except OSError:  # the socket is full, or broken: its next use tells which
+        except OSError:  # the socket is full or broken, which its next use shows
             memory.switch_at(0)
         else:
             memory.end_offer()
             self._out, self.in_memory = memory, True
 
     def _fill_memory(self) -> None:
-        """Write the queue into the shared memory, as far as there is room; `BlockingIOError` if there is none."""
+        """Write as much of the queue into the shared memory as there is room for; `BlockingIOError` if some is left."""
         memory = self._memory
         assert memory is not None
         with contextlib.suppress(BlockingIOError):
@@ -331,7 +343,7 @@ class SendConnection:
     def _ring(self) -> None:
         with contextlib.suppress(
             OSError
-        ):  # a full socket wakes the peer, too; one that is gone is noticed in `_listen`
+        ):  # a full socket wakes the peer, too; a closed one is detected in `_listen`
             self._tcp.send_control(DOORBELL)
 
     def _written(self, count: int) -> None:
@@ -350,7 +362,7 @@ class SendConnection:
     # the end ------------------------------------------------------------------------------------------------------------
 
     def expire(self, now: float) -> float:
-        """End it if it is not established in time. Returns when that is, in seconds; infinity once it is established."""
+        """End the connection if it is not established in time. Returns the deadline (seconds); infinity once established."""
         if self._connected:
             return float("inf")
         if now >= self._deadline:
@@ -370,7 +382,7 @@ class SendConnection:
             self.end(str(error))
 
     def end(self, reason: str) -> None:
-        """Close the connection, if it is not over."""
+        """Close the connection, unless it has ended."""
         if self not in self._dialer.open:
             return
         self.complete = not self._queue
@@ -382,7 +394,7 @@ class SendConnection:
         self._dialer.ended(self, reason)
 
     def _close(self) -> None:
-        """Close the stream; what is in the shared memory can still be read."""
+        """Close the stream; the peer can still read the data in the shared memory."""
         if self._tcp.fileno() >= 0:
             self._dialer.poller.unregister(self._tcp.fileno())
             self._tcp.close()
@@ -400,13 +412,13 @@ def _nothing() -> bool:
 
 @dataclass
 class Receiver:
-    """What all receive connections of one role have in common.
+    """Configuration and state shared by all receive connections of one role.
 
-    Each message goes to `deliver(connection, header, body)`; `repeated(connection)` is called for one that has arrived
-    before; `ended(connection, reason)` when the connection is over, with a reason if it was closed for cause, else "".
-    `unread`: connections to be read again although the poller need not announce them, because they had more to read than
-    one turn allows, or reading was suspended. `in_memory`: those whose frames come through shared memory, of `memory_size`
-    bytes. `open`: those that are not over. All three are kept by the connections.
+    Each message is passed to `deliver(connection, header, body)`; `repeated(connection)` is called for a duplicate;
+    `ended(connection, reason)` when the connection has ended, with the reason if it was closed because of an error, else "".
+    `unread`: connections that must be read again without an event of the poller, because they had more data than one turn
+    reads, or reading was suspended. `in_memory`: those that use shared memory, of `memory_size` bytes. `open`: those that have
+    not ended. All three are maintained by the connections.
     """
 
     poller: Poller
@@ -424,12 +436,11 @@ class Receiver:
 class ReceiveConnection:
     """The receive side of a connection from an instance of role `name`, whose handshake is complete.
 
-    A failure is no exception: the connection is over, and `Receiver.ended` is told. `sequence`: number of the last frame.
-    `first`: bytes read behind the handshake.
+    Failures raise no exception: the connection ends, and `Receiver.ended` is called. `sequence`: number of the last frame.
+    `first`: bytes that were read after the handshake.
 
-    To read: `closed_with`, the flag of the close frame, 0 before it; `in_memory`, whether frames come through shared
-    memory; `suspended`, whether reading is suspended; `open`; `has_news()`, while `in_memory`: whether there is something
-    to read in the memory.
+    Attributes to read: `closed_with`, the flag of the close frame, 0 before it; `in_memory`, whether frames use shared memory;
+    `suspended`, whether reading is suspended; `open`; `has_news()`, while `in_memory`: whether the memory has data to read.
     """
 
     __slots__ = (
@@ -444,7 +455,7 @@ class ReceiveConnection:
         self._unparsed = bool(first)
         self._in: ByteReader = tcp
         self._memory: MemoryReader | None = None
-        self._fresh = True  # the frame that has begun is a message that has not arrived before
+        self._fresh = True  # the current frame is a message, and no duplicate
         self.closed_with = 0
         self.in_memory = self.suspended = False
         self.has_news: Callable[[], bool] = _nothing
@@ -453,8 +464,8 @@ class ReceiveConnection:
         receiver.poller.register(tcp.fileno(), READ, self)
 
     def accept(self, offer: Offer | None) -> None:
-        """Accept the offer of memory, if there is one and it holds; if not, tell the peer."""
-        if offer is None or self._tcp.encrypted:  # what is to be encrypted stays on the socket
+        """Accept the offer of memory, if there is one; send `NOT_ACCEPTED` if the memory cannot be opened."""
+        if offer is None or self._tcp.encrypted:  # encrypted connections use the socket only
             return
         try:
             self._memory = MemoryReader(offer, self._receiver.memory_size)
@@ -478,7 +489,7 @@ class ReceiveConnection:
     # reading ------------------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Read what has arrived, at most `BURST` times, and deliver complete frames."""
+        """Read the available bytes, in at most `BURST` reads, and deliver complete frames."""
         try:
             if self._unparsed:
                 self._unparsed = False
@@ -500,12 +511,12 @@ class ReceiveConnection:
         except ProtocolError as error:
             self.end(str(error))
         except (EOFError, OSError) as error:
-            self.end(str(error) if self.in_memory else "")  # memory does not fail by itself
+            self.end(str(error) if self.in_memory else "")  # an error of the memory is the peer's fault
         if self._memory is not None and self.in_memory and self._memory.writer_waits():
             self._send_control(DOORBELL)
 
     def on_ready(self) -> None:
-        """Something has happened to the socket. While frames come through memory: a doorbell, or the end."""
+        """Handle a socket event. While frames use shared memory, this is a doorbell or the end of the stream."""
         if not self.open:
             return
         if not self.in_memory:
@@ -517,15 +528,15 @@ class ReceiveConnection:
             self._read_rest()
 
     def _read_rest(self) -> None:
-        """The socket has ended: read what is still in the shared memory."""
+        """Read the rest of the shared memory after the end of the socket."""
         assert self._memory is not None
-        until = self._memory.count + self._receiver.memory_size  # it holds no more; what is written now is not read
+        until = self._memory.count + self._receiver.memory_size  # its capacity; data written from now on is not read
         while self._memory is not None and self._memory.ready() and self._memory.count < until:
             self.read()
         self.end("")
 
     def _read_whole(self) -> bool:
-        """Take a frame that lies in the shared memory as a whole; False: read it piece by piece."""
+        """Deliver a frame that is complete in the shared memory. Returns False if it must be read in parts."""
         if not self._parser.empty:
             return False
         memory = self._memory
@@ -534,7 +545,7 @@ class ReceiveConnection:
         try:
             found = self._parser.whole(there)
         except ProtocolError:
-            there.release()  # the error's traceback would hold it, and memory that is referred to cannot be unmapped
+            there.release()  # the error's traceback would keep a reference, and memory with references cannot be unmapped
             raise
         if found is None:
             return False
@@ -551,7 +562,7 @@ class ReceiveConnection:
                 self._memory is not None and not self.in_memory and parser.between
                 and self._memory.starts_at(self.sequence + 1)
             ):  # fmt: skip
-                parser.discard()  # a doorbell: the socket has brought its last frame
+                parser.discard()  # a doorbell: the last frame on the socket has arrived
                 self._in, self.in_memory, self.has_news = self._memory, True, self._memory.ready
                 self._receiver.in_memory += (self,)
                 self._receiver.poller.add_memory(self._memory)
@@ -562,7 +573,7 @@ class ReceiveConnection:
             self._take(*frame)
 
     def _check(self, header: Header) -> None:
-        """A frame with this header has begun: `ProtocolError` if it is not due."""
+        """Check the header of a new frame: `ProtocolError` if its sequence number is not due."""
         flags, sequence, due = header[3], header[6], self.sequence + 1
         repeated = 0 < sequence < due and not flags
         if self.closed_with or not (repeated or sequence == due):
@@ -579,13 +590,13 @@ class ReceiveConnection:
             self._receiver.repeated(self)
 
     def _send_control(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # a peer that is gone is noticed in reading; a full socket wakes it anyway
+        with contextlib.suppress(OSError):  # a closed peer is detected by reading; a full socket wakes it anyway
             self._tcp.send_control(data)
 
     # suspending, closing ------------------------------------------------------------------------------------------------
 
     def suspend(self) -> None:
-        """Suspend reading: what the peer sends waits in the kernel and in the memory."""
+        """Suspend reading: incoming bytes stay in the kernel and in the shared memory."""
         self.suspended = True
         self._receiver.poller.unregister(self._tcp.fileno())
 
@@ -596,7 +607,7 @@ class ReceiveConnection:
         self._receiver.unread.append(self)
 
     def end(self, reason: str) -> None:
-        """Close the connection, if it is not over; `reason`: the cause, if it is closed for one."""
+        """Close the connection, unless it has ended. `reason`: the error, "" if there was none."""
         if not self.open:
             return
         self.open, self.has_news = False, _nothing

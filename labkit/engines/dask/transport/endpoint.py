@@ -1,15 +1,15 @@
 """The endpoint of a role: all its connections, to and from the other roles of a run.
 
-Messages go from process to process, over TCP or, on one host, through shared memory. An endpoint belongs to one role and one
-thread, and only `poll` waits. `send` hands its bytes to a stream and copies what the stream does not take, so two roles that
-send at once never deadlock, and a slow reader never blocks a fast sender. Every connection carries one direction; the sender
-dials. So an end of file means one thing: the sender is gone, in order after a close frame, lost without one.
+Messages are sent directly between processes, over TCP or, on one host, through shared memory. An endpoint belongs to one role
+and one thread, and only `poll` blocks. `send` writes to a stream and queues a copy of the bytes that the stream does not accept,
+so two roles that send to each other never deadlock, and a slow receiver never blocks a fast sender. Every connection is simplex
+and dialled by the sender. So an end of file means that the sender has ended: in order after a close frame, lost without one.
 
 A connection opens with a handshake in which each side proves which role instance it is (`handshake`). Connections of other
-processes, garbage, earlier incarnations of a restarted role, another protocol, and a second connection of an instance that is
-connected are closed and recorded in `refused`; the role is not told of them. A connection of an incarnation of which there is
-no news yet waits for it. Delivery is first-in first-out per sender. The counts `sent` and `received` are for the current
-incarnation of each peer: when they agree between all present roles, no message is in flight.
+processes, invalid bytes, earlier incarnations of a restarted role, another protocol, and a second connection of a connected
+instance are closed and recorded in `refused`, without notifying the role. A connection of an incarnation that is not known yet
+stays unauthenticated until `add_peer` announces it. Delivery is first-in first-out per sender. The counts `sent` and `received`
+are for the current incarnation of each peer: when they agree between all present roles, no message is in flight.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from .shared_memory import SIZE, Offer
 
 __all__ = ["Delivered", "Endpoint"]
 
-_RECORDS = 1000  # refused connections that are recorded; a flood of them must not fill the memory
+_RECORDS = 1000  # limit of the refused connections that are recorded
 
 
 @dataclass(slots=True)
 class Delivered:
-    """A message that has arrived, and what its frame said.
+    """A message that has arrived, with the fields of its frame.
 
-    `nbytes`: of its arrays. `sent_ns`: the sender's engine time, `received_ns`: the receiver's. `computed`: gradients
-    the sender had computed so far.
+    `nbytes`: bytes of its arrays. `sent_ns`: the sender's engine time, `received_ns`: the receiver's. `computed`: number of
+    gradients that the sender had computed.
     """
 
     message: Message
@@ -60,7 +60,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class _Peer:
-    """Where an instance of another role listens."""
+    """The address and public key of an instance of another role."""
 
     host: str
     port: int
@@ -71,19 +71,18 @@ class _Peer:
 class Endpoint:
     """All connections of one role.
 
-    `run` is the same for all roles of a run. `clock()` is engine time in nanoseconds; it stamps frames and decides nothing.
-    `server_context` and `client_context` (both or none) encrypt. `max_frame`: bytes. `share`: offer memory, of `memory_size`
-    bytes, to peers on this host; what they offer is accepted in any case. `now()`: seconds, for time limits; `random(peer)`:
-    the source of chance of a link that loses frames, and `resend_s`: seconds until these are retransmitted. `identity`: the
-    key pair of this role instance; a new one unless it is given.
+    `run` is the same for all roles of a run. `clock()` is engine time in nanoseconds, used only to timestamp frames.
+    `server_context` and `client_context`: TLS contexts, both or neither. `max_frame`: bytes. `share`: offer shared memory of
+    `memory_size` bytes to peers on this host; offers of peers are accepted in any case. `now()`: seconds, for time limits;
+    `random(peer)`: random generator of a lossy link; `resend_s`: seconds until lost frames are retransmitted. `identity`: the
+    key pair of this role instance; by default a new one.
 
-    `address` is what others dial: (host, port); `contact` is what they must know: host, port, public key. What has
-    arrived goes to `deliver`, whose arguments are the fields of `Delivered`; where nothing else is set it waits in
-    `inbox`. That happens in `poll` and nowhere else.
+    `address`: (host, port) that peers dial; `contact`: (host, port, public key). Messages are delivered in `poll` only:
+    by a call of `deliver`, whose arguments are the fields of `Delivered`. By default `deliver` appends them to `inbox`.
 
-    To read: `sent`, `received`, `undelivered` (messages by peer), `repeated` (messages that had arrived before), `refused`
-    (connections closed for cause), `unreachable` (peers that cannot be reached, and why), `left` and `lost` (senders that
-    ended with a close frame, and without).
+    Attributes to read: `sent`, `received`, `undelivered` (numbers of messages by peer), `repeated` (numbers of duplicates by
+    peer), `refused` (connections closed because of an error), `unreachable` ({peer: reason}), `left` and `lost` (senders that
+    ended with and without a close frame).
     """
 
     def __init__(
@@ -105,13 +104,13 @@ class Endpoint:
         self.refused: list[str] = []
         self.left: set[str] = set()
         self.lost: set[str] = set()
-        self._peers: dict[str, _Peer] = {}  # those that can be sent to
-        self._minimum: dict[str, int] = {}  # the newest incarnation of each role that was heard of
-        self._known: dict[str, _Peer] = {}  # where it listens, of those of which that was said
-        self._numbers: dict[str, int] = {}  # of every instance, by its public key, the number of its last connection
-        self._suspended_at: dict[str, int] = {}  # of senders whose link was cut: the number of their last frame
-        self._dialled = 0  # connections
-        self._holding = False  # no message is taken in now: see `progress`
+        self._peers: dict[str, _Peer] = {}  # peers that messages can be sent to
+        self._minimum: dict[str, int] = {}  # minimum accepted incarnation of each role: the newest one known
+        self._known: dict[str, _Peer] = {}  # address of that incarnation, where known
+        self._numbers: dict[str, int] = {}  # {public key of an instance: number of its last connection}
+        self._suspended_at: dict[str, int] = {}  # {sender whose link was cut: number of its last frame}
+        self._dialled = 0  # number of connections
+        self._holding = False  # reading is suspended: see `progress`
         self._draining = False
         self._now = now
         self._poller = Poller()
@@ -144,10 +143,10 @@ class Endpoint:
     # peers --------------------------------------------------------------------------------------------------------------
 
     def add_peer(self, name: str, host: str, port: int, key: str, incarnation: int) -> None:
-        """This incarnation of role `name` listens there, and that is its public key.
+        """Add this incarnation of role `name`, with its address and public key.
 
-        Of a newer incarnation than before the counts start at 0, and earlier ones are refused from now on. Of an earlier
-        one nothing changes.
+        For a newer incarnation the counts start at 0, and earlier ones are refused from now on. An earlier incarnation is
+        ignored.
         """
         peer = _Peer(host, port, key, incarnation)
         if self._peers.get(name) == peer or incarnation < self._minimum.get(name, -1):
@@ -160,13 +159,13 @@ class Endpoint:
         self._raise_minimum(name, incarnation)
 
     def remove_peer(self, name: str) -> None:
-        """Role `name` is gone: nothing is sent to it any more. What it has sent can still be read."""
+        """Stop sending to role `name`. Messages that it has sent can still be read."""
         self._peers.pop(name, None)
         self._links.forget(name)
         self._faults.forget(name)
 
     def fence(self, name: str, incarnation: int) -> None:
-        """Role `name` is gone, and its incarnations before this one are refused from now on."""
+        """Stop sending to role `name`, and refuse its incarnations before this one."""
         self.remove_peer(name)
         self._raise_minimum(name, incarnation)
 
@@ -198,9 +197,9 @@ class Endpoint:
     # sending ------------------------------------------------------------------------------------------------------------
 
     def send(self, to: str, message: Message, category: int = 0, computed: int = 0) -> int:
-        """Send; never waits, never aliases. Returns the bytes of the message's payload, 0 if `to` is gone.
+        """Send a message; never blocks, and keeps no reference to its arrays. Returns its payload bytes, 0 if `to` is gone.
 
-        `RoleError` for a message that cannot be encoded, and for a name that no role ever had.
+        `RoleError` for a message that cannot be encoded, and for an unknown name.
         """
         connection = self._links.direct.get(to)
         if connection is not None and connection.in_memory:
@@ -237,7 +236,7 @@ class Endpoint:
         return payload - padding + loose_bytes(message)
 
     def _reach(self, to: str) -> SendConnection | DelayedLink | None:
-        """A new connection, or the delayed link to a peer whose link has a fault; None if `to` is gone."""
+        """A new connection, or the delayed link if the link to `to` has a fault; None if `to` is gone."""
         if to not in self._minimum:
             raise RoleError(f"{self.name} sends to {to!r}. {nearest('role', to, self._minimum)}")
         if to not in self._peers or self._links.finished or to in self.unreachable:
@@ -245,37 +244,36 @@ class Endpoint:
         return self._faults.reach(to) or self._links.dial(to)
 
     def connect(self, to: str) -> None:
-        """Begin a connection to `to`, if there is none, without sending anything."""
+        """Open a connection to `to`, if there is none, without sending a message."""
         if to not in self._links.direct:
             self._reach(to)
 
     def flush(self) -> None:
-        """Hand over what is queued, as far as the streams take it. Never waits."""
+        """Write as much of the queues as the streams accept. Never blocks."""
         if self._faults.delayed:
             self._faults.release()
         if self._links.queued:
             self._links.flush()
 
     def set_link_fault(self, peer: str | None, *, delay: float = 0.0, drop: float = 0.0, cut: bool = False) -> None:
-        """From now on the link to `peer` behaves so; None: all links, also those that begin later. Replaces the fault that
-        was set before; all zero: none.
+        """Set the fault of the link to `peer`; None: of all links, including later ones. Replaces the previous fault.
 
-        `delay` s pass before a frame to `peer` is handed over; with probability `drop` it is lost, and retransmitted; while
-        the link is `cut`, nothing passes in either direction, if the peer's endpoint is told the same. `BadInput` for
-        other numbers. Every message still arrives once, and in order. See `link_faults`.
+        `delay`: seconds by which each frame to `peer` is delayed; `drop`: probability that a transmission is lost and
+        retransmitted; `cut`: nothing passes (in both directions if the peer's endpoint is set likewise). All zero: no fault.
+        `BadInput` for other numbers. Every message is still delivered once and in order. See `link_faults`.
         """
         self._faults.set(peer, LinkFault(delay, drop, cut).checked())
         self._resume_reading()
 
     def link_fault(self, peer: str) -> LinkFault:
-        """How the link to and from `peer` behaves."""
+        """The fault of the link to and from `peer`."""
         return self._faults.fault(peer)
 
     def unsent_gradients(self) -> list[tuple[str, int, int]]:
-        """(to, step, count) of every message that carries gradients and of which nothing has left this role.
+        """(to, step, count) of every message with gradients of which no byte has left this role.
 
-        For the ledger, between the last `poll` and `close`. A frame of which a stream has taken a part is not listed: its
-        peer is one of those that `finish_sending` returns.
+        For the ledger, between the last `poll` and `close`. Partially sent frames are not listed: their peers are among
+        those that `finish_sending` returns.
         """
         found = []
         for to, data in (*self._faults.messages(), *self._links.messages()):
@@ -289,8 +287,10 @@ class Endpoint:
     # receiving ----------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_s: float, watch: bool = True) -> None:
-        """Wait until something can be read or written, or `wake` is called, at most `timeout_s` seconds; then deliver all
-        complete messages. `watch`: see `Poller.wait`."""
+        """Wait until a stream can be read or written, or `wake` is called, at most `timeout_s` seconds.
+
+        Then deliver all complete messages. `watch`: see `Poller.wait`.
+        """
         receiver = self._receiver
         if receiver.unread or self._listener.retries:
             timeout_s = 0.0
@@ -308,10 +308,10 @@ class Endpoint:
             self._faults.release()
 
     def progress(self) -> None:
-        """Complete handshakes and hand over what is queued, without delivering a message. Never waits.
+        """Complete handshakes and write the queues, without delivering a message. Never blocks.
 
-        For a role that is paused, or has made its step: peers that go on must be able to connect to it, and to receive what
-        it sent before.
+        For a role that is paused, or has made its step: peers that still run must be able to connect to it, and to receive
+        the messages that it has sent.
         """
         self._holding = True
         try:
@@ -323,7 +323,7 @@ class Endpoint:
         self._resume_reading()
 
     def wake(self) -> None:
-        """End the current `poll`, or the next one. The one method that another thread may call."""
+        """End the current `poll`, or the next one. The only method that other threads may call."""
         self._poller.wake()
 
     def _read_again(self) -> None:
@@ -335,7 +335,7 @@ class Endpoint:
                 connection.read()
 
     def _expire(self) -> float:
-        """Close connections whose handshake takes too long. Returns the seconds until the next may have to be closed."""
+        """Close connections whose handshake exceeds its time limit. Returns the seconds until the next deadline."""
         now = self._now()
         return min(self._links.expire(now), self._listener.expire(now)) - now
 
@@ -350,7 +350,7 @@ class Endpoint:
         if incarnation < minimum:
             raise ProtocolError(f"incarnation {incarnation} of {name}, but {minimum} is known")
         if incarnation > minimum or name not in self._known:
-            return  # restarted, and here before the news of it, which bring its key: see `add_peer`
+            return  # restarted, and not announced yet: `add_peer` will bring its key
         public = self._known[name].key
         key = self.identity.key(public)
         verify(said, key)
@@ -371,7 +371,7 @@ class Endpoint:
             accepted.read()
 
     def _is_connected(self, name: str, incarnation: int) -> bool:
-        """Whether this instance is connected. Reads on first: its end may be there and not read yet."""
+        """Whether this instance is connected. Reads pending bytes first, because these may include the end."""
         for other in [c for c in self._receiver.open if (c.name, c.incarnation) == (name, incarnation)]:
             if not other.suspended:
                 other.on_ready()
@@ -380,7 +380,7 @@ class Endpoint:
         return False
 
     def _is_held(self, name: str) -> bool:
-        """Whether no message of `name` may be taken in for now."""
+        """Whether reading from `name` is suspended: by `progress`, or because its link is cut."""
         return self._holding or (self._faults.fault(name).cut and not self._draining)
 
     def _resume_reading(self) -> None:
@@ -417,10 +417,10 @@ class Endpoint:
     # the end ------------------------------------------------------------------------------------------------------------
 
     def finish_sending(self, timeout: float) -> set[str]:
-        """Send a close frame to every peer, reading on meanwhile, at most `timeout` seconds. Returns the peers that have not
-        taken everything.
+        """Send a close frame to every peer, reading meanwhile, for at most `timeout` seconds.
 
-        What is sent afterwards is undelivered. What is held for a link that is cut stays there, and is not waited for.
+        Returns the peers to which frames are left. Messages sent afterwards count as undelivered. Frames that are held for
+        a cut link stay there, and are not waited for.
         """
         self._links.finish()
         self._faults.finish()
@@ -433,9 +433,8 @@ class Endpoint:
     def drain(self, expected_senders: Collection[str], timeout: float) -> set[str]:
         """Read until the expected senders' connections have ended, at most `timeout` seconds. Returns those that have not.
 
-        A connection that was opened is found, one that was never opened is not waited for: call it when every expected
-        sender's `finish_sending` has returned. Then everything that was in flight to this role is delivered, also what
-        a cut had held back.
+        Only opened connections are waited for, so call it when every expected sender's `finish_sending` has returned. Then
+        all messages in flight to this role are delivered, including those that a cut had held back.
         """
         self._draining = True
         self._resume_reading()
@@ -449,7 +448,7 @@ class Endpoint:
             self.poll(left)
 
     def close(self) -> None:
-        """Close every connection and the listener. What was not sent is lost; `finish_sending` is the end in order."""
+        """Close every connection and the listener. Unsent messages are lost; for an orderly end call `finish_sending` first."""
         self._faults.close()
         self._links.close()
         for connection in list(self._receiver.open):
@@ -461,27 +460,27 @@ class Endpoint:
 
     @property
     def sending(self) -> tuple[SendConnection, ...]:
-        """The connections to peers that are not over."""
+        """The connections to peers that have not ended."""
         return self._links.open
 
     @property
     def receiving(self) -> tuple[ReceiveConnection, ...]:
-        """The authenticated connections from peers that are not over."""
+        """The authenticated connections from peers that have not ended."""
         return tuple(self._receiver.open)
 
     @property
     def unauthenticated(self) -> tuple[Unauthenticated, ...]:
-        """The accepted connections that are not authenticated."""
+        """The accepted connections that are not authenticated yet."""
         return tuple(self._listener.pending)
 
     @property
     def queued(self) -> int:
-        """Connections with bytes that their stream has not taken."""
+        """The number of connections with queued bytes."""
         return len(self._links.queued)
 
     @property
     def held(self) -> dict[str, int]:
-        """Messages that are held on links with faults, by peer, for each such link."""
+        """{peer: number of held messages}, for each link with a fault."""
         counts = dict.fromkeys(self._faults.delayed, 0)
         for name, _ in self._faults.messages():
             counts[name] += 1

@@ -1,7 +1,7 @@
-"""The links of one role to its peers: for each peer one send connection after the other, and what became of the frames.
+"""The links of one role to its peers: for each peer a sequence of send connections, and counts of sent messages.
 
-A peer that is gone is no error: messages for it are counted as undelivered. Frames in the queue of a connection count as sent
-until the connection ends; then they count as undelivered.
+Sending to a peer that is gone is no error: the messages count as undelivered. Frames in the queue of a connection count as
+sent until the connection ends; then they count as undelivered.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["Links"]
 
 
 class Links:
-    """All links of one role. `address(to)`: host and port that are dialled. The other arguments are those of `Dialer`.
+    """All links of one role. `address(to)`: (host, port) to dial. The other arguments are those of `Dialer`.
 
-    To read: `sent` and `undelivered`, messages by peer; `unreachable`, peers to which no connection is possible, and why;
-    `direct`, the connections of links without faults, by peer; `queued`, the connections whose queue is not empty.
+    Attributes to read: `sent` and `undelivered`, numbers of messages by peer; `unreachable`, {peer: why no connection is
+    possible}; `direct`, the connections of links without faults, by peer; `queued`, the connections with a non-empty queue.
     """
 
     def __init__(
@@ -36,20 +36,20 @@ class Links:
         self.undelivered: Counter[str] = Counter()
         self.unreachable: dict[str, str] = {}
         self.direct: dict[str, SendConnection] = {}
-        self.finished = False  # nothing is sent any more
+        self.finished = False  # close frames are sent, and no further messages
         self._address = address
-        self._resume_after: dict[str, int] = {}  # of links that were cut: the number of the last frame that has arrived
+        self._resume_after: dict[str, int] = {}  # {peer whose link was cut: number of the last frame received}
         self._owner_of: dict[SendConnection, Callable[[SendConnection, str], None]] = {}
         self._dialer = Dialer(poller, pool, context, host, memory_size, now, handshake, self._ended)
         self.queued = self._dialer.queued
 
     @property
     def open(self) -> tuple[SendConnection, ...]:
-        """All connections that are not over."""
+        """All connections that have not ended."""
         return tuple(self._dialer.open)
 
     def dial(self, to: str) -> SendConnection | None:
-        """A connection to `to`, which is established in the background; None if it cannot be reached."""
+        """Open a connection to `to`, which is established in the background; None if `to` cannot be reached."""
         if to in self.unreachable:
             return None
         try:
@@ -62,15 +62,15 @@ class Links:
         return self.direct.get(to)
 
     def last_sequence(self, to: str) -> int:
-        """The number of the last frame of a link that was cut, after which it goes on; 0 for a new link."""
+        """The number of the last frame of a link that was cut and continues in a new connection; 0 for a new link."""
         return self._resume_after.get(to, 0)
 
     def suspended(self, connection: SendConnection) -> None:
-        """The peer has closed the connection behind its close frame `SUSPENDED`: it has received all frames."""
+        """Record that the peer has closed a connection after the close frame `SUSPENDED`: it has received all frames."""
         self._resume_after[connection.name] = connection.sequence
 
     def take(self, name: str, ended: Callable[[SendConnection, str], None]) -> SendConnection | None:
-        """Take the connection to `name` out of `direct`, if there is one: `ended` is told of its end instead."""
+        """Remove the connection to `name` from `direct`, if there is one. From now on `ended` is called when it ends."""
         connection = self.direct.pop(name, None)
         if connection is not None:
             self._owner_of[connection] = ended
@@ -82,22 +82,22 @@ class Links:
         self.direct[connection.name] = connection
 
     def flush(self) -> None:
-        """Write what is queued, as far as the streams take it."""
+        """Write as much of the queues as the streams accept."""
         for connection in list(self.queued):
             connection.push()
 
     def expire(self, now: float) -> float:
-        """End connections that are not established in time. Returns when the next may have to end, in seconds."""
+        """End connections that are not established in time. Returns the next deadline, in seconds."""
         return min((connection.expire(now) for connection in list(self.queued)), default=float("inf"))
 
     def forget(self, name: str) -> None:
-        """End the direct connection to `name`, and begin a new link when something is sent to it again."""
+        """End the direct connection to `name`; the next message to it begins a new link."""
         if name in self.direct:
             self.direct[name].end("forgotten")
         self._resume_after.pop(name, None)
 
     def finish(self) -> None:
-        """Send a close frame on every direct connection. Nothing can be sent afterwards."""
+        """Send a close frame on every direct connection. No message can be sent afterwards."""
         self.finished = True
         connections = list(self.direct.values())
         self.direct.clear()
@@ -105,12 +105,12 @@ class Links:
             connection.finish(FINAL)
 
     def undeliver(self, name: str, count: int) -> None:
-        """So many messages that counted as sent to `name` will never arrive."""
+        """Count `count` messages to `name` as undelivered instead of sent."""
         self.sent[name] -= count
         self.undelivered[name] += count
 
     def messages(self) -> Iterator[tuple[str, memoryview]]:
-        """(to, frame) of every message of which nothing has been sent."""
+        """(to, frame) of every queued message of which no byte has been sent."""
         for connection in self.queued:
             for data in connection.messages():
                 yield connection.name, data

@@ -1,22 +1,22 @@
-"""A byte stream in memory that two processes of one host share: from one writer to one reader, without the kernel.
+"""A byte stream through shared memory, from one writer to one reader on the same host, without the kernel.
 
-It behaves as a socket does (in order, complete, never blocks, may take only a part), so frames are the same on both. Two
-counters rule it, bytes ever written and bytes ever read, each stored by one side only. The memory has no name in any file
-system: the writer makes it, the reader opens it through the writer's process, and it is freed with the last of the two,
-however they end. Its size is sealed, so that neither side can take it away from the other.
+It has the interface of a socket (ordered, reliable, non-blocking, partial writes), so both carry the same frames. It is a ring
+buffer with two counters, bytes written and bytes read in total, each stored by one side only. The memory is an anonymous file
+(`memfd`): the writer creates it, the reader opens it through the writer's process, and it is freed when both have ended,
+in whatever way. Its size is sealed, so that neither side can truncate it.
 
-The first frames of a connection go through the socket, until the reader has accepted the offer. It says so in the memory,
-because a byte on the socket that the writer has not read when it closes would make the kernel discard what it has not
-transmitted yet. The word FROM says which frame is the first in the memory: the reader switches when it has read all frames
-before.
+The first frames of a connection go through the socket, until the reader has accepted the offer. The acceptance is a word in the
+memory: a byte on the socket that the writer has not read when it closes would make the kernel discard data that it has not
+transmitted yet. The word FROM is the number of the first frame in the memory: the reader switches when it has read all
+earlier frames.
 
-No value that the other side has stored is trusted: it may be garbage, and may change at any moment. Counters that cannot be
-right end the connection; they never lead to an access outside the memory, and nothing waits for them.
+Values stored by the other side are not trusted: they may be garbage, and may change at any time. Invalid counters end the
+connection; they never cause an access outside the memory, and no side waits for them to become valid.
 
-A side that is about to sleep says so in the memory, looks once more, and then sleeps on the socket; the other side rings the
-doorbell, one byte on the socket, when there is something to read, or room to write. Both store first and look afterwards,
-with a full barrier between (any operation on a lock is one), so no wake-up is missed. The order of plain stores is that of
-x86: elsewhere, and between hosts, the socket carries the frames.
+Before a side sleeps on the socket, it sets a flag in the memory and checks the counters once more; the other side rings the
+doorbell (one byte on the socket) when there is data to read, or room to write. Both sides store first and load afterwards,
+with a full barrier in between (any operation on a lock is one), so no wake-up is lost. The order of plain stores is that of
+x86: on other processors, and between hosts, the socket carries the frames.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ __all__ = ["SIZE", "MemoryReader", "MemoryWriter", "Offer", "available"]
 # The format: words of 8 bytes, 64 bytes (a cache line) apart, then the data.
 WRITTEN, ORIGIN, READ, ASLEEP, STARVED, FROM, ACCEPTED = range(0, 56, 8)  # indexes of words
 DATA = 4096  # bytes before the data
-SIZE = 16 << 20  # bytes of data; only what messages have filled takes memory
-PIECE = 128 << 10  # bytes of a large message after which the reader is told, so that both sides copy at once
+SIZE = 16 << 20  # bytes of data; pages take memory only once they have been written
+PIECE = 128 << 10  # bytes of a large message after which the counter is updated, so that both sides copy concurrently
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _WRONG = "the shared memory's counters cannot be right"
 
 
 def available() -> bool:
-    """Whether processes of this machine can share memory in the way described above."""
+    """Whether this platform supports streams in shared memory."""
     in_order = sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
     return in_order and hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
 
 
 class Offer(NamedTuple):
-    """Where a reader finds the memory: descriptor `fd` of process `pid`, if what it finds there is called `token`."""
+    """The location of the memory: descriptor `fd` of process `pid`. The reader checks that its name contains `token`."""
 
     pid: int
     fd: int
@@ -64,7 +64,7 @@ class Offer(NamedTuple):
 
 
 class _Mapping:
-    """A memory that is mapped into this process: its words, and its data. Both ends have one."""
+    """The memory as mapped into this process, at either end: its words, and its data."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._map = mmap.mmap(fd, DATA + size)
@@ -74,7 +74,7 @@ class _Mapping:
         self.data = self._all[DATA:]
 
     def barrier(self) -> None:
-        """What was stored before is seen by the other side before what is loaded afterwards."""
+        """Full memory barrier: earlier stores become visible to the other side before any later load."""
         self._lock.acquire()
         self._lock.release()
 
@@ -91,7 +91,7 @@ class MemoryWriter:
     `size`: bytes of data. `piece`: see `PIECE`.
     """
 
-    max_pieces = 1 << 30  # buffers in one `write`
+    max_pieces = 1 << 30  # most buffers in one `write`
 
     def __init__(self, size: int = SIZE, piece: int = PIECE) -> None:
         token = secrets.token_hex(8)
@@ -114,30 +114,30 @@ class MemoryWriter:
         return bool(self._words[ACCEPTED])
 
     def end_offer(self) -> None:
-        """Close the descriptor through which the reader opens the memory: it has done so."""
+        """Close the descriptor through which the reader opens the memory, once the reader has opened it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def close(self) -> None:
-        """Unmap the memory. A reader that has accepted the offer can still read what is there."""
+        """Unmap the memory. A reader that has accepted the offer can still read the remaining data."""
         self.end_offer()
         self._mapping.close()
 
     def switch_at(self, sequence: int) -> None:
-        """Frame number `sequence` (from 1) and all that follow come through here; 0: none does."""
+        """Declare that frame number `sequence` (from 1) and all later ones use this memory; 0: none does."""
         self._words[FROM] = sequence
 
     def write(self, pieces: Sequence[Piece]) -> int:
-        """Copy the pieces in as far as there is room. How many bytes were taken.
+        """Copy as much of the pieces as there is room for. Returns the number of bytes copied.
 
-        `BlockingIOError` if none, `ConnectionError` if the counters cannot be right.
+        `BlockingIOError` if there is no room, `ConnectionError` if the counters are invalid.
         """
         words, data, written, total = self._words, self._data, self._written, self._size
         read = words[READ]
         if not 0 <= written - read <= total:
             raise ConnectionError(_WRONG)
-        if written == read and written != self._origin:  # all is read: begin at the beginning, where the cache is warm
+        if written == read and written != self._origin:  # all data is read: restart at offset 0, which is in the cache
             words[ORIGIN] = self._origin = written
         room = total - (written - read)
         at = (written - self._origin) % total
@@ -160,7 +160,7 @@ class MemoryWriter:
         return written - begun
 
     def write_packed(self, packer: struct.Struct, values: tuple[object, ...], payload: Piece, size: int) -> bool:
-        """Write `values` packed, then `payload` (`size` bytes), if both fit in one piece; else False, and nothing is written."""
+        """Write `values` packed, then `payload` (`size` bytes). Returns False, writing nothing, if they do not fit in a piece."""
         words, written = self._words, self._written
         read = words[READ]
         if written == read and written != self._origin:
@@ -172,14 +172,14 @@ class MemoryWriter:
             return False
         try:
             packer.pack_into(self._data, at, *values)
-        except struct.error:  # a number too large; encoding it field by field says which
+        except struct.error:  # a number is out of range; encoding field by field names it
             return False
         self._data[start : start + size] = payload
         words[WRITTEN] = self._written = written + total
         return True
 
     def _write_long(self, piece: memoryview, written: int) -> int:
-        """A piece around the end, or one so long that the reader is told on the way."""
+        """Copy a piece that wraps around the end, or is longer than `PIECE`, updating the counter in between."""
         done, size = 0, len(piece)
         while done < size:
             at = (written + done - self._origin) % self._size
@@ -190,7 +190,7 @@ class MemoryWriter:
         return done
 
     def reader_sleeps(self) -> bool:
-        """Whether the reader sleeps and the doorbell must be rung. Asked once after each `write`."""
+        """Whether the reader sleeps and the doorbell must be rung. Called once after each `write`; clears the flag."""
         self._barrier()
         if self._words[ASLEEP]:
             self._words[ASLEEP] = 0
@@ -198,22 +198,22 @@ class MemoryWriter:
         return False
 
     def wait_for_room(self) -> bool:
-        """Ask the reader to ring the doorbell when there is room. False if there is room already."""
+        """Request the doorbell for room to write. Returns False if there is room already."""
         self._words[STARVED] = 1
         self._barrier()
         return self._written - self._words[READ] >= self._size
 
 
 class MemoryReader:
-    """The receiver's end, opened from an offer. `OSError` if what is offered is not there.
+    """The receiver's end, opened from an offer. `OSError` if the offered memory cannot be opened.
 
     `size`: bytes of data, the same as the writer's.
     """
 
     def __init__(self, offer: Offer, size: int = SIZE) -> None:
         path = f"/proc/{offer.pid}/fd/{offer.fd}"
-        name = os.readlink(path)  # looked at before it is opened: it may be any file of any process
-        if name != f"/memfd:labkit-{offer.token} (deleted)":  # whole: a guessed part must not open another's memory
+        name = os.readlink(path)  # checked before it is opened: it may be any file of any process
+        if name != f"/memfd:labkit-{offer.token} (deleted)":  # compares the whole name, so a partial token opens nothing
             raise FileNotFoundError(f"{path} is {name}")
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -225,7 +225,7 @@ class MemoryReader:
         self._size = size
         self._words, self._data = self._mapping.words, self._mapping.data
         self._barrier = self._mapping.barrier
-        self.count = 0  # bytes ever read
+        self.count = 0  # bytes read in total
         self._words[ACCEPTED] = 1
 
     def close(self) -> None:
@@ -233,17 +233,17 @@ class MemoryReader:
         self._mapping.close()
 
     def starts_at(self, sequence: int) -> bool:
-        """Whether frame number `sequence` is the first that comes through here."""
+        """Whether frame number `sequence` is the first in this memory."""
         return bool(self._words[FROM] == sequence)
 
     def ready(self) -> bool:
-        """Whether there is something to read."""
+        """Whether there is data to read."""
         return bool(self._words[WRITTEN] != self.count)
 
     def read_into(self, buffers: list[memoryview]) -> int:
-        """Fill the buffers one after the other as far as bytes are there; how many.
+        """Fill the buffers in order with the available bytes. Returns the number of bytes read.
 
-        `BlockingIOError` if there are none, `ConnectionError` if the counters cannot be right.
+        `BlockingIOError` if there are none, `ConnectionError` if the counters are invalid.
         """
         words, data, total = self._words, self._data, self._size
         have = words[WRITTEN] - self.count
@@ -266,7 +266,7 @@ class MemoryReader:
         return have - left
 
     def peek(self) -> memoryview:
-        """What can be read, up to the end of the data. `ConnectionError` as in `read_into`."""
+        """A view of the readable bytes, at most up to the end of the buffer. `ConnectionError` as in `read_into`."""
         words, total = self._words, self._size
         have = words[WRITTEN] - self.count
         if not 0 <= have <= total:
@@ -275,21 +275,21 @@ class MemoryReader:
         return self._data[at : at + have]
 
     def advance(self, count: int) -> None:
-        """`count` bytes of what `peek` returned have been read."""
+        """Mark `count` bytes returned by `peek` as read."""
         self._words[READ] = self.count = self.count + count
 
     def sleep(self) -> bool:
-        """Ask the writer to ring the doorbell when there is something to read. False if there is already."""
+        """Request the doorbell for new data. Returns False if there is data to read already."""
         self._words[ASLEEP] = 1
         self._barrier()
         return not self.ready()
 
     def woke(self) -> None:
-        """The doorbell need not be rung any more."""
+        """Cancel the request made by `sleep`."""
         self._words[ASLEEP] = 0
 
     def writer_waits(self) -> bool:
-        """Whether the writer waits for room and the doorbell must be rung. Asked once after each read."""
+        """Whether the writer waits for room and the doorbell must be rung. Called once after each read; clears the flag."""
         self._barrier()
         if self._words[STARVED]:
             self._words[STARVED] = 0

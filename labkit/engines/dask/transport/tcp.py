@@ -1,8 +1,8 @@
 """Byte streams over TCP, plain and encrypted, on non-blocking sockets.
 
-A stream has `write` and `read_into`, as the one in shared memory has (see `connection.ByteWriter` and `ByteReader`): both take
-as much as possible and raise `BlockingIOError` where nothing is possible now. A socket also has two ends, so each side can send
-the other a few control bytes (`send_control`, `receive_control`) besides the frames, which go one way only.
+A stream has the methods `write` and `read_into`, like the stream in shared memory (see `connection.ByteWriter` and `ByteReader`):
+both transfer as many bytes as possible and raise `BlockingIOError` if that is none. Frames are sent in one direction only;
+in addition, both sides can send a few control bytes (`send_control`, `receive_control`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .poller import READ, WRITE
 
 __all__ = ["TcpStream", "TlsStream", "accept", "dial", "listen"]
 
-BUFFER = 4 << 20  # bytes in the kernel, each way: a quarter less time than its own choice at 1 and 10 MB
+BUFFER = 4 << 20  # bytes, in each direction: 25% less time than the kernel's default for messages of 1 and 10 MB
 _AGAIN = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -33,9 +33,9 @@ def listen(host: str) -> socket.socket:
 
 
 def accept(sock: socket.socket, context: ssl.SSLContext | None) -> TcpStream:
-    """The stream over a socket that was accepted. `OSError` if the peer has left again."""
+    """The stream over a socket that was accepted. `OSError` if the peer has disconnected."""
     sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a doorbell does not wait for the last one's receipt
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # doorbells are sent without waiting for acknowledgements
     if context is None:
         return TcpStream(sock)
     return TlsStream(sock, context, accepted=True)
@@ -55,10 +55,10 @@ def dial(host: str, port: int, context: ssl.SSLContext | None) -> TcpStream:
 
 
 class TcpStream:
-    """A TCP connection. `interest`: what to wait for after `BlockingIOError`, of `poller.READ` and `WRITE`."""
+    """A TCP connection. `interest`: the events to wait for after `BlockingIOError`, of `poller.READ` and `WRITE`."""
 
     encrypted = False
-    max_pieces = 256  # buffers in one `write` that need not be copied into one; the kernel takes 1024
+    max_pieces = 256  # most buffers in one `write`; the kernel's limit is 1024
     interest = READ | WRITE
 
     def __init__(self, sock: socket.socket) -> None:
@@ -80,22 +80,22 @@ class TcpStream:
         return True
 
     def write(self, pieces: Sequence[Piece]) -> int:
-        """Send the pieces as far as the kernel takes them. How many bytes it took."""
+        """Send as much of the pieces as the kernel accepts. Returns the number of bytes."""
         return self._sock.sendmsg(pieces)
 
     def read_into(self, buffers: list[memoryview]) -> int:
-        """Fill the buffers one after the other as far as bytes are there; how many. `EOFError` at the end."""
+        """Fill the buffers in order with the available bytes. Returns their number. `EOFError` at the end of the stream."""
         count = self._sock.recvmsg_into(buffers)[0]
         if not count:
             raise EOFError
         return count
 
     def send_control(self, data: Piece) -> int:
-        """Send a few bytes; how many the kernel took. `OSError` if it takes none now, or the peer is gone."""
+        """Send a few bytes; returns the number accepted. `OSError` if none can be sent now, or the peer is gone."""
         return self._sock.send(data)
 
     def receive_control(self, size: int) -> bytes:
-        """At most `size` bytes, those that are there; empty if there are none now. `EOFError` at the end."""
+        """Receive at most `size` bytes; empty if none are available. `EOFError` at the end of the stream."""
         with contextlib.suppress(BlockingIOError, *_AGAIN):
             data = self._sock.recv(size)
             if not data:
@@ -104,7 +104,7 @@ class TcpStream:
         return b""
 
     def end_writing(self) -> None:
-        """Tell the peer that nothing more will be written. `OSError` if it is gone."""
+        """Close the writing direction. `OSError` if the peer is gone."""
         self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class TlsStream(TcpStream):
 
     encrypted = True
     max_pieces = (
-        0  # one buffer at a time, and the same bytes again after `BlockingIOError`: they are sealed in a record
+        0  # one buffer at a time; after `BlockingIOError` the same bytes must be passed again: they are in a TLS record
     )
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, accepted: bool = False) -> None:
@@ -127,7 +127,7 @@ class TlsStream(TcpStream):
             self._sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def established(self) -> bool:
-        """As for TCP; the TLS handshake follows."""
+        """See `TcpStream.established`. The TLS handshake follows."""
         if not super().established():
             return False
         if not isinstance(self._sock, ssl.SSLSocket):
@@ -136,11 +136,11 @@ class TlsStream(TcpStream):
         return True
 
     def write(self, pieces: Sequence[Piece]) -> int:
-        """Send the first piece, or a part of it. How many bytes were taken."""
+        """Send the first piece, or a part of it. Returns the number of bytes accepted."""
         return self.send_control(pieces[0])
 
     def read_into(self, buffers: list[memoryview]) -> int:
-        """Fill the buffers one after the other as far as bytes are there; how many. `EOFError` at the end."""
+        """Fill the buffers in order with the available bytes. Returns their number. `EOFError` at the end of the stream."""
         total = 0
         for buffer in buffers:
             try:
@@ -152,12 +152,12 @@ class TlsStream(TcpStream):
             if not (count or total):
                 raise EOFError
             total += count
-            if count < len(buffer):  # the layer of TLS holds nothing back
+            if count < len(buffer):  # no decrypted bytes are left
                 break
         return total
 
     def send_control(self, data: Piece) -> int:
-        """Send a few bytes; how many were taken."""
+        """Send a few bytes; returns the number accepted."""
         try:
             return self._sock.send(data)
         except _AGAIN as error:
