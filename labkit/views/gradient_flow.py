@@ -1,9 +1,9 @@
-"""Gradient flow: the length of each worker's newest gradient, layer by layer.
+"""Gradient flow: norm of each worker's newest gradient, layer by layer.
 
-Layers stand left to right as data flow forward; gradients flow from right to left. The colour compares a worker with
-the others: its norm over the layer's median, darker orange above it, darker grey-blue below. One pale column is a
-healthy layer. Below each layer stands how long a step is against the layer's weights: about a thousandth is usual, much
-more is a jump, much less a standstill. Of more than twelve workers three percentiles are shown, and who was slowed.
+Layers are ordered left to right in the direction of the forward pass; gradients flow from right to left. The colour compares a
+worker with the others: its norm relative to the layer's median, darker orange above it, darker grey-blue below. A pale column is
+a healthy layer. Below each layer is the size of a step relative to the layer's weights: about a thousandth is usual, much more
+is unstable, much less is a standstill. With more than twelve workers, three percentiles and the slowed workers are shown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_ROWS, MOST_SLOWED = 12, 3
 SHARES = (("95%", 95.0), ("50%", 50.0), ("5%", 5.0))
 TINY = 7.5  # points
 BELOW, MIDDLE, ABOVE = "#b9c0e0", "#f6f6f8", "#fbb669"
-FULL = 2.0  # colours are full at 2^2 times the median, and at its 2^2th part
+FULL = 2.0  # full colour at 2^2 times the median, and at 1/2^2 of it
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
@@ -39,8 +39,10 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> GradientFlow:
 
 
 def step_rate(trace: Trace, t: int) -> float | None:
-    """The rate at `t` (ns) by which a gradient must be multiplied to be a step; None if that is not all. Only with plain SGD
-    at a constant rate is a step the rate times the gradient (here: the worker's own, before any mean over workers).
+    """The factor at `t` (ns) by which a gradient is multiplied to give a step; None if a step is not such a multiple.
+
+    Only with plain SGD at a constant rate is a step the rate times the gradient (here: of one worker, before any mean over
+    workers).
     """
     knobs = trace.header["strategy"].get("options", {})
     plain = knobs.get("optimizer") == "SGD()" and knobs.get("schedule") == "Constant()"
@@ -60,7 +62,7 @@ class GradientFlow(Panel):
         self._norms = Norms()
 
     def setup(self, axes: Axes) -> Self:
-        """Axes without lines, an arrow that points the way."""
+        """Axes without lines, and an arrow in the direction of flow."""
         super().setup(axes)
         style.calm(axes, grid=None)
         for spine in axes.spines.values():
@@ -84,7 +86,7 @@ class GradientFlow(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What number and colour are."""
+        """The meaning of numbers and colours."""
         workers = len(trace.role_ids("worker"))
         if workers > MOST_ROWS:
             return f"norm over {workers:,} workers · colour: against the median"
@@ -116,7 +118,7 @@ class GradientFlow(Panel):
             text.set_text(_short_power(value) if np.isfinite(value) else "")
 
     def axes_key(self) -> Any:
-        """Ticks are set by hand, one a worker and one a layer."""
+        """Ticks are set explicitly, one per worker and one per layer."""
         return self._shape, self.axes.xaxis.get_visible()
 
     @staticmethod
@@ -127,7 +129,7 @@ class GradientFlow(Panel):
 
     @staticmethod
     def _rows(trace: Trace, t: int, workers: list[int], norms: np.ndarray) -> tuple[list[tuple[str, bool]], np.ndarray]:
-        """((name, whether it is slowed) of each row, its norms): the workers, or what stands for them."""
+        """((name, whether it is slowed) of each row, its norms): the workers, or the percentiles and slowed workers."""
         slow = slowed(trace, t)
         if len(workers) <= MOST_ROWS:
             return [(short(trace.roles[role]), role in slow) for role in workers], norms
@@ -175,7 +177,7 @@ class GradientFlow(Panel):
 
 
 def _colours(ratio: np.ndarray) -> np.ndarray:
-    """RGB of each cell: far below the median is `BELOW`, far above it is `ABOVE`, nothing known is paper."""
+    """RGB of each cell: `BELOW` far below the median, `ABOVE` far above it, paper if unknown."""
     low, middle, high, paper = (np.array(to_rgb(c)) for c in (BELOW, MIDDLE, ABOVE, style.PAPER))
     with np.errstate(all="ignore"):
         where = np.clip(np.log2(ratio) / FULL, -1.0, 1.0)[..., None]

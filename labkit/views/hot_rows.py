@@ -1,7 +1,7 @@
-"""Hot rows: which rows of an embedding table most batches need, and how the table's traffic lies on the servers.
+"""Hot rows: the rows of an embedding table used by most batches, and the distribution of the table's traffic over the servers.
 
-A batch pulls a row once, however often the row's id is in it. A row has one owner, so however many servers there are,
-the one that owns the hottest row carries all of its traffic. The dashed grey line is an even share.
+A batch pulls a row once, even if the row's id occurs in it several times. A row has one owner, so for any number of servers
+the owner of the hottest row carries all of that row's traffic. The dashed grey line is an even share.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_ROWS, MOST_SERVERS = 12, 12
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> HotRows:
-    """The counts as they are now, on empty axes: a trace keeps totals by row, not their course."""
+    """The current counts, on empty axes: a trace keeps totals by row, not their history."""
     return HotRows().draw(trace, t, axes)
 
 
@@ -36,7 +36,7 @@ class HotRows(Panel):
     margins: ClassVar[tuple[int, int, int, int]] = (48, 12, 36, 8)
 
     def setup(self, axes: Axes) -> Self:
-        """Bars: rows on the left, servers on the right of a gap."""
+        """Create the bars: rows on the left, servers on the right of a gap."""
         super().setup(axes)
         style.calm(axes, grid="y")
         self.bars = axes.bar(np.arange(MOST_ROWS + 1 + MOST_SERVERS), 0.0, width=0.72, zorder=2)
@@ -44,7 +44,7 @@ class HotRows(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What the bars are."""
+        """The meaning of the bars."""
         return "% of batches that need a row · % of the traffic"
 
     def key(self, trace: Trace, t: int) -> object:
@@ -52,12 +52,12 @@ class HotRows(Panel):
         return tuple(hot_rows(trace, MOST_ROWS)), t // self.period
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Set the heights."""
+        """Set the heights of the bars."""
         rows, servers = hot_rows(trace, MOST_ROWS), row_load(trace)[:MOST_SERVERS]
         widest = 5 + max((style.width(str(row)) for row, _, _ in rows), default=0.0)
         rows = rows[
             : max(4, int(pixels_of(self.axes)[0] / widest) - len(servers) - 1)
-        ]  # as many as have room for a name
+        ]  # as many as there is room for a name
         self.note.set_text("" if rows else "this model has no table of rows")
         batches = max(1, computed_gradients(trace))
         heights = np.zeros(len(self.bars))
@@ -76,5 +76,5 @@ class HotRows(Panel):
         self.axes.set_xlabel("row of the table   ·   server", **style.text(size=style.SMALL, labelpad=2))
 
     def axes_key(self) -> object:
-        """The ticks are set by hand."""
+        """The ticks are set explicitly."""
         return tuple(label.get_text() for label in self.axes.get_xticklabels())

@@ -1,7 +1,7 @@
-"""The ledger as a picture: every gradient that was computed, and where it went.
+"""The ledger as bars: every gradient that was computed, and what happened to it.
 
-Each bar begins where the one above it ends, so the last one ends where `computed` does: then all gradients are accounted
-for. What is missing is a red gap.
+Each bar begins where the previous one ends. If all gradients are accounted for, the last bar ends where `computed` does; missing
+gradients are a red gap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Ledger", "draw", "lines"]
 
 MOST = 12  # bars
 LABEL, NUMBER, BAR = 126, 190, 204  # pixels from the left: end of the name, end of the number, start of the bar
-ROW = 34.0  # pixels, at most
+ROW = 34.0  # pixels, maximum
 DROPPED = "#c3c9d3"
 COLOURS = {
     "computed": style.BLUE, "applied": style.GREEN, "partly applied": "#a9d3bd", "rolled back": style.FAINT,
@@ -39,7 +39,7 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Ledger:
 
 
 def lines(book: dict[str, Any]) -> list[Line]:
-    """(name, gradients) of every entry of the ledger that is not 0: computed first, then where they went."""
+    """(name, gradients) of every entry of the ledger that is not 0: computed first, then the categories."""
     found: list[Line] = [("computed", book["computed"]), ("applied", book["applied"])]
     found += [("partly applied", book["partly_applied"])] if book["partly_applied"] else []
     found += [(f"dropped: {why}", count) for why, count in book["dropped"].items()] or [("dropped", 0)]
@@ -49,7 +49,7 @@ def lines(book: dict[str, Any]) -> list[Line]:
 
 
 def _missing(book: dict[str, Any]) -> int:
-    """Gradients without a place."""
+    """Number of gradients that are not accounted for."""
     return int(book["missing"]) if book["closes"] is False else 0
 
 
@@ -62,7 +62,7 @@ class Ledger(Panel):
     tables: ClassVar[tuple[str, ...]] = ("applies", "progress", "drops")
 
     def setup(self, axes: Axes) -> Self:
-        """Axes without axes; a unit of length is a pixel, down from the top."""
+        """Hide the axes; a unit of length is a pixel, measured down from the top."""
         super().setup(axes)
         without_axes(axes)
         box, page = axes.get_position(), axes.get_figure().get_size_inches() * style.DPI  # type: ignore[union-attr]
@@ -81,7 +81,7 @@ class Ledger(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What it is."""
+        """What is shown."""
         return "every gradient has one place"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -90,14 +90,14 @@ class Ledger(Panel):
         book = ledger(trace, t)
         shown = lines(book)[:MOST]
         step = min(ROW, self._high / (len(shown) + 1.1))
-        known = book["computed"] is not None  # else there is nothing to measure the other bars by
+        known = book["computed"] is not None  # otherwise there is no reference length for the other bars
         counts = np.array([(count or 0) if known else 0 for _, count in shown], dtype=float)
         longest = max(counts[0], counts[1:].sum(), 1.0)
         before = np.r_[0.0, 0.0, np.cumsum(counts[1:-1])]
         scale = (self._wide - BAR) / longest
         y = (np.arange(len(shown)) + 0.5) * step
         left, right = BAR + before * scale, BAR + (before + counts) * scale
-        right = np.where(counts > 0, np.maximum(right, left + 2), left)  # one of a million is still a line
+        right = np.where(counts > 0, np.maximum(right, left + 2), left)  # one of a million is still visible as a line
         top, bottom = y - min(0.33 * step, 9), y + min(0.33 * step, 9)
         self.bars.set_verts(np.stack([left, top, left, bottom, right, bottom, right, top], axis=-1).reshape(-1, 4, 2))
         self.bars.set_facecolors([COLOURS.get(name, DROPPED) for name, _ in shown])

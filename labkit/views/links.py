@@ -1,8 +1,7 @@
-"""Links: how many bytes per second each node receives and sends, lately, against the bandwidth of its link.
+"""Links: recent receive and send rates of each node, in bytes per second, and the bandwidth of its link.
 
-Two bars per node: the upper one is received, the pale one below is sent. The red line is the bandwidth. Of
-servers and workers the busiest have a row of their own, and those that were slowed; the rest share one, which shows
-their mean.
+Two bars per node: the upper one is received, the pale one below is sent. The red line is the bandwidth. The busiest servers and
+workers, and those that were slowed, have separate rows; the others share one row, which shows their mean.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from .room import pixels_of
 
 __all__ = ["Links", "Row", "draw", "percent", "recent_ns", "rows", "said"]
 
-MOST = {"server": 2, "worker": 3}  # rows of their own, of each kind; one more if no role is left for "others"
-HEADROOM = 17  # pixels above the bars, for the name of the line
+MOST = {"server": 2, "worker": 3}  # separate rows of each kind; one more if no role is left for "others"
+HEADROOM = 17  # pixels above the bars, for the label of the line
 COLOURS = {
     "server": (style.GREEN, style.GREEN_FILL), "worker": (style.BLUE, style.BLUE_FILL),
     "slowed": (style.ORANGE, style.ORANGE_FILL), "others": (style.BLUE, style.BLUE_FILL),
@@ -43,7 +42,7 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Links:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the picture: its name, whose colours it has, bytes per second in and out."""
+    """A row of the panel: its name, the kind that sets its colours, bytes per second in and out."""
 
     name: str
     colour: str
@@ -52,13 +51,13 @@ class Row:
 
 
 def recent_ns(trace: Trace) -> int:
-    """What "lately" is, ns: sixteen gradients in round numbers, and no less than a second of real time."""
+    """Length of the averaging interval, ns: sixteen gradients, rounded, and at least a second of real time."""
     window = max(1000, round(style.nice_above(14.5 * gradient_time(trace) / NANO) * NANO))
     return window if simulated(trace) else max(NANO, window)
 
 
 def rows(trace: Trace, t: int, lookup: Lookup | None = None) -> list[Row]:
-    """The lines from top to bottom: servers, workers, the mean of all others. Nodes keep the order of the layout."""
+    """The rows from top to bottom: servers, workers, the mean of all others. Nodes keep the order of the layout."""
     rates = traffic_by_node(trace, traffic(trace, max(0, t - recent_ns(trace)), t, lookup))
     slow = slowed(trace, t)
     one = len(trace.role_ids("server")) == 1
@@ -78,7 +77,7 @@ def rows(trace: Trace, t: int, lookup: Lookup | None = None) -> list[Row]:
 
 
 def _magnitude(rate: float) -> int:
-    """Rates within a factor of 1.4 are as good as equal, so that rows do not change places all the time."""
+    """Rate on a logarithmic scale with steps of a factor 1.4, so that the ranking does not change all the time."""
     return round(2 * math.log2(rate)) if rate > 0 else -99
 
 
@@ -94,7 +93,7 @@ class Links(Panel):
         self._lookup = Lookup()
 
     def setup(self, axes: Axes) -> Self:
-        """Bars, the bandwidth, and a text for each bar."""
+        """Create the bars, the bandwidth line, and a text for each bar."""
         super().setup(axes)
         style.calm(axes, grid="x", x_ticks=5)
         axes.spines["left"].set_visible(False)
@@ -114,14 +113,14 @@ class Links(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Which bar is which, over how much time."""
+        """The meaning of the bars, and the averaging interval."""
         t = moment(trace, t)
         some = " · estimated" if skipped(trace, "messages") else ""
         lately = f" · last {style.plain(float(f'{min(t, recent_ns(trace)) / NANO:.3g}'))} s" if t > 0 else ""
         return f"full bar: in, pale: out{lately}{some}"
 
     def axes_key(self) -> Any:
-        """Names and unit are set by hand."""
+        """Names and unit are set explicitly."""
         return self._labelled
 
     def update(self, trace: Trace, t: int | None = None) -> None:
@@ -174,7 +173,7 @@ class Links(Panel):
 
 
 def said(into: float, out: float, width: float | None) -> str:
-    """What stands beside a row: one number if both are the same in round figures."""
+    """The text next to a row: one number if both are equal after rounding."""
     if width is None:
         most = max(into, out)
         if abs(into - out) <= 0.03 * most:

@@ -1,4 +1,4 @@
-"""What the panels on the data share: the answers of the model at a time, names of classes, why there is nothing."""
+"""Shared by the panels about data: predictions of the model at a time, class names, and the reason for missing data."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ..trace.trace import Trace
 
 __all__ = ["answers", "lines_of", "missing", "named", "without_axes"]
 
-LETTER = 7  # pixels that a letter takes at most, on average
+LETTER = 7  # maximum average width of a letter in pixels
 
 
 def missing(trace: Trace, wide: int, what: str = "samples") -> str:
-    """Why the trace has no `what` ("samples", "shares") to show, in lines that fit into `wide` pixels; "" if it has."""
+    """Why the trace has no `what` ("samples", "shares"), wrapped to `wide` pixels; "" if it has."""
     return lines_of(str(trace.header.get(what, {"none": "this run was recorded without it"}).get("none", "")), wide)
 
 
 def lines_of(words: str, wide: int) -> str:
-    """`words` in lines that fit into `wide` pixels."""
+    """`words` wrapped to `wide` pixels."""
     return textwrap.fill(words, max(20, (wide - 20) // LETTER))
 
 
 def answers(trace: Trace, t: int) -> list[int | None] | None:
-    """The class that the model last gave each held-out sample before `t` (ns): None for a sample where it had no answer,
-    and instead of the list before the first evaluation.
+    """The last prediction for each held-out sample before `t` (ns): None for a sample without a finite output, and None
+    instead of the list before the first evaluation.
     """
     look, samples = trace.look(t), trace.header.get("samples", {})
     if look is None or len(look.samples) != len(samples.get("labels", ())):
@@ -36,7 +36,7 @@ def answers(trace: Trace, t: int) -> list[int | None] | None:
 
 
 def named(about: dict[str, Any], number: int | None, letters: int = 9) -> Any:
-    """The class as people call it: its name if the header knows one, else its number; no answer is None."""
+    """The class name, if the header has one, else its number; None for a missing prediction."""
     if number is None:
         return None
     names = about.get("names")
@@ -45,6 +45,6 @@ def named(about: dict[str, Any], number: int | None, letters: int = 9) -> Any:
 
 
 def without_axes(axes: Axes) -> None:
-    """No ticks and no frame. (`set_axis_off` would hide them only from those who draw the axes as a whole.)"""
+    """Remove ticks and frame. (`set_axis_off` would hide them only when the axes are drawn as a whole.)"""
     for part in (axes.xaxis, axes.yaxis, *axes.spines.values()):
         part.set_visible(False)

@@ -1,4 +1,4 @@
-"""Loss on held-out data, at every evaluation. What shoots up beyond three times the first value leaves the picture."""
+"""Loss on held-out data, at every evaluation. Values beyond three times the first one are cut off."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Loss(Evaluated):
     what: ClassVar[str] = "loss"
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """On which data, and what the dashed line is."""
+        """The data, and the meaning of the dashed line."""
         reference = super().caption(trace, t)
         return "on held-out samples" + (f" · {reference}" if reference else "")
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """This run, the reference one."""
+        """This run and the reference run."""
         return self.both(trace, t, 1.0, ".3g")
 
     def ceiling(self, trace: Trace, highest: float) -> float:
-        """A loss that explodes does not flatten the rest."""
+        """Limited, so that a diverging loss does not flatten the rest."""
         first = first_loss(trace)
         limit = 3 * first if first is not None and 0 < first < float("inf") else highest
         return style.nice_above(1.06 * min(highest, limit))
 
     def nothing(self, trace: Trace) -> str:
-        """Timing-only runs learn nothing."""
+        """Why there are no curves: timing-only runs do not train."""
         timing = trace.header["problem"].get("timing_only")
         return "timing only: nothing is evaluated" if timing else "nothing evaluated yet"

@@ -1,9 +1,9 @@
-"""The messages of one update in slow motion, as a function of the trace and the time alone: what the topology replays.
+"""Slow-motion replay of the messages of one update, shown in the topology panel; a function of the trace and the time only.
 
-Messages take microseconds and frames are a tenth of a second apart, so messages cannot be shown as they happen. Time is cut into
-loops of a few seconds. Each loop shows the last update that was complete when the loop began: for a worker's gradient everything
-since the reply to its previous one, that is its read, its computation, its gradient in flight, and all messages of the others
-meanwhile. The place of `t` in its loop is the place of the picture in that update.
+Messages take microseconds and frames are a tenth of a second apart, so messages cannot be shown in real time. Time is divided
+into loops of a few seconds. Each loop shows the last update that was complete when the loop began: for a worker's gradient
+everything since the reply to its previous one, that is its read, its computation, its gradient in flight, and all messages of
+the others meanwhile. The position of `t` in its loop determines the position in that update.
 
 If messages are in flight for most of the time, time is slowed evenly. Otherwise there are two speeds: slow while a message
 is in flight, and fast while none is. On a network without delay all messages get the same time, one after the other, in
@@ -24,23 +24,23 @@ from ..trace.vocabulary import COMPUTE, EVALUATION, EVERYONE, NANO
 
 __all__ = ["Replay", "Update", "film", "last_update", "loop_ns", "phase_of", "replay"]
 
-LOOP, SHIFT = 4.0, 0.8  # seconds of real time; where in a loop the full seconds are: gradients are on their way then
-BUSY, SLOW = 0.3, 0.7  # slowed evenly if messages travel for this part of the time; else the part of the loop they get
-LEAST, REST = 0.03, 0.06  # of the loop: a message is seen for so long at least; and the end, when it has been applied
-MOST = 240  # dots
-CANDIDATES, FIRST = 40, 200  # applications that are looked at: from the last one back, from the first one on
-NEWEST = 4096  # applications among which they are looked for, before all are
+LOOP, SHIFT = 4.0, 0.8  # seconds of real time; phase of a loop at full seconds, when gradients are in flight
+BUSY, SLOW = 0.3, 0.7  # slowed evenly if messages are in flight for this share of the time; else the share of the loop they get
+LEAST, REST = 0.03, 0.06  # shares of the loop: minimum time that a message is visible; pause at the end, after the application
+MOST = 240  # maximum number of dots
+CANDIDATES, FIRST = 40, 200  # applications that are searched: from the last one back, from the first one on
+NEWEST = 4096  # applications searched before all are
 
 
 def loop_ns(trace: Trace) -> int:
-    """How long a loop takes, in engine time: four seconds of real time, or about forty gradients of virtual time."""
+    """Length of a loop in engine time, ns: four seconds of real time, or about forty gradients of virtual time."""
     if not simulated(trace):
         return round(LOOP * NANO)
     return round(NANO * 2.0 ** round(np.log2(40 * max(gradient_time(trace), 1.0) / NANO)))
 
 
 def phase_of(trace: Trace, t: int) -> tuple[float, int]:
-    """(where in its loop `t` is, from 0 to 1; when that loop began, ns)."""
+    """(position of `t` in its loop, from 0 to 1; start of that loop, ns)."""
     loop = loop_ns(trace)
     phase = (t / loop + SHIFT) % 1.0
     return phase, max(0, round(t - phase * loop))
@@ -48,8 +48,8 @@ def phase_of(trace: Trace, t: int) -> tuple[float, int]:
 
 @dataclass(frozen=True)
 class Update:
-    """What is replayed: from `first` to `last` ns; `sender` (role) whose gradient it is, EVERYONE if it is a step of all;
-    how stale.
+    """The update to replay: from `first` to `last` ns; `sender` (role) of the gradient, EVERYONE for a synchronous
+    step; its staleness.
     """
 
     first: int
@@ -59,8 +59,9 @@ class Update:
 
 
 def last_update(trace: Trace, t: int, lookup: Lookup | None = None) -> Update | None:
-    """The last update that was complete at `t` ns: from the one before by the same sender on. A step that all make
-    together is complete when the last of them has made it.
+    """The last update that was complete at `t` ns; it begins at the previous one of the same sender.
+
+    A synchronous step is complete when the last role has made it.
     """
     applies = (lookup or Lookup()).applies
     some = applies.newest(trace, t, NEWEST)
@@ -72,13 +73,13 @@ def last_update(trace: Trace, t: int, lookup: Lookup | None = None) -> Update | 
 
 
 def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
-    """(the last complete update of these applications; whether more, older ones could not change the answer)."""
+    """(the last complete update of these applications; whether older ones could not change the result)."""
     layout = trace.header["layout"]
     owner = trace.roles.index(layout["observed"][0])
     names = ("role", "time", "sender", "step", "count", "staleness", "version")
     role, time, sender, step, count, stale, version = rows.columns(*names)
     mine = np.flatnonzero(role == owner)
-    cut = skipped(trace, "applies")  # then one that is not the next of its sender spans what was left out
+    cut = skipped(trace, "applies")  # then an interval between non-consecutive steps of a sender contains skipped rows
     together = layout["copies"] == "equal" and not cut
     makers = sum(spec["shard"] is not None for spec in layout["roles"])
     for i in mine[::-1][:CANDIDATES]:
@@ -95,9 +96,10 @@ def _last_of(trace: Trace, rows: Rows) -> tuple[Update | None, bool]:
 
 @dataclass(frozen=True)
 class Replay:
-    """An update as a film of length 1. Of message i: `source[i]`, `target[i]` (roles), `kind[i]`, `size[i]` bytes, and
-    when it leaves and arrives. `works`: rows (role, begin, end) of computing; `applied`: rows (role, when). `words`: what
-    the text below the picture says, the longest first.
+    """Replay of one update, with times from 0 to 1.
+
+    Of message i: `source[i]`, `target[i]` (roles), `kind[i]`, `size[i]` bytes, and the times it leaves and arrives. `works`: rows
+    (role, begin, end) of computing; `applied`: rows (role, time). `words`: the text below the picture, the longest version first.
     """
 
     update: Update
@@ -113,11 +115,11 @@ class Replay:
 
 
 def replay(trace: Trace, t: int, lookup: Lookup | None = None) -> tuple[Replay | None, float]:
-    """(the film that runs at `t` ns, where in it the picture is, from 0 to 1); None before the first update."""
+    """(the replay at `t` ns, the position in it from 0 to 1); None before the first update."""
     phase, began = phase_of(trace, t)
     lookup = lookup or Lookup()
     update = last_update(trace, began, lookup)
-    if update is None:  # in the first loop none was complete: the run's first, as soon as there is one
+    if update is None:  # no update was complete in the first loop: use the run's first, as soon as there is one
         done = np.unique(lookup.applies.oldest(trace, t, FIRST * len(trace.roles))["time"])
         found = (last_update(trace, int(time), lookup) for time in done[:FIRST])
         update = next((update for update in found if update is not None), None)
@@ -125,7 +127,7 @@ def replay(trace: Trace, t: int, lookup: Lookup | None = None) -> tuple[Replay |
 
 
 def film(trace: Trace, update: Update, lookup: Lookup | None = None) -> Replay:
-    """The film of one update."""
+    """The replay of one update."""
     lookup = lookup or Lookup()
     first, last = update.first, update.last
     rows = lookup.messages.touching(trace, first, last + 1)
@@ -159,31 +161,31 @@ def film(trace: Trace, update: Update, lookup: Lookup | None = None) -> Replay:
 
 
 class Clock:
-    """From times of the run to places in the film. `leaves`, `arrives` of each message; `kept`: which belong to it."""
+    """Maps times of the run to positions in the replay. `leaves`, `arrives` of each message; `kept`: the messages shown."""
 
     leaves: np.ndarray
     arrives: np.ndarray
     kept: np.ndarray
 
     def before(self, time: np.ndarray) -> np.ndarray:
-        """Where `time` (ns) is, before what happens in that instant."""
+        """Position of `time` (ns), before the events of that instant."""
         raise NotImplementedError
 
     def after(self, time: np.ndarray) -> np.ndarray:
-        """Where `time` is, after what happens in that instant."""
+        """Position of `time` (ns), after the events of that instant."""
         return self.before(time)
 
     def applied(self, time: np.ndarray) -> np.ndarray:
-        """Where a gradient that was applied at `time` is applied."""
+        """Position at which a gradient that was applied at `time` (ns) is shown as applied."""
         return self.before(time)
 
     def words(self, loop: int) -> tuple[str, str]:
-        """How time runs in a film that takes `loop` ns, at length and in short."""
+        """Description of the speed of a replay that takes `loop` ns, in a long and a short version."""
         raise NotImplementedError
 
 
 class Moving(Clock):
-    """Messages take time: evenly slowed, or at two speeds."""
+    """Messages take time: slowed evenly, or at two speeds."""
 
     def __init__(self, first: int, last: int, sent: np.ndarray, received: np.ndarray):
         begin, end = np.maximum(sent, first), np.minimum(received, last)
@@ -198,7 +200,7 @@ class Moving(Clock):
         self.places = np.r_[0.0, np.cumsum(long / long.sum())] * (1 - REST)
         self.kept = np.ones(len(sent), bool)
         a, b = self.before(begin), self.before(end)
-        pace = (b - a) / np.maximum(end - begin, 1)  # what began before the film, or ends after it, is cut, not moved
+        pace = (b - a) / np.maximum(end - begin, 1)  # a computation that begins before or ends after the replay is clipped, not moved
         self.leaves, self.arrives = a - (begin - sent) * pace, b + (received - end) * pace
 
     def before(self, time: np.ndarray) -> np.ndarray:
@@ -213,7 +215,7 @@ class Moving(Clock):
 
 
 class Instant(Clock):
-    """Messages take no time: what happens in one instant is shown in turns, each as long as any other."""
+    """Messages take no time: the events of one instant are shown in turns of equal length."""
 
     def __init__(
         self, first: int, last: int, source: np.ndarray, target: np.ndarray, sent: np.ndarray, served: np.ndarray
@@ -221,7 +223,7 @@ class Instant(Clock):
         turn = _turns(source, target, sent, served)
         asks, answers = served[target], served[source]
         begun = (sent > first) | ((asks | answers) & (turn > 0))  # the instant before: only what followed the update
-        over = (sent == last) & (asks | answers) & (turn > 0)  # the last instant: not what followed this one
+        over = (sent == last) & (asks | answers) & (turn > 0)  # the last instant: not what followed this update
         self.kept = begun & ~over
         self.instants, where = np.unique(sent[self.kept], return_inverse=True)
         low, high = np.full(len(self.instants), 99_999), np.zeros(len(self.instants), int)
@@ -252,9 +254,7 @@ class Instant(Clock):
 
 
 def _turns(source: np.ndarray, target: np.ndarray, sent: np.ndarray, served: np.ndarray) -> np.ndarray:
-    """In an instant, which follows from which: a server answers what it was asked; a peer's second message follows its
-    first.
-    """
+    """Causal order within an instant: a server replies to a request; a peer's second message follows its first."""
     seen: dict[tuple[int, int, int], int] = {}
     turn = np.zeros(len(sent), int)
     for i, key in enumerate(zip(sent.tolist(), source.tolist(), target.tolist())):

@@ -2,11 +2,11 @@
 messages can only be shown afterwards.
 
 Blue = computing, green = applying, a thin grey line = waiting. A slanted line is a message, from its sender to its receiver: blue
-from a worker, green from a server. What the slow motion has not reached yet is pale; dots are messages in flight.
+from a worker, green from a server. Events that the slow motion has not reached yet are pale; dots are messages in flight.
 
-Every four seconds of the run (and after 0.5, 1 and 2 s of it) a slow motion begins, of the newest stretch that is known then: two
-gradients of the typical worker. It is slowed down by a round number, so that it ends before the next one begins. Of a run that
-is too fast to report everything it is the newest stretch of which most roles have reported.
+Every four seconds of the run (and after 0.5, 1 and 2 s of it) a slow motion begins, of the newest interval known then: two
+gradients of the typical worker. It is slowed down by a round factor, so that it ends before the next one begins. In a run that
+is too fast to report everything it is the newest interval for which most roles have reported.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ from .timeline import shown_roles
 
 __all__ = ["PERIOD", "MessageZoom", "Shot", "draw", "shot", "turn"]
 
-LEAST = 15  # pixels of a row
+LEAST = 15  # minimum pixels per row
 HALF = 0.3  # half the height of a row's boxes
 PALE = 0.28
-PERIOD = 4 * NANO  # of engine time, from one slow motion to the next
-GRADIENTS = 2.0  # in a stretch
-RECENT = 4000  # rows looked at
-LEAST_SLOWER = 2.0  # less than twice as slow is no slow motion
+PERIOD = 4 * NANO  # ns of engine time, from the start of one slow motion to the next
+GRADIENTS = 2.0  # gradients in an interval
+RECENT = 4000  # rows searched
+LEAST_SLOWER = 2.0  # a smaller slowdown is not shown as slow motion
 UNITS = ((1.0, "seconds"), (1e-3, "milliseconds"), (1e-6, "microseconds"))
-TICK = 0.004  # of the stretch: how wide an update is drawn that takes no time
+TICK = 0.004  # drawn width of an update that takes no time, as a share of the interval
 
 
 @dataclass(frozen=True)
 class Shot:
-    """The stretch [begin, end] in ns; `sweep`: how far the slow motion is, ns; `slower`: how many times, 1 if nothing
-    is replayed; `first`: it is the first stretch of the run.
+    """The interval [begin, end] in ns that is shown.
+
+    `sweep`: position of the slow motion, ns; `slower`: slowdown factor, 1 if nothing is replayed; `first`: it is the first
+    interval of the run.
     """
 
     begin: int
@@ -60,12 +62,12 @@ class Shot:
 
     @property
     def length(self) -> int:
-        """In ns."""
+        """Length in ns."""
         return self.end - self.begin
 
 
 def turn(t: int) -> tuple[int, int]:
-    """(when the slow motion of time `t` began, how long it may last), ns."""
+    """(start of the slow motion at time `t`, its maximum duration), ns."""
     if t >= PERIOD:
         return t // PERIOD * PERIOD, PERIOD
     begin = next((PERIOD // k for k in (2, 4, 8) if t >= PERIOD // k), 0)
@@ -73,7 +75,7 @@ def turn(t: int) -> tuple[int, int]:
 
 
 def shot(trace: Trace, t: int, lookup: Lookup) -> Shot | None:
-    """The stretch that is shown at `t` ns; None if nothing has been computed yet."""
+    """The interval that is shown at `t` ns; None if nothing has been computed yet."""
     over = trace.ending is not None and t >= trace.ending["time"]
     known, lasts = (t, PERIOD) if over else turn(t)
     most = RECENT + 4 * len(trace.roles)
@@ -114,7 +116,7 @@ class MessageZoom(Panel):
         self._last: tuple[Any, Any, Shot | None] = (None, None, None)
 
     def setup(self, axes: Axes) -> Self:
-        """Each artist twice: pale, and as far as the slow motion is."""
+        """Create each artist twice: pale, and up to the position of the slow motion."""
         super().setup(axes)
         style.calm(axes, grid=None, x_ticks=6)
         axes.spines["left"].set_visible(False)
@@ -155,7 +157,7 @@ class MessageZoom(Panel):
         self.parts[name, now] = made
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """How much time it is, and how much slower."""
+        """The length of the interval, and the slowdown factor."""
         found = self._taken(trace, moment(trace, t))
         if found is None:
             return "the last updates in slow motion"
@@ -164,7 +166,7 @@ class MessageZoom(Panel):
         return f"the {which} {duration(found.length)}{slower}; lines are messages"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the stretch for `t`, as far as its slow motion is."""
+        """Draw the interval for `t`, up to the position of its slow motion."""
         t = moment(trace, t)
         found = self._taken(trace, t)
         empty = "this run keeps totals only" if totals_only(trace, "spans") else "nothing computed yet"
@@ -183,18 +185,18 @@ class MessageZoom(Panel):
         self.events.show(marks if found else ())
 
     def _taken(self, trace: Trace, t: int) -> Shot | None:
-        """The shot of `t`, which picture and caption both ask for."""
+        """The shot at `t`, cached because picture and caption both need it."""
         key = t, rows_written(trace, "spans"), trace.ending is None
         if self._last[0] is not trace or self._last[1] != key:
             self._last = trace, key, shot(trace, t, self._lookup)
         return self._last[2]
 
     def axes_key(self) -> Any:
-        """The rows' names are set by hand."""
+        """The rows' names are set explicitly."""
         return self._labelled
 
     def _rows(self, trace: Trace, t: int) -> list[int]:
-        """Who is shown: all, if there is room, else those whose gradients were applied last."""
+        """The roles to show: all if there is room, else those whose gradients were applied last."""
         most = max(4, int(pixels_of(self.axes)[1] / LEAST))
         rows = shown_roles(trace, t, 10**9)
         if len(rows) <= most:
@@ -208,7 +210,7 @@ class MessageZoom(Panel):
         return servers + sorted(chosen)
 
     def _x(self, ns: np.ndarray) -> np.ndarray:
-        """Times as they stand on the axis: since the stretch began, in its unit."""
+        """Times in axis coordinates: since the start of the interval, in its unit."""
         return (ns - self._shot.begin) / (self._unit * NANO)
 
     def _axis(self, trace: Trace, t: int, rows: list[int], unit: str) -> None:
@@ -228,7 +230,7 @@ class MessageZoom(Panel):
         self.axes.set_ylim(len(rows) - 0.45, -0.55)
 
     def _boxes(self, trace: Trace, t: int, place: np.ndarray) -> None:
-        """Spans of the stretch that had ended by `t`, and what was under way."""
+        """Draw the spans of the interval that ended by `t`, and the work in progress."""
         begin, end = self._shot.begin, self._shot.end
         rows = self._lookup.spans.touching(trace, begin, end)
         role, phase, start, over = rows.columns("role", "phase", "start", "end")
@@ -256,7 +258,7 @@ class MessageZoom(Panel):
         )  # fmt: skip
 
     def _lines(self, trace: Trace, t: int, place: np.ndarray) -> None:
-        """Messages that were on their way during the stretch, as far as they were there by `t`."""
+        """Draw the messages in flight during the interval that arrived by `t`."""
         begin, end = self._shot.begin, self._shot.end
         rows = self._lookup.messages.between(trace, begin, t)
         to, sender, category, sent, there = rows.columns("role", "sender", "category", "sent", "received")

@@ -24,7 +24,7 @@ __all__ = ["Predictions", "draw"]
 
 TILE, LETTER, LONGEST = 40.0, 6.0, 10  # pixels: of a tile, of a letter in it; letters of a name
 INKED = 0.92  # darkness of the darkest dot
-NEARLY = 0.85  # fewer rows are preferred unless they make the images smaller than this factor
+NEARLY = 0.85  # fewer rows are preferred if the images keep this share of the largest possible size
 NARROW = 420  # pixels: below this width a caption has no room for sentences
 
 

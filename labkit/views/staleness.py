@@ -1,8 +1,7 @@
-"""Staleness: how many updates were applied between reading the weights and applying the gradient that was computed on
-them.
+"""Staleness: number of updates applied between reading the weights and applying the gradient computed on them.
 
-Blue is the share of gradients with each staleness, red is what the strategy's law says the mean must be, dashed grey is
-how it was before something was disturbed (or a reference run), and an orange pin is the mean of each slowed worker.
+Blue is the share of gradients with each staleness, red is the mean according to the strategy's law, dashed grey is the
+distribution before the first fault (or of a reference run), and an orange pin is the mean of each slowed worker.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .room import HINT, LINE, Room
 __all__ = ["Staleness", "draw"]
 
 MOST_BARS, ENOUGH = 40, 20
-RECENT = 50_000  # gradients, of which a slowed worker's own are averaged
+RECENT = 50_000  # gradients over which the mean of a slowed worker is taken
 
 
 def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None) -> Staleness:
@@ -44,10 +43,10 @@ class Staleness(Panel):
     def __init__(self, reference: Trace | None = None):
         self.reference = reference
         self._lookup = Lookup()
-        self._now, self._before = StalenessCounts(), StalenessCounts()  # before something was disturbed
+        self._now, self._before = StalenessCounts(), StalenessCounts()  # before a fault
 
     def setup(self, axes: Axes) -> Self:
-        """Bars, a law, a comparison, pins."""
+        """Create the bars, a law, a comparison, and pins."""
         super().setup(axes)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
         axes.set_xlabel("updates applied since the weights were read", **style.text(labelpad=2))
@@ -71,7 +70,7 @@ class Staleness(Panel):
         return made
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Share of gradients; and what the dashed line is, if there is one."""
+        """Share of gradients; and the meaning of the dashed line, if there is one."""
         then = self._compared(trace, moment(trace, t))
         kept = "a sample of the gradients" if skipped(trace, "applies") else "gradients"
         unknown = self._now.at(trace, moment(trace, t))["unknown"]
@@ -79,7 +78,7 @@ class Staleness(Panel):
         return f"share of {kept}" + (f" · dashed: {then[1]}" if then else "") + lost
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Bars up to `t`, the law, the comparison, the pins."""
+        """Draw bars, law, comparison and pins as of `t`."""
         t = moment(trace, t)
         counts, then, law = _histogram(self._now.at(trace, t)), self._compared(trace, t), staleness_law(trace)
         empty = "this run keeps totals only" if t > 0 and totals_only(trace, "applies") else "no gradient applied yet"

@@ -1,7 +1,7 @@
-"""Staleness over time: the mean of what was applied in each short stretch of time, and a band that holds nine in ten.
+"""Staleness over time: the mean over short intervals of time, and a band that contains nine in ten gradients.
 
-The law is about the mean of the whole run; here is when it holds. After a worker was slowed its own gradients, the
-orange line, become older and those of the others a little younger: the mean stays where it was.
+The law is about the mean of the whole run; this panel shows when it holds. After a worker is slowed, its gradients (the orange
+line) become staler and those of the others slightly fresher; the mean stays where it was.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .room import WISH, Room
 
 __all__ = ["StalenessOverTime", "draw"]
 
-STRETCHES = 40  # of time, about; their length is round, so they stand still while a run goes on
-TOGETHER = 4  # so many of them are looked at together, each time one further: few gradients are no statistics
+STRETCHES = 40  # approximate number of intervals; their length is round, so they do not move while a run is live
+TOGETHER = 4  # moving average over this many intervals, because few gradients give a noisy mean
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> StalenessOverTime:
@@ -45,7 +45,7 @@ class StalenessOverTime(Curves):
         self._course = StalenessCourse(0.05, 0.95)
 
     def setup(self, axes: Any) -> Self:
-        """A band and a law."""
+        """Create a band and a law."""
         super().setup(axes)
         self.band = PolyCollection([], facecolors=style.BLUE_MIST, edgecolors="none", zorder=1)
         axes.add_collection(self.band, autolim=False)
@@ -57,11 +57,11 @@ class StalenessOverTime(Curves):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What line and band are."""
+        """The meaning of line and band."""
         return "mean · band: 5–95% of gradients"
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Look at the stretches up to `t`, then draw."""
+        """Compute the intervals up to `t`, then draw."""
         t = moment(trace, t)
         self._slow = [role for role in slowdowns(trace, t) if role in slowed(trace, t)][:3]
         step = max(1, round(style.nice_above(t / NANO / STRETCHES) * NANO))
@@ -69,7 +69,7 @@ class StalenessOverTime(Curves):
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """The mean of all, and of each slowed worker."""
+        """The mean of all gradients, and of each slowed worker."""
         x, mean, low, high, *own = self.found
         self.band.set_verts([np.stack([np.r_[x, x[::-1]], np.r_[low, high[::-1]]], axis=-1)] if len(x) else [])
         self._law = staleness_law(trace) if len(x) else None
@@ -77,17 +77,17 @@ class StalenessOverTime(Curves):
         for role, line in zip(self._slow, own):
             kept = np.isfinite(line)
             if not high.any():
-                continue  # nobody's gradients are stale, so neither are its own
+                continue  # no gradients are stale, including those of this worker
             label = f"{short(trace.roles[role])} {line[kept][-1]:,.0f}" if kept.any() else ""
             found.append(Curve(x[kept], line[kept], label, style.ORANGE, "-", 1.8))
         return found
 
     def highest(self) -> float:
-        """The band and the law need room, too."""
+        """Includes the band and the law."""
         return max(float(self.found[3].max(initial=1.0)), self._law[0] if self._law else 0.0)
 
     def behind(self, room: Room) -> None:
-        """The law with its words; names keep off both."""
+        """The law and its label; other labels keep off both."""
         self.law.set_data(*(([0, self.axes.get_xlim()[1]], [self._law[0]] * 2) if self._law else ([], [])))
         self.law_text.set_text("")
         if self._law is None:
@@ -104,5 +104,5 @@ class StalenessOverTime(Curves):
         room.put(self.law_text, left, bottom, wide)
 
     def nothing(self, trace: Trace) -> str:
-        """Runs that keep no rows have no course of time."""
+        """Why there are no curves: runs without rows have no history."""
         return "this run keeps totals only" if totals_only(trace, "applies") else "no gradient applied yet"

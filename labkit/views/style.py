@@ -1,10 +1,10 @@
-"""How every figure looks: one grammar of colours, few sizes, calm axes.
+"""Style of all figures: a fixed meaning of colours, few sizes, plain axes.
 
-    blue = a worker, this run      green = the server      orange = what you disturbed
-    red = the law, what is wrong   dashed grey = what it is compared with      and nothing else
+    blue = a worker, this run      green = the server      orange = faults and commands
+    red = the law, errors          dashed grey = the reference
 
-Nothing here touches pyplot or the global settings of matplotlib, so a lab and a user's own plots never meet; every
-colour and size is given to its artist, so a user's style sheet does not change a lab either. Text is never read as
+Nothing here uses pyplot or the global settings of matplotlib, so labkit and a user's plots do not affect each other; every
+colour and size is passed to its artist, so a user's style sheet does not change labkit's figures either. Text is never parsed as
 mathematics.
 """
 
@@ -31,12 +31,12 @@ GREY, FAINT, GRID = "#6b7485", "#9aa5b5", "#eceff4"
 INK, PAPER = "#1f2733", "#ffffff"
 
 SMALL, NORMAL, TITLE = 8.5, 9.0, 10.5  # points
-DPI = 100  # a pixel of the notebook is a pixel of the figure
-FAMILY = "DejaVu Sans"  # ships with matplotlib: the same picture everywhere
+DPI = 100  # one notebook pixel is one figure pixel
+FAMILY = "DejaVu Sans"  # ships with matplotlib, so figures are the same everywhere
 
 _NICE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
-# How far the pen moves on, in hundredths of the font's size: rounded up, so that words keep inside what is reserved.
+# Advance widths of characters, in hundredths of the font size, rounded up so that text fits the space reserved for it.
 _ADVANCE = (
     (34, "'ijlIJ ,.·/:;\\|"), (41, "f-()[]t!r"), (52, "\"*_`–sz?"), (60, "cLFkvxyPTYao"), (64, "eESbdghnpqu$0123456789{}"),
     (70, "KAVBRXZC"), (78, "UHNDG&OQ"), (85, "w#+<=>^~−×≥≤→"), (100, "%m½MW@…"),
@@ -44,7 +44,7 @@ _ADVANCE = (
 
 
 def plain(value: float, _: Any = None) -> str:
-    """A tick's text: 0.25, 1,000, 20k, 3M; no powers of ten."""
+    """Tick text: 0.25, 1,000, 20k, 3M; no powers of ten."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= max(unit, 1e4):
             return f"{value / unit:,.6g}{name}".replace("-", "−")
@@ -52,7 +52,7 @@ def plain(value: float, _: Any = None) -> str:
 
 
 def calm(axes: Axes, grid: str | None = "both", x_ticks: int = 6, y_ticks: int = 3) -> Axes:
-    """Quiet axes: two thin spines, short ticks, a faint grid (`"x"`, `"y"`, `"both"` or None)."""
+    """Plain axes: two thin spines, short ticks, a faint grid (`"x"`, `"y"`, `"both"` or None)."""
     axes.set_facecolor(PAPER)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
@@ -70,7 +70,7 @@ def calm(axes: Axes, grid: str | None = "both", x_ticks: int = 6, y_ticks: int =
 
 
 def numbers(axes: Axes) -> None:
-    """Tick labels as people write numbers."""
+    """Format tick labels with `plain`."""
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
 
@@ -88,17 +88,17 @@ def write(axes: Axes, x: float, y: float, words: str, colour: str = GREY, size: 
 
 
 def note(axes: Axes) -> Text:
-    """A sentence in the middle of an empty picture; hidden until it says something."""
+    """A hidden text in the middle of empty axes, shown when it is set."""
     return write(axes, 0.5, 0.5, "", ha="center", va="center", transform=axes.transAxes)
 
 
 def halo(width: float = 3.0) -> list[Any]:
-    """A white rim around a text that may lie on a line."""
+    """A white outline for a text that may lie on a line."""
     return [patheffects.withStroke(linewidth=width, foreground=PAPER)]
 
 
 def nice_above(value: float) -> float:
-    """The smallest round number that is not below `value`: axes grow in steps and stand still in between."""
+    """The smallest round number not below `value`, so that axes grow in steps."""
     if not 0 < value < float("inf"):
         return 1.0
     power = 1.0
@@ -110,7 +110,7 @@ def nice_above(value: float) -> float:
 
 
 def nice_below(value: float) -> float:
-    """The largest of 1, 2, 5, 10, 20, 50 ... that is not above `value`; at least 1."""
+    """The largest of 1, 2, 5, 10, 20, 50 ... not above `value`; at least 1."""
     power = 1.0
     while power * 10 <= value:
         power *= 10
@@ -118,13 +118,13 @@ def nice_below(value: float) -> float:
 
 
 def width(words: str, size: float = SMALL, bold: bool = False) -> float:
-    """How wide words will be, in pixels at `DPI`: reckoned without drawing them, the same on every machine."""
+    """Width of a text in pixels at `DPI`, computed without drawing and the same on every machine."""
     hundredths = sum(next((wide for wide, kind in _ADVANCE if letter in kind), 65) for letter in words)
     return hundredths / 100 * size * DPI / 72 * (1.12 if bold else 1.0)
 
 
 def spread(heights: list[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
-    """The heights moved apart by at least `gap`, in the same order, within [low, high] as far as there is room."""
+    """The heights moved apart by at least `gap`, in the same order, within [low, high] as far as possible."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
     placed: list[float] = []
     for i in order:

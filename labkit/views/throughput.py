@@ -1,10 +1,9 @@
-"""Throughput: gradients (or samples, or bytes) per second, all together and of each worker.
+"""Throughput: gradients (or samples, or bytes) per second, in total and of each worker.
 
-The rate is that of the work done (gross): what a rollback takes from the model is not taken from it. The rate at a moment
-is counted over the last stretch of time. Between two applications the count is taken to grow
-evenly, so a synchronous run, which applies N gradients at once, has a steady rate and not a comb. Pale lines are single
-workers. Of more than eight there is a band instead, which holds nine in ten of them, with the median in it; it shows
-each worker's rate times their number, so a band around the thick line is a run where all do the same.
+The rate is gross: rollbacks are not subtracted. The rate at a time is the mean over a recent interval. The count is interpolated
+linearly between two applications, so a synchronous run, which applies N gradients at once, has a steady rate instead of
+peaks. Pale lines are single workers. With more than eight workers, a band contains nine in ten of them, with the median; it
+shows each worker's rate times their number, so the band lies at the thick line if all workers have the same rate.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .room import WISH, Room
 __all__ = ["Throughput", "draw"]
 
 MOST_LINES = 8
-BANDS = 40  # moments at which the band is drawn
+BANDS = 40  # times at which the band is computed
 
 
 def draw(trace: Trace, t: int | None, axes: Axes, reference: Trace | None = None, of: str = "gradients") -> Throughput:
@@ -54,7 +53,7 @@ class Throughput(Curves):
         self._highest = 0.0
 
     def setup(self, axes: Any) -> Self:
-        """Also a band, and thin lines."""
+        """Create a band and thin lines in addition to the curves."""
         super().setup(axes)
         self.band = PolyCollection([], facecolors=style.BLUE_MIST, edgecolors="none", zorder=1)
         self.each = LineCollection([], colors=style.BLUE_LINE, linewidths=1.0, zorder=2)
@@ -63,7 +62,7 @@ class Throughput(Curves):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """The unit, what is pale, and what the dashed line is."""
+        """The unit, and the meaning of pale and dashed lines."""
         reference, workers = super().caption(trace, t), len(trace.role_ids("worker"))
         each = f"band: 5–95% of workers × {workers:,}" if workers > MOST_LINES else "pale: each worker"
         parts = [f"{self.of} per second", reference, each if workers > 1 else ""]
@@ -76,7 +75,7 @@ class Throughput(Curves):
         super().update(trace, t)
 
     def curves(self, trace: Trace, t: int) -> list[Curve]:
-        """This run, the reference one, the slowed workers."""
+        """This run, the reference run, the slowed workers."""
         x, y = rates(trace, t, None, self._counted)
         own = "this run " if self.reference is not None else ""
         found = [this_run(x, y, own + self._text(y[-1]) if len(y) else "")]
@@ -90,16 +89,16 @@ class Throughput(Curves):
         return found
 
     def highest(self) -> float:
-        """The band's upper edge needs room, too."""
+        """Includes the upper edge of the band."""
         return self._highest
 
     def behind(self, room: Room) -> None:
-        """Names may lie on single workers, but rather not."""
+        """Labels avoid the lines of single workers at low cost."""
         for line in self.each.get_segments():
             room.curve(line[:, 0], line[:, 1], WISH)
 
     def nothing(self, trace: Trace) -> str:
-        """Runs that keep no rows have no course of time."""
+        """Why there are no curves: runs without rows have no history."""
         return "this run keeps totals only" if totals_only(trace, "applies") else "no gradient applied yet"
 
     def _text(self, value: float) -> str:
@@ -111,7 +110,7 @@ class Throughput(Curves):
         return workers if workers > MOST_LINES else 1
 
     def _workers(self, trace: Trace, t: int) -> float:
-        """Draw them; how high they come."""
+        """Draw the workers; returns their maximum."""
         workers, slow = trace.role_ids("worker"), slowed(trace, t)
         self.band.set_verts([])
         self.each.set_segments([])
@@ -127,7 +126,7 @@ class Throughput(Curves):
         return 0.0
 
     def _nine_in_ten(self, trace: Trace, t: int) -> tuple[np.ndarray, ...]:
-        """(seconds, 5%, median, 95%) of the workers' rates times their number, at round times that stand still."""
+        """(seconds, 5%, median, 95%) of the workers' rates times their number, at fixed round times."""
         step = max(1, round(style.nice_above(t / NANO / BANDS) * NANO))
         last = t // step
         if self._seen[0] is trace and self._seen[1] == (step, last):

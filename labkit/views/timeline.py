@@ -1,10 +1,10 @@
-"""The timeline: one row a role; blue = a worker computes, a gap = it waits, green = a gradient is applied.
+"""The timeline: one row per role; blue = a worker computes, a gap = it waits, green = a gradient is applied.
 
-Orange are the spans that a slowed worker began while it was slowed; of a pipeline's stage the darker spans are
-backwards. Hatched grey is the time in which a role was not there, or was held: it says killed, lost, left, frozen, cut
-off; an orange arrow is where its next incarnation begins. The paler piece at the right end is work that is under way (a
-span is recorded when it is over). The window is sixteen typical gradients long, or as long as a run that was over
-sooner. Of more workers than there is room for, evenly chosen ones are shown.
+Orange spans were begun by a worker while it was slowed; in a pipeline stage the darker spans are backward passes. Hatched grey
+marks the time in which a role was absent or held, with the reason: killed, lost, left, frozen, cut off; an orange arrow marks
+the start of its next incarnation. The paler box at the right end is work in progress (a span is recorded when it ends). The
+window is sixteen typical gradients long, or the whole run if that was shorter. If there are more workers than fit, an evenly
+spaced selection is shown.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from .room import pixels_of
 __all__ = ["Timeline", "draw", "shown_roles", "window_ns"]
 
 MOST_ROWS, MOST_SERVERS, MOST_TICKS = 40, 4, 300
-LEAST = 5.5  # pixels of a row
+LEAST = 5.5  # minimum pixels per row
 HALF = 0.34  # half the height of a row's boxes
 MOST_WORDS = 12
-SERVES = ("server", "backup")  # kinds of roles that stand above the workers
+SERVES = ("server", "backup")  # kinds of roles above the workers
 BOXES = (
     ("blue", style.BLUE, style.BLUE_FILL, 1.0), ("blue back", style.BLUE, style.BLUE_LINE, 1.0),
     ("orange", style.ORANGE, style.ORANGE_FILL, 1.0), ("orange back", style.ORANGE, style.ORANGE_DEEP, 1.0),
@@ -50,16 +50,17 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Timeline:
 
 
 def window_ns(trace: Trace) -> int:
-    """How much time the timeline shows: sixteen gradients of the typical worker, in round numbers; of a pipeline, whose
-    stages cut a gradient into many spans, five.
+    """Length of the window in ns: sixteen gradients of the typical worker, rounded; five for a pipeline, whose stages split a
+    gradient into many spans.
     """
     gradients = 4.0 if pipelined(trace) else 14.5
     return max(1000, round(style.nice_above(gradients * mean_gradient_time(trace) / NANO) * NANO))
 
 
 def shown_roles(trace: Trace, t: int, most: int = MOST_ROWS) -> list[int]:
-    """The rows from top to bottom: servers, their backups, then workers; of more than `most` workers those that are
-    slowed, or not themselves, and evenly chosen others.
+    """The rows from top to bottom: servers, their backups, then workers.
+
+    Of more than `most` workers, those that are slowed or do not run normally, and an evenly spaced selection of the others.
     """
     servers = [role for kind in SERVES for role in trace.role_ids(kind)[:MOST_SERVERS]]
     workers = [i for i, kind in enumerate(trace.kinds) if kind not in (*SERVES, "chief")]
@@ -86,7 +87,7 @@ class Timeline(Panel):
         self._most = MOST_ROWS
 
     def setup(self, axes: Axes) -> Self:
-        """A few collections, filled at every update."""
+        """Create a few collections, filled at every update."""
         super().setup(axes)
         style.calm(axes, grid="x", x_ticks=9)
         axes.spines["left"].set_visible(False)
@@ -109,11 +110,11 @@ class Timeline(Panel):
         self.events = Events(axes, above=True)
         self._most = int(np.clip(pixels_of(axes)[1] / LEAST - 1, 8, MOST_ROWS))
         self._labelled: Any = None
-        self._crowded = False  # there is no room for words in a row
+        self._crowded = False  # no room for text in a row
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What the colours mean, and how much time is shown."""
+        """The meaning of the colours, and the length of the window."""
         green = "green = applied" + (" at the server" if trace.role_ids("server") else "")
         workers, servers = len(trace.role_ids("worker")), sum(len(trace.role_ids(k)[:MOST_SERVERS]) for k in SERVES)
         rows = len(shown_roles(trace, moment(trace, t), self._most)) - servers
@@ -140,14 +141,14 @@ class Timeline(Panel):
 
     @staticmethod
     def _window(trace: Trace, t: int) -> tuple[int, int]:
-        """(begin, length) of the window in ns. A run that is over and was shorter fills it."""
+        """(begin, length) of the window in ns. A finished run that was shorter fills it."""
         window = window_ns(trace)
         if trace.ending is not None and trace.ending["time"] <= t < window:
             window = max(1000, t)
         return max(0, t - window), window
 
     def axes_key(self) -> Any:
-        """The rows' names are set by hand."""
+        """The rows' names are set explicitly."""
         return self._labelled
 
     def _axis(self, trace: Trace, t: int, rows: list[int], first: int, window: int) -> None:
@@ -196,7 +197,7 @@ class Timeline(Panel):
         self._busy = (role[phase == APPLY], start[phase == APPLY], np.minimum(end[phase == APPLY], t))
 
     def _gaps(self, trace: Trace, t: int, place: np.ndarray, first: int, window: int) -> None:
-        """Who was not there, from when to when; and where the next incarnation begins."""
+        """Draw the state intervals of roles, and the starts of new incarnations."""
         seen = [
             (place[role], max(gap.begin, first), t if gap.end is None else gap.end, gap)
             for role, mine in intervals(trace, t).items() if place[role] >= 0
@@ -227,7 +228,7 @@ class Timeline(Panel):
         ends = np.stack([time[linked] / NANO, place[role[linked]], time[linked] / NANO, place[sender[linked]]], axis=-1)
         self.links.set_segments(list(ends.reshape(-1, 2, 2)) if len(ends) <= MOST_TICKS else [])
         many = len(time) > MOST_TICKS
-        if many:  # too many for a tick each: where in the window something was applied
+        if many:  # too many for one tick each: draw the parts of the window with applications
             bins = np.unique((time - first) * MOST_TICKS // window + role * (MOST_TICKS + 1))
             role, time = bins // (MOST_TICKS + 1), first + bins % (MOST_TICKS + 1) * window // MOST_TICKS
         wide = window // (MOST_TICKS if many else 210)
@@ -241,7 +242,7 @@ class Timeline(Panel):
 
 
 def _corners(rows: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Boxes, shape (n, 4, 2), around rows, from `start` to `end` (ns)."""
+    """Corners of boxes, shape (n, 4, 2), centred on rows, from `start` to `end` (ns)."""
     left, right = start / NANO, end / NANO
     top, bottom = rows - HALF, rows + HALF
     return np.stack([left, bottom, left, top, right, top, right, bottom], axis=-1).reshape(-1, 4, 2)

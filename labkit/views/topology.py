@@ -1,9 +1,9 @@
-"""Who talks to whom: the roles, the lines between them, and one update in slow motion.
+"""Topology: the roles, the links between them, and one update in slow motion.
 
-A line's width is how many bytes went that way lately. A role that is not there, or is held, is hollow, dashed and orange,
-with the word for it. Dots are messages: blue to a server or between workers, green
-from a server, small and grey without content; a ring (a hollow dot) is the way back through a pipeline. A worker is
-filled while it computes, a server when it applies. What the dots replay, and how much slower, the text below says.
+The width of a line is the recent traffic of that link. A role that is absent or held is hollow, dashed and orange, with its state
+as text. Dots are messages: blue to a server or between workers, green from a server, small and grey without content; a ring (a
+hollow dot) is the backward direction of a pipeline. A worker is filled while it computes, a server when it applies. The text
+below names the update that is replayed and the slowdown factor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .room import pixels_of
 __all__ = ["Topology", "draw", "way"]
 
 FOOT = 22  # pixels for the text below
-ASIDE = 5.0  # pixels: the two directions between two nodes are so far apart, twice
+ASIDE = 5.0  # pixels: half the distance between the two directions of a link
 MOST_NAMES = 40
 DASHED = (0, (2.2, 1.6))
 STEPS = np.linspace(0, 1, 13)
@@ -42,7 +42,7 @@ def draw(trace: Trace, t: int | None, axes: Axes) -> Topology:
 
 
 def way(start: tuple[float, float], end: tuple[float, float], bend: float, at: np.ndarray) -> np.ndarray:
-    """Points, shape (len(at), 2), of the line from `start` to `end` that swings out `bend` pixels to its right."""
+    """Points, shape (len(at), 2), of the line from `start` to `end` that bends `bend` pixels to its right."""
     a, b = np.array(start, float), np.array(end, float)
     along = b - a
     right = np.array([along[1], -along[0]]) / max(float(np.hypot(*along)), 1e-9)
@@ -52,7 +52,7 @@ def way(start: tuple[float, float], end: tuple[float, float], bend: float, at: n
 
 @dataclass
 class _Scene:
-    """Nodes and their places; `at`: which node a role is in."""
+    """Nodes and their positions; `at`: the node of each role."""
 
     nodes: list[Node]
     places: list[tuple[float, float]]
@@ -60,24 +60,24 @@ class _Scene:
     bends: dict[tuple[int, int], float]
 
     def bend(self, a: int, b: int) -> float:
-        """How far the line between two nodes swings out: more, where it would run through a third."""
+        """Bend of the line between two nodes; larger if it would cross a third node."""
         if (a, b) not in self.bends:
             (xa, ya), (xb, yb) = self.places[a], self.places[b]
-            straight = abs(ya - yb) < 1 or abs(xa - xb) < 1  # in a row or a column: others may stand in between
+            straight = abs(ya - yb) < 1 or abs(xa - xb) < 1  # in a row or a column, other nodes may be in between
             others = (place for k, place in enumerate(self.places) if k not in (a, b))
             through = straight and any(_near(place, (xa, ya), (xb, yb)) < 9 for place in others)
             self.bends[a, b] = min(0.16 * math.hypot(xb - xa, yb - ya), 30.0) if through else ASIDE
         return self.bends[a, b]
 
     def point(self, a: int, b: int, s: float) -> np.ndarray:
-        """Where a dot is that has gone the part `s` of its way, from the rim of one node to that of the other."""
+        """Position of a dot at fraction `s` of its way, from the rim of one node to that of the other."""
         length = math.dist(self.places[a], self.places[b])
         out, into = (min(_diameter(self, k) * style.DPI / 144 / max(length, 1.0), 0.4) for k in (a, b))
         return way(self.places[a], self.places[b], self.bend(a, b), np.array([out + s * (1 - out - into)]))[0]
 
 
 def _near(point: tuple[float, float], a: tuple[float, float], b: tuple[float, float]) -> float:
-    """Pixels from a point to the straight line from a to b."""
+    """Distance in pixels from a point to the straight segment from a to b."""
     p, start, along = np.array(point), np.array(a), np.array(b) - np.array(a)
     s = min(1.0, max(0.0, float((p - start) @ along) / max(float(along @ along), 1e-9)))
     return float(np.hypot(*(p - start - s * along)))
@@ -97,7 +97,7 @@ class Topology(Panel):
         self._lookup = Lookup()
 
     def setup(self, axes: Axes) -> Self:
-        """Lines, nodes, dots, names; no axes: pixels are the coordinates."""
+        """Create lines, nodes, dots, names; no axes: coordinates are pixels."""
         super().setup(axes)
         without_axes(axes)
         self.lines = LineCollection([], capstyle="round", zorder=1)
@@ -114,14 +114,14 @@ class Topology(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What the colours mean, and what is really on its way now."""
+        """The meaning of the colours, and the number of messages in flight now."""
         t = moment(trace, t)
         flying = in_flight(trace, t, self._lookup)
         what = "blue: gradients, green: weights" if trace.role_ids("server") else "messages between workers"
         return what + (f" · {flying:,} in flight" if flying else "")
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Roles and lines as they are at `t`, and the film where it is."""
+        """Draw roles and links as of `t`, and the current position of the replay."""
         t = moment(trace, t)
         wide, high = pixels_of(self.axes)
         self.axes.set_xlim(0, wide)
@@ -140,7 +140,7 @@ class Topology(Panel):
         return _Scene(nodes, list(places.values()), {r: k for k, n in enumerate(nodes) for r in n.roles}, {})
 
     def _lines(self, trace: Trace, t: int, scene: _Scene) -> None:
-        """A line for each pair of nodes that spoke lately."""
+        """Draw a line for each pair of nodes with recent traffic."""
         moved = traffic(trace, max(0, t - recent_ns(trace)), t, self._lookup)
         size = len(scene.nodes)
         at = np.array([scene.at.get(role, -1) for role in range(len(trace.roles))])
@@ -174,10 +174,10 @@ class Topology(Panel):
         self._names(scene, busy)
 
     def _names(self, scene: _Scene, busy: set[int]) -> None:
-        """In the nodes where there is room, else beside them; of a long row those that fit."""
+        """Write names in the nodes if there is room, else next to them; in a long row as many as fit."""
         texts = iter(self.names)
         step = _step(scene)
-        last: dict[float, float] = {}  # where the last name of a row ends
+        last: dict[float, float] = {}  # end of the last name in a row
         for k, (node, (x, y)) in enumerate(zip(scene.nodes, scene.places)):
             half = _diameter(scene, k) * style.DPI / 72 / 2
             said = [(f"{node.count:,}", 0.0)] if node.many else []
@@ -197,7 +197,7 @@ class Topology(Panel):
             for words, dy in said:
                 text = next(texts, None)
                 if text is not None:
-                    under = y + dy < FOOT + 4  # the text is there: then beside the node
+                    under = y + dy < FOOT + 4  # the text is there, so the name is next to the node
                     aside = half + 5 + style.width(words) / 2 if under else 0
                     text.set(text=words, x=x + aside, y=y if under else y + dy)
                     text.set_color(
@@ -229,7 +229,7 @@ class Topology(Panel):
         self.dots.set_sizes(np.array(sizes) ** 2)
 
     def _show_slow_motion(self, film: Replay | None, phase: float, wide: float) -> None:
-        """What is replayed, and how far it is."""
+        """Draw the replay at its current position."""
         self.note.set_text("" if film is not None or self.rates else "no update yet")
         self.track.set_segments([])
         self.slow_motion.set_text("")
@@ -258,7 +258,7 @@ def _ink(node: Node) -> str:
 
 
 def _diameter(scene: _Scene, k: int) -> float:
-    """Points across."""
+    """Diameter in points."""
     node = scene.nodes[k]
     if node.many:
         return 23.0
@@ -269,6 +269,6 @@ def _diameter(scene: _Scene, k: int) -> float:
 
 
 def _step(scene: _Scene) -> float:
-    """Pixels between two neighbours among the workers, at least."""
+    """Minimum distance in pixels between neighbouring workers."""
     mine = [place for node, place in zip(scene.nodes, scene.places) if not node.server]
     return min((math.dist(a, b) for a, b in zip(mine, mine[1:])), default=99.0)

@@ -1,7 +1,7 @@
-"""Who has which data: how many training samples of each class every worker has, and how many in all.
+"""Data distribution: number of training samples of each class that every worker has, and in total.
 
-The darker a cell, the more samples. Bars on the right are a worker's samples in all; the dashed grey line is an even
-share. It is decided before the run begins and stays so.
+The darker a cell, the more samples. Bars on the right are a worker's total; the dashed grey line is an even share. The
+distribution is fixed before the run begins.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .panel import Panel, moment
 
 __all__ = ["WhoHasWhat", "draw"]
 
-GAP, BARS = 0.06, 0.22  # of the width: between the cells and the bars, and the longest bar
-DARK = 0.7  # of the darkest: from here on, numbers are white
-LETTER, LINE = 8.0, 13.0  # pixels that a digit takes in a cell, and a line of them
-NARROW = 420  # pixels: a caption has no room for more
+GAP, BARS = 0.06, 0.22  # share of the width: between the cells and the bars, and the longest bar
+DARK = 0.7  # share of the darkest cell's value above which numbers are white
+LETTER, LINE = 8.0, 13.0  # pixels: width of a digit in a cell, height of a line
+NARROW = 420  # pixels: below this width the caption is short
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> WhoHasWhat:
-    """The shares, on empty axes; `t` (ns) says only who is slowed."""
+    """The shares, on empty axes; `t` (ns) only determines which workers are slowed."""
     return WhoHasWhat().draw(trace, t, axes)
 
 
@@ -41,7 +41,7 @@ class WhoHasWhat(Panel):
     margins: ClassVar[tuple[int, int, int, int]] = (58, 46, 22, 6)
 
     def setup(self, axes: Axes) -> Self:
-        """Cells, bars, a line."""
+        """Create cells, bars, and a line."""
         super().setup(axes)
         style.calm(axes, grid=None)
         for spine in axes.spines.values():
@@ -56,7 +56,7 @@ class WhoHasWhat(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """What is counted, and for whom."""
+        """What is counted, and for which workers."""
         shares = trace.header.get("shares", {})
         if "counts" not in shares:
             return ""
@@ -68,15 +68,15 @@ class WhoHasWhat(Panel):
         return "training samples" + (" · dashed: an even share" if rows > 1 and self.size[0] > NARROW else "")
 
     def key(self, trace: Trace, t: int) -> Any:
-        """Who is slowed: nothing else changes."""
+        """The slowed workers: nothing else changes."""
         return tuple(slowed(trace, t))
 
     def axes_key(self) -> Any:
-        """Ticks are set by hand, one a worker and one a class."""
+        """Ticks are set explicitly, one per worker and one per class."""
         return self._made
 
     def update(self, trace: Trace, t: int | None = None) -> None:
-        """Draw the table, if it is not there yet."""
+        """Draw the table, if it is not drawn yet."""
         shares, slow = trace.header.get("shares", {}), tuple(slowed(trace, moment(trace, t)))
         known = "counts" in shares
         self.note.set_text(missing(trace, self.size[0], "shares"))
@@ -158,7 +158,7 @@ class WhoHasWhat(Panel):
 
 
 def _people(trace: Trace, owners: list[int], shared: bool) -> str:
-    """`w2`; `w16 …` of several neighbours; `all`."""
+    """Name of a row: `w2`; `w16 …` for several neighbours; `all`."""
     if shared and len(owners) > 1:
         return "all"
     return short(trace.roles[owners[0]]) + (" …" if len(owners) > 1 else "") if owners else ""
