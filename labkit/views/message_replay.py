@@ -200,7 +200,7 @@ class Moving(Clock):
         self.places = np.r_[0.0, np.cumsum(long / long.sum())] * (1 - REST)
         self.kept = np.ones(len(sent), bool)
         a, b = self.before(begin), self.before(end)
-        pace = (b - a) / np.maximum(end - begin, 1)  # a computation that begins before or ends after the replay is clipped, not moved
+        pace = (b - a) / np.maximum(end - begin, 1)  # a message in flight at either end of the replay is clipped, not moved
         self.leaves, self.arrives = a - (begin - sent) * pace, b + (received - end) * pace
 
     def before(self, time: np.ndarray) -> np.ndarray:
