@@ -1,4 +1,4 @@
-"""`lk.advise`: what its formulas predict is what the simulator does, strategy by strategy and in the same order."""
+"""`lk.advise`: its predictions agree with the simulator, for every strategy and in their ranking."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GRIDS = {
     "sparse": (CLICKS, {"workers": 4, "servers": 2, "compute": 0.01, "latency": 1e-4, "bandwidth": 1e8}),
 }  # fmt: skip
 
-# Exact to the nanosecond's rounding, wherever chunks are equal; the others' messages meet by chance of who is first.
+# Exact to the nanosecond's rounding, wherever chunks are equal; the others' messages queue in random order.
 EXACT = {
     "SyncPS", "AsyncPS", "SSP", "BackupWorkers", "KSync", "RingAllReduce", "HalvingDoubling", "EASGD", "TensorParallel",
     "Pipeline", "Hybrid", "FSDP",
@@ -58,7 +58,7 @@ def simulated(strategy, problem, cluster, row, rounds=40):
     for pair in set(zip(role[seen].tolist(), sender[seen].tolist())):
         mine = (role == pair[0]) & (sender == pair[1])
         at, counts = time[mine] / 1e9, count[mine].astype(float)
-        if layout["copies"] == "equal" and strategy.name != "SparsePS":  # one row a step, whatever is in it
+        if layout["copies"] == "equal" and strategy.name != "SparsePS":  # one row a step, for any number of gradients
             counts[:] = row.update_gradients
         start = len(at) // 3
         at, counts = at[start:], counts[start:]
@@ -100,7 +100,7 @@ def test_step_times_are_the_simulators(outcomes, grid):
 @pytest.mark.slow
 @pytest.mark.parametrize("grid", GRIDS)
 def test_the_ranking_is_the_simulators(outcomes, grid):
-    """Wherever two predictions differ by more than 10%, the simulator puts them in the same order."""
+    """If two predictions differ by more than 10%, the simulator ranks them in the same order."""
     for (a, time_a), (b, time_b) in itertools.combinations(outcomes(grid), 2):
         assert a.step <= b.step
         if b.step > 1.1 * a.step:
@@ -199,7 +199,7 @@ def test_order_statistics():
     assert Orders(lk.Measured((1.0, 3.0))).slowest(2) == pytest.approx(2.5, rel=0.01)
 
 
-# what a person is told ----------------------------------------------------------------------------------------------------
+# texts --------------------------------------------------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_comes_last():

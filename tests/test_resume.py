@@ -1,4 +1,4 @@
-"""`lk.resume`: a run whose program is gone goes on. In virtual time exactly; what is not the same run is refused."""
+"""`lk.resume`: continues a run whose program ended. In virtual time exactly; a different run is refused."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def begun(place=None, strategy=None, problem=MOONS, faults=(), budget=BUDGET):
 
 
 def meddled(run):
-    """Things are done to a run, one in the middle of an instant; it is left at 0.35 s."""
+    """A run with commands, one in the middle of an instant; it is left at 0.35 s."""
     run.advance(0.1).slow("worker-2", 3)
     run.step().set(learning_rate=0.03)
     run.advance(0.1).slow("worker-0", 2).slow("worker-0", 1)
@@ -80,7 +80,7 @@ def test_again_and_again(tmp_path):
 
 
 def test_a_program_that_is_killed(tmp_path):
-    """The process is gone without a word, in the middle of the run."""
+    """The process is killed in the middle of the run."""
     script = f"""
 import os, sys
 sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
@@ -95,7 +95,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_killed_while_it_is_repeated(tmp_path):
-    """What is on the way back forgets nothing of what is still ahead of it."""
+    """A run that is being repeated keeps the commands that are still to come."""
     meddled(begun(tmp_path))
     before = read_commands(Store(tmp_path))
     on_the_way = lk.resume(tmp_path, timeout=0)
@@ -148,7 +148,7 @@ def test_a_place_without_room_does_not_end_the_run(tmp_path, monkeypatch):
 
 
 class MyOwn(lk.AsyncPS):
-    """A strategy that labkit does not know."""
+    """A user-defined strategy."""
 
 
 def own_data(seed=0):
@@ -184,7 +184,7 @@ def test_data_of_ones_own_are_given(tmp_path):
 
 def test_a_law_of_ones_own_makes_the_cluster_ones_own(tmp_path):
     class Mine(lk.Deterministic):
-        """Not labkit's."""
+        """A user-defined class."""
 
     its = lk.SimulatedCluster(workers=2, compute=Mine(0.01))
     lk.train(MOONS, lk.AsyncPS(), its, BUDGET, checkpoint=tmp_path).advance(0.1)
@@ -224,7 +224,7 @@ def test_damage_is_refused(tmp_path, name):
 
 
 def test_how_far_it_was_is_no_loss(tmp_path):
-    """That file is not synced: without it the run stands at its last command, and nothing else is lost."""
+    """That file is not synced: without it the run resumes at its last command, and nothing else is lost."""
     whole = meddled(begun())
     meddled(begun(tmp_path))
     (tmp_path / "reached.json").write_bytes(b"")
@@ -233,7 +233,7 @@ def test_how_far_it_was_is_no_loss(tmp_path):
     assert all_of(again.wait()) == all_of(whole.wait())
 
 
-# a place holds one run ------------------------------------------------------------------------------------------------
+# a folder holds one run -----------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_has_not_ended_is_not_overwritten(tmp_path):
@@ -378,7 +378,7 @@ def test_only_labkit_s_own_is_made():
 
 
 class Paper(Cluster):
-    """A cluster of the engine "dask" that only writes down how it is started."""
+    """A cluster of the engine "dask" that only records how it is started."""
 
     engine, virtual_time = "dask", False
 
@@ -413,7 +413,7 @@ def test_real_roles_restore_what_they_kept(tmp_path):
         assert its.started["checkpoint"] == store.place == str(tmp_path)
         assert store.age == age
         assert store.read("server-0") == ({"version": 7}, "")
-        assert max(store.tags("server-0")) < 0  # whatever is kept from now on is newer
+        assert max(store.tags("server-0")) < 0  # checkpoints from now on are newer
 
 
 def test_a_real_run_that_is_over_needs_another_budget(tmp_path):

@@ -57,7 +57,7 @@ def test_what_labkit_needs_is_pinned_to_what_it_allows(text):
 
 
 def test_what_the_pins_need_is_pinned_to_what_they_allow():
-    """As far as they are installed here in the pinned version; the slow test has all of them."""
+    """Checks packages that are installed here in the pinned version; the slow test checks all of them."""
     looked_at = 0
     for name, pin in pins().items():
         try:
@@ -133,7 +133,7 @@ def test_the_build_needs_to_be_told_where(tmp_path):
 def test_overrides_are_settings_that_jupyterlab_knows():
     schemas = Path(sys.prefix) / "share" / "jupyter" / "lab" / "schemas"
     overrides = json.loads((BINDER / "overrides.json").read_text())
-    assert overrides["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"  # no box of news
+    assert overrides["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"  # no news dialog
     for plugin, settings in overrides.items():
         package, _, name = plugin.partition(":")
         schema = json.loads((schemas / package / f"{name}.json").read_text())
@@ -173,7 +173,7 @@ def test_repo2docker_accepts_the_folder():
 
 
 def badges():
-    """{what the link says: the path in JupyterLab that it opens}, all of one repository and branch."""
+    """{link text: the path in JupyterLab that it opens}, all of one repository and branch."""
     found = re.findall(r"\[!\[([^\]]*)\]\(https://mybinder\.org/badge_logo\.svg\)\]\((\S+)\)", README)
     (repository,) = {urlsplit(link).path for _, link in found}
     assert re.fullmatch(r"/v2/gh/[\w.-]+/[\w.-]+/main", repository)

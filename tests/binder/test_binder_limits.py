@@ -1,4 +1,4 @@
-"""How many workers there are by default follows what a container or a hub really gives: on made-up control groups."""
+"""The default number of workers follows the limits of a container or hub; tested on artificial control groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from labkit.engines.machine_limits import (
 )
 
 GB = 1_000_000_000
-NOBODY = {}  # a hub that says nothing
+NOBODY = {}  # a hub without limits
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -31,7 +31,7 @@ def put(folder, **texts):
 
 
 def version_2(root, cpu="max 100000", memory="max", used=0):
-    """As a container sees itself: its own group is the root."""
+    """Control groups as seen inside a container: its group is the root."""
     put(root / "proc/self", cgroup="0::/")
     put(root / "sys/fs/cgroup", cpu__max=cpu, memory__max=memory, memory__current=used)
     return root
@@ -116,7 +116,7 @@ def test_workers_follow_the_cpus(cpus, expected):
 
 @pytest.mark.parametrize("free", range(0, GB, GB // 16))
 def test_workers_follow_the_memory(free):
-    """With a server and a chief they fit into what is free, or it is one, which is then refused by name."""
+    """With a server and a chief they fit into the free memory; else the default is 1, and starting is refused with the reason."""
     found = usual_workers(cpus=4.0, free=free)
     assert 1 <= found <= 4
     if found > 1:
@@ -136,9 +136,9 @@ def test_a_cluster_and_a_lab_have_as_many_as_can_be(monkeypatch):
     monkeypatch.delenv("MEM_LIMIT", raising=False)
     monkeypatch.setattr(machine_limits, "free_memory", lambda *where: 8 * GB)
     assert lk.DaskCluster().workers == 2
-    assert lk.DaskCluster(workers=3).workers == 3  # who asks, gets
+    assert lk.DaskCluster(workers=3).workers == 3  # an explicit number is used
     assert lk.Lab().settings.cluster.workers == 2
-    assert lk.DaskCluster("tcp://10.0.0.1:8786").workers == 4  # another machine's limits are not known
+    assert lk.DaskCluster("tcp://10.0.0.1:8786").workers == 4  # the limits of other machines are unknown
 
 
 def test_what_memory_cannot_hold_is_refused_before_anything_starts(monkeypatch):

@@ -1,7 +1,7 @@
-"""Keys in the lab reach the lab, and not JupyterLab, which would insert cells and delete the one with the lab.
+"""Key presses in the lab are handled by the lab, and not by JupyterLab, which would insert or delete cells.
 
-What JupyterLab does with widgets that nobody protects is tested too: the day it leaves them alone, the lab needs no
-script of its own.
+JupyterLab's behaviour with unprotected widgets is tested too: once it ignores keys in widgets, the lab's script is no
+longer needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INSIDE = "() => document.activeElement.closest('.jp-OutputArea') !== null"
 
 @pytest.fixture
 def lab(notebook):
-    """A notebook of three cells, the first with a lab whose run stands still."""
+    """A notebook of three cells, the first with a lab whose run is paused."""
     page = notebook([LAB, "1", "2"])
     page.run_and_wait(0)
     page.await_images(least=5)

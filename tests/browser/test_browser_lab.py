@@ -1,7 +1,7 @@
-"""`lk.Lab()` in a real JupyterLab: the first minute, everything that can be pressed, and what users do to a lab.
+"""`lk.Lab()` in a real JupyterLab: the first minute, all controls, and unusual actions of users.
 
-How long it takes until a press is seen and how many frames arrive is written to `measured.json` beside the screenshots;
-no test asserts a time.
+The time until a press takes effect and the number of frames are written to `measured.json` beside the screenshots; no
+test asserts a time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def button(page, name, cell=0):
 
 
 def text(page, cell=0):
-    """All that the lab says in words."""
+    """All texts of the lab."""
     return page.output(cell).locator(".labkit-lab").first.inner_text()
 
 
 @pytest.fixture
 def measured(pictures):
-    """What was measured, kept as an artefact: `measured[name] = value`."""
+    """Measurements, stored as an artefact: `measured[name] = value`."""
     path = pictures / "measured.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
     yield kept
@@ -85,7 +85,7 @@ def test_the_first_minute(notebook, measured):
 
 def test_frames_arrive_and_drawing_is_cheap(real, measured):
     page = real
-    page.frames(seconds=3)  # it settles
+    page.frames(seconds=3)  # the layout is stable
     before = page.threads("labkit-page")
     frames = page.frames(seconds=8)
     after = page.threads("labkit-page")
@@ -240,7 +240,7 @@ def test_what_users_do(real):
     menu = page.output(0).locator(".lk-side select").first
     menu.select_option(label="SyncPS")
     page.await_kernel("lab.settings.strategy.name == 'SyncPS' and lab.latest.plan.strategy.name == 'AsyncPS'")
-    page.page.wait_for_selector(".labkit-lab .lk-next")  # it is for the next run, and says so
+    page.page.wait_for_selector(".labkit-lab .lk-next")  # it applies to the next run, and the lab shows this
     assert page.kernel("lab.view().state") == "running"
     page.kernel("import matplotlib.pyplot as plt\nfor _ in range(20): plt.figure(); plt.plot([1, 2]); plt.close()\n0")
     assert max(page.frames(seconds=3).shown) >= 2

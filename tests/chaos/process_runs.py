@@ -1,5 +1,5 @@
-"""What the chaos tests on processes share: runs whose gradients are events, what their ledger is compared with, and reports that
-are withheld. Every gradient is an event of its own (`indicator`), so the returned parameters show which ones they hold.
+"""Helpers of the chaos tests on processes: runs whose gradients are marks, comparison of their ledger, and withheld reports.
+Every gradient is a unique mark (`indicator`), so the returned parameters show which ones they hold.
 """
 
 import time
@@ -34,7 +34,7 @@ def started(processes, strategy, budget, folder, faults=(), room=2000, **shape):
 
 
 def agree(run, folder):
-    """The ledger closes, and says of the returned parameters what these show."""
+    """Assert that the ledger balances, and agrees with the returned parameters."""
     book, parameters = ledger(run.trace), run.engine.parameters
     applied = partly = 0
     if parameters is not None:
@@ -43,13 +43,13 @@ def agree(run, folder):
     events = [str(event) for event in run.trace.events]
     assert (book["applied"], book["partly_applied"]) == (applied, partly), (book, events)
     assert book["closes"] is True, (book, events)
-    assert book["computed"] <= computed(folder), (book, events)  # who is killed may have computed more than was heard of
+    assert book["computed"] <= computed(folder), (book, events)  # a killed role may have computed more than it reported
     assert mistakes(folder) == []
     return book
 
 
 def withhold(run, role):
-    """From now on no report of `role` leaves its process, which goes on and says that it is alive. It may be killed now."""
+    """From now on no report of `role` leaves its process, which continues and sends heartbeats. It can be killed now."""
 
     def muted(role, dask_worker):
         boxes = [plugin for name, plugin in dask_worker.plugins.items() if name.startswith("labkit-")]

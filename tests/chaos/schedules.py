@@ -1,7 +1,7 @@
-"""Seeded schedules of faults: what runs, on what, and what goes wrong when. The same seed gives the same schedule, anywhere.
+"""Seeded schedules of faults: a run, its cluster, and timed faults. The same seed gives the same schedule on every machine.
 
-Faults come alone and together: at one instant, in the first milliseconds, to one role twice, to whoever is just coming
-back, to all workers, to all servers, to the chief.
+Faults occur alone and together: at one instant, in the first milliseconds, twice in one role, in a role that is
+restarting, in all workers, in all servers, in the chief.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ DENSE = {"hidden": (8,) * 5, "batch_size": 8}
 
 @dataclass(frozen=True)
 class Schedule:
-    """One run and its faults. `away`: roles that are killed and stay away; `back`: when somebody restarts them (None:
-    nobody does). `span`: seconds in which faults begin."""
+    """One run and its faults. `away`: roles that are killed and stay away; `back`: when they are restarted (None:
+    never). `span`: seconds in which faults begin.
+    """
 
     seed: int
     problem: Any
@@ -43,10 +44,10 @@ class Schedule:
 
 
 def schedule(seed: int, real: bool = False) -> Schedule:
-    """The schedule with this number. `real`: for processes: fewer of them, and times that machines can keep."""
+    """The schedule with this number. `real`: for processes: fewer roles, and longer times."""
     luck = random.Random(f"chaos {seed} {real}")
     names = sorted(STRATEGIES)
-    name = names[seed % len(names)]  # every strategy has its turn
+    name = names[seed % len(names)]  # strategies in turn
     kind = STRATEGIES[name]
     problem = lk.Problem(kind.suits["data"], batch_size=8) if "data" in kind.suits else lk.Problem("moons", **DENSE)
     strategy = kind(on_loss=luck.choice(["wait", "continue"]), chief_works=not real and luck.random() < 0.1)
@@ -74,7 +75,7 @@ def _fits(problem: Any, strategy: Any, shape: dict[str, Any], budget: Any) -> An
     small = {key: shape[key] for key in ("workers", "servers")}
     try:
         return make_plan(problem, strategy, lk.SimulatedCluster(**small).spec, budget, 0)
-    except lk.BadInput:  # a number of workers that this strategy cannot have
+    except lk.BadInput:  # a number of workers that this strategy does not support
         return None
 
 
@@ -136,7 +137,7 @@ def _kill(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any
 
 
 def _kill_twice(luck: random.Random, roles: list[str], at: float, shape: dict[str, Any]) -> list[Any]:
-    """The second time while it is away, the instant it comes back, or just after that."""
+    """The second time while it is absent, at the instant of its restart, or just after that."""
     again = shape.get("restart_after", 0.8)
     gap = luck.choice([0.0, again / 2, again, again + 0.001, again + 0.03])
     role = _one(luck, roles)

@@ -1,6 +1,7 @@
-"""The ledger against the parameters themselves, in seeded schedules of faults in virtual time, over all strategies.
+"""The ledger is compared with the parameters, in seeded schedules of faults in virtual time, over all strategies.
 
-`indicator.py` says how. The default suite tries one schedule for each strategy, `pytest -m slow tests/chaos` 200 more, and
+`indicator.py` describes the method. The default suite tries one schedule for each strategy, `pytest -m slow
+tests/chaos` 200 more, and
 `LABKIT_CHAOS=whole pytest -m slow tests/chaos` another 180.
 """
 
@@ -22,14 +23,14 @@ pytestmark = pytest.mark.sample(30)
 
 WHOLE = os.environ.get("LABKIT_CHAOS") == "whole"
 SEEDS, SLOW_SEEDS = range(20), range(20, 400 if WHOLE else 220)  # schedules take the strategies in turn, 20 of them
-SEEDS_THAT_FOUND = (92, 126, 209, 226, 329, 333, 388, 512)  # mistakes which few others find
+SEEDS_THAT_FOUND = (92, 126, 209, 226, 329, 333, 388, 512)  # defects which few others find
 
 
 def started(strategy, folder, shape, updates, seed=0, faults=()):
     """A run whose gradients are marks."""
     shape = shape | (
         {"bandwidth": 1e8} if shape.get("bandwidth", 0) < 1e8 else {}
-    )  # marks are long, and are to travel as fast
+    )  # marks are long, and must be sent as fast
     room = 3 * updates * shape.get("max_workers", shape["workers"]) + 1500
     problem = problem_for(type(strategy), shape.get("servers") or 1, room)
     cluster = lk.SimulatedCluster(**shape)
@@ -37,7 +38,7 @@ def started(strategy, folder, shape, updates, seed=0, faults=()):
 
 
 def check(run, folder):
-    """The ledger says what the parameters say, and what was computed."""
+    """Assert that the ledger agrees with the parameters and with what was computed."""
     plan, book = run.plan, ledger(run.trace)
     assert book["closes"] is True, book
     assert indicator.mistakes(folder) == []
@@ -56,7 +57,7 @@ def check(run, folder):
 
 
 def held_by_shards(run, folder):
-    """What the shards of roles that are there hold at the end."""
+    """The gradients that the shards of present roles hold at the end."""
     plan, records = run.plan, indicator.Records(str(folder))
     start = plan.problem.objective().start(plan.seed)
     there = [role for role in run.engine.roles.values() if role.shard is not None and not role.down]
@@ -93,7 +94,7 @@ KILLED = [
 
 @pytest.mark.parametrize(("name", "role"), KILLED)
 def test_a_role_that_is_killed_adds_nothing_to_the_ledger(name, role, tmp_path):
-    """Whatever it is: it computes no gradient, or its next incarnation computes others."""
+    """For every kind of role: it computes no gradient, or its next incarnation computes others."""
     strategy = STRATEGIES[name]()
     workers = 4 if name == "hybrid" else 2
     shape = {"workers": workers, "servers": 1 if strategy.uses_servers else None, "compute": 0.02, "restart_after": 0.2}
@@ -115,7 +116,7 @@ def test_workers_that_come_and_go(strategy, role, tmp_path):
 
 
 def test_a_centre_that_was_restored_holds_what_the_next_position_holds(tmp_path):
-    """EASGD pushes positions: what the centre has lost comes back with the next one. One worker, so nothing comes by others."""
+    """EASGD pushes positions: what the centre has lost comes back with the next one. One worker, so nothing comes from others."""
     shape = {"workers": 1, "servers": 1, "compute": 0.02, "restart_after": 0.2, "checkpoint_every": 0.5}
     run = started(lk.EASGD(), tmp_path, shape, 40, faults=[lk.Kill("server-0", at=1.4)]).wait()
     found, book = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
@@ -126,7 +127,7 @@ def test_a_centre_that_was_restored_holds_what_the_next_position_holds(tmp_path)
 @pytest.mark.parametrize("more", [{}, {"servers": 3}, {"replicas": 1}, {"checkpoint_every": 0.5}, {"tau": 1}], ids=str)
 @pytest.mark.parametrize("worker", [None, "worker-1"])
 def test_positions_bring_gradients_of_other_workers_back_to_a_restored_centre(more, worker, tmp_path):
-    """What worker-0 had got from the centre before that was lost is the centre's again, though worker-1 is lost, too."""
+    """What worker-0 had received from the centre before the loss is restored to the centre, though worker-1 is lost, too."""
     shape = {"workers": 2, "servers": 1, "compute": 0.02, "restart_after": 0.2, "checkpoint_every": None} | more
     strategy = lk.EASGD(tau=shape.pop("tau", 4))
     run = started(strategy, tmp_path, shape, 100 // strategy.tau)
@@ -171,7 +172,7 @@ STOPPED = [lk.RingAllReduce, lk.HalvingDoubling, lk.Hybrid, lk.FSDP, lk.TensorPa
 
 @pytest.mark.parametrize("strategy", STOPPED)
 def test_a_run_that_is_stopped_between_the_rounds_of_its_replicas(strategy, tmp_path):
-    """Some have made the step, and others have not yet: the ledger and the rates are those of the returned model."""
+    """Some replicas have made the step, and others have not yet: the ledger and the rates are those of the returned model."""
     between = 0
     for number in range(12):
         folder = tmp_path / str(number)

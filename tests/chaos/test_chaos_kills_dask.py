@@ -1,10 +1,10 @@
-"""Processes are killed where it hurts most: during the restart of a group, the end of a run, a checkpoint, a pause or a step,
-while they come back, a server together with its backup, all servers at once. `LABKIT_CHAOS=whole pytest -m "" tests/chaos` runs
+"""Processes are killed in critical states: during a group restart, the shutdown of a run, a checkpoint, a pause or a step,
+during their restart, a server together with its backup, all servers at once. `LABKIT_CHAOS=whole pytest -m "" tests/chaos` runs
 all combinations of strategies, roles and moments; without it a part of them.
 
-Law, for every kill: it is reported within `REPORT_S`, the run comes to its end, nothing of it is left on the cluster or in
-this process, and its ledger closes and says what the returned parameters hold. Tests wait for states, which last
-until they are left by what the test does, or for entries of the trace, which stay.
+For every kill: it is reported within `REPORT_S`, the run ends, no state of it is left on the cluster or in this process,
+and its ledger balances and agrees with the returned parameters. Tests wait for states, which last until an action of
+the test ends them, or for entries of the trace, which are permanent.
 """
 
 import gc
@@ -23,7 +23,7 @@ from labkit.engines.dask.timeouts import REPORT_S
 pytestmark = [pytest.mark.dask, pytest.mark.part(4)]
 slow = pytest.mark.slow
 
-ANSWERS = ("restarted", "waits", "left")  # what a run does about a loss, as kinds of events
+ANSWERS = ("restarted", "waits", "left")  # kinds of events with which a run answers a loss
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def forked():
 
 @contextmanager
 def run_of(processes, strategy, folder, **shape):
-    """A run with events that goes on until it is stopped, when the block is left; nothing of it is left then.
+    """A run with events, which is stopped when the block is left; then checks that nothing of it is left.
 
-    It has no number of updates to come to: how many it applies before a fault meets it depends on the machine.
+    Its budget has no number of updates: how many it applies before a fault depends on the machine.
     """
     shape = {"room": 8000, "pace": 0.02, "patience": 60.0} | shape
     if strategy.name == "SparsePS":  # which has fewer events
@@ -72,13 +72,15 @@ def run_of(processes, strategy, folder, **shape):
 
 
 def goes_on(run):
-    """The chief evaluates more updates than it ever has."""
+    """Wait until the chief evaluates more updates than before."""
     version = evaluated(run)
     eventually(lambda: evaluated(run) > version)
 
 
 def nothing_is_left(run, processes):
-    """No thread of the run, no plugin or role on the cluster, no draft of a checkpoint; every process was replaced."""
+    """Assert: no thread of the run, no plugin or role on the cluster, no temporary checkpoint file; every process was
+    replaced.
+    """
     gc.collect()
     name, client = run.engine.supervisor.run, processes.client
     eventually(lambda: not [t for t in threading.enumerate() if t.name in (f"labkit-run-{name}", "labkit-fetch")])
@@ -87,7 +89,7 @@ def nothing_is_left(run, processes):
     eventually(lambda: not any(plugins_of(client, name).values()))
     drafts = [file for file in os.listdir(run.engine.folder) if file.startswith(".")]
     owners = [file for file in drafts if psutil.pid_exists(int(file.split(".")[-3]))]
-    assert owners == []  # drafts of processes that are gone are removed by the next one that is written
+    assert owners == []  # temporary files of dead processes are removed by the next checkpoint
 
 
 def plugins_of(client, name):
@@ -100,7 +102,7 @@ def events(run, kinds, role, since=0):
 
 
 def killed(run, *roles, how=None):
-    """Kill the processes of these roles, which is to be reported in time. The events that say so."""
+    """Kill the processes of these roles, assert that this is reported in time, and return the events."""
     since = len(run.trace.events)
     for role in roles:
         (how or run.kill)(role)
@@ -108,7 +110,7 @@ def killed(run, *roles, how=None):
 
 
 def answered(run, *roles):
-    """The run has done something about the loss of these roles in time."""
+    """Assert that the run has answered the loss of these roles in time."""
     for role in roles:
         (lost, *_) = reversed(events(run, ("lost",), role))
         since = list(run.trace.events).index(lost)
@@ -120,12 +122,12 @@ def state(run, role):
 
 
 def pid_of(run, role):
-    """The process of a role, which has said which one it is."""
+    """The process of a role, which has reported its number."""
     supervisor = run.engine.supervisor
     return supervisor.processes[supervisor.where[role]][1]
 
 
-# a group begins again -----------------------------------------------------------------------------------------------------
+# group restart ------------------------------------------------------------------------------------------------------------
 
 RINGS = [lk.RingAllReduce(), lk.RingAllReduce(on_loss="continue"), lk.LocalSGD(), lk.HalvingDoubling(), lk.FSDP()]
 
@@ -134,7 +136,7 @@ RINGS = [lk.RingAllReduce(), lk.RingAllReduce(on_loss="continue"), lk.LocalSGD()
 @pytest.mark.parametrize("when", ["lost", "group restarted", "restarted"])
 @pytest.mark.parametrize("strategy", [pytest.param(s, marks=slow) for s in RINGS], ids=lambda s: f"{s.name} {s.on_loss}")
 def test_another_member_is_lost_while_a_group_begins_again(processes, tmp_path, strategy, when, second):
-    """`worker-1` is lost, and then, at three moments of what follows, it or another one."""
+    """`worker-1` is lost, and then, at three moments of the group restart, it or another member."""
     with run_of(processes, strategy, tmp_path, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
         killed(run, "worker-1")
         eventually(lambda: events(run, (when,), None))
@@ -148,7 +150,7 @@ def test_another_member_is_lost_while_a_group_begins_again(processes, tmp_path, 
 @slow
 @pytest.mark.parametrize("strategy", RINGS, ids=lambda s: f"{s.name} {s.on_loss}")
 def test_a_member_that_has_not_handed_over_is_lost(processes, tmp_path, strategy):
-    """A frozen member cannot hand over its shard, so the others wait for it, until it is killed."""
+    """A frozen member cannot send its shard, so the others wait for it, until it is killed."""
     with run_of(processes, strategy, tmp_path, workers=4 if strategy.name == "HalvingDoubling" else 3) as run:
         run.freeze("worker-0")
         killed(run, "worker-1")
@@ -191,7 +193,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("strategy", "role", "when"), ENDS, ids=lambda part: getattr(part, "name", part))
 def test_a_role_is_killed_right_after_stop(processes, tmp_path, strategy, role, when):
-    """When the run has been asked to stop, when its roles are told to end, and when they have been told."""
+    """At three moments: after `stop()`, while stop requests are sent to the roles, and after they were sent."""
     with run_of(processes, strategy, tmp_path) as run:
         engine, pid = run.engine, pid_of(run, role)
         stopping = threading.Thread(target=run.stop)
@@ -225,8 +227,8 @@ def test_all_roles_are_killed_right_after_stop(processes, tmp_path, strategy):
 
 
 def die_at(run, role, step):
-    """The next checkpoint of `role` is its process's last act: it dies with half of it written, with all of it, or when it
-    has its name.
+    """Kill the process of `role` during its next checkpoint: when half of it is written, when all of it is, or after it was
+    renamed.
     """
 
     def doomed(role, step):
@@ -282,7 +284,7 @@ PAIRS = [
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), pytest.param(lk.AsyncPS(), marks=slow)], ids=lambda s: s.name)
 @pytest.mark.parametrize(("first", "then"), PAIRS, ids=lambda roles: " and ".join(roles) or "nothing more")
 def test_a_backup_and_its_server_are_lost(processes, tmp_path, strategy, first, then):
-    """One of them, the other one as soon as the first is missing, or both at once."""
+    """One of them, then the other as soon as the first is absent; or both at once."""
     with run_of(processes, strategy, tmp_path, workers=2, servers=1, replicas=1) as run:
         killed(run, *first)
         killed(run, *then)
@@ -294,7 +296,7 @@ def test_a_backup_and_its_server_are_lost(processes, tmp_path, strategy, first, 
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.AsyncPS()], ids=lambda s: s.name)
 @pytest.mark.parametrize(("first", "then"), [("backup-0", "server-0"), ("server-0", "backup-0")])
 def test_a_backup_and_its_server_are_lost_one_after_the_other(processes, tmp_path, strategy, first, then):
-    """The second one when the first is back: whatever it copies is under way."""
+    """The second one when the first has restarted, while it copies the state."""
     with run_of(processes, strategy, tmp_path, workers=2, servers=1, replicas=1) as run:
         killed(run, first)
         eventually(lambda: events(run, ("restarted",), first), REPORT_S)
@@ -303,7 +305,7 @@ def test_a_backup_and_its_server_are_lost_one_after_the_other(processes, tmp_pat
         goes_on(run)
 
 
-# the way back -------------------------------------------------------------------------------------------------------------
+# restart ------------------------------------------------------------------------------------------------------------------
 
 
 @slow
@@ -314,7 +316,7 @@ def test_a_backup_and_its_server_are_lost_one_after_the_other(processes, tmp_pat
 )
 @pytest.mark.parametrize("when", ["lost", "starting", "here"])
 def test_a_role_is_killed_again_on_its_way_back(processes, tmp_path, strategy, role, when):
-    """Three kills: of the incarnation that plays, and of the next two when they are looked for, start, or have begun."""
+    """Three kills: of the running incarnation, and of the next two while they are placed, start, or have begun."""
     with run_of(processes, strategy, tmp_path) as run:
         states = {"lost": ("lost", "starting", "here"), "starting": ("starting", "here"), "here": ("here",)}[when]
         killed(run, role)
@@ -368,7 +370,7 @@ def test_a_role_is_killed_during_a_pause(processes, tmp_path, strategy, role, th
 @pytest.mark.parametrize("strategy", [lk.SyncPS(), lk.AsyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
 @pytest.mark.parametrize("role", ["worker-0", "worker-1", "server-0", "chief"])
 def test_a_role_is_killed_during_a_step(processes, tmp_path, strategy, role):
-    """A frozen worker keeps the step from ending; the loss of a role, be it this one, does not hold it up for good."""
+    """A frozen worker keeps the step from ending; the loss of this or another role does not block it permanently."""
     if role == "server-0" and not strategy.uses_servers:
         pytest.skip("it has no servers")
     with run_of(processes, strategy, tmp_path) as run:
@@ -391,7 +393,7 @@ def test_a_role_is_killed_during_a_step(processes, tmp_path, strategy, role):
 @slow
 @pytest.mark.parametrize("strategy", [lk.RingAllReduce(), lk.FSDP()], ids=lambda s: s.name)
 def test_an_order_to_begin_again_that_was_lost_is_repeated(processes, tmp_path, strategy):
-    """A process that is too busy to take in an order in time does not keep its group waiting for good."""
+    """A process that is too busy to receive a request in time does not block its group permanently."""
     with run_of(processes, strategy, tmp_path) as run:
         post, lost = run.engine.supervisor.post, []
 

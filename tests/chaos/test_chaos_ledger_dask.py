@@ -1,6 +1,6 @@
-"""The ledger of runs on processes describes the parameters that the run returns, whatever was killed when.
+"""The ledger of runs on processes describes the parameters that the run returns, for all kills at all times.
 
-Every gradient is a mark of its own (`indicator`), so the returned parameters show which ones they hold. Processes are
+Every gradient is a unique mark (`indicator`), so the returned parameters show which ones they hold. Processes are
 killed where their reports have not arrived: reports are withheld in the process itself, as if it had been killed
 before they were sent. `LABKIT_CHAOS=whole pytest -m slow tests/chaos` runs all random schedules.
 """
@@ -32,8 +32,8 @@ def processes():
 
 
 def test_drops_that_died_with_a_server_are_no_applications(processes, tmp_path):
-    """A checkpoint holds the last step applied of every worker. The drops before it, if they were never reported, must be
-    in it, too: else the ledger takes them for applied.
+    """A checkpoint holds the last step applied of every worker. The drops before it, if they were never reported, must be in
+    it, too: else the ledger counts them as applied.
     """
     run = started(processes, lk.BackupWorkers(), lk.Budget(updates=150), tmp_path)
     eventually(lambda: reported(run, "server-0") > 5)
@@ -48,7 +48,7 @@ def test_drops_that_died_with_a_server_are_no_applications(processes, tmp_path):
 
 @pytest.mark.slow
 def test_returned_parameters_hold_what_a_killed_server_had_not_reported(processes, tmp_path):
-    """The chief has evaluated more than the server's last report knows of; the run returns the evaluated parameters."""
+    """The chief has evaluated more updates than the server's last report contains; the run returns the evaluated parameters."""
     run = started(processes, lk.AsyncPS(), lk.Budget(seconds=100), tmp_path)
     eventually(lambda: reported(run, "server-0") > 5)
     withhold(run, "server-0")
@@ -62,7 +62,7 @@ def test_returned_parameters_hold_what_a_killed_server_had_not_reported(processe
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [lk.BackupWorkers(), lk.RingAllReduce()], ids=lambda s: s.name)
 def test_all_processes_killed_at_once(processes, tmp_path, strategy):
-    """What is left is what the chief kept of an evaluation: what was applied later is rolled back."""
+    """The parameters of the chief's last evaluation remain: what was applied later is rolled back."""
     servers = 2 if type(strategy).uses_servers else None
     run = started(processes, strategy, lk.Budget(seconds=100), tmp_path, servers=servers)
     eventually(lambda: evaluated(run) > 0)
@@ -82,7 +82,7 @@ def test_a_chief_that_is_killed_has_computed_nothing(processes, tmp_path):
     run.wait(LIMIT)
     book = agree(run, tmp_path)
     assert book["applied"] == 180
-    assert book["computed"] == computed(tmp_path)  # workers hand over before they begin again: none was lost
+    assert book["computed"] == computed(tmp_path)  # workers send their state before they restart: none was lost
 
 
 def test_positions_bring_gradients_of_a_lost_worker_back_to_a_lost_centre(processes, tmp_path):
@@ -119,7 +119,7 @@ def test_a_kill_while_a_run_is_stopped(processes, tmp_path, kill):
 
 
 def fitting(name, luck, processes):
-    """(strategy, shape, roles) of a run that these processes can play."""
+    """(strategy, shape, roles) of a run that fits these processes."""
     kind = STRATEGIES[name]
     strategy = kind(on_loss=luck.choice(["wait", "continue"]))
     servers = luck.choice([1, 2]) if kind.uses_servers else None

@@ -1,4 +1,4 @@
-"""How the tests call the command line: in this process where they can, as a process of its own where it matters."""
+"""Fixtures that call the command line: in this process if possible, in a separate process where it matters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def labkit():
 
 @pytest.fixture
 def labkit_process():
-    """The same in a process of its own; `prefix` are words before it, `env` what is added to the environment."""
+    """The same in a separate process; `prefix`: words before the command, `env`: additional environment variables."""
 
     def call(*words, prefix=(), **env):
         command = [*prefix, sys.executable, "-m", "labkit.cli", *map(str, words)]

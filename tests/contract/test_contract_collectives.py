@@ -1,4 +1,4 @@
-"""Collectives against NumPy: every member gets the same answer, for any number of members and any length."""
+"""Collectives compared with NumPy: every member gets the same result, for any number of members and any length."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ import labkit as lk
 
 
 def brought(rank, length, dtype):
-    """What member `rank` brings. Whole numbers: their sums are exact in any order."""
+    """The input of member `rank`. Whole numbers: their sums are exact in any order."""
     return np.random.default_rng([rank, length]).integers(-1000, 1000, length).astype(dtype)
 
 
 @dataclass(frozen=True)
 class Together(Script):
-    """All collectives one after the other, members at their own pace."""
+    """All collectives one after the other, with members at different pace."""
 
     async def play(self, ctx, rank):
         members = ctx.peers("worker")
@@ -59,12 +59,12 @@ def test_collectives_against_numpy(engine, workers):
     assert run.stopped_by == "finished"
     noted = [event.numbers for event in run.trace.events if str(event) == "barrier"]
     assert len(noted) == workers
-    # nobody leaves a barrier before everybody has come (clocks of processes on one machine agree to well below 1 ms)
+    # no member leaves a barrier before all have entered it (clocks of processes on one machine agree to well below 1 ms)
     assert min(n["left"] for n in noted) >= max(n["arrived"] for n in noted) - 0.001
 
 
 class Bits(Script):
-    """Sums of floats that depend on their order: equal to the last bit on all members all the same."""
+    """Sums of floats that depend on their order: still equal to the last bit on all members."""
 
     async def play(self, ctx, rank):
         values = np.random.default_rng(rank).standard_normal(1000).astype(np.float32)

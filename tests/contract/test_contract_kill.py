@@ -1,4 +1,4 @@
-"""A process that is killed comes back, and the run goes on: in the same words on both engines, with closed books."""
+"""A killed process is restarted, and the run continues: same events on both engines, and the ledger balances."""
 
 import time
 
@@ -24,7 +24,7 @@ def begun(engine, strategy, **shape):
 
 
 def until(engine, run, found):
-    """Let the run go on until `found()` says what was looked for."""
+    """Advance the run until `found()` returns a result."""
     deadline = time.monotonic() + SOON
     while not (what := found()):
         assert time.monotonic() < deadline, run.trace.events
@@ -44,13 +44,13 @@ def event(engine, run, kind, role):
 
 
 def moves(engine, run, count=5):
-    """The run makes more updates."""
+    """Assert that the run makes more updates."""
     before = run.summary()["updates"]
     until(engine, run, lambda: run.summary()["updates"] >= before + count)
 
 
 def closed(run):
-    """The books of a run that is over."""
+    """The ledger of a finished run."""
     book = ledger(run.trace)
     assert book["closes"], book
     assert book["missing"] == 0

@@ -1,4 +1,4 @@
-"""What roles can say to each other, and that it arrives: whole, once, in order, and as the receiver's own."""
+"""Messages between roles: all supported values; delivery complete, once, in order, and as a copy that the receiver owns."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -103,7 +103,7 @@ def test_numpy_numbers_become_plain_ones_and_one_may_write_to_oneself(engine):
 
 
 class Overwrite(Script):
-    """The sender's array is its own again right after `send`, and the receiver may write into what it got."""
+    """The sender may write into its array right after `send`, and the receiver into what it received."""
 
     async def play(self, ctx, rank):
         sizes = (1, 1000, 500_000)
@@ -121,7 +121,7 @@ class Overwrite(Script):
             assert np.array_equal(letter.load, np.arange(size))
             letter.load[:] = 7
             kept.append((letter.load, parcel.things[0]))
-        for size, (written, other) in zip(sizes, kept):  # whatever came later wrote into nothing that was kept
+        for size, (written, other) in zip(sizes, kept):  # later messages did not overwrite values that were kept
             assert written.tolist() == [7] * size
             assert np.array_equal(other, np.arange(size))
 
@@ -160,7 +160,7 @@ def test_first_in_first_out_on_every_link(engine, network):
 
 
 class Choosy(Script):
-    """Kinds and senders are picked out of order; what nobody asked for yet stays where it is."""
+    """Receives kinds and senders out of order; messages that were not requested yet stay in the inbox."""
 
     async def play(self, ctx, rank):
         if rank:
@@ -243,7 +243,7 @@ def test_inbox(engine):
 
 @dataclass(frozen=True)
 class Says(Script):
-    """Sends what the test wants to see refused."""
+    """Sends values that must be refused."""
 
     what: str = ""
 

@@ -1,5 +1,5 @@
-"""Replicas that step by themselves and are mixed: the contract of tests/contract on both engines, and what holds with
-no assumption about time (result E5, elastic averaging of one worker, D-PSGD's matrix recurrence).
+"""Replicas with local steps and averaging: the contract of tests/contract on both engines, and results that need no
+assumption about time (result E5, elastic averaging of one worker, D-PSGD's matrix recurrence).
 """
 
 import numpy as np
@@ -19,13 +19,13 @@ STRATEGIES = [
     lk.LocalSGD(H=4), lk.LocalSGD(H=1), lk.LocalSGD(H=100, post_local=2), lk.DPSGD(), lk.ADPSGD(), lk.EASGD(tau=2),
 ]  # fmt: skip
 NAMES = ["local sgd", "local sgd, 1", "post-local", "d-psgd", "ad-psgd", "easgd"]
-TOGETHER = (lk.LocalSGD, lk.DPSGD)  # nobody gets far ahead of anybody
+TOGETHER = (lk.LocalSGD, lk.DPSGD)  # no replica gets far ahead of another
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=NAMES)
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (3, 1), (2, 2)])
 def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, servers):
-    """An update is a step of every replica, or a pull of the spring: none makes more."""
+    """An update is a step of every replica, or an elastic update: no strategy makes more."""
     servers = servers if strategy.uses_servers else None
     run = engine.wait(MOONS, strategy, lk.Budget(updates=21), workers, servers)
     summary, book = run.summary(), closed(run)
@@ -46,8 +46,8 @@ def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, s
 
 
 def test_gradients_that_came_after_the_end_are_in_no_replica(engine):
-    """The first worker is full long before the other, and goes on; what it computes then is dropped, whatever averages
-    are made afterwards. No average was made before the end; the model, which is the mean of both, holds all eight.
+    """The first worker reaches its budget long before the other, and continues; what it computes then is dropped, also if
+    averages are made afterwards. No average was made before the end; the model, which is the mean of both, holds all eight.
     """
     run = engine.wait(MOONS, lk.LocalSGD(H=6), lk.Budget(updates=4), 2, time=0.01, slow={"worker-1": 3.0})
     book = closed(run)
@@ -82,8 +82,8 @@ def test_seconds_and_the_users_stop(engine, strategy):
 
 @pytest.mark.parametrize("strategy", [lk.ADPSGD(), lk.ADPSGD(graph="complete"), lk.EASGD(tau=2)])
 def test_one_step_after_the_other(engine, strategy):
-    """Every step is an update; replicas that ask each other (AD-PSGD) are held together, or one would wait for the
-    answer of one that stands still.
+    """Every step is an update; replicas that send requests to each other (AD-PSGD) step together, else one would wait for
+    the answer of a paused one.
     """
     run = engine.train(MOONS, strategy, lk.Budget(updates=10**6), workers=3, time=0.002)
     before = run.step().summary()["updates"]
@@ -199,7 +199,7 @@ def test_easgd_of_one_worker_is_its_recurrence(engine):
     np.testing.assert_allclose(found, z, rtol=0, atol=1e-12)
 
 
-W = {  # Metropolis's weights by hand
+W = {  # Metropolis weights by hand
     ("ring", 4): [[1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1], [1, 0, 1, 1]],  # / 3
     ("complete", 3): [[1, 1, 1]] * 3,  # / 3
     ("grid", 3): [[2, 1, 0], [1, 1, 1], [0, 1, 2]],  # / 3: a line
@@ -209,7 +209,7 @@ W = {  # Metropolis's weights by hand
 @pytest.mark.parametrize(("graph", "workers"), list(W))
 @pytest.mark.parametrize("eval_every", [3, 1000])
 def test_dpsgd_is_the_matrix_recurrence(engine, graph, workers, eval_every):
-    """X <- W X - rate G(X); with 31 steps the chief's looks come in between, and after the end replicas still mix."""
+    """X <- W X - rate G(X); with 31 steps the chief's snapshots come in between, and after the end replicas still average."""
     strategy = lk.DPSGD(learning_rate=0.2, graph=graph, eval_every=eval_every)
     found = parameters(engine, strategy, 31, workers)
     gradient, x = gradients(DIGITS, workers), np.tile(DIGITS.objective().start(3), (workers, 1))
@@ -240,7 +240,7 @@ def test_adpsgd_a_slow_worker_slows_nobody_else(engine):
     computed = [run.trace.counters[w].computed for w in run.trace.role_ids("worker")]
     if engine.simulated:
         assert computed == [30, 3, 30]
-    assert min(computed[0], computed[2]) > 1 + computed[1]  # with D-PSGD they would be one more, at most
+    assert min(computed[0], computed[2]) > 1 + computed[1]  # with D-PSGD they would be at most one ahead
     closed(run)
 
 

@@ -80,7 +80,7 @@ def test_e9_many_shards_are_one_server(engine, optimizer):
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(learning_rate=0.01), lk.Downpour(learning_rate=0.01)], ids=lambda s: s.name)
 @pytest.mark.parametrize("servers", [1, 2])
 def test_a3_conservation_of_staleness(engine, servers, strategy):
-    """Counted from who read and who was served; no assumption about time."""
+    """Counted from the log of reads and updates; no assumption about time."""
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
     run = engine.wait(
         problem, strategy, lk.Budget(updates=160), 4, servers, slow={"worker-1": 4.0}, time=lk.LogNormal(0.01, 0.8)
@@ -105,8 +105,7 @@ def test_a3_conservation_of_staleness(engine, servers, strategy):
 
 
 def test_a7_response_time_law(engine):
-    """N / throughput = mean cycle of a worker: updates as the server saw them, cycles as the workers' own clocks saw
-    them.
+    """N / throughput = mean cycle of a worker: updates by the server's clock, cycles by the workers' clocks.
     """
     problem = lk.Problem("quadratic", batch_size=4, options={"samples": 64, "dimension": 5})
     run = engine.wait(problem, lk.AsyncPS(learning_rate=0.01), lk.Budget(updates=480), 4, time=lk.Uniform(0.001, 0.007))
@@ -128,7 +127,7 @@ def test_t1_bytes_of_a_ring(engine, workers):
     sent = training_bytes_a_step(run, 10)
     chunks = np.diff([SIZE * i // workers for i in range(workers + 1)]) * 8
     for rank, count in enumerate(sent["worker"]):
-        # reduce-scatter: all chunks but the own; all-gather: all but the right neighbour's
+        # reduce-scatter: all chunks but the worker's; all-gather: all but the right neighbour's
         assert count == chunks.sum() - chunks[rank] + chunks.sum() - chunks[(rank + 1) % workers]
     assert sum(sent["worker"]) == 2 * (workers - 1) * SIZE * 8
     assert bytes_sent(run.trace)["worker"]["startup"] == 0

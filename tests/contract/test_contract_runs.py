@@ -1,4 +1,4 @@
-"""Runs as a whole: budgets are met exactly, the ledger closes however a run ends, knobs change while it goes on."""
+"""Whole runs: budgets are met exactly, the ledger balances for every kind of end, options change during a run."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ NAMES = ["async", "async, push then pull", "sync", "ring"]
 
 
 def closed(run):
-    """The ledger of a run that is over; it closes, and says the same as the counters of those who computed."""
+    """The ledger of a finished run; it balances, and agrees with the workers' counters."""
     book = ledger(run.trace)
     assert book["closes"], book
     assert book["missing"] == 0
@@ -46,13 +46,13 @@ def test_exactly_as_many_updates_as_the_budget_says(engine, strategy, workers, s
     assert over == book["in_flight"] + book["dropped"].get("after the end", 0)  # update 22 was refused
     assert (
         over <= workers or not engine.simulated
-    )  # in real time workers go on until the chief has looked at the last update
+    )  # in real time workers continue until the chief has evaluated the last update
     assert len(run.result().parameters) == MOONS.objective().size
     assert run.trace.ending["update"] == 21
 
 
 def test_update_after_the_last_is_refused_and_booked(engine):
-    """Four equal workers, five updates: the rest of the second round comes too late, or is still under way."""
+    """Four equal workers, five updates: the rest of the second round arrives too late, or is still in flight."""
     run = engine.wait(MOONS, lk.AsyncPS(), lk.Budget(updates=5), workers=4, time=0.01)
     book = closed(run)
     assert book["applied"] == 5
@@ -156,7 +156,7 @@ def test_the_ledger_closes_after_an_error(engine):
 
 
 class Finishes(lk.AsyncPS):
-    """Workers that have had enough after five gradients each."""
+    """Workers that return after five gradients each."""
 
     async def worker(self, ctx, model):
         weights = await lk.pull(ctx)
@@ -173,7 +173,7 @@ def test_all_workers_have_returned(engine):
 
 @dataclass(frozen=True)
 class Halt(lk.Message):
-    """server -> worker: give up what you are doing."""
+    """server -> worker: cancel the current work."""
 
 
 class GivesUp(lk.AsyncPS):
@@ -195,7 +195,7 @@ class GivesUp(lk.AsyncPS):
             gradient = await ctx.compute(model.gradient, weights, batch, unless=Halt)
             if first:
                 assert gradient is None
-                assert (await ctx.recv(Halt, timeout=0)).sender == "server-0"  # it is still there to be read
+                assert (await ctx.recv(Halt, timeout=0)).sender == "server-0"  # it can still be read
                 first = False
                 continue
             assert gradient.step >= 1
@@ -211,7 +211,7 @@ def test_unless_gives_work_up_and_books_it(engine):
 
 
 class Skips(lk.AsyncPS):
-    """A worker that throws every second gradient away, and a server that forgets every third push."""
+    """A worker that discards every second gradient, and a server that ignores every third push."""
 
     async def server(self, ctx, shard):
         seen = 0
@@ -242,7 +242,7 @@ def test_what_a_strategy_throws_away_is_booked(engine):
 
 
 def test_once_only(engine):
-    """The same push twice is answered, not applied."""
+    """A duplicate push is answered, not applied."""
 
     class Twice(lk.AsyncPS):
         async def worker(self, ctx, model):
@@ -285,7 +285,7 @@ def test_knobs_and_speed_change_while_it_runs_and_leave_a_mark(engine):
     assert len(rates) == 60
     assert set(rates) == {0.1, 0.02}
     assert rates == sorted(rates, reverse=True)  # it changed once, between two updates
-    assert mine.learning_rate == 0.1  # the engine has its own copy
+    assert mine.learning_rate == 0.1  # the engine has a copy
     phase, role, start, end = run.trace.column("spans", "phase", "role", "start", "end")
     work = [(end - start)[(phase == 0) & (role == run.trace.roles.index(f"worker-{i}"))] for i in (0, 1)]
     assert np.median(work[0]) < 0.03e9 < 0.045e9 < np.median(work[1])

@@ -1,4 +1,4 @@
-"""Workers come and go while a run goes on: by request, and as the Dask workers of a cluster do."""
+"""Elastic membership: workers join and leave a run, by request and with the Dask workers of a cluster."""
 
 import logging
 
@@ -23,7 +23,7 @@ def about(run, *kinds):
 
 
 def there(run, *names):
-    """Wait until these workers take part, and nobody else."""
+    """Wait until exactly these workers take part."""
     eventually(lambda: run.engine.members.peers()["worker"] == names, 30)
     assert run.engine.present == names
     return run
@@ -63,7 +63,7 @@ def test_workers_join_and_leave(wide, started, strategy):
     eventually(lambda: incarnation["worker-1"] and computed(run, "worker-1", incarnation["worker-1"]))
     assert sorted(about(run, "joined")) == ["worker-1", "worker-2", "worker-3"]
     assert sorted(about(run, "left")) == ["worker-1", "worker-2", "worker-3"]
-    # of replicas that are mixed now and then, who leaves takes along what it has not mixed
+    # with periodic averaging, a leaving replica loses what was not averaged
     ends_well(run, lost=30 if strategy.name == "LocalSGD" else 0)
 
 
@@ -123,7 +123,7 @@ def test_a_run_ends_when_all_have_returned_but_one_that_was_killed_for_good(star
 
 
 class Stall(lk.AsyncPS):
-    """Workers that compute five gradients, and then wait for what the server never sends."""
+    """Workers that compute five gradients, and then wait for a message that the server never sends."""
 
     async def worker(self, ctx, model):
         weights = await lk.pull(ctx)
@@ -155,7 +155,7 @@ def test_faults_of_a_worker_that_is_not_there_are_said(wide, started):
     run.stop()
 
 
-# clusters that come and go --------------------------------------------------------------------------------------------
+# clusters that change size --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def theirs():
 
 @pytest.fixture
 def four(theirs):
-    """It has four again."""
+    """Wait until it has four again."""
     made, client = theirs
     made.scale(4)
     eventually(lambda: len(made.scheduler.workers) == 4, 30)
@@ -207,7 +207,7 @@ def test_adapt_gives_workers_and_takes_none_that_plays(four, started):
     there(run, "worker-0", "worker-1", "worker-2")
     adaptive.stop()
     assert all(worker.long_running for worker in scheduler.workers.values())
-    assert scheduler.adaptive_target() == 5  # no more is asked for, and nobody may be closed
+    assert scheduler.adaptive_target() == 5  # no further worker is requested, and none may be closed
     assert scheduler.workers_to_close() == []
     ends_well(run)
 
@@ -224,7 +224,7 @@ def test_who_is_retired_leaves_and_whoever_is_needed_moves(four, started):
     eventually(lambda: about(run, "left") == ["worker-1"])
     eventually(lambda: about(run, "restarted") == ["server-0"], 20)
     text = next(str(m) for m in run.trace.events if m.kind == "restarted")
-    assert "rolled back" not in text  # it has kept everything before it went
+    assert "rolled back" not in text  # it has saved its state before it left
     moving(run, 20).stop()
     book = closes(run)
     assert book["rolled_back"] == 0

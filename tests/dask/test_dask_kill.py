@@ -1,4 +1,4 @@
-"""`run.kill` is a real SIGKILL: whatever the process is doing, and only where it is allowed."""
+"""`run.kill` sends SIGKILL: in any state of the process, and only where it is allowed."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.dask
 
 
 def gone(pid):
-    """Whether nobody has this number any more."""
+    """Whether no process has this number any more."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] == "Z"
@@ -44,7 +44,7 @@ def test_the_process_is_gone_and_the_run_and_the_cluster_are_whole_again(cluster
 
 
 def test_a_frozen_process_can_be_killed(cluster, started):
-    """No need to ask it: the signal goes to the process."""
+    """No answer is needed: the signal goes to the process."""
     run = moving(started(on=cluster.resized(pace=0.005, patience=60.0)))
     os.kill(pid_of(run, "worker-0"), signal.SIGSTOP)
     run.kill("worker-0")
@@ -67,7 +67,7 @@ def test_all_roles_of_the_process_are_lost_and_come_back_together(cluster, start
 
 
 def test_a_kill_at_its_engine_time(cluster, started):
-    """As a fault would do it: by the thread that listens."""
+    """As for a scheduled fault: by the command thread."""
     run = started(on=cluster.resized(pace=0.005))
     run.inject(lk.Kill("server-0", at=max(0.0, 0.2 - run.engine.seconds)))
     lost(run, "server-0")
@@ -82,7 +82,7 @@ def test_a_kill_at_its_engine_time(cluster, started):
 def test_processes_of_others_are_killed_only_where_it_is_allowed():
     options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
-        client.run(__import__, "labkit.engines.dask.worker.task")  # which can take long where everybody shares one core
+        client.run(__import__, "labkit.engines.dask.worker.task")  # which can take long if all processes share one core
         asked = lk.DaskCluster(client, workers=1)
         run = moving(lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), asked, lk.Budget(seconds=60)))
         signals = {lk.Kill, Restart, lk.Freeze, Thaw}

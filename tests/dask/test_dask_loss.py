@@ -1,4 +1,4 @@
-"""A process is lost for good, or nobody is left: the run says so in time, and everything else goes on."""
+"""A process is lost permanently, or no process is left: the run reports it in time, and other work continues."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def test_nobody_is_left_and_nobody_comes():
 
 @pytest.mark.slow
 def test_a_process_that_dask_has_given_up_is_started_again():
-    """Dask does so with one that is away 15 s after it, or its forerunner, was lost: it may be starting just then."""
+    """Dask removes a worker that is absent 15 s after it or its predecessor was lost, even if it is just starting."""
     with lk.DaskCluster(workers=2) as small:
         processes = small.open()._backend._cluster
         name = next(iter(processes.workers))

@@ -1,4 +1,4 @@
-"""Processes are killed, frozen and cut off, and the run goes on: it comes to its budget, and its books close."""
+"""Processes are killed, frozen and cut off; the run reaches its budget, and its ledger balances."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.dask, pytest.mark.sample(2)]
 
 @pytest.fixture
 def small(cluster):
-    """Two workers that take 10 ms for a gradient. Silence on a slow machine adds no losses."""
+    """Two workers that take 10 ms for a gradient. The heartbeat timeout is long, so that a slow machine adds no losses."""
     return cluster.resized(workers=2, pace=0.01, patience=60.0)
 
 
@@ -27,7 +27,7 @@ def seen(run, kind, role):
 
 
 def comes_to_its_end(run, count, limit=60):
-    """The run applies `count` updates in all, and nothing of it is left."""
+    """Assert that the run applies `count` updates in all, and that nothing of it is left."""
     run.wait(limit)
     assert run.stopped_by == "updates"
     assert updates(run) == count
@@ -52,7 +52,7 @@ def test_an_asynchronous_run_goes_on_without_its_worker_and_takes_it_back(small,
     assert seen(run, "restarted", "worker-1").incarnation == 1
     comes_to_its_end(run, 400)
     assert lives_lost(run) == [("worker-1", 0)]
-    assert run.trace.lives[2 + 4].computed > 0  # its second life has worked
+    assert run.trace.lives[2 + 4].computed > 0  # its incarnation 1 has computed
     eventually(lambda: not plugins(small.client))
     assert not any(small._backend.usage.values())
 

@@ -1,4 +1,4 @@
-"""What there is and how fast it is, as a table; and shares of the data in that proportion."""
+"""Table of a cluster's resources and speeds; shares of the data in proportion to them."""
 
 import html
 
@@ -75,7 +75,7 @@ def test_speeds_are_measured_and_dealt_by(cluster):
     layout = lk.AsyncPS().layout(lk.Problem("digits", hidden=(32,)), cluster)
     known = sorted(cluster.client.scheduler_info(n_workers=-1)["workers"])
     speeds = measure_speed(cluster.client, [*known, "tcp://127.0.0.1:1"])
-    assert sorted(speeds) == known  # nobody is there at port 1
+    assert sorted(speeds) == known  # no process listens at port 1
     assert min(speeds.values()) > 10
     weights = shares_of_speed(layout, place(layout.nodes, layout.roles, known, {}, None), speeds, {"worker-0": 3})
     sizes = [len(share) for share in lk.ByWeight(weights).split(1000, 2, 0)]
@@ -93,7 +93,7 @@ def test_a_scheduler_that_is_gone(cluster):
 
 @pytest.mark.parametrize("engine", ["simulated", pytest.param("dask", marks=[pytest.mark.dask, pytest.mark.slow])])
 def test_unequal_shares_on_both_engines(request, engine):
-    """Every sample in one share, three times as many in one as in the other; the run learns, and its books close."""
+    """Every sample in one share, three times as many in one as in the other; the model learns, and the ledger balances."""
     problem = lk.Problem("moons", hidden=(16,), partition="by-weight:1,3")
     on = request.getfixturevalue("cluster") if engine == "dask" else lk.SimulatedCluster(workers=2)
     run = lk.train(problem, lk.AsyncPS(learning_rate=0.2), on, lk.Budget(updates=600)).wait(60)

@@ -1,4 +1,4 @@
-"""Programs and how they end: whatever happens to them, no process of theirs is left."""
+"""Ends of programs (exit, error, signal): none of their processes remains."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ if __name__ == "__main__":
 
 
 class Program:
-    """A script in a process group of its own, and everything that it starts."""
+    """A script in a separate process group, and its descendants."""
 
     def __init__(self, folder, body, *, guarded=True, arguments=()):
         script = folder / "script.py"
@@ -44,7 +44,7 @@ class Program:
         self.everybody: set[psutil.Process] = set()
 
     def until(self, word):
-        """Read until the script says `word`; then look who is there."""
+        """Read until the script prints `word`; then list its processes."""
         for line in self.process.stdout:
             if word in line:
                 break
@@ -186,7 +186,7 @@ def test_forgetting_a_cluster_closes_it(tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_on_a_cluster_of_others(tmp_path, how):
-    """The roles are in processes that live on: they leave by themselves."""
+    """The roles run in processes that continue: the roles end without a request."""
     with scheduler_and_workers(tmp_path, 3) as (address, _), Client(address, set_as_default=False) as client:
         program = Program(tmp_path, f"""
             run = start(lk.DaskCluster("{address}", workers=1))

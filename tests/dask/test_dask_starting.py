@@ -1,4 +1,4 @@
-"""Processes are lost, or slow, while they or a run start, and while all of them come back: it goes on, or says why not."""
+"""Lost or slow processes during the start of a cluster or a run, and during restarts: it continues or reports the reason."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def in_thread(work):
 
 @pytest.fixture
 def early():
-    """Call something as soon as there are new processes, whatever they are doing."""
+    """Call a function as soon as there are new processes, in any state."""
     before = workers_of_this_process()
 
     def as_soon_as_there_are(count, act):
@@ -97,7 +97,7 @@ def test_ctrl_c_ends_a_start_and_leaves_nothing(early):
 
 @linux
 def test_a_lost_process_comes_back_by_forking_whatever_dask_says_about_lost_workers(cluster):
-    """Of an idle cluster: nothing but the nanny is there to start it."""
+    """On an idle cluster, where only the nanny can start it."""
     cluster.open()
     before = pids(cluster)
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}):
@@ -116,7 +116,7 @@ def test_a_lost_process_comes_back_by_forking_whatever_dask_says_about_lost_work
 
 @pytest.fixture
 def at_the_first_role(monkeypatch):
-    """Do something to the process of the first role that is submitted, before it can say that it listens."""
+    """Call a function on the process of the first role that is submitted, before it reports that it listens."""
 
     def at(act):
         original, done = Supervisor.submit, []
@@ -146,7 +146,7 @@ def test_a_run_is_started_over_when_a_process_is_killed_before_it_begins(cluster
 
 @pytest.mark.slow
 def test_a_run_waits_for_a_process_that_is_slow_to_start_its_role(cluster, started, at_the_first_role):
-    """Stopped for 8 s, as on a machine that has other things to do."""
+    """Stopped for 8 s, as on a busy machine."""
 
     def stop(pid):
         os.kill(pid, signal.SIGSTOP)

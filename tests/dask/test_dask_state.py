@@ -1,4 +1,4 @@
-"""What a run leaves and what it gives: nothing behind, checkpoints, and the numbers that the simulator gives."""
+"""State after a run: no leftovers on the cluster, checkpoints, and the same numbers as the simulator."""
 
 import contextlib
 import gc
@@ -40,7 +40,7 @@ def test_twenty_runs_leave_nothing(cluster):
         for _ in range(count):
             lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=20)).wait(20)
 
-    runs(8)  # whatever is made once has been made: placed on every process
+    runs(8)  # everything that is created once per process exists
     before = resources()
     runs(20)
     assert labkit_threads() == []
@@ -187,11 +187,12 @@ def test_dask_arrays_that_can_no_longer_be_computed_are_an_error(cluster, tmp_pa
     assert not any(cluster._backend.usage.values())
 
 
-# strangers, and encryption -----------------------------------------------------------------------------------------
+# unauthenticated connections, and
+# encryption---------------------------------------------------------------------------------------
 
 
 def listeners(run):
-    """{role: (host, port)} as the run's roles have told each other."""
+    """{role: (host, port)} as exchanged by the run's roles."""
     return {role: contact[:2] for role, contact in run.engine.supervisor.members.contact.items()}
 
 
@@ -227,7 +228,7 @@ def test_an_encrypted_cluster_encrypts_the_wire():
     ):  # fmt: skip
         run = moving(lk.train(MOONS, lk.AsyncPS(), lk.DaskCluster(client, workers=1), lk.Budget(seconds=60)))
         host, port = listeners(run)["server-0"]
-        with socket.create_connection((host, port), 5) as plain:  # knows nothing of the encryption
+        with socket.create_connection((host, port), 5) as plain:  # does not use encryption
             plain.sendall(Hello(run.engine.supervisor.run, "worker-0", "server-0", 0).pack(b"x" * 16))
             plain.settimeout(5)
             with contextlib.suppress(ConnectionError):

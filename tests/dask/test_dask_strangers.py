@@ -1,4 +1,4 @@
-"""Another user of the machine: no port of a local cluster takes anything from a process without the cluster's credentials.
+"""Unauthenticated connections: no port of a local cluster accepts data from a process without the cluster's credentials.
 
 As root the attempts are made by user 65534; else by a process of this user, which has no credentials either.
 """
@@ -107,7 +107,7 @@ def ports_of(client):
 
 
 def stranger(ports, marker):
-    """What a process without the credentials got out of these ports."""
+    """What a process without the credentials received from these ports."""
     done = subprocess.run(
         [sys.executable, "-c", STRANGER, json.dumps(ports), str(marker)], capture_output=True, text=True, timeout=120, check=True
     )  # fmt: skip
@@ -178,7 +178,7 @@ while True:
 
 @contextlib.contextmanager
 def flood(address):
-    """A process opens 5000 connections to this address, then 400 a second, and says nothing on them."""
+    """A process opens 5000 connections to this address, then 400 a second, and sends nothing on them."""
     command = [sys.executable, "-c", FLOOD, *map(str, address)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -190,7 +190,7 @@ def flood(address):
 
 @pytest.mark.slow
 def test_idle_connections_keep_no_role_out(cluster):
-    """They come for as long as it takes a killed worker to return and to compute."""
+    """They are opened until a killed worker has restarted and computes."""
     run = moving(lk.train(MOONS, lk.AsyncPS(), cluster.resized(pace=0.01), lk.Budget(seconds=300)))
     with flood(run.engine.supervisor.members.contact["server-0"][:2]):
         run.kill("worker-0")
@@ -201,7 +201,7 @@ def test_idle_connections_keep_no_role_out(cluster):
 
 
 def applied_of(run, sender, incarnation):
-    """How many gradients of this incarnation the server has applied, as far as it is known here."""
+    """Number of gradients of this incarnation that the server has reported as applied."""
     ids = run.engine.plan.role_ids
     applied = run.trace.counters[ids["server-0"]].applied
     return applied.get(ids[sender] + incarnation * len(ids), (0, -1))[0]
@@ -261,7 +261,7 @@ def test_two_clusters_do_not_trust_each_other(cluster):
 
 
 def answers(address, arguments):
-    """Whether a Dask server at `address` talks to a peer with these connection arguments."""
+    """Whether a Dask server at `address` answers a peer with these connection arguments."""
     import asyncio
 
     from distributed.core import connect

@@ -1,4 +1,4 @@
-"""Who trains on what: nobody goes empty, nothing is dealt twice, the seed decides."""
+"""Partitions: no worker is empty, no sample is assigned twice, the seed determines the result."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""When a run counts as stuck: told from reports alone, with no cluster."""
+"""Deadlock detection from reports alone, without a cluster."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,7 +55,7 @@ def test_only_roles_that_are_here_are_waited_for():
 
 
 def test_counts_that_agree_by_chance_prove_nothing():
-    """b got a's message, answered and works on, which its last report cannot know; a got the answer: 6 and 6."""
+    """b received a's message, answered, and computes, which its last report does not contain; a received the answer: 6 and 6."""
     old = [("b", ["W"], 2, 2, ms) for ms in range(0, 400, 100)]
     new = [("a", ["W"], 4, 4, ms) for ms in range(300, 1000, 100)]
     assert heard(*old, *new) is None
@@ -65,12 +65,12 @@ def test_counts_that_agree_by_chance_prove_nothing():
 
 @given(st.data())
 def test_a_run_that_moves_is_never_stuck(data):
-    """Three roles hand one message around, each working for a while; they report when they please while they wait."""
+    """Three roles pass one message around, each computing for a while; they report at arbitrary times while they wait."""
     now, at = 0, data.draw(st.integers(0, 2))
     sent, received = [0, 0, 0], [0, 0, 0]
     detector = DeadlockDetector("012")
     for _ in range(data.draw(st.integers(1, 12))):
-        for _ in range(data.draw(st.integers(0, 5))):  # role `at` works and says nothing; the others may report
+        for _ in range(data.draw(st.integers(0, 5))):  # role `at` computes and sends no report; the others may report
             now += data.draw(st.integers(1, 3 * MARGIN_NS))
             for role in range(3):
                 if role != at and data.draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Slow is told from dead by signs of life; what is lost before a run begins is started over. No process is needed."""
+"""Heartbeats distinguish slow from dead processes; a process lost before a run begins is started again. No process is used."""
 
 import pytest
 
@@ -76,7 +76,7 @@ class Run:
 
 
 def attempts(clock, *results):
-    """An attempt that raises or returns one of `results` after the other, the last one for ever, each after a second."""
+    """An attempt that raises or returns the `results` in turn, the last one repeatedly, each after a second."""
     left = list(results)
 
     def attempt():

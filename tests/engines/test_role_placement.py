@@ -1,4 +1,4 @@
-"""Which node goes where: pure, one Dask worker a node, the wish kept or refused with what there is."""
+"""Placement of nodes: a pure function, one Dask worker a node; a placement request is met or refused with a reason."""
 
 from collections import Counter
 
@@ -50,7 +50,7 @@ def test_every_node_has_a_dask_worker_of_its_own(servers, workers, backups, coun
     if wish == "spread":  # no more servers on one host than if they were counted out, as far as there are hosts
         most = max(Counter(hosts_of(found, "server")).values())
         assert most == 1 or len(counts) < servers
-    if wish == "pack":  # as few hosts as the largest ones can do it with
+    if wish == "pack":  # as few hosts as possible, the largest first
         least = next(k for k in range(1, len(counts) + 1) if sum(sorted(counts)[-k:]) >= len(roles))
         assert len(set(hosts_of(found))) == least
 
@@ -80,7 +80,7 @@ def test_by_role_and_kind():
     assert hosts_of(found, "server-1") == ["c"]
     assert hosts_of(found, "worker") == ["b"] * 3
     tight = placed(layout(2, 1), at(a=2, b=2), {"worker": "a", "server-1": "tcp://a:9000"})
-    assert tight["server-1"] == "tcp://a:9000"  # who can take one only chooses first
+    assert tight["server-1"] == "tcp://a:9000"  # the node with only one choice is placed first
     assert tight["worker-0"] == "tcp://a:9001"
 
 
@@ -132,7 +132,7 @@ def test_hosts_of_addresses():
     assert host_of("10.0.0.2") == "10.0.0.2"
 
 
-# who was lost -----------------------------------------------------------------------------------------------------------
+# lost nodes -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_next_home():
@@ -155,7 +155,7 @@ def test_the_next_home_keeps_the_wish_if_it_can():
     assert host_of(next_home("worker-1", roles, at(a=1, b=1), {}, Counter(), wish)) == "a"
 
 
-# where roles keep their state -------------------------------------------------------------------------------------------
+# where roles store checkpoints------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Orders to roles that do not wait: each process gets them in the order in which they were given; no cluster is needed."""
+"""Asynchronous requests to roles: each process gets them in the order in which they were sent; no cluster is needed."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ ROLES = ("worker-0", "worker-1", "chief")
 
 
 class Client:
-    """Takes orders to Dask workers: each is answered when the test opens the gate of its address."""
+    """Receives requests to Dask workers: each is answered when the test opens the gate of its address."""
 
     def __init__(self, loop):
         self.loop, self.status = loop, "running"
@@ -28,10 +28,10 @@ class Client:
         self.answers = defaultdict(lambda: True)
 
     def subscribe_topic(self, topic, handler):
-        """Nothing is heard."""
+        """Does nothing."""
 
     def unsubscribe_topic(self, topic):
-        """Nothing was."""
+        """Does nothing."""
 
     async def _run(self, fn, run, role, order, incarnation=None, *, workers, on_error):
         (address,) = workers
@@ -59,7 +59,7 @@ def supervisor(client):
 
 
 def answered(supervisor):
-    """Take one event, an answer, and do with it what the run's thread does."""
+    """Take one event, an answer, and process it as the run's thread does."""
     event = supervisor.queue.get(timeout=30)
     assert isinstance(event, Answered)
     event.then()

@@ -1,4 +1,4 @@
-"""A page without a lab: what the tests of the page share. The widgets are real; the lab is a stub."""
+"""Fixtures for tests of the page: the widgets are real; the lab is a stub."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCENARIO = Scenario(
 
 @cache
 def trace(workers=3, seconds=0.5, slow=False):
-    """A record to look at."""
+    """A trace to show."""
     faults = [lk.Slow("worker-1", 5, at=0.2)] if slow else []
     cluster = lk.SimulatedCluster(workers, compute=lk.Deterministic(0.05))
     run = lk.train(lk.Problem("digits", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(seconds=seconds), faults=faults)
@@ -38,7 +38,7 @@ def trace(workers=3, seconds=0.5, slow=False):
 
 
 def view(of=None, **more):
-    """What a lab would say that is looking at this record."""
+    """The view of a lab that shows this trace."""
     of = trace() if of is None else of
     settings = Settings().changed(workers=3)
     plain = {
@@ -52,7 +52,7 @@ def view(of=None, **more):
 
 
 class Stub:
-    """A lab that does nothing. `answers`: what each press does to it."""
+    """A lab that does nothing. `answers`: the effect of each press."""
 
     def __init__(self, now):
         self.now, self.pressed, self.answers = now, [], lambda name, *arguments: {}
@@ -72,7 +72,7 @@ class Stub:
 
 
 def until(condition, seconds=20.0):
-    """Wait for something that another thread does."""
+    """Wait until a condition set by another thread is true."""
     end, pause = time.monotonic() + seconds, threading.Event()
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -80,7 +80,7 @@ def until(condition, seconds=20.0):
 
 
 def all_widgets(page):
-    """Everything on the page, by walking the boxes."""
+    """All widgets on the page, including those in boxes."""
     found, todo = [], [page.box]
     while todo:
         widget = todo.pop()
@@ -90,7 +90,7 @@ def all_widgets(page):
 
 
 def button(page, label):
-    """The button that says so."""
+    """The button with this text."""
     found = [w for w in all_widgets(page) if isinstance(w, ipywidgets.Button) and w.description.startswith(label)]
     assert found, label
     return found[0]
@@ -136,14 +136,14 @@ def seen(widget):
 
 
 def text(page):
-    """All that is said on the page."""
+    """All texts on the page."""
     return " ".join(
         re.sub("<style>.*</style>", "", w.value) for w in all_widgets(page) if isinstance(w, ipywidgets.HTML)
     )
 
 
 def run_of(record):
-    """As much of a run as a table of runs asks for."""
+    """The part of a run that a table of runs uses."""
     return SimpleNamespace(engine=SimpleNamespace(trace=record))
 
 

@@ -36,7 +36,7 @@ def test_running_a_cell_again_closes_what_it_made_before():
 
 def test_the_messages_of_a_widget_do_not_wait_for_the_cell_that_made_it():
     button = ipywidgets.Button()
-    button.comm._reply_subshell_id = None  # as ipykernel 7.4 does whenever a cell speaks to the widget
+    button.comm._reply_subshell_id = None  # as ipykernel 7.4 does whenever a cell sends a message to the widget
     receive_during_cells(button)
     assert "_reply_subshell_id" not in vars(button.comm)
     button.close()

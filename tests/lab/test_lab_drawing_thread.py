@@ -1,4 +1,4 @@
-"""The drawing thread alone: it draws when it should, ends when no browser looks or nothing moves, and starts again."""
+"""The drawing thread alone: when it draws, that it ends when the figure is hidden or unchanged, and that it restarts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labkit.lab.page.drawing_thread import DrawingThread, TokenBucket
 
 
 def until(condition, seconds=20.0):
-    """Wait for something that another thread does."""
+    """Wait until a condition set by another thread is true."""
     end, pause = time.monotonic() + seconds, threading.Event()
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -20,7 +20,7 @@ def until(condition, seconds=20.0):
 
 
 class Scene:
-    """Something to draw: `moves` says whether there will be more; `sends` whether a frame goes to the browser."""
+    """A source of frames. `moves`: whether there will be more; `sends`: whether a frame is sent to the browser."""
 
     def __init__(self, moves=True, sends=True, answers=True, during=lambda frame: None, **clocks):
         self.moves, self.sends, self.answers, self.during = moves, sends, answers, during
@@ -120,7 +120,7 @@ def test_a_browser_that_is_gone_ends_the_thread_and_its_next_answer_starts_it(sc
     one.answers = False
     until(lambda: not one.painter.alive)
     stands = one.frames
-    one.painter.wake()  # the lab goes on: one frame for whoever may come back
+    one.painter.wake()  # the lab goes on: one frame for a browser that may come back
     until(lambda: not one.painter.alive and one.frames > stands)
     one.answers = True
     one.painter.acknowledge(one.painter.sent)

@@ -51,7 +51,7 @@ def test_e7_in_a_run(watched, codec, course):
     run = lk.train(problem, strategy, lk.SimulatedCluster(workers=2, compute=1.0), lk.Budget(updates=1000))
     rates = [0.2 * schedule(v) for v in range(1000)]
     if course == "live":
-        run.advance(400.5)  # everybody computes on version 400
+        run.advance(400.5)  # all workers compute on version 400
         run.set(learning_rate=0.03)
         rates[400:] = [0.03] * 600
     run.wait()
@@ -140,7 +140,7 @@ def test_digits_are_learned_with_linear_codecs_in_an_all_reduce(strategy, codec)
 
 
 def test_a_diverging_run_says_so_by_its_loss():
-    """Neither the memory nor the codec hides it. Halves have a largest value, so with them it only grows and grows."""
+    """Neither the memory nor the codec hides it. float16 has a largest value, so with it the loss grows without overflow."""
     problem = lk.Problem("digits", hidden=(16,), batch_size=32)
     for codec in (None, *ALL):
         made = lk.SyncPS(learning_rate=10.0, reduce="sum", codec=codec, optimizer="momentum:0.999")

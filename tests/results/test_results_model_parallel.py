@@ -1,4 +1,4 @@
-"""Results P1 to P4 on the simulator's clock, PipeDream's laws against a recurrence of its own, and FSDP's bytes."""
+"""Results P1 to P4 on the simulator's clock, PipeDream against an independent recurrence, and FSDP's bytes."""
 
 import numpy as np
 import pytest
@@ -191,7 +191,7 @@ def test_hybrid_sends_a_part_between_replicas(split):
     ids=lambda s: getattr(s, "name", ""),
 )
 def test_time_of_a_step_is_a_share_of_one_gradient(strategy, workers, share):
-    """Whatever is split, the work stays that of one gradient of the whole model on one batch."""
+    """For every split, the work is that of one gradient of the whole model on one batch."""
     problem = even(4)
     cluster = lk.SimulatedCluster(workers=workers, compute=1.0)
     trace = lk.train(problem, strategy, cluster, lk.Budget(updates=2)).wait().trace

@@ -37,7 +37,7 @@ def test_a1_equal_workers(workers, rounds):
 
 @pytest.mark.parametrize("workers", [2, 5, 8])
 def test_a2_equal_workers_push_then_pull(workers):
-    """All pushes of an instant are served before all pulls, so every round everybody has read the same version."""
+    """All pushes of an instant are served before all pulls, so in each round all workers have read the same version."""
     trace = run(workers, workers * 10, strategy=lk.Downpour())
     stale = applies(trace)[0]
     assert stale.reshape(10, workers).tolist() == [list(range(workers))] * 10
@@ -51,7 +51,7 @@ def test_a2_equal_workers_push_then_pull(workers):
     ids=["free server", "slow server", "three shards"],
 )
 def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
-    """N = 8, lognormal compute, one worker 4x slower: the mean is N - 1 but for what is still outstanding at the end."""
+    """N = 8, lognormal compute, one worker 4x slower: the mean is N - 1, except for gradients outstanding at the end."""
     workers = 8
     trace = run(
         workers, updates, servers, compute=lk.LogNormal(0.01, 0.8), server_time=server_time, slow={"worker-3": 4.0}
@@ -89,8 +89,7 @@ def test_a3_identity_for_any_reads(strategy, compute, network):
 
 
 def test_a3_identity_notices_a_wrong_staleness():
-    """A worker that says its weights were newer than they are: the gradients lie, who read and who was served does
-    not.
+    """A worker reports newer weights than it used: the gradients' versions are false, the log of reads and updates is not.
     """
 
     class Liar(lk.AsyncPS):

@@ -1,4 +1,4 @@
-"""RESULTS L3, L4: how often to save, measured with failures that the fault engine makes in virtual time.
+"""RESULTS L3, L4: checkpoint intervals, measured with failures that are injected in virtual time.
 
 One worker, a gradient of fixed length, a checkpoint that takes a minute, a restart that takes half a minute, and
 preemptions at exponential times. The oracle: the closed form of the time of a segment, and Daly's interval.
@@ -37,7 +37,7 @@ def events(run, kind):
 
 
 def by_hand(segments, work, cost, restart, kills):
-    """When the last piece of work ends, walking through the kills: nothing here knows the formula, or labkit."""
+    """When the last piece of work ends, by iterating over the kills, without the formula and without labkit."""
     begins, done, kills = 0.0, 0, [*kills, float("inf")]
     for kill in kills:
         while begins + work <= kill:
@@ -52,7 +52,7 @@ def by_hand(segments, work, cost, restart, kills):
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("case", [(WORK, COST, RESTART, MTBF), (100.0, 20.0, 60.0, 200.0)], ids=["rare", "often"])
 def test_the_run_is_the_walk_through_its_kills(case, steps):
-    """A kill costs what was done since the last whole checkpoint; one during a checkpoint, or a restart, loses that."""
+    """A kill costs the work since the last complete checkpoint; one during a checkpoint, or a restart, loses that."""
     work, cost, restart, _ = case
     run = preempted(100, *case, steps=steps)
     kills = events(run, "killed")
@@ -65,7 +65,7 @@ def test_exponential_failures_come_as_often_as_was_asked():
     gaps = np.diff([0.0, *events(run, "killed")])
     assert len(gaps) > 150
     assert abs(gaps.mean() - MTBF) < 4 * MTBF / np.sqrt(len(gaps))
-    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.3)  # an exponential law's
+    assert gaps.std() == pytest.approx(gaps.mean(), rel=0.3)  # of an exponential distribution
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_l4_the_mean_time_of_a_segment():
 
 @pytest.mark.slow
 def test_l4_where_failures_are_frequent():
-    """Segments of 100 s, and a failure every 200 s: most of the time is lost, and the law says how much."""
+    """Segments of 100 s, and a failure every 200 s: most of the time is lost, as much as the formula predicts."""
     segments, case = 1500, (100.0, 20.0, 60.0, 200.0)
     mean = preempted(segments, *case).engine.seconds / segments
     assert mean == pytest.approx(lk.segment_time(*case), rel=0.05)

@@ -23,7 +23,7 @@ def matrix(graph):
 
 
 def reached(edges, workers):
-    """Whom worker 0 can talk to, over any number of edges."""
+    """Workers that worker 0 can reach over any number of edges."""
     found, fresh = {0}, {0}
     while fresh:
         fresh = {j for i in fresh for j in edges[i]} - found
@@ -46,7 +46,7 @@ def test_metropolis_weights_are_doubly_stochastic(name, workers):
     w = matrix(neighbours(name, workers))
     np.testing.assert_allclose(w.sum(axis=0), 1, rtol=0, atol=1e-12)
     np.testing.assert_allclose(w.sum(axis=1), 1, rtol=0, atol=1e-12)
-    assert np.array_equal(np.triu(w, 1), np.tril(w, -1).T)  # what i takes of j is what j takes of i, to the bit
+    assert np.array_equal(np.triu(w, 1), np.tril(w, -1).T)  # the matrix is symmetric to the bit
     assert w.min() >= 0
     assert np.all(np.diag(w) > 0)
 
@@ -64,8 +64,8 @@ def test_metropolis_on_any_graph_at_all(workers, data):
 
 @given(graphs, sizes)
 def test_the_two_sides_still_join_everybody(name, workers):
-    """AD-PSGD asks only across the sides. Cut down to these edges the graph must not fall apart: where it did, parts
-    of it would never agree.
+    """AD-PSGD sends requests only across the sides. Restricted to these edges the graph must stay connected: else its
+    components would never agree.
     """
     graph, side = neighbours(name, workers), sides(name, workers)
     assert len(side) == workers
@@ -92,7 +92,7 @@ def test_graphs_by_hand():
 
 @pytest.mark.parametrize("workers", [3, 4, 5, 8, 16])
 def test_second_eigenvalues_known_in_closed_form(workers):
-    """Ring: (1 + 2 cos(2 pi / N)) / 3 (N > 2); complete graph: 0, everybody agrees at once."""
+    """Ring: (1 + 2 cos(2 pi / N)) / 3 (N > 2); complete graph: 0, all agree after one step."""
     ring, complete = (np.sort(np.linalg.eigvalsh(matrix(neighbours(g, workers)))) for g in ("ring", "complete"))
     assert ring[-2] == pytest.approx((1 + 2 * np.cos(2 * np.pi / workers)) / 3, abs=1e-12)
     assert np.abs(complete[:-1]).max() < 1e-12

@@ -1,5 +1,6 @@
-"""A worker that lies - another shape, NaN, another dtype, garbage instead of a code - is refused and recorded; the server
-lives, the others train on, and the ledger closes. A model that really diverges still ends its run as diverged.
+"""A worker that sends invalid gradients - another shape, NaN, another dtype, garbage instead of a code - is refused and
+recorded; the server continues, the others train, and the ledger balances. A model that diverges still ends its run as
+diverged.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ DIVERGES = lk.Problem(
     "quadratic", batch_size=4, options={"samples": 64, "dimension": 3, "curvature": 1e6, "noise": 1.0}
 )
 UPDATES = 60
-TRUE = 10  # gradients for which the liar tells the truth
+TRUE = 10  # valid gradients before the invalid ones
 
 
 def nothing_finite(values):
@@ -51,7 +52,7 @@ LIES = [nothing_finite, one_number_is_infinite, too_long, a_square, empty, words
 
 
 def half_a_code(values):
-    """What a codec sends, cut short."""
+    """A codec's output, truncated."""
     return values[:-1] if len(values) > 1 else (values[0][:-1],)
 
 
@@ -69,7 +70,7 @@ def nan_in_code(values):
 
 @dataclass(frozen=True)
 class Lying:
-    """Worker 1 (all workers, if `everybody`) lies from its 11th gradient on."""
+    """Worker 1 (all workers, if `everybody`) sends invalid gradients from its 11th on."""
 
     lie: Any = nothing_finite
     everybody: bool = False
@@ -82,7 +83,7 @@ class Lying:
 
 
 async def worker(self, ctx, model):
-    """An honest worker's loop, but for `said`."""
+    """A correct worker's loop, except for `said`."""
     weights = await lk.pull(ctx)
     servers = ctx.peers("server")
     for batch in ctx.batches():
@@ -117,12 +118,12 @@ def trained(strategy, servers=2, **more):
 
 
 def refused(run):
-    """The refusals in the trace: (who, said)."""
+    """The refusals in the trace: (worker, text)."""
     return [(event.name, str(event)) for event in run.trace.events if event.kind == "gradient refused"]
 
 
 def holds(run):
-    """What is to hold whoever lies."""
+    """Assertions that hold for every kind of invalid gradient."""
     book = ledger(run.trace)
     assert book["closes"] is True, book
     assert book["missing"] == 0, book

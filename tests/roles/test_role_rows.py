@@ -1,4 +1,4 @@
-"""A shard of rows: made when touched, stepped as the whole table would be, booked as any shard."""
+"""A shard of rows: rows are created when first used, updates equal those of the whole table, accounting as in any shard."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ TABLE = MODEL.bag.start(9, np.arange(100), np.dtype("float64"))
 
 
 class Plan:
-    """As much of a plan as a shard looks at."""
+    """The part of a plan that a shard uses."""
 
     def __init__(self, senders, **limits):
         self.seed, self.limits, self.timing_only = 9, Limits(**limits), False
@@ -151,7 +151,7 @@ def test_booked_as_any_shard():
 
 
 def test_a_push_that_does_not_fit_and_a_row_that_is_not_there():
-    shard, recorder, _ = made(senders=2)  # of one it would be everybody's
+    shard, recorder, _ = made(senders=2)  # with one worker it would be the rows of all
     assert not shard.apply(push("worker-0", 0, [1, 2], [1, 2, 3]), 0.1)
     (event,) = recorder.events
     assert (shard.version, event.kind, event.name) == (0, "gradient refused", "worker-0")
@@ -222,7 +222,7 @@ def test_of_rows_that_were_pulled_equally_often_the_lowest_are_reported(seed):
 def test_a_timing_only_shard_counts_and_keeps_nothing():
     null = NullObjective(MODEL.size, MODEL.layout, "float64", network=MODEL)
     shard, recorder, _ = made(objective=null)
-    assert shard.snapshot(False, True).ids is not None  # or the chief would wait for ever for something to look at
+    assert shard.snapshot(False, True).ids is not None  # or the chief would wait without end for a snapshot
     rows = shard.rows(pull(1, 2, 3))
     assert (rows.values.nbytes, rows.values.strides) == (3 * 2 * 8, (0,))
     shard.apply(push("worker-0", 0, [1], np.zeros(2)), 0.1)

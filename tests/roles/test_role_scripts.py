@@ -1,4 +1,4 @@
-"""Roles as scripts, with no engine at all: send inputs into the coroutine, compare the effects that come out."""
+"""Roles run as scripts, without an engine: send inputs into the coroutine, compare the effects that it yields."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from labkit.roles.messages import Joined, Snapshot, SnapshotRequest
 
 
 class Sheet(Context):
-    """A context that writes down what was posted."""
+    """A context that records what was posted."""
 
     def __init__(self, name="server-0", clock=0.0, **peers):
         super().__init__(name, name.partition("-")[0], 0, 0, peers, lambda: (f"batch {i}" for i in range(10**6)))
@@ -38,14 +38,14 @@ class Sheet(Context):
         return self.clock
 
     def posted(self):
-        """What was posted since the last look."""
+        """What was posted since the last call."""
         sent, self.sent = self.sent, []
         return sent
 
 
 @dataclass
 class Counting:
-    """A shard that only remembers what it was asked."""
+    """A shard that only records its calls."""
 
     version: int = 0
     asked: list = field(default_factory=list)
@@ -73,7 +73,7 @@ def push(sender, step=0, version=0):
 
 
 def perform(effect):
-    """Do what a COMPUTE effect asks for."""
+    """Perform a COMPUTE effect."""
     assert effect[0] is COMPUTE
     return effect[1](*effect[2])
 
@@ -124,7 +124,7 @@ def test_sync_server_waits_for_all_and_adds_in_the_order_of_the_workers(order):
 
 
 class Model:
-    """Gradients that know on what they were computed."""
+    """Gradients that contain the weights they were computed on."""
 
     def __init__(self, *parts):
         self.parts, self.step = parts, -1
@@ -199,7 +199,7 @@ def test_worker_of_a_ring():
 
 
 class Book:
-    """Stands for a recorder."""
+    """Stub of a recorder."""
 
     def __init__(self):
         self.evaluations = []
@@ -281,7 +281,7 @@ def test_chief_rests_no_longer_than_the_budget_and_not_once_it_is_used_up():
     ctx.clock = 1.0
     assert chief.send(None) == (RECV, (Snapshot,), 4.0, None)
     ctx.posted()
-    assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, NEWS, 4.0, None)  # full: it looks at once
+    assert chief.send(snapshot(1.0, 0.6, 20)) == (RECV, NEWS, 4.0, None)  # full: it requests a snapshot at once
     assert ctx.posted() == [("server-0", SnapshotRequest(20))]
     perform(chief.send(snapshot(1.0, 0.6, 20)))
     with pytest.raises(StopIteration):
@@ -295,7 +295,7 @@ def test_chief_evaluates_shards_at_one_version():
     wait = chief.send(None)
     chief.send(snapshot(0, 0, 10, 0, values=[1.0]))
     ctx.posted()
-    assert chief.send(snapshot(0, 0, 20, 1, values=[2.0])) == wait  # they were asked while one was at 10, one past it
+    assert chief.send(snapshot(0, 0, 20, 1, values=[2.0])) == wait  # they were requested while one was at 10, one past it
     assert ctx.posted() == [("server-0", SnapshotRequest(30)), ("server-1", SnapshotRequest(30))]
     assert chief.send(snapshot(0, 0, 30, 1, values=[3.0])) == wait
     perform(chief.send(snapshot(0, 0, 30, 0, values=[4.0])))
@@ -303,7 +303,7 @@ def test_chief_evaluates_shards_at_one_version():
 
 
 def test_chief_notes_a_shard_that_is_full_while_it_waits_for_answers():
-    """A replica that says so between two answers to the last look does not say it again."""
+    """A replica that reports it between two answers to the last snapshot request does not report it again."""
     ctx, j = Sheet("chief"), evaluator(lk.Budget(updates=1), ("replica-0", "replica-1"))
     look = final_snapshots(ctx, j)
     look.send(None)
@@ -317,7 +317,7 @@ def test_chief_notes_a_shard_that_is_full_while_it_waits_for_answers():
 
 
 def test_chief_ends_when_shards_reach_the_budget_one_after_the_other():
-    """A shard that is full answers every look at once; the other one may still be on its way."""
+    """A full shard answers every snapshot request at once; the other one may not be full yet."""
     ctx, j = Sheet("chief"), evaluator(lk.Budget(updates=20), ("server-0", "server-1"))
     chief = lk.SyncPS().chief(ctx, j)
     chief.send(None)

@@ -1,4 +1,4 @@
-"""Pipeline schedules: results P1 to P4 by an exact oracle of its own, and what every order must keep to."""
+"""Pipeline schedules: results P1 to P4 by an independent exact oracle, and invariants of every order."""
 
 from fractions import Fraction
 from itertools import islice
@@ -19,8 +19,8 @@ CASES = [(order, *shape) for order in SCHEDULES for shape in SHAPES if allowed(o
 
 
 def played(order, stages, micro, tf, tb, chunks=1, tw=0):
-    """When each stage ends, and the most micro-batches it has held, when it does its list in order and waits for what
-    it needs: a table of finishing times, filled until nothing more can be.
+    """End time of each stage and the most micro-batches it has held, if it executes its list in order and waits for its
+    inputs: a table of finishing times, filled until it is complete.
     """
     lists = [SCHEDULES[order](stages, micro, k, chunks) for k in range(stages)]
     done, clock, place = {}, [Fraction(0)] * stages, [0] * stages
@@ -66,7 +66,7 @@ def test_every_piece_is_done_once_and_in_its_turn(order, stages, micro):
 
 @pytest.mark.parametrize(("order", "stages", "micro"), CASES)
 def test_neighbours_hand_on_in_the_order_in_which_they_take(order, stages, micro):
-    """A link is first-in first-out: what one sends next must be what the other wants next."""
+    """A link is first-in first-out: what one sends next must be what the other expects next."""
     chunks = 2 if order == "interleaved" else 1
     last = chunks * stages - 1
     lists = [SCHEDULES[order](stages, micro, k, chunks) for k in range(stages)]
@@ -115,7 +115,7 @@ def test_p3_example():
 
 @pytest.mark.parametrize(("stages", "micro"), [shape for shape in SHAPES if shape[1] >= shape[0]])
 def test_p4_zero_bubble(stages, micro):
-    """(P-1)(tF + tB - tW) with tF = tB = tW = 1; nobody holds more than stage 0 of 1F1B does."""
+    """(P-1)(tF + tB - tW) with tF = tB = tW = 1; no stage holds more than stage 0 of 1F1B does."""
     time, held = played("zb-h1", stages, micro, 1, 2, tw=1)
     assert time == micro * 3 + stages - 1
     assert max(held) == max(played("1f1b", stages, micro, 1, 2)[1])

@@ -1,4 +1,4 @@
-"""Mistakes in a strategy's source are found before it runs, by line; what is right is left alone."""
+"""Mistakes in a strategy's source are found before it runs, by line; correct code is accepted."""
 
 import inspect
 
@@ -20,7 +20,7 @@ async def harmless(self, ctx):
 
 
 class Wrong(lk.AsyncPS):
-    """Each method has one mistake, on the line that says so."""
+    """Each method has one mistake, on the line after its comment."""
 
     async def recv(self, ctx):
         ctx.recv(lk.Weights)  # here: `ctx.recv(...)` is never awaited, so it does nothing: write `await ctx.recv(...)`
@@ -105,7 +105,7 @@ def test_each_mistake_by_line(name):
 
 
 class Right(lk.AsyncPS):
-    """Things that look like mistakes and are none."""
+    """Correct code that resembles mistakes."""
 
     async def worker(self, ctx, model):
         waiting = lk.pull(ctx)

@@ -1,4 +1,4 @@
-"""Links in virtual time and what is wrong with them: arrivals by hand, chances by their laws, order, books."""
+"""Links and link faults in virtual time: arrivals by hand, distributions of random faults, order, ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Note(lk.Message):
 
 
 class Talk(lk.AsyncPS):
-    """Each worker says a note of 800 bytes to the server every 0.1 s from 0.1 s on."""
+    """Each worker sends a note of 800 bytes to the server every 0.1 s from 0.1 s on."""
 
     messages = (*lk.AsyncPS.messages, Note)
 
@@ -71,7 +71,7 @@ def test_a_delay_is_added_and_nobody_overtakes():
 
 
 def test_a_delay_comes_on_top_of_the_wire():
-    # 800 bytes at 8,000 bytes/s hold the wire for 0.1 s
+    # 800 bytes at 8,000 bytes/s occupy the link for 0.1 s
     heard, _ = talk("delay:*:*:0.05", latency=0.01, bandwidth=8_000.0, seconds=0.5)
     assert times(heard) == [0.26, 0.36, 0.46]
 
@@ -212,7 +212,7 @@ def test_a_run_with_trouble_is_repeated_exactly(strategy):
     assert run.trace.ending["parameters_sha256"] == again.trace.ending["parameters_sha256"]
 
 
-# who is cut off -------------------------------------------------------------------------------------------------------
+# unreachable roles----------------------------------------------------------------------------------------------------
 
 
 def kinds(run, name):

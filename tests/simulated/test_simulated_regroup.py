@@ -1,4 +1,4 @@
-"""Strategies without servers lose a member in virtual time: all of them begin their next incarnation together.
+"""Group restart in virtual time: in strategies without servers, all members begin their next incarnation together.
 
 A gradient takes 10 ms and nothing else takes time. A role that is killed at T is back at T + 0.8.
 """
@@ -16,7 +16,7 @@ WHOLE = [lk.RingAllReduce, lk.HalvingDoubling, lk.LocalSGD]
 
 
 def replicas(run):
-    """{worker: (parameters, version)} of those that are there."""
+    """{worker: (parameters, version)} of present workers."""
     return {r.name: (r.shard.values.copy(), r.shard.version) for r in run.engine.roles.values() if r.shard and not r.down}
 
 
@@ -68,12 +68,12 @@ def test_a_ring_that_goes_on_loses_the_round_it_was_in(strategy):
     run.advance(0.5)
     assert versions(run) == [179] * 3
     assert len({values.tobytes() for values, _ in replicas(run).values()}) == 1
-    # a gradient of everybody a round: 50 of three, 79 of two, 50 of three
+    # a gradient of every worker a round: 50 of three, 79 of two, 50 of three
     assert closed(run)["applied"] == 50 * 3 + 79 * 2 + 50 * 3
 
 
 def test_a_ring_of_two_is_the_run_of_its_survivor():
-    """With nobody to add up with it is one process, at the pace of one."""
+    """A ring of one worker computes what one process computes, at the same pace."""
     run = started(lk.RingAllReduce(on_loss="continue"), 2).advance(0.505).kill("worker-1", restart=False).advance(0.5)
     assert versions(run) == [100]
     assert not events(run, "waits")

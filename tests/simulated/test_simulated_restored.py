@@ -1,7 +1,7 @@
-"""Servers and the chief are lost in virtual time: what their next incarnations know, and what a loss costs.
+"""Loss of servers and the chief in virtual time: the state of their next incarnations, and the cost of a loss.
 
-A gradient takes 10 ms and nothing else takes time, so who does what when can be said in advance. A role that is killed
-at T is back at T + 0.8.
+A gradient takes 10 ms and nothing else takes time, so all times are known in advance. A role that is killed at T is
+back at T + 0.8.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ import labkit as lk
 # a server -------------------------------------------------------------------------------------------------------------
 
 
-WIRE = {"latency": 0.001}  # so that a server that is back has not heard anything yet, and a step takes 12 ms
+WIRE = {"latency": 0.001}  # so that a restarted server has received nothing yet, and a step takes 12 ms
 
 
 def saved(run, name="server-0"):
@@ -47,7 +47,7 @@ def test_a_server_loses_at_most_what_was_applied_since_its_last_checkpoint(optim
 @pytest.mark.parametrize("optimizer", [lk.SGD(), lk.Momentum(), lk.Adam()], ids=lambda o: type(o).__name__)
 @pytest.mark.parametrize("servers", [1, 2])
 def test_a_loss_right_after_a_checkpoint_changes_no_bit(optimizer, servers):
-    """One worker, saved after every update: the run that lost its server is the one that did not, only later."""
+    """One worker, saved after every update: a run that lost its server equals one that did not, except for a delay."""
 
     def made(faults):
         strategy = lk.AsyncPS(optimizer=optimizer, learning_rate=0.01)
@@ -92,7 +92,7 @@ def test_a_push_that_is_sent_again_is_applied_once(strategy):
     assert shard(run).version == version
     run.wait()
     c = sum(c.duplicates for c in run.trace.lives.values())
-    assert c >= 1 or isinstance(strategy, lk.KSync | lk.KBatchSync)  # its workers ask for weights, and do not push again
+    assert c >= 1 or isinstance(strategy, lk.KSync | lk.KBatchSync)  # its workers request weights, and do not push again
     book = closed(run)
     assert book["rolled_back"] == 0
     assert book["applied"] + book["partly_applied"] == run.trace.counters[run.trace.roles.index("server-0")].gradients
@@ -107,7 +107,7 @@ def test_a_chief_that_is_lost_goes_on_judging():
     assert not ((time > 0.505e9) & (time < 1.305e9)).any()
     assert (np.diff(update) > 0).all()
     assert (time > 1.305e9).sum() > 2
-    assert applied(run, 0.505, 1.305) == 240  # nobody else noticed
+    assert applied(run, 0.505, 1.305) == 240  # no other role is affected
     assert (run.stopped_by, run.trace.ending["update"], closed(run)["applied"]) == ("updates", 600, 600)
 
 
@@ -141,7 +141,7 @@ def test_on_a_node_of_the_chief_both_are_lost_and_both_come_back(kill):
 
 @pytest.mark.parametrize("at", [0.305, 0.9, 1.2])
 def test_a_budget_in_seconds_does_not_wait_for_the_lost(at):
-    """The chief ends with the time, whoever is away; a worker that joins does not prolong it."""
+    """The chief ends at the time limit even if roles are absent; a worker that joins does not extend it."""
     run = started(lk.AsyncPS(eval_every=10**6), budget=lk.Budget(seconds=1.5), problem=TIMING).advance(at)
     run.kill("worker-0").wait()
     assert (run.stopped_by, run.engine.seconds) == ("seconds", 1.5)

@@ -1,4 +1,4 @@
-"""Roles that stand still, or are killed again and again; runs that wait; and runs with faults that are repeated."""
+"""Roles that are frozen or killed repeatedly; runs that wait; and replays of runs with faults."""
 
 import pytest
 from test_simulated_recovery import BACK, applied, closed, events, shard, started
@@ -40,7 +40,7 @@ def test_who_thaws_in_time_goes_on_as_if_nothing_had_been(role):
 
 
 def test_a_frozen_worker_finishes_what_it_had_begun():
-    """Half of a gradient is computed before, half after it: nothing is drawn again."""
+    """Half of a gradient is computed before, half after it: its duration is not drawn again."""
     run = started(lk.AsyncPS(), 1, patience=1.0).advance(0.105).freeze("worker-0").advance(0.5).thaw("worker-0")
     assert applied(run, 0.105, 0.609) == 0
     run.advance(0.005)
@@ -85,7 +85,7 @@ def test_a_frozen_role_can_be_killed():
 @pytest.mark.parametrize("on_loss", ["wait", "continue"])
 def test_a_ring_with_a_frozen_member(on_loss):
     run = started(lk.RingAllReduce(on_loss=on_loss), patience=1.0).advance(0.505).freeze("worker-1").advance(0.5)
-    assert run.summary()["updates"] == 50  # nobody knows yet
+    assert run.summary()["updates"] == 50  # not detected yet
     run.thaw("worker-1").advance(0.5)
     assert run.summary()["updates"] == 100
     run.freeze("worker-1").advance(3)
@@ -96,7 +96,7 @@ def test_a_ring_with_a_frozen_member(on_loss):
     closed(run)
 
 
-# killed again and again -----------------------------------------------------------------------------------------------
+# killed repeatedly ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce()], ids=lambda s: s.name)
@@ -210,7 +210,7 @@ def test_who_is_waited_for_is_said_long_before_the_time_is_over(strategy):
 
 
 class Stands(lk.AsyncPS):
-    """A server that forgets to answer the fifth push."""
+    """A server that does not answer the fifth push."""
 
     async def server(self, ctx, shard):
         served = 0

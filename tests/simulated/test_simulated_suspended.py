@@ -1,4 +1,4 @@
-"""Roles that are frozen, or saved, in virtual time: what they resume with, and what the run makes of it.
+"""Roles that are frozen or being saved, in virtual time: the state with which they resume, and the effect on the run.
 
 A gradient takes 10 ms and nothing else takes time, unless a test says so.
 """
@@ -21,7 +21,7 @@ from labkit.trace.vocabulary import EVALUATE
 
 
 def test_a_budget_in_seconds_ends_a_run_of_which_a_worker_is_frozen():
-    """The other workers wait for it, and it would go on: that is no deadlock."""
+    """The other workers wait for it, and it can continue: that is no deadlock."""
     run = started(lk.SyncPS(), budget=lk.Budget(seconds=1.0), patience=5.0, faults=["freeze:worker-1@0.505-1.5"]).wait()
     assert (run.stopped_by, run.engine.seconds, run.summary()["updates"]) == ("seconds", 1.0, 50)
     closed(run)
@@ -52,13 +52,13 @@ def test_a_run_whose_server_is_being_saved_does_not_wait_for_a_worker_that_it_do
 
 @dataclass(frozen=True)
 class Change(lk.Message):
-    """chief -> worker: give up your work."""
+    """chief -> worker: cancel the current work."""
 
     number: int
 
 
 class Changes(lk.Strategy):
-    """The chief sends `count` changes of plan while the only worker computes; the worker writes down what it gets."""
+    """The chief sends `count` changes while the only worker computes; the worker records what it receives."""
 
     messages = (Change,)
     count = 3
@@ -147,7 +147,7 @@ def test_a_worker_that_is_thawed_begins_again_on_the_newest_weights():
 
 
 def test_a_stop_ends_the_run_when_the_frozen_chief_is_thawed():
-    strategy = lk.AsyncPS(eval_every=10**6)  # nothing else wakes the chief
+    strategy = lk.AsyncPS(eval_every=10**6)  # no other event wakes the chief
     run = started(strategy, budget=lk.Budget(updates=900), patience=5.0, faults=["freeze:chief@0.5-0.905"])
     run.advance(0.6).stop()
     assert (run.stopped_by, run.engine.seconds) == ("user", 0.905)
@@ -259,7 +259,7 @@ def test_cores_are_given_in_order_and_given_back():
 
 
 class Speaks(lk.AsyncPS):
-    """A worker that sends, notes and saves when its coroutine is closed."""
+    """A worker that sends, records a note, and saves when its coroutine is closed."""
 
     async def worker(self, ctx, model):
         ctx.note("begins", saved=float(ctx.restored is not None))

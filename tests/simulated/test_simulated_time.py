@@ -1,4 +1,4 @@
-"""Virtual time: exact, repeatable, queues for cores, cut-through networks, moved by hand and replayed."""
+"""Virtual time: exactness, reproducibility, queues for cores, cut-through networks, manual advance and replay."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +19,7 @@ RANDOM = {"compute": lk.LogNormal(0.01, 0.6), "server_time": lk.Exponential(0.00
 
 
 def contents(trace, in_order=True):
-    """All that a trace says, as bytes and plain values. `in_order=False`: rows sorted (they come in the order of
+    """The content of a trace, as bytes and plain values. `in_order=False`: rows sorted (they come in the order of
     flushes).
     """
     rows = {name: table.rows() for name, table in trace.tables.items()}
@@ -47,7 +47,7 @@ def test_one_seed_one_run(strategy):
 
 @pytest.mark.parametrize("strategy", [lk.AsyncPS(), lk.SyncPS()], ids=lambda s: s.name)
 def test_one_more_worker_changes_nobody_elses_batches_and_times(strategy):
-    """With partition="shared". The oracle: what worker 0, 1, 2 computed for how long, and on which samples."""
+    """With partition="shared". Compared: durations and samples of the gradients of workers 0, 1, 2."""
 
     class Notes(type(strategy)):
         async def worker(self, ctx, model):
@@ -107,7 +107,7 @@ def work(trace):
 
 
 def test_roles_on_one_node_queue_for_its_core():
-    """By hand: three gradients of 10 ms one after the other; the server's 2 ms come when they are asked for, in turn."""
+    """By hand: three gradients of 10 ms one after the other; the server's 2 ms are queued when requested, in turn."""
     cluster = lk.SimulatedCluster(workers=3, compute=0.010, server_time=0.002)
     trace = lk.train(TIMING, OneNode(), cluster, lk.Budget(updates=3)).wait().trace
     assert work(trace)[:5] == [
@@ -126,7 +126,7 @@ def test_more_cores_more_at_once():
 
 
 def test_chief_works_and_evaluation_is_free():
-    """Worker 0 on the chief's node computes as ever: in virtual time evaluation takes no time and no bytes of
+    """Worker 0 on the chief's node is not slowed: in virtual time evaluation takes no time and no bytes of
     training.
     """
     cluster = lk.SimulatedCluster(workers=2, compute=0.010, bandwidth=1e6, latency=0.001)
@@ -158,9 +158,9 @@ def evaluated(strategy, seconds=None, updates=40, workers=2, **cluster):
 @pytest.mark.parametrize("chief_works", [True, False])
 @pytest.mark.parametrize("strategy", [lk.SyncPS, lk.RingAllReduce])
 def test_evaluation_takes_its_time_and_a_worker_on_the_chiefs_node_waits(strategy, chief_works):
-    """By hand: a step takes 100 ms, an evaluation 30 ms. The chief asks for the core nineteen times as long after an evaluation
-    as that lasted, waiting for the core included, and at once for the last update. On a core of both, who asks first is
-    first: at time zero the chief, where workers have to ask servers for weights.
+    """By hand: a step takes 100 ms, an evaluation 30 ms. After an evaluation the chief requests the core again after nineteen
+    times its duration (including the wait for the core), and at once for the last update. On a shared core the first
+    request is served first: at time zero the chief's, if workers have to pull weights from servers.
     """
     run, applied, evaluations = evaluated(strategy(chief_works=chief_works, eval_every=1))
     ends, looks, now, asks = [], [], 0, 0
@@ -199,7 +199,7 @@ def test_a_slow_chief_evaluates_slowly():
 
 
 def test_training_goes_on_while_the_last_evaluation_lasts():
-    """The budget's second is over at 1.05 s; the model of then is evaluated until 1.08 s."""
+    """The budget's second is over at 1.05 s; the model of that moment is evaluated until 1.08 s."""
     run, _, evaluations = evaluated(lk.AsyncPS(eval_every=10**6), seconds=1.05, updates=None)
     assert run.stopped_by == "seconds"
     assert evaluations == [LOOK, 1_080_000_000]
@@ -275,7 +275,7 @@ def test_incast_takes_as_long_as_all_its_bytes():
 
 
 class Overtakes(lk.AsyncPS):
-    """A message without bytes is sent the very instant in which a heavy one before it arrives: it must not overtake."""
+    """A message without bytes is sent at the instant in which an earlier, large one arrives: it must not overtake it."""
 
     messages = (*lk.AsyncPS.messages, lk.Ack, lk.Chunk)
 
@@ -297,7 +297,7 @@ def test_nothing_overtakes_on_a_link():
     assert lk.train(TIMING, Overtakes(), cluster, lk.Budget(seconds=1)).wait().stopped_by == "finished"
 
 
-# moved by hand --------------------------------------------------------------------------------------------------------
+# manual advance -------------------------------------------------------------------------------------------------------
 
 
 def test_advance_and_step():
@@ -315,7 +315,7 @@ def test_advance_and_step():
     run.wait()
     assert (run.stopped_by, run.summary()["updates"]) == ("updates", 100)
     before = contents(run.trace)
-    run.advance(1.0).step().stop()  # over is over
+    run.advance(1.0).step().stop()  # the run has ended
     assert contents(run.trace) == before
 
 
@@ -347,7 +347,7 @@ def test_a_run_is_repeated_from_the_log_of_its_commands():
     )
     first.advance(0.03)
     first.slow("worker-2", 3)
-    first.step().step()  # now it stands in the middle of an instant
+    first.step().step()  # now it is in the middle of an instant
     first.set(learning_rate=0.02)
     first.advance(0.1)
     first.set(learning_rate=0.05).slow("worker-2", 1)
@@ -362,13 +362,13 @@ def test_a_run_is_repeated_from_the_log_of_its_commands():
     assert again.parameters.tobytes() == first.result().parameters.tobytes()
     assert again.commands == log
 
-    other = cluster.start(plan, commands=log[:3])  # what if from here
+    other = cluster.start(plan, commands=log[:3])  # a fork from here
     other.advance(0.3)
     other.execute(Stop())
     assert contents(other.trace, in_order=False) != contents(first.trace, in_order=False)
 
 
-# standing still -------------------------------------------------------------------------------------------------------
+# deadlock -------------------------------------------------------------------------------------------------------------
 
 
 class Polls(lk.AsyncPS):

@@ -59,7 +59,7 @@ class Server:
                 self.recorder.acknowledged(batch["number"])
 
     def look(self):
-        """What a snapshot says, and the gradients that it really holds."""
+        """The content of a snapshot, and the gradients that it holds in fact."""
         return [[0, {**self.shard.log.held(), "time": self.clock()}]], int(self.shard.values[0]).bit_count()
 
     def end(self, lost=(), **more):
@@ -144,7 +144,7 @@ def test_a_restore_after_the_snapshot_takes_nothing_from_it():
     held, there = server.look()
     server.report()
     server.begin(1, state)
-    server.apply()  # says that three steps before it are rolled back
+    server.apply()  # reports that three steps before it are rolled back
     server.report()
     book = server.end(lost=[0], returned={"held": held, "over": "rolled back"})
     assert book["applied"] == 5 == there

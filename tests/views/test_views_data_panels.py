@@ -1,5 +1,5 @@
-"""Predictions, decision boundary, who has which data, ledger: right, legible at every size, and calm where there is
-nothing.
+"""Panels of predictions, decision boundary, data distribution and ledger: correct, legible at every size, and without
+errors on empty data.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def traces():
 
 
 def drawn(name, trace, t=None, size=None):
-    """The panel, drawn on a figure of its own."""
+    """The panel, drawn on a separate figure."""
     panel = make_panel(name)
     if size is not None:
         panel.size = size
@@ -123,7 +123,7 @@ def test_predictions_follow_the_time(traces):
     assert panel.key(trace, trace.now) != panel.key(trace, trace.now // 4)
     panel.update(trace, trace.now // 4)
     assert words(panel) == [str(c) for c in early.samples]
-    panel.update(trace, -1)  # before the first look: pictures without answers
+    panel.update(trace, -1)  # before the first evaluation: pictures without answers
     assert words(panel) == []
     assert "not asked" in panel.caption(trace, -1)
 

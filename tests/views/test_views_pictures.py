@@ -1,7 +1,7 @@
-"""The five pictures: they look as they did (pytest-mpl), their sentences hold against formulas of our own, and nothing on
-them is small, cut off or covered.
+"""The five pictures: they match the stored images (pytest-mpl), their sentences agree with independent formulas, and no
+text is small, cut off or covered.
 
-After a change that is meant, look at the new pictures and store them:
+After an intended change, inspect the new pictures and store them:
 
     pytest tests/views/test_views_pictures.py --mpl-generate-path=tests/views/baseline/pictures
 """
@@ -99,14 +99,14 @@ def figure():
 
 @pytest.fixture
 def compared(request):
-    """Without `--mpl` a picture is drawn and compared with nothing: that must not look like a success."""
+    """Without `--mpl` a picture is drawn but not compared: that must not count as a success."""
     options = request.config.option
     if not (getattr(options, "mpl", False) or getattr(options, "mpl_generate_path", None)):
         pytest.fail("pictures are compared with --mpl only (pyproject's addopts has it): nothing was compared.")
 
 
 def texts(figure):
-    """All that is written: (text, artist), in the order of their making; labels of ticks that are not drawn left out."""
+    """All texts: (text, artist), in the order of creation, without tick labels that are not drawn."""
     figure.canvas.draw()
     hidden = {label for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for label in undrawn(axes, axis)}
     found = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in hidden]
@@ -159,11 +159,11 @@ def test_nothing_is_small_cut_off_or_covered(figure, name):
         assert apart, f"{one!r} and {other!r} lie on each other"
 
 
-# what they say --------------------------------------------------------------------------------------------------------
+# sentences ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_slowest_sets_the_pace(figure):
-    """N / (F c) where all wait, (N - 1) / c + 1 / (F c) where nobody does; N = 4, F = 5, c = 0.1 s."""
+    """N / (F c) where all wait, (N - 1) / c + 1 / (F c) where none waits; N = 4, F = 5, c = 0.1 s."""
     assert title(figure("slowest")) == "Synchronous, with straggler w2: 8 gradients per second. Asynchronous: 32."
     written = [words for words, _ in texts(figure("slowest"))]
     counted = [[int(text.get_text()) for text in axes.texts] for axes in figure("slowest").axes[1::2]]
@@ -223,7 +223,7 @@ def test_the_spiral_is_the_path(figure):
 
 
 def test_predicted_and_measured_step_times_agree():
-    """Against T1 and the server's wire, written out once more: m = model bytes / bandwidth."""
+    """Against T1 and the server's link, computed independently: m = model bytes / bandwidth."""
     weights = 64 * 24 + 24 + 24 * 10 + 10
     m, a, c = 4 * weights / WIRE["bandwidth"], WIRE["latency"], 0.1
     steps = {
@@ -247,7 +247,7 @@ def test_predicted_and_measured_step_times_agree():
 
 
 def test_an_asynchronous_server_is_full_at_bandwidth_over_model():
-    """A6 on the wire: min(N / (c + 2a + 2m), 1 / m)."""
+    """A6 on the link: min(N / (c + 2a + 2m), 1 / m)."""
     runs = {n: run(lk.AsyncPS(), workers=n, **WIRE) for n in (1, 8)}
     m = 4 * (64 * 24 + 24 + 24 * 10 + 10) / WIRE["bandwidth"]
     wanted = [1 / (0.1 + 2 * 0.001 + 2 * m), 1 / m]

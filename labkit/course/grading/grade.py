@@ -2,7 +2,8 @@
 
 The score of a question is the better one of two runs: with the student's own answers to the questions before it, and with the
 reference's, so that a mistake costs points once only. A master that does not pass its own tests twice, with equal outputs, is
-refused. A run that broke (a limit of wall time, a dead kernel) says nothing about the answer and is repeated when no other runs.
+refused. A run that broke (a limit of wall time, a dead kernel) gives no result for the answer and is repeated
+when no other runs.
 """
 
 from __future__ import annotations

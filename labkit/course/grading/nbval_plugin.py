@@ -91,7 +91,7 @@ def _explain(record: dict[str, Any], item: Any, error: BaseException) -> None:
     record["message"] = str(error)[:LONGEST]
     record["detail"] = str(getattr(error, "inner_traceback", None) or "")[:LONGEST]
     if timed_out or not isinstance(error, _cell_error()):
-        record["error"] = "Broken"  # a time limit or a dead kernel, which says nothing about the answer
+        record["error"] = "Broken"  # a time limit or a dead kernel, which is no result for the answer
 
 
 def _shortened(text: str) -> str:

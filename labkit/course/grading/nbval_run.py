@@ -1,6 +1,7 @@
-"""Runs a rebuilt notebook with nbval in a process of its own, isolated from the user's configuration.
+"""Runs a rebuilt notebook with nbval in a separate process, isolated from the user's configuration.
 
-The result is nbval's verdict on each cell, or one sentence why there is none, and it is reproducible: a new folder holds the
+The result is nbval's verdict on each cell, or one sentence with the reason why there is none. It is reproducible: a
+new folder holds the
 notebook and its sources only; the environment is clean (no PYTHONPATH, no PYTEST_*, no user folders of IPython or Jupyter, a
 fixed hash seed, one thread); `conftest.py`, `pytest.ini` and other plugins are not loaded. Wall time is used for the outer limit
 only: a run that exceeds it is ended with all its children, and repeated alone.
@@ -159,7 +160,7 @@ def _command(root: Path, work: Path, harness: Harness) -> list[str]:
 
 
 def _environment(root: Path, harness: Harness) -> dict[str, str]:
-    """A clean environment with own folders for IPython and Jupyter."""
+    """A clean environment with separate folders for IPython and Jupyter."""
     profile = root / "ipython" / "profile_default"
     profile.mkdir(parents=True)
     (profile / "ipython_kernel_config.py").write_text(_IPYTHON, encoding="utf-8")

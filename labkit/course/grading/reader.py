@@ -1,8 +1,8 @@
-"""Reads each submission in a process of its own (`reader_process`), and validates what the process returns.
+"""Reads each submission in a separate process (`reader_process`), and validates what the process returns.
 
 Code that parses a student's file (zip, JSON, notebook formats, IPython syntax) runs in that process, with limits on processor
-time, memory, output and wall time, and confined where the host can. A file that exceeds them is a problem of its own submission
-only. The process returns plain data, every field of which is validated here.
+time, memory, output and wall time, and confined where the host supports it. A file that exceeds them is a problem of that
+submission only. The process returns plain data, every field of which is validated here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROCESSOR_S = 60  # seconds of processor time for one submission
 MEMORY = 1536 << 20  # bytes of address space beyond those in use when the process is confined
 LONGEST_LINE = 24 << 20  # bytes of one line: texts have at most 4 MB, which JSON may write with six times as many
 LARGEST_OUTPUT = 64 << 20  # bytes of all lines of one process
-WALL_S = 600.0  # for a process that hangs; the limit on processor time is lower
+WALL_S = 600.0  # wall time, for a process that hangs; the limit on processor time is lower
 POLL_MS = 50
 MOST_PROCESSES = 3  # for one submission: after a notebook that ended the process, the others are read by another one
 MOST_NOTEBOOKS = 20  # of one submission
@@ -61,7 +61,7 @@ class About:
 
 @dataclass(frozen=True)
 class ReadNotebook:
-    """One notebook of a submission: its answers, or a problem. `path`: inside its zip; "" for a file of its own."""
+    """One notebook of a submission: its answers, or a problem. `path`: inside its zip; "" for a file that is not in a zip."""
 
     path: str
     answers: Answers | None = None
@@ -72,7 +72,7 @@ class ReadNotebook:
 
 
 class _Ended(Exception):
-    """The process ended before it had answered; the text says why. `broken`: see `ReadNotebook`."""
+    """The process ended before it had answered; the text is the reason. `broken`: see `ReadNotebook`."""
 
     def __init__(self, why: str, broken: bool = False) -> None:
         super().__init__(why)

@@ -82,7 +82,7 @@ def confinement_problem() -> str:
 
 
 def confine(processor_s: int = PROCESSOR_S, memory: int = MEMORY) -> None:
-    """Confine this process for the rest of its life. `Unconfined` if the host does not support it."""
+    """Confine this process until it ends. `Unconfined` if the host does not support it."""
     try:
         with open("/proc/self/statm") as statm:
             have = int(statm.read().split()[0]) * resource.getpagesize()

@@ -1,7 +1,7 @@
 """The grader's side of one student process: the objects it has references to, and the requests it may make.
 
 A student process refers to the grader's objects by numbers, and may read the attributes and call the methods that `PROXIED`
-lists. `request_validation` compares what it claims about gradients and weights with what the grader knows.
+lists. `request_validation` compares its claims about gradients and weights with the grader's records.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class SubmittedCode:
 
 
 class Session:
-    """One student process, which has run the cells of `code`. `ctx`: the context of the role that it plays, or None."""
+    """One student process, which has run the cells of `code`. `ctx`: the context of the role that it executes, or None."""
 
     def __init__(self, code: SubmittedCode, ctx: Any, kinds: dict[str, type[Message]]):
         self.code, self.ctx, self.kinds = code, ctx, kinds
@@ -260,7 +260,7 @@ class Session:
         return type(kind.__name__, (kind, of), {"__str__": LabkitError.__str__, "raised": name})(text)
 
     def exchange(self, frame: Any) -> list[Any]:
-        """Send a frame; answer the requests of the process until it sends a frame that is none, and return that."""
+        """Send a frame; answer the process's requests until it sends another kind of frame, and return that."""
         self.connection.send(frame)
         while True:
             received, freed = self.connection.receive()
@@ -341,7 +341,7 @@ class Session:
         return method(*args, **keywords)
 
     def _reference(self, name: str, args: list[Any], keywords: dict[str, Any]) -> Any:
-        """Call a function of the reference in a process of its own; the texts of its errors are not passed on."""
+        """Call a function of the reference in a separate process; the texts of its errors are not passed on."""
         if name not in self.code.reference_functions or self.code.reference is None:
             raise BadInput("there is no such function")
         if self._reference_calls is None:

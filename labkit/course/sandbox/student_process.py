@@ -1,4 +1,4 @@
-"""The main loop of a student process: plays a role or calls a function at the grader's request.
+"""The main loop of a student process: executes a role or calls a function at the grader's request.
 
 The process is confined before it receives the submitted code. The grader trusts nothing that this process sends, and the
 process holds nothing that the grader compares answers with.

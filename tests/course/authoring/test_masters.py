@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def here(monkeypatch):
-    """Rebuilt notebooks are run in this process."""
+    """Run rebuilt notebooks in this process."""
     monkeypatch.setattr(grading, "run_notebook", lambda rebuilt, harness: run_here(rebuilt))
 
 
@@ -44,7 +44,7 @@ def courses():
 
 @dataclass
 class Course:
-    """A master with its choices, what it is graded with, and the students' version."""
+    """A master with its choices, its grading key, and the students' version."""
 
     master: object
     key: object

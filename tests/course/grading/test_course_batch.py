@@ -1,6 +1,6 @@
 """A batch: results are on disk after each submission, a crash at any instant loses none, and the same command continues.
 
-Grading itself is replaced by a function that knows the scores, so only the batch is tested.
+Grading is replaced by a function that returns given scores, so only the batch is tested.
 """
 
 import csv
@@ -44,7 +44,7 @@ def submission(name="ada", answer="7", **more):
 
 
 def result(of, **more):
-    """What grading would say: everything for 7, else nothing."""
+    """The result of grading: full points for 7, else none."""
     marks = zero_scores(MASTER)
     if of.answers and of.answers.solutions.get("q3", "").endswith("7"):
         marks = tuple(replace(m, tests=tuple(replace(t, passed=True, hint="") for t in m.tests)) for m in marks)
@@ -153,7 +153,7 @@ def handed_in(folder, **answers):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Grading that knows the marks at once; the names of those who were graded."""
+    """Replaces grading by given marks; yields the names of the graded students."""
     graded = []
 
     def grade_one(key, of, harness, again=False):
@@ -282,7 +282,7 @@ t.main(sys.argv[1:])
     ],
 )
 def test_a_batch_that_was_ended_continues(tmp_path, number, after):
-    """What was graded before the end is in the CSV and in the journal; the same command makes the whole CSV of it."""
+    """What was graded before the end is in the CSV and in the journal; the same command completes the CSV from it."""
     gate = tmp_path / "gate"
     gate.mkdir()
     handed_in(tmp_path, **{name: "7" if i % 2 else "8" for i, name in enumerate(NAMES)})
@@ -335,7 +335,7 @@ def marks_of(path):
 
 @confined
 def test_ctrl_c_while_a_hostile_file_is_read(tmp_path):
-    """The reading process is busy for long; the batch ends all the same, and the process with it."""
+    """The reading process is busy for long; the batch and the process end nevertheless."""
     with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as made:
         for i in range(4):
             made.writestr(f"S{i}_{i}_assignsubmission_file_/toy.ipynb", b'{"cells": [' + b"{}," * 20_000_000 + b"{}]}")

@@ -115,7 +115,7 @@ def test_160_megabytes_of_objects_with_the_limits_of_grading(tmp_path):
 
 
 class TestAllowances:
-    """One student's submission uses up nothing of another's."""
+    """One student's submission does not use up another's limits."""
 
     def blanks(self, count, size):
         stream = io.BytesIO()
@@ -144,7 +144,7 @@ class TestAllowances:
 
 
 class TestWhatComesBack:
-    """A hostile file may control the reader process: what it returns is data, validated field by field."""
+    """A hostile file may control the reader process: the returned data are validated field by field."""
 
     def answer(self, tmp_path, monkeypatch, script):
         (tmp_path / "fake.py").write_text(f"import sys\nwrite = sys.stdout.write\nsys.stdin.read()\n{script}")

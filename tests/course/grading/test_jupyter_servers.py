@@ -11,7 +11,7 @@ from labkit.course.grading.jupyter_servers import last_activity
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """A server of the folder tmp_path that says `server.says` to whoever has the token."""
+    """A server of the folder tmp_path that answers `server.says` to requests with the token."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a line of a submission stays a line)
-"""What a student process cannot do or import, and that nothing remains of it."""
+"""What a student process cannot do or import, and that it leaves nothing behind."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def server():
 
 
 def gone(pids, deadline=20.0):
-    """Whether all of these processes have ended by themselves."""
+    """Whether all of these processes have ended."""
     end = time.monotonic() + deadline
     while any(alive(pid) for pid in pids) and time.monotonic() < end:
         os.sched_yield()
@@ -94,7 +94,7 @@ def test_a_confined_process_can_compute_and_nothing_else(uid):
         pytest.skip("another user needs root")
     done = subprocess.run([sys.executable, "-c", CONFINED, str(uid)], capture_output=True, text=True)
     told = json.loads(done.stdout)
-    if told["setrlimit"].startswith("ValueError"):  # Python looks itself whether the caller may
+    if told["setrlimit"].startswith("ValueError"):  # Python itself checks the permission
         told["setrlimit"] = NO
     assert told == EXPECTED
     assert -done.returncode in (signal.SIGXCPU, signal.SIGKILL)  # it had one second of processor time
@@ -115,7 +115,7 @@ def test_the_filter_lets_through_what_is_listed_and_no_other_machine():
 
 
 def filtered(machine, number, operation=0, timeout=0):
-    """What the kernel would do: the program, run by hand."""
+    """The kernel's action: interprets the BPF program."""
     data = struct.pack("<IIQQQQQQQ", number, machine, 0, 0, operation, 0, timeout, 0, 0)
     program = confine._program(*confine.MACHINES["x86_64"])
     lines, at, word = list(struct.iter_unpack("HBBI", program)), 0, 0
@@ -311,7 +311,7 @@ def test_no_process_remains_when_the_grader_is_killed():
             roles = below(int(server))
         grader.kill()
     assert gone([int(server), *roles])
-    for left in Path(folder).parent.glob(Path(folder).name):  # who is killed cannot sweep: an empty folder is all
+    for left in Path(folder).parent.glob(Path(folder).name):  # a killed process cannot clean up: only an empty folder remains
         assert not list(left.iterdir())
         left.rmdir()
 
