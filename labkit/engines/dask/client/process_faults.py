@@ -1,7 +1,7 @@
-"""Fault injection on processes: they are killed, frozen and thawed, by signals.
+"""Fault injection on processes: kills, freezes and thaws them with signals.
 
-A command is executed, and nothing more: what it means for the run is detected as if it had happened by itself. Signals go to
-processes that are labkit's own, or, of others, where the cluster allows it.
+The consequences of a command are not simulated: the run detects them like those of a real fault. Signals are sent to processes
+that labkit started, and to other processes only if the cluster allows it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from .supervisor import Supervisor
 
 __all__ = ["SIGNALS", "Losses", "ProcessFaults", "check_allowed"]
 
-NANNY_S = 5.0  # seconds for a nanny on another machine to pass a signal on
+NANNY_S = 5.0  # timeout for a nanny on another machine to forward a signal, seconds
 SIGNALS: frozenset[type[Command]] = frozenset((Kill, Restart, Freeze, Thaw))  # commands about processes
 
 Process = tuple[Any, ...]
 
 
 class Losses(Protocol):
-    """What recovery is told by commands."""
+    """The interface of recovery that these commands use."""
 
     def killed(self, role: str, restart: bool, worker: str | None) -> None:
-        """The process of `role`, on this Dask worker, is about to be killed; None: it has none. `restart`: it is to come back."""
+        """The process of `role` on this Dask worker (None: it has none) is about to be killed. `restart`: it is restarted."""
 
     def restart(self, command: Restart) -> None:
-        """The roles of a node that were to stay away are to come back."""
+        """Restart the roles of a node that were killed without restart."""
 
     def stays_away(self, role: str) -> bool:
-        """Whether a role is to stay away when it is lost."""
+        """Whether a role is not restarted when it is lost."""
 
 
 def check_allowed(command: Command, may_kill: bool) -> None:
-    """`BadInput` if the command is about processes that may hold other people's work, and the cluster does not allow it."""
+    """`BadInput` if the command signals processes, and the cluster does not allow that (see `may_kill`)."""
     if type(command) in SIGNALS and not may_kill:
         role = getattr(command, "role", "")
         raise BadInput(
@@ -52,7 +52,7 @@ def check_allowed(command: Command, may_kill: bool) -> None:
 
 
 class ProcessFaults:
-    """Of one run; used by the run's thread only, and never waits. `ours`: the processes are labkit's own, on this machine."""
+    """Process faults of one run. Used by the run's thread only; never blocks. `ours`: labkit started the processes, locally."""
 
     def __init__(self, ours: bool, supervisor: Supervisor, record: RunRecord, losses: Losses):
         self._ours, self._supervisor, self._record, self._losses = ours, supervisor, record, losses
@@ -60,10 +60,10 @@ class ProcessFaults:
         self._frozen: dict[str, list[tuple[str, Process]]] = {}  # role -> (Dask worker, process) that is stopped
 
     def kill(self, command: Kill, done: Done) -> None:
-        """With SIGKILL. `BadInput` if the process is this one.
+        """Kill the process of a role with SIGKILL. `BadInput` if that is this process.
 
-        A process on another machine is told to end itself, again and again until the role instance is lost: `done` is called
-        after the first time.
+        A process on another machine receives a request to kill itself, which is retransmitted until the role instance is lost;
+        `done` is called after the first request.
         """
         role, restart = command.role, command.restart
         address = self._members.where.get(role)
@@ -71,7 +71,7 @@ class ProcessFaults:
         self._check_other(role, process)
         self._record.executed(command)
         self._record.event(RoleKilled, role, restart, process is None)
-        if address is None or process is None:  # lost already, or its next instance has not said where it is
+        if address is None or process is None:  # lost already, or the process of its next instance is not known yet
             self._losses.killed(role, restart, None)
             return done(None)
         self._losses.killed(role, restart, address)
@@ -86,7 +86,7 @@ class ProcessFaults:
 
         def answered(answer: Any) -> None:
             nonlocal first
-            unheard = isinstance(answer, TimeoutError)  # an error of the connection is what a kill looks like
+            unheard = isinstance(answer, TimeoutError)  # a connection error is the expected result of a kill
             if first:
                 first = False
                 if unheard:
@@ -98,7 +98,7 @@ class ProcessFaults:
         order()
 
     def restart(self, command: Restart) -> None:
-        """A role comes back that was killed to stay away. `BadInput` if it is here."""
+        """Restart a role that was killed without restart. `BadInput` if it is present."""
         role = command.role
         if self._members.state[role] in PRESENT and not self._losses.stays_away(role):
             raise BadInput(
@@ -108,7 +108,7 @@ class ProcessFaults:
         self._losses.restart(command)
 
     def freeze(self, command: Freeze, done: Done) -> None:
-        """With SIGSTOP. `BadInput` if the role is not here, or its process is this one."""
+        """Suspend the process of a role with SIGSTOP. `BadInput` if the role is not present, or that is this process."""
         role = command.role
         address = self._members.where.get(role)
         process = None if address is None else self._supervisor.processes.get(address)
@@ -122,7 +122,7 @@ class ProcessFaults:
         self._signal(address, process, freeze_process, done)
 
     def thaw(self, command: Thaw, done: Done) -> None:
-        """With SIGCONT. A process that has been declared lost meanwhile is told to leave when it is heard of."""
+        """Resume the process of a role with SIGCONT. Instances declared lost meanwhile are fenced when they report."""
         role = command.role
         frozen = self._frozen.pop(role, [])
         if not frozen:
@@ -135,19 +135,19 @@ class ProcessFaults:
         self._signal(address, process, thaw_process, done)
 
     def thaw_all(self) -> None:
-        """The run is over: no process of this machine stays frozen because of it."""
+        """Resume all frozen processes of this machine, when the run has ended."""
         for frozen in self._frozen.values():
             for _, process in frozen:
                 if process[0] == boot_id():
                     thaw_process(process)
 
     def _check_other(self, role: str, process: Process | None) -> None:
-        """`BadInput` if the end of `process` were the end of this one."""
+        """`BadInput` if `process` is this process."""
         if process is not None and process == this_process():
             raise BadInput(f"{role} plays in this very process, which would be killed; start workers in processes.")
 
     def _signal(self, address: str, process: Process, act: Callable[[Process], None], done: Done) -> None:
-        """On this machine at once; elsewhere by the nanny of the process, which runs even if that does not."""
+        """Send a signal: directly on this machine; elsewhere through the nanny, which also runs while the process is stopped."""
         if process[0] == boot_id():
             act(process)
             return done(None)

@@ -1,28 +1,28 @@
-"""The recovery policy of a run: what is done about lost roles, new and departing Dask workers, joins and leaves.
+"""The recovery policy of a run: decides about lost roles, new and departing Dask workers, joins and leaves.
 
-`RecoveryPolicy.handle(event, now)` returns the actions that the run performs, in this order. There is no I/O, no thread and
-no clock in here: time is passed in (seconds, monotonic), and that it passes is an event, `Timer`. Nothing waits: what
-comes of an action is an event like others, so losses may come several at once, or in the middle of a recovery.
+`RecoveryPolicy.handle(event, now)` returns the actions that the run performs, in this order. It has no I/O, no thread and
+no clock: time is an argument (seconds, monotonic), and the passing of time is an event, `Timer`. No call waits: the result
+of an action is another event, so several losses may occur at once, or during a recovery.
 
-What happens to one role is in the table of `engines/lifecycle.py`; which incarnation is where, in `Membership`. This module
-decides. Three chains of events make up most of it:
+The lifecycle of one role is the table in `engines/lifecycle.py`; `Membership` holds which incarnation is where. This module
+makes the decisions. They follow three sequences of events:
 
-- *One role.* Its incarnation is lost (`_lose`): it is fenced, the others hear of it, and a Dask worker is sought for the next
-  incarnation (`PlacementRequest`). When there is one, the incarnation starts (`Submit`); when that is up (`RoleUp`), first the
-  others are told, then it is told to begin (`Announce`, `Begin`).
-- *A group* (strategies without servers, where a lost member takes the round with it; all roles but the chief). In three
-  phases, each left by events: members that are here end their incarnations and hand over their state ("collect"); the next
-  incarnations of all start (`StartGroup`, phase "start"), and begin together when all are up. A loss in between goes back to
-  the first phase, with what has been handed over so far. Where the others go on without a lost member
-  (`on_loss="continue"`), they begin again at once, and once more when a Dask worker was found for it.
+- *One role.* Its incarnation is lost (`_lose`): it is fenced, the other roles are notified, and a Dask worker is sought for the
+  next incarnation (`PlacementRequest`). When one is found, the incarnation starts (`Submit`); when that is up (`RoleUp`), the
+  others are notified first, then it receives the order to begin (`Announce`, `Begin`).
+- *A group* (strategies without servers, in which the loss of a member aborts the round; all roles except the chief). In three
+  phases, each ended by events: present members end their incarnations and hand over their state ("collect"); the next
+  incarnations of all start (`StartGroup`, phase "start"), and begin together when all are up. A loss during a restart goes
+  back to the first phase, keeping the states handed over so far. With `on_loss="continue"` the other members restart
+  at once, and again when a Dask worker has been found for the lost one.
 - *Membership by request* (elastic runs). A role that joins is placed like a lost one, and takes part when it is up. A
-  role that leaves is told to depart: what it has sent arrives, and its final report counts. If it is to join again
-  meanwhile, it leaves first, and joins then.
+  role that leaves receives the order to depart: its messages are delivered, and its final report counts. If a join is
+  requested meanwhile, the role leaves first and joins then.
 
-A Dask worker on which a role was silent, or did not start, is a suspect: another one is preferred. It is a suspect until a
-role on it is heard of; if no other Dask worker is found within `SHARE_S`, until the scheduler has had a new heartbeat of it.
+A Dask worker on which a role was silent, or did not start, is a suspect: others are preferred. It stops being a suspect when
+a role on it reports, or, if no other Dask worker is found within `SHARE_S`, when the scheduler has a new heartbeat of it.
 
-Every order is idempotent, and is repeated until it has had its effect (`REPEAT_S`).
+Every order is idempotent, and is retransmitted every `REPEAT_S` seconds until it has taken effect.
 """
 
 from __future__ import annotations
@@ -102,15 +102,15 @@ class ClusterView(Protocol):
 
     @property
     def ours(self) -> bool:
-        """Whether labkit started the processes, and starts those again that are lost."""
+        """Whether labkit started the processes, and restarts lost ones."""
 
     @property
     def place(self) -> Wish:
-        """Where roles are to be placed."""
+        """The placement requested by the user."""
 
     @property
     def returning(self) -> bool:
-        """Whether processes of labkit's own run or are being started, so that Dask workers will come back."""
+        """Whether processes started by labkit run or are starting, so that Dask workers will come back."""
 
 
 # events, beside those of roles and of Dask (`events`) and the commands Join, Leave and Restart -----------------------------
@@ -118,21 +118,21 @@ class ClusterView(Protocol):
 
 @dataclass(frozen=True)
 class Timer(Event):
-    """Time has passed. To be sent several times a second."""
+    """Time has passed. Must be sent several times per second."""
 
 
 @dataclass(frozen=True)
 class Announced(Event):
-    """A membership broadcast was acknowledged, or has failed: these (role, incarnation) may begin."""
+    """A membership broadcast was acknowledged, or has failed: these instances (role, incarnation) may begin."""
 
     instances: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
 class Killed(Event):
-    """A kill of `role` was requested: its process is being killed, on this Dask worker. None: the role has no process now.
+    """A kill of `role` was requested: its process on this Dask worker is being killed. None: the role has no process now.
 
-    `restart`: whether the roles of its node are to come back.
+    `restart`: whether the roles of its node are restarted.
     """
 
     role: str
@@ -145,7 +145,7 @@ class Killed(Event):
 
 @dataclass(frozen=True)
 class Action:
-    """What the run is to do."""
+    """An action for the run to perform."""
 
 
 @dataclass(frozen=True)
@@ -158,19 +158,19 @@ class RoleAction(Action):
 
 @dataclass(frozen=True)
 class Submit(RoleAction):
-    """Start its task on this Dask worker."""
+    """Start the task of an instance on this Dask worker."""
 
     worker: str
 
 
 @dataclass(frozen=True)
 class Admit(RoleAction):
-    """It is up, and takes part from now on."""
+    """An instance is up, and takes part from now on."""
 
 
 @dataclass(frozen=True)
 class Dismiss(RoleAction):
-    """It is over: release its task, and expect nothing of it."""
+    """An instance has ended: release its task."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Begin(RoleAction):
 
 @dataclass(frozen=True)
 class Order(RoleAction):
-    """Send it this command."""
+    """Send a command to an instance."""
 
     worker: str
     command: Mapping[str, Any]
@@ -191,20 +191,21 @@ class Order(RoleAction):
 
 @dataclass(frozen=True)
 class Fence(RoleAction):
-    """It was declared lost, and was heard of again: tell it to leave."""
+    """Order an instance to leave that was declared lost and has reported again."""
 
     worker: str
 
 
 @dataclass(frozen=True)
 class Fetch(RoleAction):
-    """Its task has ended: fetch its final report, which comes as `HandedOver`."""
+    """Fetch the final report of an instance whose task has ended; it arrives as `HandedOver`."""
 
 
 @dataclass(frozen=True)
 class Announce(Action):
-    """Broadcast the membership to the roles on these Dask workers. `then`: (role, incarnation) that may begin afterwards, of
-    which `Announced` is to be told when all have answered, or a second has passed.
+    """Broadcast the membership to the roles on these Dask workers.
+
+    `then`: (role, incarnation) that may begin afterwards; posted as `Announced` when all have answered, or a second has passed.
     """
 
     workers: tuple[str, ...]
@@ -214,9 +215,9 @@ class Announce(Action):
 
 @dataclass(frozen=True)
 class StartGroup(Action):
-    """Choose the states with which a group begins its next incarnation, account for what is not in them, start the tasks.
+    """Choose the initial states of a group's next incarnations, account for dropped gradients, and start the tasks.
 
-    `workers`: {role: Dask worker}. `reports`: {role: final report} of the incarnations that ended for this.
+    `workers`: {role: Dask worker}. `reports`: {role: final report} of the incarnations that ended for the restart.
     """
 
     incarnation: int
@@ -226,7 +227,7 @@ class StartGroup(Action):
 
 @dataclass(frozen=True)
 class Account(Action):
-    """Add a final report to the trace; with `in_flight`, also the gradients that were still under way."""
+    """Add a final report to the trace; with `in_flight`, also the gradients that were in flight."""
 
     report: Mapping[str, Any]
     in_flight: bool = True
@@ -234,7 +235,7 @@ class Account(Action):
 
 @dataclass(frozen=True)
 class Record(Action):
-    """Record an event in the trace, of this kind, with these fields after the time."""
+    """Record an event of this kind in the trace. `fields`: its fields after the time."""
 
     kind: type[TraceEvent]
     fields: tuple[Any, ...]
@@ -242,7 +243,7 @@ class Record(Action):
 
 @dataclass(frozen=True)
 class RecordRestart(Action):
-    """Record that a lost role is back. `from_backup`: it begins with the copy of its backup."""
+    """Record that a lost role has restarted. `from_backup`: it was restored from its backup."""
 
     up: RoleUp
     from_backup: bool
@@ -250,53 +251,56 @@ class RecordRestart(Action):
 
 @dataclass(frozen=True)
 class Grow(Action):
-    """See to it that there will be so many processes of labkit's own."""
+    """Ensure that labkit starts processes until there are `nodes`."""
 
     nodes: int
 
 
 @dataclass(frozen=True)
 class Observe(Action):
-    """Ask the scheduler when it heard of each Dask worker last; the answer comes as `WorkersSeen`."""
+    """Request the times of the last heartbeats of all Dask workers; the answer arrives as `WorkersSeen`."""
 
 
 @dataclass(frozen=True)
 class CheckReturned(Action):
-    """A role takes part no more, or stays away: perhaps all roles have returned that are waited for."""
+    """Check whether all awaited roles have returned, because a role has left or stays away."""
 
 
 @dataclass(frozen=True)
 class FailRun(Action):
-    """FailRun the run with an error. `roles`: no final report is awaited of these."""
+    """End the run with an error. `roles`: roles whose final reports are not awaited."""
 
     roles: tuple[str, ...]
     why: str
 
 
-NOT_ORDERED = float("-inf")  # a role that is to leave has not been told so yet
+NOT_ORDERED = float("-inf")  # the order to leave has not been sent to the role yet
 
 # the policy -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class PlacementRequest:
-    """A Dask worker is sought for roles of one node, or was found and their incarnations have not come up yet."""
+    """A request for a Dask worker for roles of one node. It ends when their next incarnations are up.
+
+    `worker`: None until one is found. Times in seconds.
+    """
 
     roles: list[str]
     since: float
-    grouped: bool  # they start with their group: the Dask worker is kept for them until then
+    grouped: bool  # the roles start with their group: the Dask worker is reserved until then
     worker: str | None = None
-    tried: float = 0.0  # when the Dask worker was found
-    grown: float = field(default=float("-inf"))  # when more processes were last asked for
+    tried: float = 0.0  # time at which the Dask worker was found
+    grown: float = field(default=float("-inf"))  # time at which more processes were last requested
 
 
 class RecoveryPolicy:
     """Decides about losses, restarts, joins and leaves of the roles of one run.
 
-    `members` is changed by it alone. `known`: the Dask workers of the cluster. `patience`: seconds without a sign of life after
-    which a role is lost. `elastic`: whether workers may join and leave. `now`: seconds, as in `handle`.
+    Only the policy changes `members`. `known`: the Dask workers of the cluster. `patience`: heartbeat timeout, seconds.
+    `elastic`: whether workers may join and leave. `now`: seconds, as in `handle`.
 
-    Once it has returned `FailRun`, it returns no other action.
+    After it has returned `FailRun`, it returns no further action.
     """
 
     def __init__(
@@ -315,45 +319,45 @@ class RecoveryPolicy:
         # silence
         self._roles_alive = FailureDetector(min(ABSENT_S, patience / 2))
         self._roles_alive.watch(members.where, now)
-        self._workers_alive = FailureDetector(ABSENT_S)  # of Dask workers on which roles are starting
+        self._workers_alive = FailureDetector(ABSENT_S)  # Dask workers on which roles are starting
         self._observed = float("-inf")
-        # Dask workers that were silent, or on which a start failed -> the heartbeat that was observed first since
+        # {Dask worker that was silent, or on which a start failed: time of the first heartbeat observed since}
         self._suspects: dict[str, float | None] = {}
         # losses
         self._requests: list[PlacementRequest] = []
-        self._stay_away: set[str] = set()  # roles that are to stay away when they are lost
+        self._stay_away: set[str] = set()  # roles that are not restarted when they are lost
         self._killed: set[str] = set()  # Dask workers whose processes were killed by request
-        self._lost_since: dict[str, float] = {}  # roles that are not back
-        self._awaited: set[str] = set()  # those of them of which the log says that the run waits for them
-        self._failures: dict[str, int] = {}  # of starts in a row
+        self._lost_since: dict[str, float] = {}  # {role that has not restarted: time of the loss}
+        self._awaited: set[str] = set()  # those of them whose absence has been recorded after `GIVE_UP_S`
+        self._failures: dict[str, int] = {}  # {role: consecutive failed starts}
         self._cancelled: set[str] = set()  # roles whose tasks Dask has cancelled
         self._cancelled_since = 0.0
-        self._retired: dict[str, float] = {}  # Dask workers whose roles are about to leave -> since when
-        self._empty_since: float | None = None  # no Dask worker is left
+        self._retired: dict[str, float] = {}  # {Dask worker whose roles are about to leave: since when}
+        self._empty_since: float | None = None  # since when there is no Dask worker
         # orders
-        self._beginning: dict[str, float] = {}  # roles that were told to begin, and have not reported since -> when
-        self._repeated: dict[str, float] = {}  # when the membership was last repeated to a role
+        self._beginning: dict[str, float] = {}  # {role that has not reported since the order to begin: time of the order}
+        self._repeated: dict[str, float] = {}  # {role: time of the last retransmission of the membership}
         self._fenced_at: dict[tuple[str, int], float] = {}
         # joins and leaves
-        self._joining: dict[str, float] = {}  # roles that are to join -> since when
-        self._leaving: dict[str, float] = {}  # roles that are to leave -> when they were told so last
-        self._stay_outside: set[str] = set()  # roles that were asked to leave, and do not join by themselves
-        self._unplaced: set[str] = set()  # roles of which the log says that no Dask worker is free for them
+        self._joining: dict[str, float] = {}  # {role with a pending join: since when}
+        self._leaving: dict[str, float] = {}  # {role with a pending leave: time of the last order, or NOT_ORDERED}
+        self._stay_outside: set[str] = set()  # roles that have left by request: no automatic join
+        self._unplaced: set[str] = set()  # roles for which `RoleUnplaced` has been recorded
         # the group
         self._group = [s.name for s in layout.roles if s.kind != "chief"] if restarts_as_group(layout) else []
         self._goes_on = whole_replicas(layout) and on_loss == "continue"
-        self._phase = ""  # of a group restart: "", "collect", "start"
+        self._phase = ""  # phase of a group restart: "", "collect", "start"
         self._restart_wanted = False
         self._phase_since = 0.0
         self._pending: set[str] = set()  # members that have not handed over (collect), or are not up (start)
-        self._fetching: dict[str, float] = {}  # members whose final report is being fetched -> since when
-        self._ordered_at: dict[str, float] = {}  # when members were last told to hand over
-        self._homes: dict[str, str] = {}  # member -> the Dask worker on which its next incarnation starts, or has started
-        self._reports: dict[str, Mapping[str, Any]] = {}  # final ones, of members that have handed over
+        self._fetching: dict[str, float] = {}  # {member whose final report is being fetched: since when}
+        self._ordered_at: dict[str, float] = {}  # {member: time of the last order to hand over}
+        self._homes: dict[str, str] = {}  # {member: Dask worker on which its next incarnation starts, or has started}
+        self._reports: dict[str, Mapping[str, Any]] = {}  # {member that has handed over: final report}
         self._consult()
 
     def handle(self, event: Event | Join | Leave | Restart, now: float) -> list[Action]:
-        """The actions that follow from `event` at `now` (seconds; never less than in an earlier call)."""
+        """The actions in response to `event` at `now` (seconds; never decreasing from call to call)."""
         if self._ended:
             return []
         self._now = now
@@ -362,7 +366,7 @@ class RecoveryPolicy:
         if counts and handler is not None:
             handler(self, event)
         self._consult()
-        if handler is not None and type(event) is not Report:  # roles report often, and nothing is due because of it
+        if handler is not None and type(event) is not Report:  # reports are frequent, and make nothing due
             self._advance()
         actions, self._actions = self._actions, []
         return actions
@@ -379,17 +383,17 @@ class RecoveryPolicy:
 
     @property
     def phase(self) -> str:
-        """Of a group restart: "" (none goes on), "collect" or "start"."""
+        """The phase of a group restart: "" (none is in progress), "collect" or "start"."""
         return self._phase
 
     def stays_away(self, role: str) -> bool:
-        """Whether a role of its node is to stay away when it is lost."""
+        """Whether a role of its node is not restarted when it is lost."""
         return not self._stay_away.isdisjoint(self._layout.on_node_of(role))
 
     # events of role instances ---------------------------------------------------------------------------------------------
 
     def _of_present(self, event: OfRole) -> bool:
-        """Whether the instance is present: then the event is a sign of life. One that was declared lost is fenced."""
+        """Whether the instance is present; then the event is a sign of life. Fences an instance that was declared lost."""
         role = event.role
         if self.members.is_present(role, event.incarnation):
             self._roles_alive.sign(role, self._now)
@@ -443,12 +447,12 @@ class RecoveryPolicy:
             self._homes.clear()
         others = [self.members.where[name] for name in self.members.contact if name not in beginning]
         instances = tuple((name, self.members.incarnation[name]) for name in beginning)
-        for name in beginning:  # what is announced may get lost, too
+        for name in beginning:  # the announcement may be lost, too
             self._beginning[name] = self._now
         self._do(Announce(_distinct(others), self.members.order(), instances))
 
     def _settle(self, role: str) -> None:
-        """Forget the loss of a role: it is here again, or takes part no more."""
+        """Forget the loss of a role that has restarted, or takes part no more."""
         self._failures.pop(role, None)
         self._lost_since.pop(role, None)
         self._awaited.discard(role)
@@ -467,7 +471,7 @@ class RecoveryPolicy:
     def _on_task_finished(self, event: TaskFinished) -> None:
         role = event.role
         if self._phase == "collect" and role in self._pending and role not in self._fetching:
-            self._roles_alive.forget(role)  # nothing will be heard of it; if its Dask worker is lost, Dask says so
+            self._roles_alive.forget(role)  # it sends no more reports; Dask reports the loss of its Dask worker
             self._fetching[role] = self._now
             self._do(Fetch(role, event.incarnation))
 
@@ -499,7 +503,7 @@ class RecoveryPolicy:
         self._over(role, self.members.end(role))
 
     def _on_departed(self, event: Departed) -> None:
-        """An incarnation has ended in order, because it was told to, or because Dask is about to close its process."""
+        """An incarnation has ended in order, because of an order to depart, or because Dask is about to close its process."""
         role, worker = event.role, self.members.where[event.role]
         if event.retired:
             self.known.discard(worker)
@@ -517,12 +521,12 @@ class RecoveryPolicy:
         worker = event.worker
         self.known.add(worker)
         self._suspects.pop(worker, None)
-        self._killed.discard(worker)  # that was an earlier process at this address, and so were roles that are there still
+        self._killed.discard(worker)  # the killed process was an earlier one at this address
         if self._retired.pop(worker, None) is not None:
             self._lose(self.members.on(worker), "was retired by Dask")
         outside = self.members.outside - self._stay_outside - self._joining.keys() - self._leaving.keys()
         willing = [role for role in self._workers if role in outside]
-        if willing and not self._cluster.ours and self._spare() > 0:  # one more role may take part
+        if willing and not self._cluster.ours and self._spare() > 0:  # one more role joins
             self._joining[willing[0]] = self._now
 
     def _on_worker_left(self, event: WorkerLeft) -> None:
@@ -543,7 +547,7 @@ class RecoveryPolicy:
                 self.members.unplace(role, why)
         self._seek([role for role in kept if self.members.state[role] in SOUGHT])
         if event.expected and not was_killed:
-            self._retired[worker] = self._now  # its roles are about to say that they leave
+            self._retired[worker] = self._now  # its roles are about to report `Departed`
         else:
             self._lose(self.members.on(worker), why)
 
@@ -554,7 +558,7 @@ class RecoveryPolicy:
             at, before = event.seen[worker], self._suspects[worker]
             if before is None:
                 self._suspects[worker] = at
-            elif at != before:  # it lives
+            elif at != before:  # a new heartbeat
                 del self._suspects[worker]
 
     # commands --------------------------------------------------------------------------------------------------------------
@@ -563,9 +567,9 @@ class RecoveryPolicy:
         role, node = event.role, self._layout.on_node_of(event.role)
         self._stay_away = self._stay_away - node if event.restart else self._stay_away | (node - {"chief"}) | {role}
         if event.worker is not None:
-            self._killed.add(event.worker)  # that the process is gone is an event of its own
+            self._killed.add(event.worker)  # the end of the process is a separate event
         elif self.members.state[role] in PRESENT:
-            self._lose([role], "was killed")  # it is starting, and has not said where it is: it is given up
+            self._lose([role], "was killed")  # it is starting, and its process is not known yet
         elif event.restart:
             self._want_back([role])
         else:
@@ -593,7 +597,7 @@ class RecoveryPolicy:
             self._stay_outside.discard(role)
             self._stay_away.discard(role)
             if self._leaving.get(role) == NOT_ORDERED:
-                del self._leaving[role]  # it has not been told yet, and stays; else it leaves first
+                del self._leaving[role]  # the order has not been sent: the role stays; else it leaves first
             self._joining[role] = self._now
 
     def _on_leave(self, command: Leave) -> None:
@@ -604,12 +608,12 @@ class RecoveryPolicy:
             self._leaving.setdefault(role, NOT_ORDERED)
 
     def _on_timer(self, event: Timer) -> None:
-        """What is due is done after every event."""
+        """No action: `handle` calls `_advance` after every event."""
 
     # losses ------------------------------------------------------------------------------------------------------------------
 
     def _lose(self, roles: Collection[str], why: str, silent: bool = False) -> None:
-        """Declare these incarnations lost. `why`: as in "was killed". `silent`: it is not known whether their processes live."""
+        """Declare these incarnations lost. `why`: as in "was killed". `silent`: their processes may still run."""
         roles = [role for role in roles if self.members.state[role] in PRESENT]
         if not roles:
             return
@@ -621,7 +625,7 @@ class RecoveryPolicy:
             incarnation = self.members.lose(role, why, stays_away=role in self._stay_away or role in self._leaving)
             self._over(role, incarnation)
             self._lost_since.setdefault(role, self._now)
-            self._awaited.discard(role)  # what the log said of an earlier incarnation is no answer to this loss
+            self._awaited.discard(role)  # an entry of an earlier incarnation does not cover this loss
             self._do(Record(RoleLost, (role, incarnation, why)))
         for role in roles:
             if role in self._group:
@@ -632,7 +636,7 @@ class RecoveryPolicy:
         self._record_absences([r for r in roles if r in self._stay_away and self.members.state[r] is State.AWAY])
 
     def _over(self, role: str, incarnation: int) -> None:
-        """Forget what was awaited of this incarnation, and dismiss it."""
+        """Forget the pending state of this incarnation, and dismiss it."""
         self._roles_alive.forget(role)
         self._cancelled.discard(role)
         self._beginning.pop(role, None)
@@ -640,7 +644,7 @@ class RecoveryPolicy:
         self._do(Dismiss(role, incarnation))
 
     def _left(self, role: str) -> None:
-        """A role takes part no more."""
+        """Finish the departure of a role: broadcast the membership, and restart its group."""
         self._leaving.pop(role, None)
         self._settle(role)
         if role in self._group:
@@ -649,15 +653,15 @@ class RecoveryPolicy:
         self._do(CheckReturned())
 
     def _record_awaited(self) -> None:
-        """Record roles that have been missing for `GIVE_UP_S` seconds, though they are being restarted."""
+        """Record roles that have been missing for `GIVE_UP_S` seconds while they are being restarted."""
         long = (role for role, since in self._lost_since.items() if self._now - since > GIVE_UP_S)
-        wanted = PARTICIPATING - {State.AWAY}  # of a role that stays away the log says so at once
+        wanted = PARTICIPATING - {State.AWAY}  # the absence of a role that stays away is recorded at once
         news = [role for role in long if role not in self._awaited and self.members.state[role] in wanted]
         self._awaited.update(news)
         self._record_absences(news)
 
     def _record_absences(self, roles: Collection[str]) -> None:
-        """Record for each of these missing roles whether the others go on without it, or the run waits for it."""
+        """Record for each of these missing roles whether the run continues without it, or waits for it."""
         gone = self._stay_away | self.members.outside
         others_go_on = any(name not in gone for name in self._players)
         for role in roles:
@@ -670,7 +674,7 @@ class RecoveryPolicy:
             self._do(CheckReturned())
 
     def _broadcast(self) -> None:
-        """Broadcast the membership to all roles that are here."""
+        """Broadcast the membership to all roles in state HERE."""
         workers = _distinct(self.members.where[role] for role in self.members.contact)
         self._do(Announce(workers, self.members.order()))
 
@@ -685,7 +689,7 @@ class RecoveryPolicy:
         self._workers_alive.consult(self._now)
 
     def _advance(self) -> None:
-        """Do what is due now."""
+        """Perform the decisions that depend on time: timeouts, retransmissions, placement."""
         if self._ended or self._check_cancelled():
             return
         self._check_silence()
@@ -706,9 +710,9 @@ class RecoveryPolicy:
         self._check_empty()
 
     def _check_cancelled(self) -> bool:
-        """Tasks that Dask cancelled one by one are losses; all of them, on Dask workers that stay, are the end of the run.
+        """Handle cancelled tasks: some of them are losses; all of them, on Dask workers that stay, end the run with an error.
 
-        Returns whether it is not clear yet.
+        Returns True if that is not decided yet, or the run has ended.
         """
         waited = self._now - self._cancelled_since
         if not self._cancelled or waited <= CANCELLED_S:
@@ -724,10 +728,10 @@ class RecoveryPolicy:
         return self._ended
 
     def _check_silence(self) -> None:
-        """Roles that are here and have been silent for `patience` seconds are lost, with those of the same process."""
+        """Declare roles lost that have been silent for `patience` seconds, with the other roles of the same process."""
         alive, patience, members = self._roles_alive, self._patience, self.members
         silent = {role for role in alive.silent(patience, self._now) if members.state[role] is State.HERE}
-        if silent:  # a role of the same process has been silent nearly as long
+        if silent:  # the other roles of the same process have been silent nearly as long
             homes = {members.where[role] for role in silent}
             nearly = (role for role in alive.silent(0.6 * patience, self._now) if members.state[role] is State.HERE)
             silent |= {role for role in nearly if members.where[role] in homes}
@@ -754,7 +758,7 @@ class RecoveryPolicy:
                 self._leaving[role] = self._now
                 command = {"do": "depart"}
                 self._do(Order(role, self.members.incarnation[role], self.members.where[role], command))
-            elif state in (State.LOST, State.AWAY, State.ENDED):  # it does not come back
+            elif state in (State.LOST, State.AWAY, State.ENDED):  # it is not restarted
                 self.members.leave(role)
                 self._drop_requests([role])
                 self._do(Record(RoleLeft, (role,)))
@@ -769,7 +773,7 @@ class RecoveryPolicy:
                 self.members.withdraw(role)
 
     def _observe(self) -> None:
-        """Watch the Dask workers on which roles are starting, and suspects that are needed because there is no other."""
+        """Watch the Dask workers on which roles are starting, and the suspects if no other Dask worker is free."""
         starting = [self.members.where[role] for role in self.members.in_state(State.STARTING, State.JOINING)]
         self._workers_alive.watch(starting, self._now)
         needed = bool(self._suspects) and any(
@@ -780,7 +784,7 @@ class RecoveryPolicy:
             self._do(Observe())
 
     def _does_not_start(self, worker: str, since: float) -> bool:
-        """Whether a role whose task was given to a Dask worker at `since` will not start there: slow is not dead."""
+        """Whether the start of a role that was submitted at `since` has failed: its worker is silent, or `START_S` is over."""
         return worker in self._workers_alive.silent(SILENT_S, self._now) or self._now - since > START_S
 
     def _check_empty(self) -> None:
@@ -798,10 +802,10 @@ class RecoveryPolicy:
     # where next incarnations go ----------------------------------------------------------------------------------------------
 
     def _seek(self, roles: Collection[str], grow: bool = False) -> None:
-        """Seek Dask workers for the next incarnations of `roles`, one for each node. `grow`: more processes are needed."""
+        """Request Dask workers for the next incarnations of `roles`, one per node. `grow`: more processes are needed."""
         for node in dict.fromkeys(self._node[role] for role in roles):
             here = [role for role in roles if self._node[role] == node]
-            for member in (False, True):  # the chief begins without its group
+            for member in (False, True):  # the chief is not a member of the group
                 together = [role for role in here if (role in self._group) == member]
                 if together:
                     request = PlacementRequest(together, self._now, grouped=member)
@@ -810,7 +814,7 @@ class RecoveryPolicy:
                         self._grow(request)
 
     def _drop_requests(self, roles: Collection[str]) -> None:
-        """Nothing is sought for these any more."""
+        """Remove these roles from all placement requests."""
         for request in self._requests:
             request.roles = [role for role in request.roles if role not in roles]
         self._requests = [request for request in self._requests if request.roles]
@@ -833,7 +837,7 @@ class RecoveryPolicy:
             self._lose(request.roles, "did not start", silent=True)
 
     def _free(self, role: str, shared: bool) -> str | None:
-        """A Dask worker for `role` that this run does not use, and, unless `shared`, no other run."""
+        """A Dask worker for `role` that is not used by this run nor, unless `shared`, by another; None if there is none."""
         members = self.members
         rest = self.known - self._suspects.keys() - set(members.where.values()) - self._kept()
         free = {worker for worker in rest if shared or members.usage[worker] <= 0}
@@ -841,22 +845,22 @@ class RecoveryPolicy:
         return next_home(self._node[role], self._layout.roles, free, placed, members.usage, self._cluster.place)
 
     def _kept(self) -> set[str]:
-        """The Dask workers that are kept for members of the group, until it starts."""
+        """The Dask workers that are reserved for placement requests and for members of the group."""
         return {*self._homes.values(), *(p.worker for p in self._requests if p.worker is not None)}
 
     def _is_unplaced(self, role: str) -> bool:
         return any(role in request.roles and request.worker is None for request in self._requests)
 
     def _used(self) -> set[str]:
-        """The Dask workers that any run uses or keeps."""
+        """The Dask workers that are used by any run, or reserved by this one."""
         return {worker for worker, roles in self.members.usage.items() if roles > 0} | self._kept()
 
     def _wanting(self) -> int:
-        """For how many nodes a Dask worker is sought."""
+        """The number of nodes without a Dask worker."""
         return sum(request.worker is None for request in self._requests)
 
     def _spare(self) -> int:
-        """How many Dask workers no run uses or waits for."""
+        """The number of Dask workers that are neither used nor needed."""
         return len(self.known - self._suspects.keys() - self._used()) - self._wanting()
 
     def _grow(self, request: PlacementRequest) -> None:
@@ -866,11 +870,11 @@ class RecoveryPolicy:
     # restart of a group ------------------------------------------------------------------------------------------------------
 
     def _leaves_group(self, role: str, regroup: bool = False) -> None:
-        """A member is lost, or has left. `regroup`: the others begin again at once."""
+        """Handle a member that is lost or has left. `regroup`: the others restart at once."""
         self._homes.pop(role, None)
         if self._phase == "collect":
             self._pending.discard(role)
-        elif self._phase == "start":  # those that were starting end before they have begun; their places stay
+        elif self._phase == "start":  # instances that are starting end before they begin; their Dask workers stay reserved
             self._phase = "collect"
             self._phase_since = self._now
             self._pending.clear()
@@ -886,7 +890,7 @@ class RecoveryPolicy:
                 self._collect()
         elif self._phase == "collect":
             for role in sorted(self._pending - self._fetching.keys()):
-                if self._now - self._ordered_at[role] > REPEAT_S:  # the order may be lost: its process was too busy to take it in
+                if self._now - self._ordered_at[role] > REPEAT_S:  # the order may be lost if the process was too busy
                     self._order_hand_over(role)
             late = [role for role in self._pending if self._now - self._fetching.get(role, self._now) > FETCH_S]
             self._lose(sorted(late), "did not hand over its shard", silent=True)
@@ -898,7 +902,7 @@ class RecoveryPolicy:
             self._lose(sorted(late), "did not start", silent=True)
 
     def _placed(self) -> dict[str, str]:
-        """{member that was lost or joins: the Dask worker that is kept for it}."""
+        """{member that was lost or joins: Dask worker reserved for it}."""
         return {role: p.worker for p in self._requests for role in p.roles if role in self._group and p.worker is not None}
 
     def _taking_part(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Orderly shutdown of a run: stop every role, drain the links, collect final reports.
 
-In two phases, because a role can only find what is in flight to it when all roles have sent their close frames. Roles
-that are lost on the way are not waited for.
+In two phases, because a role can only read all messages in flight to it after all roles have sent their close frames. Roles
+that are lost during the shutdown are not waited for.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .supervisor import Supervisor
 
 __all__ = ["SHUTDOWN_S", "Shutdown"]
 
-SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0  # the latter after a loss, where the missing roles are not worth a long wait
-ANSWER_S = 1.0  # a role that is told to end does so whether its answer is waited for or not; its report answers
+SHUTDOWN_S, AFTER_LOSS_S = 12.0, 4.0  # time limits in seconds; the latter applies after a loss
+ANSWER_S = 1.0  # timeout for the acknowledgement of an order, seconds; the role's report acknowledges it as well
 
 
 class Shutdown:
-    """Ends the roles of one `supervisor`, but the `lost` and those outside. `hear`: takes the events that come until then."""
+    """Ends all roles of one `supervisor`, except those `lost` or outside. `hear`: called with all other events meanwhile."""
 
     def __init__(self, supervisor: Supervisor, lost: Collection[str], hear: Callable[[Event], None]):
         self._supervisor, self._hear = supervisor, hear
@@ -31,7 +31,7 @@ class Shutdown:
         self._until = time.monotonic() + (AFTER_LOSS_S if lost else SHUTDOWN_S)
 
     def perform(self, why: str) -> dict[str, dict[str, Any]]:
-        """{role: final report}. Roles that do not answer in time are missing."""
+        """Perform the shutdown. Returns {role: final report}, without the roles that do not answer in time."""
         self._order({"do": "end", "why": why, "lost": sorted(self._missing)})
         self._await_ends(time.monotonic() + self._left() / 2)
         self._order({"do": "drain"})
@@ -54,7 +54,7 @@ class Shutdown:
             awaited -= self._missing
 
     def _collect(self) -> dict[str, dict[str, Any]]:
-        """Final reports lie on the Dask workers until they are fetched: one that is lost meanwhile takes its own with it."""
+        """Collect the final reports. They stay on the Dask workers until they are fetched, so a lost worker loses its report."""
         awaited = dict(self._supervisor.futures)
         fetched: set[str] = set()
         while self._connected:
@@ -72,21 +72,21 @@ class Shutdown:
         return {name: report for name, report in found.items() if not report.get("abandoned")}
 
     def _fetch(self, name: str, future: Any) -> None:
-        """Have the report of a role sent to the queue. Does not wait: its Dask worker may be gone."""
+        """Fetch the report of a role into the queue. Does not wait: its Dask worker may be gone."""
         client, queue, limit = self._supervisor.client, self._supervisor.queue, max(0.1, self._left())
         loop: Any = client.loop
 
         async def fetch() -> None:
             try:
                 report = await asyncio.wait_for(client.gather(future, asynchronous=True), limit)
-            except (Exception, asyncio.CancelledError):  # whatever the reason, this role's report is missing
+            except (Exception, asyncio.CancelledError):  # for whatever reason, the report is missing
                 report = None
             queue.put(FinalReport(name, report))
 
         loop.add_callback(fetch)
 
     def _next(self, until: float) -> str:
-        """Take one event, if one comes in time. The name of the role that has just ended, or ""."""
+        """Handle one event, if one arrives in time. Returns the name of the role that has just ended, or ""."""
         try:
             event = self._supervisor.queue.get(timeout=max(0.0, min(0.25, until - time.monotonic())))
         except Empty:

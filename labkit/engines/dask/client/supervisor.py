@@ -1,7 +1,7 @@
 """The client's side of the roles of a run: places them, starts them together, and sends them orders.
 
-An order goes to one Dask worker at a time with a limit of its own, so one process that does not answer never holds up the
-others. While the run goes on nothing here waits: answers come back as events.
+An order is sent to each Dask worker separately, with a separate timeout, so a process that does not answer never delays the
+others. After the start no method of the run's thread waits: answers arrive as events.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from .membership import Membership
 __all__ = ["LostWhileStarting", "Supervisor", "present_roles"]
 
 SCHEDULER = "The Dask scheduler"
-ERROR_S = 2.0  # seconds for the error of a task, which the client has got already
+ERROR_S = 2.0  # timeout for the error of a task, which the client has received already, seconds
 log = logging.getLogger("labkit.engines.dask.client")
 
 
 class LostWhileStarting(ClusterError):
-    """A process that the run needs was lost before the roles began; the run can be started over."""
+    """A process that the run needs was lost before the roles began. The start can be retried."""
 
 
 class Supervisor:
-    """Roles of one run on one client. `start` is called by the thread that starts the run, everything else by the run's own.
+    """The roles of one run on one client. `start` is called by the thread that starts the run, all else by the run's thread.
 
-    `workers`: addresses to place nodes on, one each; `usage`: roles now on each address. `members`: who takes part. `clock`:
-    engine time. `queue`: the events of the run.
+    `workers`: addresses of the Dask workers, one per node; `usage`: number of roles on each address. `members`: the membership.
+    `clock`: engine time. `queue`: the events of the run.
     """
 
     def __init__(self, client: Client, plan: Plan, workers: list[str], usage: Counter[str]):
@@ -64,25 +64,25 @@ class Supervisor:
         self.members = Membership(plan.layout, where, usage, _spared_roles(plan), absent)
         self.futures: dict[str, Future] = {}
         self.clock = EngineClock()
-        self.processes: dict[str, tuple[Any, ...]] = {}  # address -> the process there
-        self.never_began: set[str] = set()  # roles whose newest instance was told to end before it was told to begin
-        self.unheard: set[str] = set()  # roles that did not answer when they were told to begin
+        self.processes: dict[str, tuple[Any, ...]] = {}  # {address: process}
+        self.never_began: set[str] = set()  # roles whose newest instance received the order to end before one to begin
+        self.unheard: set[str] = set()  # roles that did not acknowledge the order to begin
         self._offsets = ClockOffsets(client)
-        self._lanes: dict[str, asyncio.Lock] = {}  # of the client's event loop: orders to one address keep their order
+        self._lanes: dict[str, asyncio.Lock] = {}  # {address: lock that keeps orders in sequence}, on the client's event loop
         self._closed = False
         self._launcher: Launcher | None = None
 
     @property
     def where(self) -> dict[str, str]:
-        """The Dask worker of each role that is here or starting."""
+        """{role: Dask worker}, for each role that is here or starting."""
         return self.members.where
 
     # start ------------------------------------------------------------------------------------------------------------
 
     def start(self, settings: dict[str, Any]) -> None:
-        """Submit every role, wait until all are up, and let them begin together.
+        """Submit every role, wait until all are up, and order them to begin together.
 
-        `ClusterError` if that fails, `LostWhileStarting` if it may succeed when it is tried again.
+        `ClusterError` if that fails, `LostWhileStarting` if a retry may succeed.
         """
         launcher = self._launcher = Launcher(self.client, self.plan, self.run, settings)
         launcher.load(self.where)
@@ -99,10 +99,10 @@ class Supervisor:
         done = self._task_done(role, incarnation)
         self.futures[role] = self._launcher.start(role, incarnation, worker, done, strategy, restored)
         if before is not None:
-            before.release()  # an instance that still runs finds its task released, and leaves
+            before.release()  # an instance that still runs detects this, and leaves
 
     def set_factor(self, role: str, factor: float) -> None:
-        """The slowdown with which instances of `role` start from now on."""
+        """Set the slowdown factor of instances of `role` that start from now on."""
         assert self._launcher is not None
         self._launcher.factors[role] = factor
 
@@ -127,7 +127,7 @@ class Supervisor:
         return done
 
     def _wait_until_up(self) -> None:
-        """Until every role listens, for as long as their Dask workers give signs of life."""
+        """Wait until every role is up, as long as their Dask workers give signs of life."""
         missing, detector = set(self.where), FailureDetector(ABSENT_S)
         began = looked = time.monotonic()
         detector.watch([SCHEDULER, *self.where.values()], began)
@@ -142,7 +142,7 @@ class Supervisor:
                 looked = time.monotonic()
 
     def _started(self, event: Event, missing: set[str]) -> None:
-        """Take in one event of the start."""
+        """Handle one event during the start."""
         if isinstance(event, RoleUp):
             missing.discard(event.role)
             self.meet(event)
@@ -160,22 +160,22 @@ class Supervisor:
         return LostWhileStarting(f"The process of {self.roles_on(address)} {how} while the run was starting.")
 
     def meet(self, event: RoleUp) -> bool:
-        """A role listens: which process is it? False: the clock of its machine has not been measured yet."""
+        """Record the process of a role that is up. Returns False if the clock of its machine has not been measured yet."""
         home = self.where[event.role]
         self.processes[home] = tuple(event.process)
         return self._offsets.meet(home, event.process[0] == boot_id())
 
     def _look_for(self, missing: set[str], detector: FailureDetector) -> None:
-        """Roles have not reported yet: are their Dask workers alive? Slow ones are waited for."""
+        """Check that the Dask workers of `missing` roles, and the scheduler, are alive. Slow ones are waited for."""
         if self.client.status != "running":
             raise ClusterError("The connection to the Dask scheduler was lost while the run was starting.")
         homes = {self.where[role] for role in missing}
         detector.consult(time.monotonic())
-        with contextlib.suppress(OSError):  # TimeoutError is one; a scheduler that does not answer is noticed below
+        with contextlib.suppress(OSError):  # includes TimeoutError; a silent scheduler is detected below
             seen = heartbeats(self.client, ANSWER_S)
             detector.sign(SCHEDULER, time.monotonic())
             for home in homes:
-                if home not in seen:  # the event that says so is on its way, or came before the run listened
+                if home not in seen:  # its `WorkerLeft` has not arrived yet, or was sent before the run subscribed
                     raise self._lost_while_starting(home)
                 detector.progress(home, seen[home], time.monotonic())
         now = time.monotonic()
@@ -187,7 +187,7 @@ class Supervisor:
             raise self._lost_while_starting(home, f"gave no sign of life for {SILENT_S:g} s")
 
     def _check_begun(self, missing: set[str], waited: float) -> None:
-        """Roles whose Dask workers are alive have not reported for long. `ClusterError` if other work keeps them."""
+        """`ClusterError` if `missing` roles, whose Dask workers are alive, wait for a thread, or take more than `START_S`."""
         keys = {self.where[role]: self.futures[role].key for role in missing}
         states = ask(self.client, keys, ANSWER_S, task_state, lambda home: (keys[home],))
         waiting = [role for role in sorted(missing) if states[self.where[role]] in WAITING_FOR_A_THREAD]
@@ -208,10 +208,9 @@ class Supervisor:
         self.unheard = {role for address in deaf for role in self.members.on(address)}
 
     def measure(self, address: str, then: Callable[[], None]) -> None:
-        """Measure the clock of a Dask worker's machine, in a thread of its own; `then` is called on the run's thread.
+        """Measure the clock of a Dask worker's machine in a separate thread; then `then` is called on the run's thread.
 
-        Also when that has failed, after a moment: whether it is tried again is for the run to say, which knows if the role
-        that needs it is still present.
+        After a failure it is called, too, `LOOK_S` seconds later: the run retries if the role is still present.
         """
 
         def work() -> None:
@@ -228,7 +227,7 @@ class Supervisor:
     def order_and_wait(
         self, order: dict[str, Any], role: str | None = None, but: Collection[str] = (), limit: float = ANSWER_S
     ) -> list[str]:  # fmt: skip
-        """Send an order to `role`, or to all `but` some, at the same time, and wait. Returns the addresses without an answer."""
+        """Send an order to `role`, or to all roles except `but`, and wait. Returns the addresses that did not answer."""
         homes = self._homes(role)
 
         def arguments(address: str) -> tuple[Any, ...]:
@@ -243,7 +242,7 @@ class Supervisor:
         return where if role is None else {role: where[role]} if role in where else {}
 
     def _local(self, order: dict[str, Any], address: str) -> dict[str, Any]:
-        """The order, with times by the clock of the machine that gets it, also in orders that it carries."""
+        """The order with times converted to the clock of the machine at `address`, also in nested orders."""
         if "zero" in order:
             order = {**order, "zero": self._offsets.local(order["zero"], address)}
         if "orders" in order:
@@ -256,7 +255,7 @@ class Supervisor:
         self, order: dict[str, Any], addresses: Iterable[str], role: str | None = None, incarnation: int | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """Send an order to these Dask workers; does not wait. `incarnation`: only to this instance of `role`.
+        """Send an order to these Dask workers without waiting. `incarnation`: only to this instance of `role`.
 
         `then`: called on the run's thread when all have answered, or a second has passed.
         """
@@ -272,7 +271,7 @@ class Supervisor:
     def send_in_order(
         self, order: dict[str, Any], role: str | None, then: Callable[[list[str]], None] = lambda deaf: None
     ) -> None:  # fmt: skip
-        """Send an order to `role`, or to all (None), after the orders that were sent before in this way; does not wait.
+        """Send an order to `role`, or to all roles (None), in sequence with earlier calls; does not wait.
 
         `then`: called on the run's thread with the addresses that did not answer in time.
         """
@@ -292,7 +291,7 @@ class Supervisor:
     async def _deliver(
         self, order: dict[str, Any], address: str, role: str | None, incarnation: int | None, limit: float
     ) -> bool:  # fmt: skip
-        """Whether the order has arrived in time. A process that is gone or frozen is noticed elsewhere."""
+        """Send the order. Returns whether it was acknowledged in time. Lost and frozen processes are detected elsewhere."""
         call = self.client._run(
             deliver, self.run, role, self._local(order, address), incarnation, workers=[address], on_error="return"
         )
@@ -306,7 +305,7 @@ class Supervisor:
     ) -> None:  # fmt: skip
         """Call `fn(*arguments)` on a Dask worker, or in its nanny; does not wait.
 
-        `then`: called on the run's thread with what it returned, or with the exception that stands for it.
+        `then`: called on the run's thread with the result, or with the exception that was raised.
         """
 
         async def work() -> None:
@@ -322,7 +321,7 @@ class Supervisor:
         self._in_background(work, Answered(lambda: then(lost)))
 
     def look_at_workers(self) -> None:
-        """Ask the scheduler when it heard of each Dask worker last; does not wait: the answer is an event."""
+        """Request the times of the last heartbeats from the scheduler; does not wait: the answer is a `WorkersSeen` event."""
 
         async def look() -> None:
             with contextlib.suppress(Exception):  # no answer, no sign
@@ -335,7 +334,7 @@ class Supervisor:
         self._in_background(look, None)
 
     def _in_background(self, work: Callable[[], Any], without: Event | None) -> None:
-        """Run a coroutine on the client's event loop. `without`: the event instead, if the client is closed."""
+        """Run a coroutine on the client's event loop. `without`: event to post instead if the client is closed."""
 
         async def guarded() -> None:
             try:
@@ -364,12 +363,12 @@ class Supervisor:
         self.close()
 
     def close(self) -> None:
-        """Release everything that the run had on the cluster, also if a part of that fails: then its error is raised."""
+        """Release all resources of the run on the cluster. An error in one part is raised after the others are released."""
         self._closed = True
-        with contextlib.ExitStack() as ends:  # the last one first
+        with contextlib.ExitStack() as ends:  # last in, first out
             if self.client.status == "running":
                 for future in self.futures.values():
-                    ends.callback(future.release)  # a role that still runs finds its task released, and leaves
+                    ends.callback(future.release)  # a role that still runs detects this, and leaves
             ends.callback(router_of(self.client).shut, self.run)
             if self._launcher is not None:
                 ends.callback(self._launcher.forget)
@@ -377,25 +376,25 @@ class Supervisor:
 
 
 def _why_failed(future: Future) -> str:
-    """What Dask says about a task that has failed. May wait: called on the thread of Dask's callbacks."""
+    """Dask's error for a task that has failed. May block: called on the thread of Dask's callbacks."""
     if future.status != "error":
         return f"its task was {future.status}"
     try:
         error = future.exception(timeout=ERROR_S)
     except Exception as unknown:
         error = unknown
-    while error.__cause__ is not None:  # Dask wraps what went wrong while the task was unpacked
+    while error.__cause__ is not None:  # Dask wraps errors raised while the task is deserialized
         error = error.__cause__
     return f"{type(error).__name__}: {error}"
 
 
 def present_roles(plan: Plan) -> list[RoleSpec]:
-    """The roles that are there at the start."""
+    """The roles that are present at the start."""
     absent = plan.elastic.absent if plan.elastic else ()
     return [spec for spec in plan.layout.roles if spec.name not in absent]
 
 
 def _spared_roles(plan: Plan) -> list[str]:
-    """The roles without which the others go on, and which are no peers any more when they are lost."""
+    """The roles without which the run continues; when lost, they are removed from `ctx.peers`."""
     layout, on_loss = plan.layout, plan.strategy.on_loss
     return [spec.name for spec in layout.roles if not_waited_for(layout, spec, on_loss)]
