@@ -49,7 +49,7 @@ from .sentence import goal_of
 __all__ = ["MILESTONES", "Log", "events", "log_lines", "straggler_text"]
 
 MILESTONES = (0.5, 0.75, 0.9, 0.95, 0.99)  # accuracies that get a line, in addition to the budget's
-PAUSES = 3  # consecutive lines about pauses; single-stepping produces many
+PAUSES = 3  # further consecutive pauses are merged into one line; single-stepping produces many
 MOST_NAMED = 6  # roles that are named individually
 ROLE_TEXTS: dict[type[RoleEvent], str] = {
     RoleFrozen: "{} was frozen", RoleThawed: "{} was thawed", RoleJoined: "{} joined",
@@ -91,7 +91,7 @@ def events(trace: Trace, t: int | None = None, memory: Stragglers | None = None)
     return found
 
 
-# what was done --------------------------------------------------------------------------------------------------------
+# events ---------------------------------------------------------------------------------------------------------------
 
 
 def _event_lines(trace: Trace, t: int) -> list[tuple[int, str]]:
@@ -223,7 +223,7 @@ def straggler_text(trace: Trace, finding: Finding) -> str:
     return f"straggler: {name}, {start} {took} against a median of {usual}"
 
 
-# what was reached -----------------------------------------------------------------------------------------------------
+# milestones and the end -----------------------------------------------------------------------------------------------
 
 
 def _learned(trace: Trace, t: int) -> list[tuple[int, str]]:

@@ -162,7 +162,7 @@ def _whose(trace: Trace, seen: Effect, t: int) -> str:
     return said + (f" (theory: {law[1]})." if law else ".")
 
 
-# next to a reference run -------------------------------------------------------------------------------------------------
+# comparison with the reference run ---------------------------------------------------------------------------------------
 
 
 def _reference(trace: Trace, now: Period, t: int, reference: Trace, subject: str, counted: Cumulative) -> str:

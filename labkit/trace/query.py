@@ -57,7 +57,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# what is there ------------------------------------------------------------------------------------------------------
+# completeness of tables ---------------------------------------------------------------------------------------------
 
 
 def sampled(trace: Trace, table: str) -> bool:
@@ -1145,7 +1145,7 @@ def traffic_by_node(trace: Trace, moved: Traffic) -> dict[int, tuple[float, floa
     return {role: (float(into[node]), float(out[node])) for node, role in named.items()}
 
 
-# what a disturbance did -----------------------------------------------------------------------------------------------
+# effect of a fault ----------------------------------------------------------------------------------------------------
 #
 # Rates are counted from one application of the slowed worker to another, so that they cover whole turns: of N workers
 # of which one is f times slower exactly (N - 1 + 1/f)/N of the throughput is left if the others do not wait, and 1/f if they
