@@ -1,4 +1,4 @@
-"""What is given wrongly is refused with one sentence, before anything starts."""
+"""Invalid arguments are refused with one sentence, before anything starts."""
 
 from dataclasses import dataclass
 
@@ -79,7 +79,7 @@ def test_a_single_fault_is_a_list_of_one():
 
 @dataclass(frozen=True)
 class Steps(lk.Deterministic.__base__):
-    """A law of one's own."""
+    """A user-defined distribution."""
 
     low: float = 0.25
 

@@ -1,5 +1,5 @@
-"""One specification of a run: whatever it says is said the same in plain values, JSON, `run.json`, the command line and the
-share text; hostile values are refused in a sentence; and no option is declared twice.
+"""The specification of a run: plain values, JSON, `run.json`, the command line and the share text are equivalent; hostile
+values are refused in a sentence; and no option is declared twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from labkit.strategies import STRATEGIES
 
 FEW = settings(max_examples=60, deadline=None)
 
-# what a run may be made of --------------------------------------------------------------------------------------------
+# components of a run --------------------------------------------------------------------------------------------------
 
 TEXTS = {
     "optimizer": ("sgd", "momentum:0.5", "nesterov", "adagrad:1e-05", "adam:0.8:0.99"),
@@ -182,7 +182,7 @@ JSON = st.recursive(
 
 
 def read_or_refused(read, given):
-    """What is read; None if it is refused in a sentence. Any other error is a mistake of labkit's."""
+    """The value read; None if it is refused in a sentence. Any other error is a defect of labkit."""
     sentence = "."
     try:
         return read(given)
@@ -253,7 +253,7 @@ def test_an_asyncps_of_the_time_before_downpour_is_read(options, now):
 
 @st.composite
 def small(draw, engine="simulated"):
-    """A run that fits together and that a command line and a share text can say."""
+    """A consistent run that a command line and a share text can express."""
     kind = draw(st.sampled_from(("async-ps", "ssp", "sync-ps", "local-sgd", "backup-workers", "ring-all-reduce")))
     try:
         strategy = STRATEGIES[kind](**draw(some(knobs_of(STRATEGIES[kind]))))
@@ -363,7 +363,7 @@ def test_the_run_manifest(tmp_path_factory, spec):
 
 # once -----------------------------------------------------------------------------------------------------------------
 
-# parts of which a run is made, too, and which have options of their own, under their own name
+# components of a run, too, which have their own options under their own name
 OF_PARTS = (
     "labkit.nn", "labkit.data", "labkit.engines.distributions", "labkit.engines.commands", "labkit.engines.faults",
     "labkit.course", "labkit.roles.sparse.placement",

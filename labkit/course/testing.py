@@ -1,7 +1,7 @@
 """Functions for the test cells of an assignment: a short run in virtual time, its results, and assertions with hints.
 
 `trial(MyServer(), workers=4, updates=40)` works in the same way in a student's notebook, where `MyServer` is the student's class,
-and in grading, where it is a remote strategy. A trial does not raise: its `error` says what went wrong. Its numbers come
+and in grading, where it is a remote strategy. A trial does not raise: its `error` contains the error text. Its numbers come
 from the engine's trace, never from the strategy itself.
 """
 

@@ -31,7 +31,7 @@ def choose(assignment: Assignment, seed: str | None) -> Choices:
 
 
 def first_choices(assignment: Assignment) -> Choices:
-    """The first choice of each variant."""
+    """The first choice for each variant."""
     return {key: choices[0] for key, choices in assignment.variants.items()}
 
 

@@ -1,7 +1,7 @@
-"""One notebook in JupyterLab in a browser, as a person has it in front of them.
+"""One notebook in JupyterLab in a browser, operated as by a user.
 
-Cells are counted from 0, code and text alike. What is awaited is a state of the page or of the kernel, never an amount
-of time.
+Cells are counted from 0, code and text alike. Methods wait for a state of the page or of the kernel, never for an amount of
+time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Frames", "Notebook", "write"]
 
 OPENS, RUNS, SETTLES = 60.0, 60.0, 5.0  # seconds at most: to open a notebook, to run a cell, for the page to follow
 HEIGHT = 1300  # pixels of the window
-HARMLESS: tuple[str, ...] = ()  # errors of JupyterLab's own, as regular expressions: none is known
+HARMLESS: tuple[str, ...] = ()  # known errors of JupyterLab, as regular expressions: none
 IMAGES = "img.widget-image"  # the pictures of ipywidgets
 THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
 
@@ -83,9 +83,9 @@ def write(path: Path, cells: Sequence[str] | Path) -> None:
 
 
 class Notebook:
-    """The notebook file `name` of `server`, open in a tab of its own and connected to its kernel.
+    """The notebook file `name` of `server`, open in a separate tab and connected to its kernel.
 
-    `page` is Playwright's, for whatever is not here.
+    `page` is Playwright's page, for other operations.
     """
 
     page: Page
@@ -164,19 +164,19 @@ class Notebook:
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
 
     def output(self, index: int) -> Locator:
-        """What cell `index` shows below itself."""
+        """The displayed output of cell `index`."""
         return self.cell(index).locator(".jp-OutputArea")
 
     def outputs(self, index: int) -> list[dict[str, Any]]:
-        """What cell `index` has put out, as the file format has it."""
+        """The outputs of cell `index`, in the notebook file format."""
         return list(self.page.evaluate(OUTPUTS, index))
 
     def prompt(self, index: int) -> str:
-        """What stands before the cell: "" never run, "*" running or waiting, else its number."""
+        """The prompt of the cell: "" never run, "*" running or waiting, else its number."""
         return self.cell(index).locator(".jp-InputPrompt").inner_text().strip("[]: \n")
 
     def run(self, index: int) -> None:
-        """Click into the cell and press Shift+Enter; returns when JupyterLab has taken it."""
+        """Click into the cell and press Shift+Enter; returns when JupyterLab has accepted it."""
         before = self.prompt(index)
         self.cell(index).locator(".cm-content").click()
         self.page.keyboard.press("Shift+Enter")
@@ -197,7 +197,7 @@ class Notebook:
     # keys -------------------------------------------------------------------------------------------------------------
 
     def press(self, *keys: str) -> None:
-        """Press these keys, one after another, wherever the focus is: "Tab", "Shift+Tab", "Enter", "ArrowLeft", "a"."""
+        """Press these keys, one after another, in the focused element: "Tab", "Shift+Tab", "Enter", "ArrowLeft", "a"."""
         for key in keys:
             self.page.keyboard.press(key)
 
@@ -230,7 +230,7 @@ class Notebook:
         """Interrupt the kernel."""
         self.server.request("POST", f"api/kernels/{self.kernel_id}/interrupt")
 
-    # what is seen -----------------------------------------------------------------------------------------------------
+    # display and errors--------------------------------------------------------------------------------------------------
 
     def _heard(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "assert"):
@@ -238,11 +238,11 @@ class Notebook:
 
     @property
     def errors(self) -> list[str]:
-        """What the browser has complained about since the notebook was opened first, or since `forgive()`."""
+        """Errors in the browser's console since the notebook was first opened, or since `forgive()`."""
         return [said for said in self._said if not any(re.search(harmless, said) for harmless in HARMLESS)]
 
     def forgive(self) -> None:
-        """Forget the errors so far: the test has made them on purpose."""
+        """Clear the errors so far, which the test has caused deliberately."""
         self._said.clear()
 
     def await_images(self, selector: str = IMAGES, least: int = 1) -> None:

@@ -2,7 +2,7 @@
 
 Where Playwright or Chromium is missing, these tests are skipped, by name and with how to get them. Environment:
 
-- `LABKIT_BROWSER=required`: then it is an error if one is skipped, or if fewer than `LABKIT_BROWSER_LEAST` (1) ran.
+- `LABKIT_BROWSER=required`: it is an error if one is skipped, or if fewer than `LABKIT_BROWSER_LEAST` (1) ran.
 - `LABKIT_CHROMIUM`: the browser's executable; else what is on the path; else the one Playwright has downloaded.
 - `LABKIT_SCREENSHOTS`: a folder for the pictures that tests make; else a temporary one.
 """
@@ -44,7 +44,7 @@ def chromium() -> str | None:
 
 
 def missing() -> str:
-    """What these tests lack, in words; "" if nothing."""
+    """The missing requirements of these tests, as text; "" if none."""
     if importlib.util.find_spec("playwright") is None:
         return f"Playwright is not installed: {INSTALL}"
     path = chromium()
@@ -71,7 +71,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def too_few(config: pytest.Config) -> str:
-    """Why a session that had to run browser tests has not, or ""."""
+    """The reason why a session that had to run browser tests has not, or ""."""
     count, least = len(config.stash.get(ran, ())), int(os.environ.get("LABKIT_BROWSER_LEAST", "1"))
     if REQUIRED and count < least and not config.option.collectonly:
         return f"LABKIT_BROWSER=required, and {count} browser tests ran; at least {least} have to"
@@ -119,8 +119,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def context(server: LabServer) -> Iterator[Any]:
-    """A browser with a clean profile. For one file only: its driver keeps an event loop in this thread, which other
-    tests must not meet.
+    """A browser with a clean profile. For one file only: its driver keeps an event loop running in this thread, which would
+    interfere with other tests.
     """
     from playwright.sync_api import sync_playwright
 

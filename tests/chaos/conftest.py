@@ -1,4 +1,4 @@
-"""What the chaos suite shares."""
+"""Fixtures of the chaos suite."""
 
 import pytest
 from oracles import Oracle
@@ -6,5 +6,5 @@ from oracles import Oracle
 
 @pytest.fixture
 def oracle(monkeypatch):
-    """Books of the tests' own."""
+    """An independent ledger (see `oracles`)."""
     return Oracle().watch(monkeypatch)

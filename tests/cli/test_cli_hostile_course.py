@@ -48,7 +48,7 @@ CASES = [
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a good master, a released notebook, a bundle, and what is none of these; nothing is graded or started."""
+    """A folder with a valid master, a released notebook, a bundle, and other files; nothing is graded or started."""
     monkeypatch.chdir(tmp_path)
     raw = toy.notebook()
     toy.write(tmp_path, raw)
@@ -59,7 +59,7 @@ def folder(tmp_path, monkeypatch):
         "empty.ipynb": b"", "json.ipynb": b"[1e999, {}]", "unreadable.ipynb": b"{}",
     }.items():  # fmt: skip
         Path(name).write_bytes(content)
-    Path("unreadable.ipynb").chmod(0)  # root reads it all the same: it is refused for what is in it
+    Path("unreadable.ipynb").chmod(0)  # root can read it nevertheless: it is refused for its content
     Path("folder").mkdir()
     Path("circle.ipynb").symlink_to("circle.ipynb")
     if hasattr(os, "mkfifo"):

@@ -1,5 +1,5 @@
 """Strategies that are written for the contract: most have workers and a chief only, and the workers check what they
-see.
+receive.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Done(lk.Message):
 
 @dataclass(frozen=True)
 class Parcel(lk.Message):
-    """Something of everything that a message can be made of."""
+    """A message with a field of every supported type."""
 
     number: Any = 0
     real: Any = 0.0
@@ -72,7 +72,7 @@ class Script(lk.Strategy):
         ctx.send("chief", Done())
 
     async def play(self, ctx, rank):
-        """What the test is about."""
+        """The behaviour under test."""
 
 
 def same(a, b):
@@ -85,7 +85,7 @@ def same(a, b):
 
 
 def learned(engine, strategy):
-    """A run of two workers that ended at 85% of moons, and whose model is as good as it says."""
+    """A run of two workers that ended at 85% of moons, and whose model has the reported accuracy."""
     problem = lk.Problem("moons", hidden=(16,), batch_size=16, options={"samples": 400})
     run = engine.wait(problem, strategy, lk.Budget(accuracy=0.85, seconds=40), workers=2, time=0.002)
     assert run.stopped_by == "accuracy"

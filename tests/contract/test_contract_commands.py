@@ -1,4 +1,4 @@
-"""Commands on both engines: every class that an engine supports is executed and is in its log, and the log does it again."""
+"""Commands on both engines: every class that an engine supports is executed and logged, and the log can be replayed."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""Every strategy does its job, on both engines, with 4 workers: digits to 95%; a recommender that beats the constant
-predictor; a split model that is one process, parameter for parameter.
+"""Every strategy trains, on both engines, with 4 workers: digits to 95%; a recommender that beats the constant
+predictor; a split model that equals one process, parameter for parameter.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def test_the_registry_begins_with_nine_and_has_each_strategy_once():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_digits_to_95_percent(engine, name):
-    """PipeDream and Hybrid are split as well, but learn from more than one gradient at a time: they are held to this."""
+    """PipeDream and Hybrid are split as well, but use more than one gradient at a time: they are tested here."""
     problem = lk.Problem("digits", hidden=STRATEGIES[name].suits.get("hidden", (64,)), seed=1)
     strategy = STRATEGIES[name]()
     run = engine.wait(problem, strategy, lk.Budget(accuracy=0.95, seconds=50), workers=4, time=0.001)
@@ -89,7 +89,7 @@ def test_every_strategy_applies_what_its_budget_allows_and_its_ledger_closes(eng
 @pytest.mark.dask
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_steps_one_by_one_on_a_cluster(dask_processes, name):
-    """However a pause has caught the shards, a step takes all of them on, and nobody waits for one that stands still."""
+    """In whichever state a pause has stopped the shards, a step advances all of them, and no role waits for a paused one."""
     made = STRATEGIES[name]
     problem = lk.Problem(**{"hidden": (16, 16, 16)} | made.suits)
     cluster = dask_processes.resized(workers=4, servers=2 if made.uses_servers else None)

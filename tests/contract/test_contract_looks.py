@@ -1,4 +1,4 @@
-"""What the model said comes into the trace on both engines, and is what the model says."""
+"""Evaluation samples are recorded in the trace on both engines, and equal the model's predictions."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import io
 import itertools
 import signal
 
-SECONDS = 3  # of processor time, after which a mutant's loop is taken for one that does not end
+SECONDS = 3  # of processor time, after which a mutant's loop counts as endless
 ENOUGH = 60  # the same for a right answer, which takes less than 1
 
 
@@ -173,7 +173,7 @@ def _given(tree):
 
 
 def _changes(node, tree):
-    """(description, what makes it) of every change of one node."""
+    """(description, function that makes it) of every change of one node."""
 
     def put(name, value):
         return lambda: setattr(node, name, value)
@@ -285,7 +285,7 @@ def _stop(*_):
 
 
 def survives(master, answers, outputs, seconds=SECONDS):
-    """ "" if a check fails, else why not: every cell of a master is run in this process, with `answers` for its solutions."""
+    """ "" if a check fails, else the reason: every cell of a master is run in this process, with `answers` for its solutions."""
     names = {"__name__": "notebook"}
     before = signal.signal(signal.SIGVTALRM, _stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)

@@ -33,7 +33,7 @@ def processes(*arguments, **more):
 
 @contextlib.contextmanager
 def scheduler_and_workers(folder, workers, preload=None):
-    """`dask scheduler` and `dask worker` processes, as somebody else would start them: (address, processes)."""
+    """`dask scheduler` and `dask worker` processes, as a user would start them: (address, processes)."""
     file = folder / "scheduler.json"
     started = [processes("dask_scheduler", "--scheduler-file", str(file), "--port", "0", "--dashboard-address", ":0",
                          "--host", "127.0.0.1")]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The program of a run is killed: its roles end, and somebody else goes on from what they have kept."""
+"""The program of a run is killed: its roles end, and another program resumes from their checkpoints."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def is_there(pid):
 
 
 def killed(tmp_path, strategy):
-    """A folder that a run has left whose program was killed at update 100 of 300."""
+    """The folder of a run whose program was killed at update 100 of 300."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     folder = tmp_path / "run"
@@ -95,4 +95,4 @@ def test_who_is_lost_after_that_begins_with_what_this_run_has_kept(tmp_path, clu
     run.wait(60)
     assert (run.stopped_by, updates(run)) == ("updates", 200)
     book = closes(run)
-    assert (book["rolled_back"], book["lost"]) == (0, 0)  # the backup had it all, from the start
+    assert (book["rolled_back"], book["lost"]) == (0, 0)  # the backup had the full state, from the start

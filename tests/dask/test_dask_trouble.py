@@ -1,4 +1,4 @@
-"""Links of processes are delayed, lose frames and are cut, and the run comes to its budget with its books closed."""
+"""Links between processes are delayed, lose frames and are cut; the run reaches its budget and its ledger balances."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Clicks: ids follow the law to the digit that draws allow, labels can be learned, nothing is as long as the table."""
+"""Clicks: ids follow the distribution within sampling error, labels can be learned, no array is as long as the table."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""Data sets by name: the same digits as everybody's, points where the formula puts them, answers that are right."""
+"""Data sets by name: the standard digits, points as given by the formula, correct labels."""
 
 import importlib
 import subprocess

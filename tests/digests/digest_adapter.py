@@ -1,6 +1,6 @@
-"""Carries out run descriptions and takes their digests: the only module of this suite that knows labkit's names.
+"""Carries out run descriptions and takes their digests: the only module of this suite that uses labkit's names.
 
-A digest does not depend on names. What is renamed in labkit is entered here, once, and every digest stays as it is:
+A digest does not depend on names. A name that changes in labkit is entered here, once, and all digests stay unchanged:
 
 - `PUBLIC`: names in descriptions (classes, verbs, options) -> today's names.
 - `COUNTERS`, `LEDGER`, `SUMMARY`, `EVENT_VALUES`: the digest's names -> where the value is found today.
@@ -51,7 +51,7 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "messages": ("messages", ("role", "sender", "kind", "category", "bytes", "sent", "received")),
     "drops": ("drops", ("role", "shard", "time", "sender", "incarnation", "step", "count", "why")),
 }
-# what each role recorded, in which order, whatever the times
+# what each role recorded, in its order, without times
 ORDER: dict[str, tuple[str, ...]] = {
     "spans": ("role", "phase", "step"),
     "applies": ("role", "shard", "sender", "step", "version"),
@@ -105,7 +105,7 @@ ENDING: dict[str, str] = {name: name for name in ("stopped_by", "time", "update"
 
 
 def build(value: Any) -> Any:
-    """The object that a description's plain value stands for."""
+    """The object that a description's plain value represents."""
     if isinstance(value, New):
         name, given = today(value.kind, value.options)
         return getattr(lk, PUBLIC.get(name, name))(*(build(v) for v in value.args), **options(given))
@@ -124,7 +124,7 @@ def today(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def options(given: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments, by today's names."""
+    """Keyword arguments, with today's names."""
     return {PUBLIC.get(name, name): build(value) for name, value in given.items()}
 
 
@@ -172,7 +172,7 @@ class Execution:
             self._guarded(lambda: getattr(run, PUBLIC.get(verb, verb))(*build(tuple(arguments))))
 
     def _guarded(self, act: Any) -> None:
-        """What is refused or fails is part of the digest: the class of the error."""
+        """Refusals and failures are part of the digest: the class of the error."""
         try:
             act()
         except LabkitError as error:
@@ -216,7 +216,7 @@ def _array(values: np.ndarray) -> bytes:
 
 
 def contents(run: Any) -> dict[str, Iterable[bytes]]:
-    """What the digest of each section is made from."""
+    """The content from which the digest of each section is computed."""
     trace = run.trace
     numbers, book, ending = summary(trace), ledger(trace), trace.ending or {}
     rows = {table: _rows(trace, table, columns) for table, columns in TABLES.values()}

@@ -1,4 +1,4 @@
-"""Simulated runs are what they were, to the last bit: the digests of several hundred runs against those that were recorded.
+"""Simulated runs are unchanged to the last bit: the digests of several hundred runs are compared with recorded ones.
 
 A digest has sections (`digest_adapter.SECTIONS`: ledger, counters, spans, messages, parameters, ...), so that a change shows
 where it is. Displayed text is in none of them; names are translated in `digest_adapter`, the only module to edit when labkit
@@ -134,7 +134,7 @@ def test_the_quick_set_has_every_feature_of_all_runs():
 
 
 def defined(node_id):
-    """Whether this test is there: a file, and in it the class and function that follow the colons."""
+    """Whether this test exists: a file, and in it the class and function that follow the colons."""
     path, *names = node_id.partition("[")[0].split("::")
     if not (ROOT / path).is_file() or not names:
         return False

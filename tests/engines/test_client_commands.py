@@ -1,4 +1,4 @@
-"""Faults on links and processes as the client executes them: orders, signals, events and the log; no run is needed."""
+"""Faults on links and processes as the client executes them: requests, signals, events and the log; no run is needed."""
 
 import threading
 import types
@@ -31,7 +31,7 @@ def layout(nodes=ROLES):
 
 
 class World:
-    """The rest of a run. `answers`: what processes elsewhere answer."""
+    """Stub of the rest of a run. `answers`: the answers of other processes."""
 
     def __init__(self, nodes=ROLES, ours=True):
         self.layout = layout(nodes)
@@ -129,7 +129,7 @@ def test_the_next_instance_of_a_role_that_was_cut_off_is_not():
     assert {role for _, _, role, _ in world.posted} == {"worker-1", "server-0", "chief"}
     assert world.links.order_for("worker-0")["links"] == {}
     world.posted.clear()
-    world.links.reconnect(Reconnect("worker-0"))  # the lost instance hears of it, too, and then that it is fenced
+    world.links.reconnect(Reconnect("worker-0"))  # the lost instance is notified, too, and then fenced
     assert ("worker-0", 0) in [(role, incarnation) for _, _, role, incarnation in world.posted]
 
 

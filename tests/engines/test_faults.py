@@ -183,7 +183,7 @@ def test_preemptions_come_at_exponential_times():
     for moments in found.values():
         assert abs(len(moments) - rate * horizon) < 5 * np.sqrt(rate * horizon)  # Poisson: mean = variance
         gaps = np.diff([0.0, *moments])
-        assert abs(gaps.std() / gaps.mean() - 1) < 0.2  # of an exponential law both are 1 / rate
+        assert abs(gaps.std() / gaps.mean() - 1) < 0.2  # of an exponential distribution both are 1 / rate
 
 
 def test_preemptions_depend_on_seed_role_and_fault_only():
@@ -232,7 +232,7 @@ def test_what_was_injected_is_repeated_exactly():
     assert events(run) == [(m.time, m.kind, str(m)) for m in again.trace.events]
     assert run.trace.ending["parameters_sha256"] == again.trace.ending["parameters_sha256"]
     kinds = [kind for _, kind, _ in events(run)]
-    for at, seen in ((0.05, 1), (0.12, 1), (0.3, 3)):  # before it was injected, and while it was under way
+    for at, seen in ((0.05, 1), (0.12, 1), (0.3, 3)):  # before it was injected, and while it was active
         fork = run.fork(at)
         assert [kind for _, kind, _ in events(fork)] == kinds[:seen]
         fork.wait()
@@ -259,7 +259,7 @@ def test_a_run_has_a_method_for_every_command():
 
 
 def test_signals_to_processes_of_others_are_refused_before_anything_starts():
-    cluster = lk.DaskCluster("tcp://127.0.0.1:1", workers=2)  # nobody is there: it would be noticed if it were started
+    cluster = lk.DaskCluster("tcp://127.0.0.1:1", workers=2)  # no cluster exists: starting it would fail the test
     for fault in ("kill:worker-1@2", "freeze:worker-1@2", "preempt:worker:1"):
         with pytest.raises(lk.BadInput, match=r"labkit did not start these processes.*may_kill=True"):
             lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(seconds=10), faults=fault)

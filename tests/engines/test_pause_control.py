@@ -1,4 +1,4 @@
-"""Pause, resume and steps, decided without processes: orders are caught, and answered when the test says so."""
+"""Pause, resume and steps without processes: requests are captured, and answered by the test."""
 
 import threading
 import types
@@ -16,7 +16,7 @@ SERVERS = ("server-0", "server-1")
 
 
 class World:
-    """The rest of a run: orders that are under way, a trace, and a clock that stands still."""
+    """Stub of the rest of a run: pending requests, a trace, and a stopped clock."""
 
     def __init__(self, replication="", computes=False, names=SERVERS):
         kind = "worker" if computes else "server"
@@ -37,17 +37,17 @@ class World:
         self.repeated.append((order, role, incarnation))
 
     def answer(self):
-        """All roles answer the oldest order, which is returned."""
+        """Let all roles answer the oldest request, which is returned."""
         order, then = self.sent.pop(0)
         then()
         return order
 
     def ask(self, what, *arguments):
-        """Pause, resume or step; the name is in `done` when it is."""
+        """Request a pause, resume or step; its name is in `done` when it has completed."""
         getattr(self.control, what)(*arguments, lambda: self.done.append(what))
 
     def go(self, *versions):
-        """Bring a step that has begun to where roles go to their goals, which are returned."""
+        """Advance a step until the roles have received their goals, which are returned."""
         assert self.answer()["paused"]
         self.say(*versions)
         assert not self.answer()["paused"]

@@ -17,7 +17,7 @@ KINDS = frozenset((Push, Pull, Weights, SnapshotRequest))
 
 
 class Driver(RoleCore):
-    """A role that writes down what it would transmit. `computed`: peers that have computed a gradient."""
+    """A role that records what it would transmit. `computed`: peers that have computed a gradient."""
 
     def __init__(self, name="worker-0", kind="worker"):
         spec = RoleSpec(name, kind, 0, name)
@@ -174,7 +174,7 @@ def test_a_message_of_the_new_instance_is_as_good_as_the_news():
     role.members.incarnations["server-0"] = 1
     role.inbox.extend((weights(incarnation=0), weights(incarnation=1)))
     role.take((Weights,), None)
-    assert role.unacknowledged == {"server-0"}  # a late message of the lost instance proves nothing
+    assert role.unacknowledged == {"server-0"}  # a late message of the lost instance is no sign of the new one
     role.take((Weights,), None)
     assert role.unacknowledged == set()
 

@@ -14,7 +14,9 @@ from labkit.engines.dask.client.shutdown import SHUTDOWN_S, Shutdown
 
 
 class Task:
-    """A finished task of Dask's, whose result lies on a Dask worker. `gone`: that is killed before it is fetched."""
+    """A finished task of Dask's, whose result lies on a Dask worker. `gone`: that worker is killed before the result
+    is fetched.
+    """
 
     def __init__(self, report, gone):
         self.report, self.gone = report, gone
@@ -38,7 +40,7 @@ def loop():
 
 @pytest.mark.parametrize("gone", [(), ("chief",), ("worker-0",), ("chief", "server-0")])
 def test_a_report_that_is_lost_with_its_process_is_not_waited_for(loop, gone):
-    """All roles have ended when processes are killed, which is heard of after the roles' goodbyes."""
+    """Processes are killed after all roles have ended, and their loss is reported after the roles' close frames."""
     roles = ["chief", "server-0", "worker-0"]
     queue = Queue()
 

@@ -1,4 +1,4 @@
-"""The light mode: what was meant for processes is played in virtual time, in the same shape, and says so."""
+"""Simulation-only mode: a run for processes is executed in virtual time with the same shape, and reports this."""
 
 import pytest
 

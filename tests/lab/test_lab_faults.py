@@ -75,7 +75,7 @@ def test_a_killed_role_is_restarted_unless_it_is_to_stay_away(lab):
     assert (view.state, view.conditions, view.undo) == ("paused", {"worker-2": "killed"}, {"worker-2": {"restart"}})
     lab.seek(1.0)
     assert lab.view().conditions == {}
-    assert lab.view().undo == {"worker-2": {"restart"}}  # what can be done is done now
+    assert lab.view().undo == {"worker-2": {"restart"}}  # what is possible is done now
     lab.live().restart("worker-2")
     assert lab.view().conditions == lab.view().undo == {}
 
@@ -113,7 +113,7 @@ def test_a_command_value_is_executed_like_a_button(lab):
 
 
 def test_a_share_text_of_an_older_lab_is_read(lab):
-    """In which numbers were written in full, and an amount before the peer."""
+    """Numbers were written in full, and an amount before the peer."""
     done = "slow:worker-2:5.0@0.5#12,delay:worker-0:0.5:server-0@4.0,delay:worker-1:0.25@4.0#70,set:learning_rate:0.2@7.25#91"
     with lk.Lab.from_share_text(f"strategy=async-ps&workers=3&done={done}") as again:
         again.run().wait()
@@ -131,7 +131,7 @@ def test_faults_that_a_program_injected_have_no_text(lab):
         lab.share_text()
 
 
-# what the events say ---------------------------------------------------------------------------------------------------
+# conditions from events-------------------------------------------------------------------------------------------------
 
 
 def recorded(*events):

@@ -1,4 +1,4 @@
-"""The whole lab without a browser: every command as a method, and as something that is pressed."""
+"""The whole lab without a browser: every command as a method, and by its control."""
 
 from __future__ import annotations
 

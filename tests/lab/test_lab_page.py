@@ -1,6 +1,6 @@
 """The page of a lab without a kernel and a browser: it is drawn when something has changed, and closes all its widgets.
 
-The lab is a stub that is shown and that records what is pressed; the tests change the widgets as a user would.
+The lab is a stub that records presses; the tests change the widgets as a user would.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_an_acknowledged_last_frame_starts_no_other(open_page):
     assert page.join(20)
     page.wake()
     assert page.join(20)
-    assert page.thread.sent == sent  # and nothing new is not sent
+    assert page.thread.sent == sent  # and an unchanged picture is not sent
 
 
 def test_another_run_gives_another_picture(open_page):
@@ -152,10 +152,10 @@ def test_an_input_is_left_alone_for_a_moment_after_the_user_has_changed_it():
     chosen = []
     choice = InputWidget(factory, factory.make(ipywidgets.IntSlider, value=1), chosen.append, hold=1.0)
     choice.widget.value = 5
-    choice.show(1)  # the lab has not heard of it yet
+    choice.show(1)  # the lab is not notified yet
     assert choice.widget.value == 5
     now[0] = 2.0
-    choice.show(1)  # and will not do it
+    choice.show(1)  # and will not apply it
     assert choice.widget.value == 1
     assert chosen == [5]
     factory.close()

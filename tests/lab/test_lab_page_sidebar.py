@@ -66,7 +66,7 @@ def test_every_control_is_on_the_page_and_changes_its_setting(open_page, strateg
         else:
             widget.value, wanted = " 17 ", "17"
         assert page.lab.pressed == [("set", {name: wanted})]
-        if control.choices:  # the stub has not taken it: the widget is put back
+        if control.choices:  # the stub has not accepted it: the widget is reset
             assert control.choices[widget.index][1] == control.value
         else:
             assert widget.value == pytest.approx(control.value)
@@ -213,7 +213,7 @@ def test_a_chip_names_the_condition_of_its_role(open_page):
     assert ["lk-away" in chip._dom_classes for chip in chips] == [False, True, False, True]
     assert chosen(chips) == ["w1 killed"]
     assert chips[1].tooltip == "w1 killed"
-    page.lab.now = view(supported=ALL)  # an earlier moment is looked at
+    page.lab.now = view(supported=ALL)  # an earlier moment is shown
     page.refresh()
     assert [chip.description for chip in chips] == ["w0", "w1", "w2", "s0"]
     assert not any("lk-away" in chip._dom_classes for chip in chips)

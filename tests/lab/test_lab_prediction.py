@@ -1,4 +1,4 @@
-"""Predictions: committed once, before the answer is known; nothing waits for them, and nothing is lost."""
+"""Predictions: committed once, before the result is known; they do not block the lab, and none is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARES = {"80%": 0.8, "50%": 0.5, "20%": 0.2}
 
 @pytest.fixture
 def ask():
-    """Makes predictions, and takes them away in the end."""
+    """Makes predictions, and removes them at the end."""
     made = []
 
     def make(*what):
@@ -152,7 +152,7 @@ def test_where_a_number_is_not_positive_the_difference_counts(ask, measured, ans
 
 
 def test_a_ratio_is_no_difference(ask):
-    """3 is nearer to 1 than to 6, but three times the one and half of the other."""
+    """The distance is measured on a ratio scale: 3 is nearer to 1 than to 6 by difference, but 3 times 1 and half of 6."""
     assert ask("How many?", {"1": 1, "6": 6}).reveal(3).answer == "6"
 
 

@@ -1,4 +1,4 @@
-"""The session: the run that is shown and the moment that is looked at. In virtual time, with a clock of the test, no threads."""
+"""The session: the run and the moment that are shown. In virtual time, with a clock of the test, without threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NANO = 1_000_000_000
 
 
 class Clock:
-    """Wall time that passes only when told to."""
+    """Wall time that the test moves."""
 
     now = 0.0
 
@@ -32,7 +32,7 @@ def session(processes=None, **settings):
 
 
 def tick(on):
-    """What the command thread does; the seconds until it would do it again."""
+    """One tick of the command thread; returns the seconds until the next one."""
     on.advance()
     return on.next_advance()
 
@@ -113,7 +113,7 @@ def test_looking_back_changes_only_what_is_looked_at():
     assert on.moment() == NANO
     known = on.trace.watermark()
     pass_by(on, clock, 1.0)
-    assert on.trace.watermark() == known  # a simulated run stands meanwhile
+    assert on.trace.watermark() == known  # a simulated run is paused meanwhile
     on.step()
     times = on.trace.column("applies", "time")
     assert on.moment() == times[times > NANO].min()
@@ -260,7 +260,7 @@ def test_of_many_runs_the_numbers_are_kept_and_the_last_traces():
 
 
 class StartedByTheTest(Processes):
-    """Processes that are up when the test says so."""
+    """Processes whose start the test completes."""
 
     starting = ready = False
 

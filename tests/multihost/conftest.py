@@ -1,6 +1,6 @@
 """Clusters of several hosts, on one machine: see `multihost_net.py`.
 
-Where namespaces cannot be made, these tests are skipped, by name and with how to have them. With
+Where namespaces cannot be created, these tests are skipped, with instructions how to enable them. With
 `LABKIT_MULTIHOST=required` that is an error instead.
 """
 
@@ -88,7 +88,7 @@ class Cluster:
 
 @pytest.fixture(scope="session", autouse=True)
 def _swept() -> Iterator[None]:
-    """What killed tests have left is removed first; nothing of ours is left at the end."""
+    """Remove leftovers of killed tests first; assert that none is left at the end."""
     if missing():
         yield
         return
@@ -112,7 +112,7 @@ def hosts(network: Network) -> list[Host]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three hosts with two Dask workers each. For tests that leave it as it was."""
+    """Three hosts with two Dask workers each. For tests that do not change it."""
     with Network(3) as network:
         yield Cluster(network, tmp_path_factory.mktemp("multihost"), 2)
 

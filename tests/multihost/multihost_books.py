@@ -1,4 +1,4 @@
-"""What the client's program on a host computes of a run, for the test to judge: plain numbers, as JSON has them."""
+"""Functions that the client's program on a host calls on a run, for the test to check: plain numbers, as in JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def until(condition: Any, limit: float) -> bool:
 
 
 def moves(run: Any, more: int = 20, limit: float = 12.0) -> bool:
-    """Whether the run applies so many updates more within the limit."""
+    """Whether the run applies this many more updates within the limit."""
     goal = run.summary()["updates"] + more
     return until(lambda: run.stopped_by is not None or run.summary()["updates"] >= goal, limit)
 
@@ -31,13 +31,13 @@ def book(run: Any) -> dict[str, Any]:
 
 
 def sent(run: Any) -> dict[str, int]:
-    """Payload bytes that each role has sent to train: weights, gradients, pieces of sums."""
+    """Payload bytes of training messages sent by each role: weights, gradients, partial sums."""
     counters = run.trace.counters
     return {role: int(counters[i].bytes[TRAINING]) for role, i in run.engine.plan.role_ids.items() if i in counters}
 
 
 def incarnations(run: Any) -> dict[str, list[int]]:
-    """The incarnations of every role of which something was heard."""
+    """The incarnations of every role that appear in the trace."""
     found: dict[str, list[int]] = {}
     ids = list(run.engine.plan.role_ids)
     for life in sorted(run.trace.lives):

@@ -1,6 +1,6 @@
-"""A program that a test talks to, line by line: it does what it is told, and answers.
+"""A program controlled by a test: it executes one request per line, and answers.
 
-Started in a namespace it is a notebook on that host: `Client.do("run = lk.train(...)")`, `Client.ask("run.now")`.
+Started in a namespace it acts as a notebook on that host: `Client.do("run = lk.train(...)")`, `Client.ask("run.now")`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 class Refused(Exception):
-    """What the program was told to do failed there. `kind`: the name of the error."""
+    """A request failed in the program. `kind`: the name of the error."""
 
     def __init__(self, kind: str, says: str):
         super().__init__(f"{kind}: {says}")
@@ -57,11 +57,11 @@ class Client:
         self._answers.put('{"error": "gone", "says": "the program has ended"}')
 
     def do(self, code: str, limit: float | None = None) -> None:
-        """Statements."""
+        """Execute statements."""
         self._say("do", code, limit)
 
     def ask(self, code: str, limit: float | None = None) -> Any:
-        """The value of an expression, as JSON has it."""
+        """The value of an expression, converted through JSON."""
         return self._say("ask", code, limit)
 
     def _say(self, what: str, code: str, limit: float | None) -> Any:

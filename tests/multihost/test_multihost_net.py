@@ -1,4 +1,4 @@
-"""The hosts of these tests are apart: what they have is theirs, cables can be pulled, and nothing of them stays."""
+"""The network namespaces of these tests: hosts are isolated, cables can be pulled, and everything is removed afterwards."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ def reaches(here, there):
 
 @pytest.fixture
 def door(hosts):
-    """Something that listens on the second host."""
+    """A listening socket on the second host."""
     listening = hosts[1].spawn([sys.executable, "-c", DOOR], stdout=subprocess.PIPE, text=True)
     assert listening.stdout.readline() == "open\n"
     return hosts[1]
@@ -44,7 +44,7 @@ def door(hosts):
 def test_hosts_reach_each_other_and_not_this_machine(network, hosts, door):
     assert reaches(hosts[0], door)
     assert reaches(network.head, door)
-    assert not reaches(hosts[0], hosts[2])  # nobody listens there: each has its own ports
+    assert not reaches(hosts[0], hosts[2])  # no process listens there: each host has separate ports
     asked = [host.spawn(["readlink", "/proc/self/ns/net"], stdout=subprocess.PIPE, text=True) for host in hosts]
     assert len({os.readlink("/proc/self/ns/net"), *(one.stdout.read().strip() for one in asked)}) == 4
 
@@ -52,7 +52,7 @@ def test_hosts_reach_each_other_and_not_this_machine(network, hosts, door):
 def test_a_pulled_cable_and_back(hosts, door):
     door.unplug()
     assert not reaches(hosts[0], door)
-    assert reaches(door, door)  # it still is what it was
+    assert reaches(door, door)  # it is unchanged
     door.plug()
     assert reaches(hosts[0], door)
 

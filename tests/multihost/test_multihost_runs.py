@@ -1,4 +1,4 @@
-"""Runs whose roles are on three hosts: between hosts everything goes over the cable, and the books close."""
+"""Runs whose roles are on three hosts: all traffic between hosts goes over the cable, and the ledger balances."""
 
 import pytest
 from multihost_client import Refused
@@ -11,7 +11,7 @@ TRAIN = (
 
 
 def trained(cluster, strategy, on="cluster", budget="updates=1500"):
-    """Train to the end: (the accuracy, {role: host}). The ledger closes."""
+    """Train to the end: (the accuracy, {role: host}). Asserts that the ledger balances."""
     cluster.client.do(TRAIN.format(strategy=strategy, cluster=on, budget=budget), 30)
     homes = cluster.hosts_of_roles()
     cluster.client.do("run.wait(60)", 65)
@@ -50,7 +50,7 @@ def test_a_run_over_three_hosts(cluster, strategy, on):
 
 
 def talks_only_abroad(role, homes, strategy):
-    """Whether everything that a role says to others has to pass its host's cable."""
+    """Whether all messages of a role pass its host's cable."""
     kind, number = role.partition("-")[::2]
     if kind != "worker":
         return False

@@ -1,4 +1,4 @@
-"""The numbers under the pictures: those of the past are what was shown then, those of now are exact."""
+"""The numbers under the pictures: numbers of the past equal those shown then, current numbers are exact."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_now_they_are_those_of_the_ledger_and_the_counters():
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_those_of_the_past_are_what_was_shown_then(name):
-    """A run that stands at t says from its counters what a finished one says of t from its rows."""
+    """A run at time t gives from its counters the same numbers as a finished run gives for t from its rows."""
     whole, going = simulated(STRATEGIES[name]()).wait().trace, simulated(STRATEGIES[name]())
     for t in (0.0, 0.4321, 1.2345):
         going.advance(t - going.engine.seconds)
@@ -48,7 +48,7 @@ def test_those_of_the_past_are_what_was_shown_then(name):
             then.pop("sent"), now.pop("sent")
         if whole.header["layout"]["copies"] == "own":  # rows do not tell which gradients all replicas have
             now = {name: value for name, value in now.items() if name in then}
-        if name in PIECES:  # nor in which of its pieces a gradient was that was begun
+        if name in PIECES:  # nor in which piece an unfinished gradient was
             assert abs(int(then.pop("in flight")) - int(now.pop("in flight"))) <= 1
         assert then == now, t
         assert then["ledger"] == "still counting"

@@ -1,4 +1,4 @@
-"""Codecs, against what the papers say each sends, and the number of bytes that it takes."""
+"""Codecs compared with the papers: the values that each sends, and the number of bytes."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_sign_sgd_is_the_mean_magnitude_with_signs():
 
 @pytest.mark.parametrize("bits", range(2, 9))
 def test_qsgd_levels(bits):
-    """What lies on a level comes back: levels are whole parts of the bucket's length, bucket by bucket."""
+    """Values on a level are reproduced exactly: levels are integer fractions of the bucket's norm, bucket by bucket."""
     levels = 2 ** (bits - 1) - 1
     x = np.array([3.0, -4.0, 0.0, 5.0, 0.0, -1.0, 0.0])
     decoded, (_, lengths) = through(QSGD(bits, 3), x)
@@ -165,7 +165,7 @@ def test_e8_a_matrix_of_low_rank_comes_back(rank):
 
 
 def test_e8_the_mean_of_several_workers_comes_back():
-    """The mean of three matrices of rank 1 has rank 3, and is exact with rank 3, by two sums."""
+    """The mean of three matrices of rank 1 has rank 3, and is exact with rank 3, after two sums."""
     matrices = [low_rank(40, 30, 1, seed) for seed in range(3)]
     codec, shapes = PowerSGD(3), ((40, 30),)
     vectors = [m.ravel().copy() for m in matrices]
@@ -260,7 +260,7 @@ def test_only_linear_codecs_can_be_added_up():
 
 @pytest.mark.parametrize(("codec", "shares"), [(Float16(), 1), (Float16(), 5), (PowerSGD(), 4)], ids=repr)
 def test_linear_is_a_law(codec, shares):
-    """What the sums decode to is what a sum of messages of single workers would: up to rounding of halves."""
+    """Sums decode to the sum of the workers' decoded messages, up to rounding of float16."""
     vectors = [values(seed) for seed in range(shares)]
     outs = [v.copy() for v in vectors]  # also in place
     rounds = [codec.add_up(o, o, codec.state(SHAPES, "float64", np.random.default_rng(0)), shares) for o in outs]

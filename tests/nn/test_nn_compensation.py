@@ -20,7 +20,7 @@ def test_constant_strength_is_the_papers_formula(dtype):
         made = rule.compensate(g, now, then, state)
         np.testing.assert_allclose(made, g + 0.3 * g * g * (now - then), atol=1e-6 if dtype == "float32" else 1e-14)
         assert made.dtype == dtype
-        assert all(np.array_equal(a, b) for a, b in zip((g, now, then), kept))  # nothing that was given is changed
+        assert all(np.array_equal(a, b) for a, b in zip((g, now, then), kept))  # arguments are not modified
         assert not np.shares_memory(made, g)
     assert state == {}
 

@@ -1,7 +1,7 @@
-"""What nbval compares is really compared: every compared cell of every notebook, once right and once with a wrong number.
+"""nbval's comparison is effective: every compared cell of every notebook, once correct and once with a wrong number.
 
-Running the notebooks themselves is nbval's part of `pytest`. Here each compared cell only prints what is stored in it, so
-that the comparison itself is what is tested: tags, execution counts and output types are the notebook's own.
+Running the notebooks themselves is nbval's part of `pytest`. Here each compared cell only prints its stored output, so
+that the comparison itself is tested: tags, execution counts and output types are those of the notebook.
 """
 
 import json
@@ -40,7 +40,7 @@ def changed(text):
 
 
 def outcomes(folder, notebook):
-    """For each cell of a notebook, whether nbval was content with it."""
+    """For each cell of a notebook, whether it passed."""
     (folder / "parrots.ipynb").write_text(json.dumps(notebook))
     (folder / "pytest.ini").write_text("[pytest]\n")
     report = folder / "report.xml"

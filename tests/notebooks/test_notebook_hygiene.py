@@ -35,8 +35,8 @@ class TestNotebook:
             if ignored:
                 assert not cell["outputs"]
             if cell["outputs"]:
-                assert cell["execution_count"] is not None  # else nbval compares nothing, without a word
-            assert "NBVAL_" not in source(cell)  # a comment would beat the tags
+                assert cell["execution_count"] is not None  # else nbval silently compares nothing
+            assert "NBVAL_" not in source(cell)  # a comment would override the tags
 
     def test_what_is_compared_is_plain_text_without_fractions(self, path):
         for cell in code_cells(path):

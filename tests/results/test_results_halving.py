@@ -60,13 +60,13 @@ def test_t2_for_other_numbers(workers):
     """p = P + m, P = 2^k: (2k + 2) latency + (2(P-1)/P + 2) M / bandwidth, when the m that were folded have it."""
     k = workers.bit_length() - 1
     power, folded = 2**k, workers - 2**k
-    trace = run(HalvingDoubling(), 1, workers, compute=1.0)  # so that nobody is a step ahead and in the way
+    trace = run(HalvingDoubling(), 1, workers, compute=1.0)  # so that no worker is a step ahead and uses a link
     role, time = trace.column("applies", "role", "time")
     ends = dict(zip(role.tolist(), (time - 1_000_000_000).tolist()))
     whole = (2 * k + 2) * LATENCY + (2 * (power - 1) * M // power + 2 * M) * BYTE
     assert max(ends.values()) == whole
     for rank, (worker, messages) in enumerate(zip(trace.role_ids("worker"), sent_in_a_step(trace, 2_000_000_000))):
-        if rank < 2 * folded and rank % 2 == 0:  # handed all it had over, and got all back
+        if rank < 2 * folded and rank % 2 == 0:  # sent its whole vector, and received the whole sum
             assert ends[worker] == whole
             assert messages == [M]
         else:

@@ -1,4 +1,4 @@
-"""Asynchrony on a quadratic, where every answer is a linear recurrence: results A5 and A8."""
+"""Asynchrony on a quadratic, where every result is a linear recurrence: results A5 and A8."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ from labkit.engines.plan import make_plan
 
 
 class Noting(lk.AsyncPS):
-    """AsyncPS that notes the one weight after every update."""
+    """AsyncPS that records the single weight after every update."""
 
     async def server(self, ctx, shard):
         async for request in ctx.inbox(lk.Push, lk.Pull):
@@ -60,7 +60,7 @@ def test_a5_does_not_hold_for_constant_compute():
 
 
 def delayed(workers, rate, updates):
-    """w(t+1) = w(t) - rate w(t - tau), tau = min(t, N - 1): an array for a queue, nothing else."""
+    """w(t+1) = w(t) - rate w(t - tau), tau = min(t, N - 1), computed with an array as queue."""
     w = [1.0]
     for t in range(updates):
         w.append(w[-1] - rate * w[max(0, t - (workers - 1))])
@@ -88,7 +88,8 @@ def bisect(low, high, holds):
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
 def test_a8_stable_and_calm_up_to_the_theorists_bounds(workers):
     """Constant staleness N - 1. Stable iff rate x curvature < 2 sin(pi / (2 (2 tau + 1))); no oscillation iff at most
-    tau^tau / (tau + 1)^(tau + 1)."""
+    tau^tau / (tau + 1)^(tau + 1).
+    """
     tau = workers - 1
 
     def path(rate, updates):

@@ -1,4 +1,4 @@
-"""Bytes and time on the wire: results T1 and T3 at 8 ranks, 4,000,000 bytes, 50 us and 125 MB/s; and E10 for problems."""
+"""Bytes and time on the network: results T1 and T3 at 8 ranks, 4,000,000 bytes, 50 us and 125 MB/s; and E10 for problems."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A shard books what it applies: staleness, versions, the end of the budget, once only."""
+"""Accounting of a shard: staleness, versions, the end of the budget, duplicates."""
 
 import re
 
@@ -83,7 +83,7 @@ def test_the_update_after_the_last_is_refused_and_booked():
         (2, "after the end"),
         (3, "after the end"),
     ]
-    assert seen == [2]  # the chief hears of the last update, whatever eval_every is
+    assert seen == [2]  # the chief is notified of the last update, for any eval_every
 
 
 def test_samples_are_a_limit_too():
@@ -137,7 +137,7 @@ def test_weights_are_the_shards_own_array_and_a_push_of_another_shape_is_refused
 
 
 def test_conservation_counters():
-    """Two readers; one is served while the other waits; a dropped one takes its counter away."""
+    """Two readers; one is served while the other waits; a dropped one removes its counter."""
     shard, recorder, _ = made()
     c = recorder.counters
     c.reads |= {1: 0, 2: 0}  # both have read version 0

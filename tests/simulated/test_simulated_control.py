@@ -1,4 +1,4 @@
-"""Whoever is at the controls: Ctrl-C, time-outs, buffers that are emptied on the way."""
+"""Control of a run by its user: Ctrl-C, timeouts, buffers that are flushed during the run."""
 
 import signal
 import sys
@@ -103,7 +103,7 @@ class Exits(lk.AsyncPS):
         await lk.pull(ctx)
         try:
             await ctx.sleep(1)
-        finally:  # also when it is told to end
+        finally:  # also at its shutdown
             sys.exit(3)
 
 
@@ -143,7 +143,7 @@ def test_buffers_are_emptied_on_the_way_and_nothing_else_changes(monkeypatch):
 
 
 def test_server_work_takes_no_draws_from_gradients():
-    """Replicas draw both: a gradient's times are the same with server work of any law, and without."""
+    """Replicas draw both: a gradient's times are the same with server work of any distribution, and without."""
 
     def gradients(server_time):
         cluster = lk.SimulatedCluster(workers=2, compute=lk.Exponential(0.01), server_time=server_time)

@@ -1,4 +1,4 @@
-"""Derived numbers against sums over everything that was ever appended, row by row; cursors against fresh objects."""
+"""Derived numbers compared with sums over all rows ever appended; cursors compared with fresh objects."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def empty(servers=1, keep=4_000_000, copies=""):
 
 @dataclass
 class Server:
-    """A server by hand: applies, reports, is restored from what it held at some earlier version."""
+    """A scripted server: applies, reports, is restored from the state of an earlier version."""
 
     trace: Trace
     role: int
@@ -98,11 +98,11 @@ class Server:
         self.recorder.restored(self.clock)
 
     def gross(self, t, sender=None):
-        """All that it ever applied by `t`."""
+        """All gradients applied by `t`."""
         return sum(count for time, who, count, _ in self.done if time <= t and sender in (None, who))
 
     def net(self, t):
-        """What it held after its last application by `t`."""
+        """Gradients held after its last application by `t`."""
         return ([0] + [held for time, _, _, held in self.done if time <= t])[-1]
 
 
@@ -123,7 +123,7 @@ def play(servers, part):
             wait, sender, count = more
             server.apply(wait, len(servers) + sender, count)
         else:
-            server.report()  # what was applied before it was lost is known
+            server.report()  # gradients applied before it was lost are known
             server.restore(min(more[0], len(server.held)))
     server.report()
 
@@ -215,8 +215,8 @@ def restored_server():
 
 
 def test_a_restored_server_has_done_130_and_holds_110_whether_rows_are_there_or_not():
-    """Reports said 210 in a sentence (the 80 that were restored counted twice), and 110 in a throughput (rolled back work
-    counted as negative work).
+    """Regression: the narrative gave 210 (the 80 restored gradients were counted twice), and the throughput 110 (work that
+    was rolled back was counted as negative).
     """
     trace = restored_server()
     for _ in range(2):
@@ -224,7 +224,7 @@ def test_a_restored_server_has_done_130_and_holds_110_whether_rows_are_there_or_
         assert last(Cumulative().gross(trace, trace.now, 1)) == 65
         assert last(Cumulative().net(trace, trace.now)) == 110
         assert last(Cumulative("samples").net(trace, trace.now)) == 1100
-        assert trace.counters[0].gradients == 110  # what the ledger goes by
+        assert trace.counters[0].gradients == 110  # what the ledger uses
         _, rate = rates(trace, trace.now)
         assert rate.min() > 14
         trace.tables["applies"].skipped = 1
@@ -253,7 +253,7 @@ def test_a_run_that_goes_on_with_an_earlier_one_begins_at_nothing():
 
 
 def test_samples_of_an_update_are_those_that_the_model_holds():
-    """With the 20 updates that were rolled back an update would seem to have had 130/110 of a batch."""
+    """If the 20 updates that were rolled back were included, an update would appear to have 130/110 of a batch."""
     trace = restored_server()
     assert samples_per_update(trace, trace.now) == 10
     trace.tables["applies"].skipped = 1

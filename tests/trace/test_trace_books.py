@@ -149,7 +149,7 @@ def test_norms_are_those_of_each_layer():
 
 
 def test_the_ledger_says_what_is_missing():
-    """Take one applied row of the books away: the gradient was computed and handed on, and is nowhere."""
+    """Without one applied row of the ledger, the gradient was computed and sent, and is missing."""
     run = lk.train(MOONS, lk.SyncPS(), lk.SimulatedCluster(workers=2), lk.Budget(updates=10)).wait()
     trace = run.trace
     assert ledger(trace)["closes"]

@@ -1,4 +1,4 @@
-"""`dots` and `beside`: the figures of the lessons. The oracle is what was handed in: every point where it was said to be."""
+"""`dots` and `beside`: the figures of the lessons. The oracle is the input: every point is at its given position."""
 
 import numpy as np
 import pytest

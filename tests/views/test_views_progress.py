@@ -1,4 +1,4 @@
-"""Clocks: leads against a count made by hand, the bound of bounded staleness, and what is drawn of few and of many."""
+"""Clocks: leads compared with a manual count, the bound of bounded staleness, and the lines drawn for few and many workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(strategy, seconds=6.0, problem=TIMING, faults=(), **cluster):
 
 
 def lead_by_hand(trace, role, t):
-    """Gradients finished when the newest one was begun, less the fewest finished by anybody at `t`."""
+    """Gradients finished when the newest one was begun, less the fewest finished by any worker at `t`."""
     spans = [row for row in trace.tables["spans"].rows().tolist() if row[1] == COMPUTE]
     finished = {who: sum(r == who and end <= t for r, _, _, end, _ in spans) for who in trace.role_ids("worker")}
     begun = [start for r, _, start, _, _ in spans if r == role and start <= t]
@@ -36,7 +36,7 @@ def test_leads_are_those_that_one_counts_by_hand():
     trace = run(lk.AsyncPS(), seconds=3.0, slow={"worker-1": 2.5}, latency=0.01).wait().trace
     found = leads(trace, trace.now)
     rng = np.random.default_rng(0)
-    for k in rng.integers(0, np.searchsorted(found.time, 2 * NANO), 40).tolist():  # what is under way later has no row
+    for k in rng.integers(0, np.searchsorted(found.time, 2 * NANO), 40).tolist():  # gradients in progress later have no row
         by_hand = [lead_by_hand(trace, role, int(found.time[k])) for role in found.roles]
         assert found.lead[:, k].tolist() == by_hand
 
@@ -80,7 +80,7 @@ def test_stages_of_a_pipeline_have_one_clock():
 
 
 def handmade(engine):
-    """Two workers, as each engine numbers its spans: before it counts the gradient, or after."""
+    """Two workers, with spans numbered as by each engine: before it counts the gradient, or after."""
     kinds = [("server-0", "server"), ("worker-0", "worker"), ("worker-1", "worker")]
     roles = [{"name": n, "kind": k, "node": n, "data": None if k == "server" else i} for i, (n, k) in enumerate(kinds)]
     layout = {"roles": roles, "observed": ["server-0"], "groups": {}}
@@ -144,7 +144,7 @@ def test_the_picture_of_a_runaway_that_is_caught():
     (bound,) = lines[RED]
     step = np.unique(np.round(bound, 1))
     assert step == pytest.approx([3, 5], abs=0.25)
-    assert (step > [3, 5]).all()  # a hair above: who stands at it stays in sight
+    assert (step > [3, 5]).all()  # slightly above: a line at the bound stays visible
     assert lines[ORANGE][0][-1] == 0
     assert lines[BLUE][0].max() == 5
     _, early, words = drawn(trace, 2_500_000_000)
@@ -178,7 +178,7 @@ def test_what_comes_later_does_not_change_what_was():
 
 @pytest.mark.parametrize("faults", [(), ("kill:worker-1@0.8", "freeze:worker-3@1.5-2.2")], ids=["calm", "with losses"])
 def test_clocks_of_a_run_that_grows_are_those_of_the_whole_record(faults):
-    """Asked forward and back, on the way; without losses each lead is also counted by hand."""
+    """Queried forward and backward during the run; without losses each lead is also counted by hand."""
     going, clocks = run(lk.AsyncPS(), seconds=3.0, faults=faults, patience=0.3, restart_after=0.2), Clocks()
     while not going.done:
         trace = going.advance(0.37).trace
@@ -187,7 +187,7 @@ def test_clocks_of_a_run_that_grows_are_those_of_the_whole_record(faults):
             assert (found.time.tolist(), found.lead.tolist()) == (whole.time.tolist(), whole.lead.tolist())
             for role in (
                 found.roles if not faults and t == trace.watermark() // 3 else ()
-            ):  # what is under way now has no row
+            ):  # gradients in progress now have no row
                 assert found.lead[found.roles.index(role), -1] == lead_by_hand(trace, role, t)
     other = run(lk.SyncPS(), seconds=1.0).wait().trace
     assert clocks.leads(other, other.now).lead.tolist() == leads(other, other.now).lead.tolist()

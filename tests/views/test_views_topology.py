@@ -1,4 +1,4 @@
-"""Topology and its slow motion: the places of roles, which messages a film holds, in which order, and how much slower it says."""
+"""Topology and its slow motion: the positions of roles, the messages in a film, their order, and the slowdown that is shown."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_ring_of_six_sends_sixty_chunks_each_after_the_one_before():
         for worker in range(6):
             gaps = np.diff(shown.leaves[shown.source == worker])
             assert (gaps >= 0).all()
-            assert network or (gaps > 0).all()  # who came late finds several in its mailbox, and sends them on at once
+            assert network or (gaps > 0).all()  # a late role finds several in its inbox, and forwards them at once
 
 
 def test_a_synchronous_round_is_everybodys():

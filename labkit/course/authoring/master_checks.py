@@ -1,6 +1,6 @@
 """Checks a master beyond the kinds of its cells: ids, questions, variants, regions, and the names left for the student.
 
-Every error that students would meet later is reported to the instructor, with the number of the cell.
+Every error that would affect students later is reported to the instructor, with the number of the cell.
 """
 
 from __future__ import annotations

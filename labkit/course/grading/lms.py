@@ -63,7 +63,7 @@ def student_of(part: str, platform: str) -> Student | None:
 
 
 def plain_student(part: str, key: str) -> Student:
-    """The student of a folder or file without a platform: its own name."""
+    """The student of a folder or file without a platform: identified by its name."""
     path = PurePosixPath(part)
     name = path.stem if path.suffix.lower() in (".ipynb", ".zip") else part
     return Student(display_name(name), key=key)

@@ -1,7 +1,8 @@
 """The process that reads one submission: `main(PARENT, DESCRIPTOR, CONFINED, PROCESSOR_S, MEMORY)`, started by
 `sandbox.launch`, with the request as JSON on standard input.
 
-It loads its modules, confines itself (with seccomp where the host can, else with limits of processor time and memory), and only
+It loads its modules, confines itself (with seccomp if the host supports it, else with limits of processor time and
+memory), and only
 then reads the submission from DESCRIPTOR. It writes lines of JSON to standard output, which `reader` validates. Requests:
 
     {"do": "list"}                                           -> {"members": [[index, path, time], ...]} or {"problem": ...}
@@ -60,7 +61,7 @@ def limit(confined: bool, processor_s: int, memory: int) -> None:
         try:
             resource.setrlimit(what, (most, most))
         except (ValueError, OSError):
-            continue  # the system has a lower limit, or none of this kind
+            continue  # the system has a lower limit, or does not support this one
 
 
 def write(answer: dict[str, Any]) -> None:

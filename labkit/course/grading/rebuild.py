@@ -49,8 +49,8 @@ def rebuild(
     Args:
         outputs: reference outputs of the test cells by grade_id; None records outputs instead of comparing them.
         answers_module: the module that has `RemoteAnswers`.
-        reference: answers of the master that are used in the solution cells `replaced`. They run in processes of their own, so
-            that their source is in no process that runs the submission's code.
+        reference: answers of the master that are used in the solution cells `replaced`. They run in separate processes, so
+        that their source is in no process that runs the submission's code.
     """
     setup = f'from {answers_module} import RemoteAnswers\n\nanswers = RemoteAnswers.open("{SOURCES}")'
     cells = [_code(0, SETUP_CELL, "setup", setup)]
@@ -91,7 +91,7 @@ def _code(number: int, name: str, kind: str, source: str, outputs: list[Any] | N
 
 
 def _is_needed(cell: Mapping[str, Any], replaced: Iterable[str], base: Assignment) -> bool:
-    """Whether a cell of the reference is the last replaced one or stands before it."""
+    """Whether a cell of the reference is the last replaced one or precedes it."""
     numbers = {each.id: each.number for each in base.cells if each.id}
     return numbers.get(cell["id"], 0) <= max((numbers[name] for name in replaced), default=0)
 

@@ -1,7 +1,7 @@
 """The scores of a submission by question, with hints for the student and details for the instructor.
 
 A test cell earns all of its points or none, as nbval decides. The hint is the text of the test's own `course.CheckFailed`, or, if
-the failing line of the test is released, the error. Of a hidden test the student sees nothing else.
+the failing line of the test is released, the error. Nothing else of a hidden test is shown to the student.
 """
 
 from __future__ import annotations

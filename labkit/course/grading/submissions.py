@@ -111,7 +111,7 @@ def read_submissions(
 
 @dataclass(frozen=True)
 class _File:
-    """A student's notebook or zip. `index`: in the platform's zip at `path`; None: a file of its own."""
+    """A student's notebook or zip. `index`: in the platform's zip at `path`; None: a separate file."""
 
     path: Path
     shown: str
@@ -193,7 +193,7 @@ class _Finder:
         self._many(path, files)
 
     def _in_folder(self, path: Path) -> list[_File]:
-        """The notebooks and zips in a folder, by path; links are not followed."""
+        """The notebooks and zips in a folder, by path; symbolic links are not followed."""
         files = []
         for folder, below, names in os.walk(path):
             below.sort()
@@ -236,7 +236,7 @@ class _Finder:
         return found
 
     def students(self) -> list[list[_Unit]]:
-        """The units of each student, in the order in which they were found. One id with two names is taken for two students."""
+        """The units of each student, in the order in which they were found. One id with two names counts as two students."""
         names: dict[tuple[str, str], set[str]] = {}
         for unit in self.units:
             if unit.student.id:

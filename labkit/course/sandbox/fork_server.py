@@ -1,4 +1,5 @@
-"""The fork server of student processes: `main(DESCRIPTOR, PROCESSOR_S)` loads what such a process may use, since a confined
+"""The fork server of student processes: `main(DESCRIPTOR, PROCESSOR_S)` loads the modules that such a process may
+use, since a confined
 process cannot open files, and forks one for each request on the socket DESCRIPTOR.
 
 Two roles share no memory, as on a cluster. PROCESSOR_S is the limit of processor time of each process in seconds; 0: they are
@@ -80,7 +81,7 @@ def run_student_process(reading: int, writing: int, processor_s: int, parent: in
     if processor_s:
         confine(processor_s)
     setattr(time, "sleep", refuse_sleep)  # noqa: B010
-    random.seed(0)  # numbers drawn without an own generator are the same in every run
+    random.seed(0)  # numbers drawn from the global generator are the same in every run
     np.random.seed(0)
     StudentProcess(GraderConnection(reading, writing)).serve()
 

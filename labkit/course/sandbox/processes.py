@@ -32,13 +32,14 @@ LAUNCH = Path(__file__).with_name("launch.py")
 
 
 class ProcessEnded(RoleError):
-    """A student process was ended, or ended by itself, before it had answered."""
+    """A student process ended, or was ended by the grader, before it had answered."""
 
 
 class ForkServer:
     """The process that student processes are forked from (see `fork_server`). A context manager; `close` ends all of them.
 
-    `confined`: True raises `ClusterError` on a host without confinement; None confines where the host can. `processor_s`: the
+    `confined`: True raises `ClusterError` on a host without confinement; None confines if the host supports it.
+    `processor_s`: the
     limit of processor time of each process in seconds.
     """
 
@@ -243,5 +244,5 @@ def _processor(pid: int) -> tuple[int, str]:
         with open(f"/proc/{pid}/stat") as stat:
             parts = stat.read().rpartition(")")[2].split()
     except OSError:
-        return 0, "R"  # it has ended, or there is no /proc: reading the pipe tells
+        return 0, "R"  # it has ended, or there is no /proc: reading the pipe shows which
     return int(parts[11]) + int(parts[12]), parts[0]

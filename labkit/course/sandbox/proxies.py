@@ -1,4 +1,4 @@
-"""What a role sees in its student process: the connection to the grader, and proxies of objects that the grader holds.
+"""The environment of a role in its student process: the connection to the grader, and proxies of objects that the grader holds.
 
 A shard, a model, and a gradient stay in the grader; a `Proxy` requests their attributes and calls. A received message or
 mini-batch is a local object; sent back, it refers to the grader's own object, with the changes made to its arrays.
@@ -230,7 +230,7 @@ def _after_of_everyone(gradient: Proxy, result: Proxy, total: Any, workers: Any,
 
 
 def _after_plus(gradient: Proxy, result: Proxy, other: Any) -> Proxy:
-    """Update the values that were received of the gradient with the sum."""
+    """Update the received values of the gradient with the sum."""
     if "values" in gradient.__dict__:
         np.copyto(gradient.values, result.values)
     return _updated(gradient, result)

@@ -1,4 +1,4 @@
-"""Remote strategies and functions: in the grader's notebook they take the place of a submission's class or function.
+"""Remote strategies and functions: in the grader's notebook they replace a submission's class or function.
 
 The roles of a remote strategy run in student processes: its coroutines pass each effect of such a process to the engine, and the
 result back. So the engine, its clock and seeds, the gradients, the ledger and the trace belong to the grader, and the submitted
@@ -25,7 +25,7 @@ from .session import ERRORS, Session, SubmittedCode
 __all__ = ["remote_function", "remote_strategy"]
 
 ROLES = ("server", "worker")
-MOST = 100  # options of a strategy, own message classes, fields of one
+MOST = 100  # options of a strategy, its message classes, fields of one
 RESERVED = ("self", "sender", "incarnation", "carries", "reads")  # names that a field of a message cannot have
 TOOLS = {name: getattr(collectives, name, None) or getattr(servers, name) for name in sorted(AWAITED)}
 

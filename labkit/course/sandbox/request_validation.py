@@ -1,7 +1,7 @@
-"""Checks what a student process claims about gradients, weights, and times against what the grader knows.
+"""Checks the claims of a student process about gradients, weights, and times against the grader's records.
 
-A student process may construct a `Push` or `Weights` with any numbers, and the engine's accounting trusts them: a step of 2**62
-would keep it busy for ever. So a role may only send gradients that it has computed, with the version of the weights that they
+A student process may construct a `Push` or `Weights` with any numbers, and the engine's accounting uses them: a step of 2**62
+would keep it busy without end. So a role may only send gradients that it has computed, with the version of the weights that they
 were computed on, and weights of the newest version that it has seen. Times and costs must be finite numbers within limits.
 """
 
@@ -45,7 +45,7 @@ class RequestValidator:
         self._newest = max(self._newest, (shard.generation, shard.version))
 
     def check(self, message: Message) -> Message:
-        """`message`, which the role has constructed. `RoleError` if its numbers are false."""
+        """Check a `message` that the role has constructed. `RoleError` if its numbers are false."""
         kind = type(message)
         if kind.__module__ == Message.__module__:
             for name in field_names(kind):
@@ -127,7 +127,7 @@ def checked_seconds(value: Any, what: str) -> Any:
 
 
 def checked_kinds(values: Any) -> tuple[type[Message], ...]:
-    """The message classes that a role waits for; `BadInput` if they are none."""
+    """The message classes that a role waits for; `BadInput` if a value is not a message class."""
     kinds = tuple(values) if isinstance(values, (list, tuple)) else ()
     if not kinds or not all(isinstance(kind, type) and issubclass(kind, Message) for kind in kinds):
         raise BadInput("a role waits for kinds of message, at least one, as in ctx.recv(lk.Weights)")

@@ -1,4 +1,4 @@
-"""The module `labkit` of a student process: what a strategy is written with, and no strategy.
+"""The module `labkit` of a student process: the API for writing a strategy, without labkit's strategies.
 
 It has `lk.Strategy`, `lk.knob`, messages, and the tools that the assignment lists. A tool (`lk.pull`, `lk.push_pull`) runs in
 the grader, as do `model.gradient` and `shard.apply`; this process has their names only.

@@ -2,7 +2,7 @@
 """The attack corpus: one submission for each attack. Each must earn nothing, with a reason, and not affect the next submission.
 
 An `Attack` is the source of one solution cell that defines `X`, a strategy, which should be a synchronous server with the
-mean. What is built on WRONG steps at every push, so it gets the points only if the attack works.
+mean. A strategy built on WRONG makes a step at every push, so it gets the points only if the attack works.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WORKER = """    async def worker(self, ctx, model):
 
 @dataclass(frozen=True)
 class Attack:
-    """`why`: what the error must say, a regular expression; "" if the trick runs and is simply wrong."""
+    """`why`: a regular expression that the error must match; "" if the attack runs and gives a wrong result."""
 
     name: str
     source: str
@@ -60,8 +60,9 @@ class Attack:
 def put(
     *, top: str = "", server: str = "pass", worker: str = "pass", after: str = "pass", base: str = "wrong", end: str = "", body: str = ""
 ) -> str:  # fmt: skip
-    """A strategy with lines put in: before the class, in the server's loop, in the worker's, after it has a gradient, in the
-    class, after the class."""
+    """A strategy with inserted lines: before the class, in the server's loop, in the worker's, after it has a gradient, in the
+    class, after the class.
+    """
 
     def in_loop(lines: str) -> str:
         return lines.strip().replace("\n", "\n            ")

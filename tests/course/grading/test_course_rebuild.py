@@ -39,7 +39,7 @@ def place(raw, name, *made):
 
 
 def without_metadata(raw, keep_ids):
-    """As some other editors leave a notebook."""
+    """A notebook as saved by some other editors."""
     return {
         **raw,
         "cells": [
@@ -151,7 +151,7 @@ class TestTaken:
 
     def test_an_answer_with_the_id_of_a_test_is_still_an_answer(self):
         raw = solved()
-        toy.find(raw, "q1")["metadata"]["nbgrader"]["grade_id"] = "q1-test"  # the marker still says what it is
+        toy.find(raw, "q1")["metadata"]["nbgrader"]["grade_id"] = "q1-test"  # the marker still identifies it
         assert found_in(raw).solutions["q1"] == toy.RIGHT["q1"]
 
     def test_live_cells_are_ignored_and_names_they_define_are_noted(self):

@@ -1,5 +1,5 @@
-"""Honest code gets full points however it is written: in student processes it gives bit for bit what the student's own class
-gives in the simulator, which is the oracle.
+"""Honest code in any style gets full points: in student processes it gives bit for bit the results of the student's own
+class in the simulator, which is the oracle.
 """
 
 import __future__
@@ -35,7 +35,7 @@ def server():
 
 
 def own_class(monkeypatch, before, source):
-    """The student's class in this process, as it is in the student's notebook; what fails there is passed over."""
+    """The student's class in this process, as it is in the student's notebook; statements that fail there are skipped."""
     module = types.ModuleType("own")
     monkeypatch.setitem(sys.modules, "own", module)
     vars(module).update(np=np, lk=lk, dataclass=dataclasses.dataclass)
