@@ -40,7 +40,7 @@ Work = tuple[np.ndarray, np.ndarray, np.ndarray]  # start (ns), end (ns), gradie
 
 @dataclass(frozen=True)
 class Leads:
-    """`lead[i, k]`: gradients that `roles[i]` was ahead at `time[k]` ns. `applied`: as a server has counted them."""
+    """`lead[i, k]`: lead of `roles[i]` at `time[k]` ns, in gradients. `applied`: counted by a server when it applies them."""
 
     roles: list[int]
     time: np.ndarray

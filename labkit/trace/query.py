@@ -8,7 +8,7 @@ must be used by one thread at a time.
 *Time.* Times are ns of engine time. If the requested time is the present (`trace.watermark()` or later), totals come from
 counters, which are exact. Earlier values are computed from the rows up to that time. If rows are missing - `skipped`: the run
 was too fast to report all of them; `spilled`: old rows were dropped to bound memory - values of the past are None, or come
-from the counts that roles report periodically (table `progress`), or from the remaining rows; `sampled` returns which.
+from the counts that roles report periodically (table `progress`), or from the remaining rows. `sampled` tests for missing rows.
 
 *Gross and net.* The gross count includes every gradient that was ever applied, by all role instances. It measures work, never
 decreases, and is the basis of rates (throughput). The net count (net of rollback) is what the model holds: a restored shard

@@ -38,8 +38,8 @@ class Counters:
     - `computed`, `released`: gradients computed, and released (sent, applied or dropped), by step. `steps`: mini-batches
       processed for a gradient that another role counts.
     - Of its shard: `applied` {instance of the sender: [gradients, last step]}; `staleness` {value: gradients}; `updates`,
-      `gradients`, `samples` applied to it; `rounds` of gradients of all workers, `eras` {incarnation: rounds} of the previous
-      rounds that a restored shard holds; `duplicates`: pushes that were received again.
+      `gradients`, `samples` applied to it; `rounds` of gradients of all workers, `eras` {incarnation: rounds} of
+      earlier incarnations that a restored shard holds; `duplicates`: pushes that were received again.
     - `last_received` {instance of the sender: step of its last gradient that was received}. The number of an instance is
       role + incarnation x roles.
     - `reads` {reader: version} of the readers whose gradient is outstanding; `outstanding`: number of other outstanding readers,

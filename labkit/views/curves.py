@@ -90,7 +90,7 @@ class Curves(Panel):
         return self
 
     def caption(self, trace: Trace, t: int | None = None) -> str:
-        """Names the reference run."""
+        """The name of the reference run."""
         return f"dashed: reference, {self.reference.header['strategy']['name']}" if self.reference is not None else ""
 
     def update(self, trace: Trace, t: int | None = None) -> None:

@@ -29,7 +29,7 @@ FINER = 5
 
 
 def draw(trace: Trace, t: int | None, axes: Axes) -> DecisionBoundary:
-    """The regions as they were at `t` (ns), on empty axes."""
+    """The regions as of `t` (ns), on empty axes."""
     return DecisionBoundary().draw(trace, t, axes)
 
 
