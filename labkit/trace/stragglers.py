@@ -360,7 +360,7 @@ class Stragglers:
     def _go_on(self, trace: Trace, t: int) -> None:
         rows = np.concatenate([self._later, self._durations.rows(t)])
         rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
-        side = "left" if trace.ending is None else "right"  # of this very moment more may come
+        side = "left" if trace.ending is None else "right"  # more rows of this instant may follow in a live run
         ready = np.searchsorted(rows[:, 0], t, side=side)  # type: ignore[call-overload]
         rows, self._later = rows[:ready], rows[ready:]
         gradients = np.flatnonzero(np.isin(rows[:, 1], self._timing))
