@@ -1,8 +1,8 @@
-"""What an engine is, and what a cluster is: the interfaces that `Run`, the lab and the command line use.
+"""Abstract interfaces of engines and clusters, as used by `Run`, the lab and the command line.
 
-A `Cluster` says where a run takes place, and starts runs. An `Engine` is one run. Where engines differ, the difference is
-declared: `supported_commands` names the commands that an engine executes; an engine in virtual time is a
-`VirtualTimeEngine`, which can also be advanced and forked; `Cluster.virtual_time` says so before a run exists.
+A `Cluster` describes where runs take place, and starts them. An `Engine` is one run. Where engines differ, the difference is
+declared: `supported_commands` lists the commands that an engine executes; an engine in virtual time is a
+`VirtualTimeEngine`, which can also be advanced and forked; `Cluster.virtual_time` tells the kind of engine before a run exists.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Engine(ABC):
     """One run of a plan: its roles, its clock, its trace.
 
     `stopped_by` is None until the run is over, then the reason ("updates", "user", "error", ...); `error` is the error that
-    ended it. `commands` is the log of the commands that were executed, in the order of time.
+    ended it. `commands` is the log of executed commands, in order of time.
     """
 
     plan: Plan
@@ -44,12 +44,12 @@ class Engine(ABC):
     @property
     @abstractmethod
     def seconds(self) -> float:
-        """Engine time, in seconds since the run began. Pauses do not count."""
+        """Engine time: seconds since the start of the run, without pauses."""
 
     @property
     @abstractmethod
     def present(self) -> tuple[str, ...]:
-        """The names of the workers that take part, or are about to, in the order of the layout."""
+        """The names of the workers that take part in the run, or are joining it, in the order of the layout."""
 
     @property
     @abstractmethod
@@ -58,7 +58,7 @@ class Engine(ABC):
 
     @abstractmethod
     def execute(self, command: Command) -> None:
-        """Execute a primitive command now, whatever its `at`. Any thread may ask.
+        """Execute a primitive command now; its `at` is ignored. Can be called from any thread.
 
         Does nothing if the run is over. `BadInput` if the command is not supported, names roles that do not exist, or is not
         possible now; the run goes on.
@@ -66,13 +66,13 @@ class Engine(ABC):
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the run is over; `TimeoutError` after `timeout` seconds of wall time, and the run goes on."""
+        """Wait until the run is over. Raises `TimeoutError` after `timeout` seconds of wall time; the run then continues."""
 
     @abstractmethod
     def step(self, timeout: float | None = None) -> bool:
-        """Go on to the next update, then stand still. False once the run is over.
+        """Continue to the next update, then pause. Returns False once the run is over.
 
-        `timeout`: after about so many seconds of wall time it stands still without one.
+        `timeout`: the approximate wall time, in seconds, after which the run is paused also without an update.
         """
 
     @abstractmethod
@@ -81,24 +81,25 @@ class Engine(ABC):
 
 
 class VirtualTimeEngine(Engine):
-    """A run in virtual time: it moves only when it is asked to, and can be repeated exactly."""
+    """A run in virtual time. Time passes only during `advance` and `step`; runs are exactly reproducible."""
 
     @abstractmethod
     def advance(self, until: float, timeout: float | None = None) -> bool:
-        """Let virtual time pass up to `until` seconds. False once the run is over.
+        """Advance virtual time up to `until` seconds. Returns False once the run is over.
 
-        `timeout`: after about so many seconds of wall time it stops on the way; the next call goes on from there.
+        `timeout`: the approximate wall time, in seconds, after which it returns early; the next call continues from there.
         """
 
     @abstractmethod
     def fork(self, at: float | None = None) -> VirtualTimeEngine:
-        """A run at time zero that repeats this one, to the last bit, up to `at` seconds (None: up to the present)."""
+        """A new run at time zero that repeats this one, bit for bit, up to `at` seconds (None: up to the present)."""
 
 
 class Cluster(ABC):
-    """Where runs take place. `spec`: its options, in values. A context manager that closes it.
+    """Where runs take place. A context manager that closes the cluster on exit.
 
-    `engine` is its name in specifications and traces. `virtual_time`: whether its runs are `VirtualTimeEngine`s.
+    `spec`: its options as values. `engine`: its name in specifications and traces. `virtual_time`: whether its runs are
+    `VirtualTimeEngine`s.
     """
 
     spec: ClusterSpec
@@ -107,7 +108,7 @@ class Cluster(ABC):
 
     @property
     def may_kill(self) -> bool:
-        """Whether a run may kill, freeze and thaw the processes of its roles."""
+        """Whether runs may kill, freeze and thaw the processes of their roles."""
         return True
 
     @property
@@ -116,12 +117,12 @@ class Cluster(ABC):
         return self.spec.paced
 
     def describe(self) -> dict[str, Any]:
-        """Its options in plain values, as in the header of a trace."""
+        """The options as plain values, as in the header of a trace."""
         return self.spec.describe()
 
     @property
     def starts_processes(self) -> bool:
-        """Whether runs start processes of labkit's own on this machine."""
+        """Whether labkit starts processes on this machine for the runs."""
         return False
 
     @abstractmethod
@@ -130,9 +131,9 @@ class Cluster(ABC):
     ) -> Engine:  # fmt: skip
         """Start a run of `plan`.
 
-        `commands`: primitive commands, executed at their times, and entries of an earlier run's log. `checkpoint`: where roles
-        keep their states: a folder or URL, None (the cluster's own choice), False (nowhere). `resume`: the states of an earlier
-        run at the place `checkpoint`, which this one goes on with; not for clusters in virtual time, which repeat the log.
+        `commands`: primitive commands, executed at their times, and log entries of an earlier run. `checkpoint`: where roles
+        save their states: a folder or URL, None (the cluster's default), False (no checkpoints). `resume`: the states of an
+        earlier run, stored at `checkpoint`, from which this run continues; not used in virtual time, where the log is repeated.
 
         `BadInput` if the plan does not fit the cluster, `ClusterError` if the run cannot be started.
         """
@@ -143,7 +144,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End what belongs to the cluster. Runs on it end first."""
+        """Stop the runs on the cluster, then release its resources."""
 
     def __enter__(self) -> Self:
         return self

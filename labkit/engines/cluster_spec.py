@@ -1,8 +1,8 @@
-"""What a cluster is, as values: every option of a cluster is declared here, once, for both engines.
+"""The specification of a cluster: declares every option of a cluster once, for both engines.
 
 `SimulatedCluster` and `DaskCluster` take their options, defaults, ranges and help from `ClusterSpec`, and each has a `spec`
-that holds its values. A spec holds no process and no connection: it can be compared, changed with `dataclasses.replace`, and
-written as JSON (`labkit.spec`). It stands below both engines, because both are made from it.
+that holds its values. A spec refers to no process and no connection: it can be compared, changed with `dataclasses.replace`,
+and written as JSON (`labkit.spec`). Both engines import this module; it imports neither.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from .machine_limits import USUAL_WORKERS, usual_workers
 __all__ = ["ENGINES", "GRADIENT", "ONLY", "PACE", "ClusterSpec", "check_slow", "default_workers", "options_of"]
 
 ENGINES = ("simulated", "dask")
-GRADIENT = Deterministic(0.01)  # time of a gradient in virtual time, where none is given
+GRADIENT = Deterministic(0.01)  # default time of a gradient in virtual time
 ONLY = {
     "simulated": ("latency", "bandwidth", "cores", "restart_after", "checkpoint_time", "evaluation_time"),
     "dask": ("scheduler", "place", "dashboard", "may_kill"),
-}  # options that one engine has and the other has not
+}  # options of one engine only
 OWNERS = {"simulated": "SimulatedCluster", "dask": "DaskCluster"}
-PACE = {"simulated": "compute", "dask": "pace"}  # what the time of a gradient is called, by engine
+PACE = {"simulated": "compute", "dask": "pace"}  # {engine: the name of the option for the time of a gradient}
 
 
 def check_factor(factor: Any) -> float:
-    """How many times slower: from 1/1000 to 1000."""
+    """A slowdown factor from 0.001 to 1000, as a float; `BadInput` for anything else."""
     number = as_number(factor)
     if number is None or not 0.001 <= number <= 1000:
         raise BadInput(f"factor={shown(factor)}: how many times slower is a number from 0.001 to 1000.")
@@ -45,14 +45,14 @@ def check_factor(factor: Any) -> float:
 
 
 def check_slow(slow: Any) -> dict[str, float]:
-    """{role: factor}, copied; None is no role. Which roles there are is known with the strategy."""
+    """A checked copy of {role: slowdown factor}; None means no role. Names of roles are checked later, with the strategy."""
     if not isinstance(slow, Mapping | None):
         raise BadInput(f"slow={shown(slow)}: say who is how many times slower, as slow={{'worker-1': 4.0}}.")
     return {role: check_factor(factor) for role, factor in ({} if slow is None else slow).items()}
 
 
 def slow_from_text(text: str) -> dict[str, float]:
-    """`"worker-2:5,worker-1:2"` -> `{"worker-2": 5.0, "worker-1": 2.0}`; "none" and "" are no role."""
+    """`"worker-2:5,worker-1:2"` -> `{"worker-2": 5.0, "worker-1": 2.0}`; "none" and "" mean no role."""
     slow = {}
     for part in text.split(",") if text not in ("", "none") else ():
         role, _, factor = part.strip().rpartition(":")
@@ -72,12 +72,12 @@ def slow_as_text(slow: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """The values of a cluster: which engine, how many nodes, how fast, and how it recovers from faults.
+    """The options of a cluster: engine, number of nodes, speeds, and recovery from faults.
 
-    `compute` is called `pace` on Dask, where None is full speed; in virtual time, where a gradient needs a time, None is 10 ms.
-    Options that the engine does not have keep their values, so that `replace(spec, engine=...)` goes back and forth.
+    `compute` is called `pace` on Dask, where None means full speed; in virtual time None means 10 ms per gradient. Options that
+    the engine does not have keep their values, so that `replace(spec, engine=...)` is reversible.
 
-    Raises `BadInput`, in the name of the engine's cluster.
+    Raises `BadInput`; the text names the cluster class of the engine.
     """
 
     engine: str = knob("simulated", choices=ENGINES, help="simulated: virtual time, exact; dask: real processes")
@@ -140,17 +140,15 @@ class ClusterSpec:
 
     @property
     def paced(self) -> bool:
-        """Whether gradients take the time of a distribution."""
+        """Whether the time of a gradient is drawn from a distribution."""
         return self.virtual_time or self.compute is not None
 
     def widened(self) -> ClusterSpec:
-        """With all workers that there may be."""
+        """The spec with `max_workers` workers from the start."""
         return self if self.max_workers is None else replace(self, workers=self.max_workers, max_workers=None)
 
     def describe(self) -> dict[str, Any]:
-        """The options that this engine has in plain values, for the header of a trace: distributions as text, infinity as
-        None.
-        """
+        """The options of this engine as plain values, for the header of a trace: distributions as text, infinity as None."""
         found: dict[str, Any] = {"engine": self.engine}
         for name in options_of(self.engine):
             if name not in _NOT_DESCRIBED:
@@ -162,13 +160,13 @@ _NOT_DESCRIBED = ("engine", "record", "scheduler", "place", "dashboard", "may_ki
 
 
 def options_of(engine: str) -> dict[str, Knob]:
-    """The options that a cluster of this engine has, by their names in `ClusterSpec`."""
+    """The options of a cluster of this engine, by their names in `ClusterSpec`."""
     other = {name for owner, names in ONLY.items() if owner != engine for name in names}
     return {name: k for name, k in knobs_of(ClusterSpec).items() if name not in other}
 
 
 def default_workers(engine: str, scheduler: Any = None) -> int:
-    """Workers where none are given: 4; on this machine, if it is a small container, as many as that can hold."""
+    """The default number of workers: 4; fewer for processes on this machine if it is a small container."""
     return usual_workers() if engine == "dask" and scheduler is None else USUAL_WORKERS
 
 

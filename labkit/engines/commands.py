@@ -1,4 +1,4 @@
-"""What can be done to a run, as values: one class per command, with one text form and one dict form.
+"""Commands to a run, as values: one class per command, with one text form and one dict form.
 
     lk.Kill("worker-1", at=2.0)                             kill:worker-1@2
     lk.Kill("worker-1", at=2.0, restart=False)              kill:worker-1:for-good@2
@@ -8,13 +8,13 @@
     Cut("worker-0", "server-0", at=3.0)                     cut:worker-0:server-0@3
     SetOptions({"learning_rate": 0.2}, at=7.25)             set:learning_rate:0.2@7.25
 
-Fault schedules (`faults.py`), the methods of `Run`, the buttons of the lab, the command log of a run and everything that
-is saved of it use these values. A text is `word:part:part@start-stop`; the stop, and a start at 0, are left out. An
-entry of the log of a run in virtual time also has the turn of its loop: `slow:worker-2:5@5#731`.
+Fault schedules (`faults.py`), the methods of `Run`, the buttons of the lab, the command log of a run and its saved files use
+these values. A text is `word:part:part@start-stop`; a missing stop and a start at 0 are omitted. A log entry of a run in
+virtual time also has the turn of the event loop: `slow:worker-2:5@5#731`.
 
-A command is primitive if it is about one role, or one link, and has no end. Engines execute primitive commands;
-`commands(plan)` expands every other one into these. The check of a command is its class: whatever is constructed has
-allowed values, and `check(roles)` refuses roles that a run does not have.
+A command is primitive if it concerns one role or one link and has no end. Engines execute primitive commands;
+`commands(plan)` expands all others into primitive ones. Values are checked on construction; `check(roles)` refuses roles that
+a run does not have.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = [
     "not_executed", "parse_command", "parse_log", "read_entry", "at_option", "value_of_text",
 ]  # fmt: skip
 
-RESEND_S = 0.05  # seconds after which a transmission that is lost, or not acknowledged, is repeated (see `Drop`)
+RESEND_S = 0.05  # retransmission timeout, seconds, of a lost or unacknowledged transmission (see `Drop`)
 
 Who = str | tuple[str, ...]
 During = tuple[float, float | None] | None
 
 EVERY = "*"
 FOR_GOOD = "for-good"
-LATEST = 1e10  # engine seconds: virtual time ends before
+LATEST = 1e10  # engine seconds; virtual time ends earlier
 NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?"
 TIMES = re.compile(rf"({NUMBER})(?:-({NUMBER})?)?")
 
@@ -61,8 +61,8 @@ def until_option() -> Any:
 class Command:
     """The base of all commands, and of the faults that expand into them.
 
-    `at`: when, in engine seconds. `word`: what its text begins with; `parts`: the fields between the colons; `example`:
-    such a text.
+    `at`: when it is executed, engine seconds. `word`: the first word of its text; `parts`: the fields between the colons;
+    `example`: an example text.
     """
 
     word: ClassVar[str] = ""
@@ -74,12 +74,12 @@ class Command:
         check_knobs(self)
 
     def commands(self, plan: Plan) -> list[Command]:
-        """The primitive commands of which it consists, in the order of time. `BadInput` if a role is not there."""
+        """The primitive commands that it expands into, in order of time. `BadInput` if a role does not exist."""
         self.check(plan.role_ids)
         return [self]
 
     def check(self, roles: Mapping[str, Any]) -> None:
-        """`BadInput` unless it is primitive, and the roles that it names are among `roles`."""
+        """`BadInput` unless it is primitive and all roles that it names are in `roles`."""
         role, peer = getattr(self, "role", None), getattr(self, "peer", None)
         for name in (role, peer):
             if name is not None:
@@ -92,7 +92,7 @@ class Command:
         raise BadInput(f"{self.word}: there is no command that undoes it.")
 
     def changed(self, **values: Any) -> Self:
-        """A copy with other values, which are known to be allowed: they are not checked again."""
+        """A copy with other values, without checks: the caller guarantees that they are allowed."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__, **values)
         return made
@@ -100,18 +100,18 @@ class Command:
     # text -------------------------------------------------------------------------------------------------------------
 
     def text(self, timed: bool = False) -> str:
-        """Its text; the inverse is `parse_command`. `timed`: a start at 0 is written, too."""
+        """The text form; the inverse is `parse_command`. `timed`: also write a start at 0."""
         until = getattr(self, "until", None)
         when = f"@{_number(self.at)}" if timed or self.at or until is not None else ""
         return ":".join([self.word, *self._words()]) + when + ("" if until is None else f"-{_number(until)}")
 
     def _words(self) -> list[str]:
-        """The words of its text between the colons."""
+        """The words of the text between the colons."""
         return [_word(getattr(self, part)) for part in self.parts]
 
     @classmethod
     def _read(cls, words: list[str]) -> dict[str, Any] | None:
-        """The values of the fields that these words mean; None if they do not describe this command."""
+        """The values of the fields, parsed from the words of a text; None if they do not describe this command."""
         if len(words) != len(cls.parts):
             return None
         kinds = {f.name: f.type for f in fields(cls)}  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ class Command:
     # dict -------------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: {"command": its word, its fields ...}; the inverse is `from_dict`."""
+        """The dict form: {"command": its word, its fields ...}; the inverse is `from_dict`."""
         names = [f.name for f in fields(self) if f.name != "during"]  # type: ignore[arg-type]
         return {"command": self.word} | {name: _plain(getattr(self, name)) for name in names}
 
@@ -138,7 +138,7 @@ class Command:
 
 
 class Lasting(Command):
-    """A command with an end, at which it is undone. `during=(start, stop)` is another way to write `at=start, until=stop`."""
+    """A command that is undone at `until`. `during=(start, stop)` is equivalent to `at=start, until=stop`."""
 
     until: float | None
     during: During
@@ -154,7 +154,7 @@ class Lasting(Command):
                 raise BadInput(f"{name}: during={shown(self.during)} is not allowed; give (start, stop) in seconds.")
             for field_, value in zip(("at", "until"), self.during):
                 object.__setattr__(self, field_, value)
-            object.__setattr__(self, "during", None)  # one form for one fault: equal faults are equal
+            object.__setattr__(self, "during", None)  # one canonical form, for comparison
         check_knobs(self)
         if self.until is not None and self.until <= self.at:
             raise BadInput(f"{name}(at={self.at:g}, until={self.until:g}): it has to end after it has begun.")
@@ -165,7 +165,7 @@ class Lasting(Command):
         return begin if self.until is None else begin + [command.undone(self.until) for command in begin]
 
     def _begin(self, plan: Plan) -> list[Command]:
-        """The primitive commands with which it begins."""
+        """The primitive commands at its start."""
         begin = self.changed(until=None)
         begin.check(plan.role_ids)
         return [begin]
@@ -178,9 +178,9 @@ class Lasting(Command):
 
 
 class OnLinks(Lasting):
-    """A command about what lies between roles, in both directions.
+    """A command about the links between roles, in both directions.
 
-    `a`, `b`: the name of a role, a kind of role ("worker": all workers), a tuple of these, or "*", every other role.
+    `a`, `b`: the name of a role, a kind of role ("worker": all workers), a tuple of these, or "*" (every other role).
     """
 
     a: Who
@@ -193,19 +193,19 @@ class OnLinks(Lasting):
 
     @property
     def role(self) -> str:
-        """Of a primitive command: the role whose links it is about."""
+        """The role whose links a primitive command is about."""
         return _word(self.a)
 
     @property
     def peer(self) -> str | None:
-        """Of a primitive command: the role at the other end; None: every other role."""
+        """The role at the other end of a primitive command's link; None: every other role."""
         return None if self.b == EVERY else _word(self.b)
 
     def _begin(self, plan: Plan) -> list[Command]:
         return [self.changed(a=role, b=peer, until=None) for role, peer in self._ends(plan)]
 
     def _ends(self, plan: Plan) -> list[tuple[str, str]]:
-        """(role, peer) of every link, each once; peer "*": every other role."""
+        """(role, peer) of each link, without repetition; peer "*": every other role."""
         if EVERY in (self.a, self.b):
             near = self.b if self.a == EVERY else self.a
             return [(role, EVERY) for role in named(near, plan)]
@@ -224,7 +224,7 @@ class OnLinks(Lasting):
         if len(words) == len(cls.parts) - 1:
             words = [words[0], EVERY, *words[1:]]
         elif len(words) == 3 and _is_number(words[1]) and not _is_number(words[2]):
-            words = [words[0], words[2], words[1]]  # delay:worker-0:0.5:server-0, as share texts had it at first
+            words = [words[0], words[2], words[1]]  # delay:worker-0:0.5:server-0, the order in older share texts
         return super()._read(words)
 
 
@@ -233,7 +233,7 @@ class OnLinks(Lasting):
 
 @dataclass(frozen=True)
 class OnRole(Command):
-    """A command about the role `role` and nothing else."""
+    """A command about one role."""
 
     role: str = knob("worker-0")
     at: float = at_option()
@@ -243,8 +243,7 @@ class OnRole(Command):
 
 @dataclass(frozen=True)
 class Kill(OnRole):
-    """Ends the process that plays `role`, without notice. Its next incarnation begins by itself; `restart=False`: not before
-    a `Restart`."""
+    """Kills the process of `role`. The role is restarted automatically; with `restart=False` only by a `Restart`."""
 
     restart: bool = knob(True)
 
@@ -266,14 +265,14 @@ class Kill(OnRole):
 
 @dataclass(frozen=True)
 class Restart(OnRole):
-    """Lets a role that is away begin its next incarnation."""
+    """Starts the next incarnation of a role that is lost and is not restarted automatically."""
 
     word, example = "restart", "restart:worker-1@8"
 
 
 @dataclass(frozen=True)
 class Freeze(Lasting):
-    """Stops the process that plays `role` where it is, from `at` on; until `until`, if given."""
+    """Suspends the process of `role` at `at`; resumes it at `until`, if given."""
 
     role: str = knob("worker-0")
     at: float = at_option()
@@ -289,14 +288,14 @@ class Freeze(Lasting):
 
 @dataclass(frozen=True)
 class Thaw(OnRole):
-    """Lets a frozen process continue."""
+    """Resumes a frozen process."""
 
     word, example = "thaw", "thaw:worker-1@3"
 
 
 @dataclass(frozen=True)
 class Slow(Lasting):
-    """From `at` (engine seconds) on, `role` computes `factor` times slower; until `until`, if given."""
+    """Makes `role` compute `factor` times slower from `at` (engine seconds) on; until `until`, if given."""
 
     role: str = knob("worker-0")
     factor: float = knob(2.0, low=0.001, high=1000.0)
@@ -316,7 +315,7 @@ class Slow(Lasting):
 
 @dataclass(frozen=True)
 class Delay(OnLinks):
-    """Messages between `a` and `b` arrive `seconds` later, from `at` on; until `until`, if given."""
+    """Delays messages between `a` and `b` by `seconds`, from `at` on; until `until`, if given."""
 
     a: Who
     b: Who = EVERY
@@ -334,12 +333,12 @@ class Delay(OnLinks):
 
 @dataclass(frozen=True)
 class Drop(OnLinks):
-    """Every transmission between `a` and `b`, and every acknowledgement, is lost with this `chance`, and is repeated every
-    `RESEND_S` until it arrives; from `at` on, until `until`, if given."""
+    """Loses every transmission and acknowledgement between `a` and `b` with probability `chance`, from `at` on; until
+    `until`, if given. A transmission is repeated every `RESEND_S` seconds until it is acknowledged."""
 
     a: Who
     b: Who = EVERY
-    chance: float = knob(0.1, low=0.0, high=0.95)  # more is as good as a cut, and would take for ever
+    chance: float = knob(0.1, low=0.0, high=0.95)  # a higher loss rate would hardly differ from a cut
     at: float = at_option()
     until: float | None = until_option()
     during: During = field(default=None, repr=False)
@@ -352,7 +351,7 @@ class Drop(OnLinks):
 
 
 class OnLink(Command):
-    """A command about the link of two roles, or (`peer` None) about all links of one."""
+    """A command about the link between two roles, or about all links of one (`peer` None)."""
 
     role: str
     peer: str | None
@@ -374,7 +373,7 @@ class OnLink(Command):
 
 @dataclass(frozen=True)
 class Cut(OnLink):
-    """Nothing passes between `role` and `peer`; None: between it and every other role, the client included."""
+    """Cuts the link between `role` and `peer`; `peer=None`: its links to all other roles and to the client."""
 
     role: str = knob("worker-0")
     peer: str | None = None
@@ -389,7 +388,7 @@ class Cut(OnLink):
 
 @dataclass(frozen=True)
 class Reconnect(OnLink):
-    """Undoes `Cut`: what was held passes now. `peer=None`: on all links of `role`."""
+    """Undoes `Cut` and delivers the messages that were held. `peer=None`: on all links of `role`."""
 
     role: str = knob("worker-0")
     peer: str | None = None
@@ -403,21 +402,21 @@ class Reconnect(OnLink):
 
 @dataclass(frozen=True)
 class Join(OnRole):
-    """A worker that is not there takes part as soon as it can."""
+    """Adds a worker to an elastic run; it takes part once it has started."""
 
     word, example = "join", "join:worker-3@5"
 
 
 @dataclass(frozen=True)
 class Leave(OnRole):
-    """A worker leaves in order: what it has in hand is dropped, what it has sent arrives."""
+    """Removes a worker from an elastic run: its work in progress is dropped, the messages that it has sent are delivered."""
 
     word, example = "leave", "leave:worker-3@6"
 
 
 @dataclass(frozen=True)
 class SetOptions(Command):
-    """Changes live options of the strategy, in every role: {name: value}."""
+    """Changes live options of the strategy, {name: value}, in all roles."""
 
     options: dict[str, Any] = field(default_factory=dict)
     at: float = at_option()
@@ -441,7 +440,7 @@ class SetOptions(Command):
 
 @dataclass(frozen=True)
 class Pause(Command):
-    """Holds every role between two effects. Engine time stands still."""
+    """Suspends all roles, each at its next effect. Engine time stops."""
 
     at: float = at_option()
 
@@ -450,7 +449,7 @@ class Pause(Command):
 
 @dataclass(frozen=True)
 class Resume(Command):
-    """Lets a paused run continue. Of a scheduled pause, the seconds count until a scheduled `Resume` or `Stop` is due."""
+    """Continues a paused run. In a scheduled pause, seconds are counted until a scheduled `Resume` or `Stop` is due."""
 
     at: float = at_option()
 
@@ -459,7 +458,7 @@ class Resume(Command):
 
 @dataclass(frozen=True)
 class Stop(Command):
-    """Ends the run, with a last evaluation. `reason`: what its `stopped_by` will be."""
+    """Stops the run, with a final evaluation. `reason`: the value of its `stopped_by`."""
 
     reason: str = knob("user")
     at: float = at_option()
@@ -469,7 +468,7 @@ class Stop(Command):
 
 @dataclass(frozen=True)
 class Inject(Command):
-    """Lets the run execute these primitive commands at their times (engine seconds). It has no text."""
+    """Schedules primitive commands, each at its time (engine seconds). It has no text form."""
 
     scheduled: tuple[Command, ...] = ()
     at: float = at_option()
@@ -488,7 +487,7 @@ class Inject(Command):
             command.check(roles)
 
     def text(self, timed: bool = False) -> str:
-        """`BadInput`: it has none."""
+        """Raises `BadInput`: there is no text form."""
         raise BadInput("Faults were injected into this run by a program: what was done to it has no short text.")
 
     @classmethod
@@ -509,7 +508,7 @@ COMMANDS: dict[str, type[Command]] = {
 
 
 def check_supported(command: Any, supported: frozenset[type[Command]]) -> None:
-    """`BadInput` unless `command` is of a class that an engine supports."""
+    """`BadInput` unless `command` is an instance of one of the supported classes."""
     if not isinstance(command, Command):
         raise BadInput(f"{shown(command)} is not a command; give for example lk.Kill('worker-1').")
     if type(command) not in supported:
@@ -521,7 +520,7 @@ def check_supported(command: Any, supported: frozenset[type[Command]]) -> None:
 
 
 def check_who(owner: str, name: str, who: Any) -> Who:
-    """A name, or several: as text, or a tuple of at least two."""
+    """One name as a string, or several as a tuple of at least two; `BadInput` for anything else."""
     several = tuple(who) if isinstance(who, (tuple, list)) else (who,)
     if (
         not several
@@ -535,7 +534,7 @@ def check_who(owner: str, name: str, who: Any) -> Who:
 
 
 def named(who: Who, plan: Plan) -> tuple[str, ...]:
-    """The roles that are meant, each once; `BadInput` with the nearest name if there is none. "*": all roles."""
+    """The roles that `who` refers to, without repetition; "*": all roles. `BadInput` with the nearest name if one is unknown."""
     if who == EVERY:
         return tuple(plan.role_ids)
     kinds: dict[str, list[str]] = {}
@@ -555,8 +554,8 @@ def named(who: Who, plan: Plan) -> tuple[str, ...]:
 def parse_command(text: str, kinds: Mapping[str, type[Command]] = COMMANDS, what: str = "command") -> Command:
     """`slow:worker-2:5@2-4` -> `Slow("worker-2", 5, at=2, until=4)`: the inverse of `Command.text`.
 
-    "worker-0,worker-1" are two roles, "*" is every other role, and `kill:worker-1:for-good@2` does not come back. `kinds`:
-    {word: class} that are allowed; `what`: what these are. `BadInput` names what was wrong, with an example.
+    "worker-0,worker-1" means two roles, "*" every other role, and `kill:worker-1:for-good@2` is without a restart. `kinds`:
+    {word: class} of the allowed commands; `what`: what to call them in errors. `BadInput` names the mistake, with an example.
     """
     head, at, when = text.strip().partition("@")
     word = head.split(":")[0].strip()
@@ -572,7 +571,7 @@ def parse_command(text: str, kinds: Mapping[str, type[Command]] = COMMANDS, what
 
 
 def _parsed(text: str, kinds: Mapping[str, type[Command]]) -> Command | None:
-    """The command of this text; None if it is not the text of one. `BadInput` if a value is not allowed."""
+    """The command of a text; None if the text does not describe a command. `BadInput` if a value is not allowed."""
     head, _, when = text.strip().partition("@")
     word, *words = (part.strip() for part in head.split(":"))
     kind = kinds.get(word)
@@ -590,7 +589,7 @@ def _parsed(text: str, kinds: Mapping[str, type[Command]]) -> Command | None:
 
 
 def value_of_text(text: str) -> Any:
-    """True, 4, 0.5, inf; or the text itself, which is then refused where a number is needed."""
+    """Parses a bool, int or float; otherwise returns the text itself, which is refused later where a number is needed."""
     if text in ("True", "False", "true", "false"):
         return text.lower() == "true"
     kinds: tuple[Callable[[str], Any], ...] = (int, float)
@@ -611,12 +610,12 @@ def _is_number(word: str) -> bool:
 
 
 def _number(value: float) -> str:
-    """A number as short as it is exact."""
+    """The shortest exact form of a number."""
     return repr(value).removesuffix(".0")
 
 
 def _word(value: Any) -> str:
-    """One part of a text; names with commas in between."""
+    """One part of a text; several names are separated by commas."""
     if isinstance(value, float):
         return _number(value)
     return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -626,7 +625,7 @@ def _word(value: Any) -> str:
 
 
 def from_dict(plain: Any, kinds: Mapping[str, type[Command]] = COMMANDS) -> Command:
-    """The command that `Command.to_dict` described. Only `kinds` ({word: class}) are made; `BadInput` for anything else."""
+    """The inverse of `Command.to_dict`. Only commands in `kinds` ({word: class}) are allowed; `BadInput` for anything else."""
     word = plain.get("command") if isinstance(plain, Mapping) else None
     kind = kinds.get(word) if isinstance(word, str) else None
     if kind is None:
@@ -652,10 +651,10 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Executed:
-    """An entry of the log of a run: a primitive command, whose `at` is the time (engine seconds) at which it was executed.
+    """An entry of a run's command log: a primitive command whose `at` is the time (engine seconds) of its execution.
 
-    `turn`: in virtual time, the turn of the run's loop before which it was executed. A run that is given such an entry, among
-    its faults or its commands, executes the command before the same turn.
+    `turn`: in virtual time, the turn of the event loop before which it was executed. If such an entry is among the faults or
+    commands of another run, that run executes the command before the same turn.
     """
 
     command: Command
@@ -663,39 +662,39 @@ class Executed:
 
     @property
     def at(self) -> float:
-        """When, in engine seconds."""
+        """When it was executed, engine seconds."""
         return self.command.at
 
     def commands(self, plan: Plan) -> list[Executed]:
-        """Itself: see `Command.commands`."""
+        """See `Command.commands`."""
         self.command.check(plan.role_ids)
         return [self]
 
     def text(self) -> str:
-        """Its text, always with its time; the inverse is `parse_log`."""
+        """The text form, always with the time; the inverse is `parse_log`."""
         return self.command.text(timed=True) + ("" if self.turn is None else f"#{self.turn}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; the inverse is `read_entry`."""
+        """The dict form; the inverse is `read_entry`."""
         return {**self.command.to_dict(), "turn": self.turn}
 
 
-NOT_REPEATED = (Pause, Resume, Stop)  # nothing that a run repeats has to be told
+NOT_REPEATED = (Pause, Resume, Stop)  # not part of a repetition of a run
 REPEATED = {word: kind for word, kind in COMMANDS.items() if kind not in NOT_REPEATED and kind is not Inject}
 
 
 def log_text(log: Iterable[Executed]) -> str:
-    """What was done to a run, as a short text: `slow:worker-2:5@5#731,kill:worker-1:for-good@6.5#902`.
+    """A command log as a short text: `slow:worker-2:5@5#731,kill:worker-1:for-good@6.5#902`.
 
-    `BadInput` if a program injected faults into a run in virtual time: such a text could not repeat it. (In real time what was
-    injected and has happened is in the log itself.)
+    `BadInput` if the log of a run in virtual time has an `Inject`, which has no text. (In real time, injected commands that were
+    executed are in the log themselves.)
     """
     entries = [entry for entry in log if not isinstance(entry.command, NOT_REPEATED)]
     return ",".join(e.text() for e in entries if e.turn is not None or not isinstance(e.command, Inject))
 
 
 def parse_log(text: str) -> tuple[Command | Executed, ...]:
-    """The inverse of `log_text`: entries where a turn is given, else commands."""
+    """The inverse of `log_text`: log entries where a turn is given, else commands."""
     return tuple(_parsed_entry(part) for part in filter(None, text.split(",")))
 
 
@@ -708,9 +707,9 @@ def _parsed_entry(text: str) -> Command | Executed:
 
 
 def read_entry(plain: Any, kinds: Mapping[str, type[Command]] = COMMANDS) -> Command | Executed:
-    """What `to_dict` of a command, or of an entry of a log, described; `BadInput` if it is neither. `kinds`: as of `from_dict`.
+    """The inverse of `to_dict` of a command or log entry; `BadInput` for anything else. `kinds`: see `from_dict`.
 
-    Also the older form, (seconds, name, arguments) or (seconds, name, arguments, turn).
+    Also reads format 1: (seconds, name, arguments) or (seconds, name, arguments, turn).
     """
     if isinstance(plain, (list, tuple)):
         return _converted(plain)
@@ -723,7 +722,7 @@ def read_entry(plain: Any, kinds: Mapping[str, type[Command]] = COMMANDS) -> Com
 
 
 def _converted(entry: Any) -> Command | Executed:
-    """An entry of the older form as values."""
+    """Convert an entry of format 1."""
     try:
         at, name, arguments, *turn = entry
         values = {**arguments, "at": at}
@@ -742,7 +741,7 @@ def _converted(entry: Any) -> Command | Executed:
 
 
 def not_executed(planned: Iterable[Command | Executed], log: Iterable[Executed]) -> list[Command | Executed]:
-    """Of what was planned that which is not in `log`, where each entry stands for one planned command at most."""
+    """The planned commands that are not in `log`. Each log entry accounts for at most one planned command."""
     happened = [_identity(entry) for entry in log]
     left = []
     for entry in planned:
@@ -754,6 +753,6 @@ def not_executed(planned: Iterable[Command | Executed], log: Iterable[Executed])
 
 
 def _identity(entry: Command | Executed) -> tuple[int, Command]:
-    """A command, and when it is executed as clocks in virtual time count (ns)."""
+    """(the time of execution in whole ns, the command without its time), for comparison."""
     command = entry.command if isinstance(entry, Executed) else entry
     return nanoseconds(command.at), command.changed(at=0.0)

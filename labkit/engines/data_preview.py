@@ -1,7 +1,7 @@
-"""What a trace tells about the data, so that pictures can be drawn from it alone: a few samples, and who has how many.
+"""A preview of the data for the trace header, from which figures are drawn: a few samples, and the number of samples per share.
 
-All of it is plain values for the trace's header, a few thousand numbers at most: the header is sent, saved and kept.
-Where there is nothing to show, a sentence says why, under the key "none".
+The preview consists of plain values, a few thousand numbers at most, because the header is sent and saved. If there is nothing
+to show, it is {"none": the reason as a sentence}.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ..trace.looks import NO_ANSWER
 
 __all__ = ["samples_in_plain", "shares_in_plain", "probe_inputs_of"]
 
-SAMPLES, POINTS = 18, 200  # held-out samples that are looked at; training points that are drawn in the plane
-SIDE, FEWEST = 40, 12  # cells along a side of the grid; coarser than that, it is no picture
+SAMPLES, POINTS = 18, 200  # held-out samples that are probed; training points that are drawn in the plane
+SIDE, FEWEST = 40, 12  # cells along a side of the grid: at most, at least
 WORK = 30_000_000  # multiply-adds of one grid: about a millisecond
-DOTS = 16  # a picture's largest height and width
+DOTS = 16  # largest height and width of a picture
 MARGIN = 0.06  # of the range of the training data, around it
 GROUPS, CLASSES = 64, 32  # rows and columns of the table of shares
-MOST_COUNTED = 200_000  # training samples: dealing so many out took 10 ms
+MOST_COUNTED = 200_000  # training samples; partitioning this many took 10 ms
 
 
 def why_nothing(problem: Any, record: bool) -> str:
-    """Why no sample of this problem can be looked at; "" if they can."""
+    """Why no samples of this problem can be shown, as a sentence; "" if they can."""
     if problem.timing_only:
         return "timing only: nothing is evaluated"
     if not record:
@@ -43,7 +43,7 @@ def why_nothing(problem: Any, record: bool) -> str:
 
 
 def probe_inputs_of(problem: Any, record: bool) -> ProbeInputs | None:
-    """What the chief looks at: a few held-out samples, and a grid if the data lie in a plane and the network is small."""
+    """The chief's probe inputs: a few held-out samples, and a grid if there are two features and the network is small."""
     if why_nothing(problem, record):
         return None
     dataset, side = problem.dataset, _side(problem)
@@ -55,25 +55,25 @@ def probe_inputs_of(problem: Any, record: bool) -> ProbeInputs | None:
 
 
 def _side(problem: Any) -> int:
-    """Cells along a side of the grid: fewer for a large network, 0 if there is none."""
+    """Cells along a side of the grid: fewer for a large network, 0 for no grid."""
     widths = (problem.dataset.features, *problem.hidden, problem.dataset.outputs)
     side = min(SIDE, isqrt(WORK // sum(a * b for a, b in pairwise(widths))))
     return side if problem.dataset.features == 2 and side >= FEWEST else 0
 
 
 def _extent(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest and the highest corner of what is drawn of the plane, as measured, not standardised."""
+    """The lowest and highest corner of the drawn part of the plane, in raw (not standardised) coordinates."""
     ends = dataset.raw(np.stack([dataset.x_train.min(axis=0), dataset.x_train.max(axis=0)])).astype(float)
     wide = np.where(ends[1] > ends[0], ends[1] - ends[0], 1.0)
     return ends[0] - MARGIN * wide, ends[1] + MARGIN * wide
 
 
 def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: bool) -> dict[str, Any]:
-    """{"labels", "classes", "names", "shape", "features", "plane"} of the held-out samples that are looked at.
+    """{"labels", "classes", "names", "shape", "features", "plane"} of the probed held-out samples.
 
-    `features`: lists of numbers as measured, of small pictures (`shape` (height, width)) and of points in the plane,
-    else None. `plane`, of points: {"low", "high", "side", "points", "labels"}: the grid's corners and its cells along
-    a side (0: no grid), and training points. {"none": why} if nothing is looked at.
+    `features`: lists of raw values for small pictures (`shape` (height, width)) and for points in the plane, else None.
+    `plane`, for points: {"low", "high", "side", "points", "labels"}: the grid's corners and its cells along a side (0: no
+    grid), and training points. {"none": reason} if no samples are probed.
     """
     if probe_inputs is None:
         return {"none": why_nothing(problem, record)}
@@ -95,7 +95,7 @@ def samples_in_plain(problem: Any, probe_inputs: ProbeInputs | None, record: boo
 
 
 def _small(pictures: np.ndarray) -> np.ndarray:
-    """Pictures (n, height, width) of at most `DOTS` x `DOTS`: every dot the mean of a few; what is left over is cut off."""
+    """Pictures (n, height, width) reduced to at most `DOTS` x `DOTS` by block means; remainders at the edges are cut off."""
     step = max(-(-size // DOTS) for size in pictures.shape[1:])
     n, height, width = pictures.shape[0], *(max(1, size // step) for size in pictures.shape[1:])
     cut = pictures[:, : height * step, : width * step]
@@ -103,7 +103,7 @@ def _small(pictures: np.ndarray) -> np.ndarray:
 
 
 def _rounded(values: np.ndarray) -> Any:
-    """Nested lists, to about a thousandth of the range; whole numbers as such."""
+    """Nested lists, rounded to about a thousandth of the range; as ints if all values are whole."""
     values = np.asarray(values, dtype=np.float64)
     range_ = float(np.ptp(values))
     digits = 3 - floor(log10(range_)) if range_ > 0 else 6
@@ -112,11 +112,11 @@ def _rounded(values: np.ndarray) -> Any:
 
 
 def shares_in_plain(problem: Any, shares: int) -> dict[str, Any]:
-    """{"shares", "first", "classes", "names", "counts"}: how many training samples of each class each share has.
+    """{"shares", "shared", "first", "classes", "names", "counts"}: training samples per share and class.
 
-    `counts`: a list a row; a row is one share, or, of more than 64, a group of neighbours, added up, that begins with
-    share `first[row]`. `classes` 0: rows hold one number, because there are no classes, or too many. Where all share
-    the same samples there is one row, and `shared` is true. {"none": why} if nothing was counted.
+    `counts`: one list per row. A row is one share, or, with more than 64 shares, the sum of a group of neighbours that begins
+    with share `first[row]`. `classes` 0: a row has one number, because there are no classes or too many. If all workers share
+    the same samples there is one row, and `shared` is true. {"none": reason} if nothing was counted.
     """
     if problem.timing_only:
         return {"none": "timing only: there are no data"}

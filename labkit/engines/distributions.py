@@ -1,8 +1,7 @@
-"""Distributions of the time that work takes, in seconds, on both engines.
+"""Distributions of the duration of work, in seconds, on both engines.
 
-In virtual time a duration that is drawn decides when work ends; on a cluster it is the pace: the work is done, and then the
-role sleeps until the duration has passed. One draw per `ctx.compute`, from a random stream of the role's own, rounded to
-whole nanoseconds.
+In virtual time the drawn duration determines when work ends. On a cluster it is the pace: the work is done, and then the role
+sleeps until the duration has passed. One draw per `ctx.compute`, from the role's random stream, rounded to whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Distribution:
         raise TypeError(f"{type(self).__name__} does not say how to draw.")
 
     def describe(self) -> str:
-        """`exponential:0.01`, as the command line takes it; of a class of one's own, its `repr`."""
+        """`exponential:0.01`, as on the command line; the `repr` of a user-defined class."""
         if type(self) not in _NAMES:
             return repr(self)
         return ":".join([_NAMES[type(self)], *(f"{getattr(self, k):g}" for k in knobs_of(self))])
@@ -51,13 +50,13 @@ class Deterministic(Distribution):
     seconds: float = knob(0.01, low=0.0, high=1e6)
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
-        """`n` times the same."""
+        """`n` equal durations."""
         return np.full(n, self.seconds)
 
 
 @dataclass(frozen=True)
 class Exponential(Distribution):
-    """Memoryless with this mean: sometimes much longer than usual."""
+    """Exponential (memoryless) with this mean, in seconds."""
 
     mean: float = knob(0.01, low=0.0, high=1e6)
 
@@ -68,7 +67,7 @@ class Exponential(Distribution):
 
 @dataclass(frozen=True)
 class ShiftedExponential(Distribution):
-    """At least `shift`, then exponential with `mean` more."""
+    """`shift` plus an exponential duration with mean `mean`, in seconds."""
 
     shift: float = knob(0.005, low=0.0, high=1e6)
     mean: float = knob(0.005, low=0.0, high=1e6)
@@ -80,7 +79,7 @@ class ShiftedExponential(Distribution):
 
 @dataclass(frozen=True)
 class Uniform(Distribution):
-    """Anything from `low` to `high`, equally likely."""
+    """Uniform between `low` and `high`, in seconds."""
 
     low: float = knob(0.005, low=0.0, high=1e6)
     high: float = knob(0.015, low=0.0, high=1e6)
@@ -97,7 +96,7 @@ class Uniform(Distribution):
 
 @dataclass(frozen=True)
 class LogNormal(Distribution):
-    """Lognormal with this mean (seconds, of the durations themselves); `sigma` is the deviation of their logarithm."""
+    """Lognormal; `mean` is the mean of the durations (seconds), `sigma` the standard deviation of their logarithm."""
 
     mean: float = knob(0.01, low=1e-9, high=1e6)
     sigma: float = knob(0.5, low=0.0, high=5.0)
@@ -109,7 +108,7 @@ class LogNormal(Distribution):
 
 @dataclass(frozen=True)
 class Pareto(Distribution):
-    """A heavy tail: at least `minimum`; P(X > x) = (minimum/x)^alpha."""
+    """Pareto (heavy tail): P(X > x) = (minimum/x)^alpha for x >= minimum, in seconds."""
 
     minimum: float = knob(0.005, low=1e-9, high=1e6)
     alpha: float = knob(3.0, low=1.01, high=100.0)
@@ -121,14 +120,14 @@ class Pareto(Distribution):
 
 @dataclass(frozen=True)
 class Measured(Distribution):
-    """Durations that were measured, drawn again with equal chance."""
+    """Resamples measured durations (seconds), with equal probability."""
 
     durations: tuple[float, ...] = (0.01,)
 
     def __post_init__(self) -> None:
         try:
             values = np.asarray([] if np.ma.isMaskedArray(self.durations) else self.durations, float)
-        except Exception:  # whatever it is, it is no list of numbers
+        except Exception:  # not a list of numbers
             values = np.empty(0)
         if values.ndim != 1 or not len(values) or not np.all(np.isfinite(values)) or values.min() < 0:
             raise BadInput("Measured(durations): give one or more finite durations in seconds, none negative.")
@@ -139,7 +138,7 @@ class Measured(Distribution):
         return rng.choice(np.asarray(self.durations), n)
 
     def describe(self) -> str:
-        """How many measurements, and their mean."""
+        """The number of measurements and their mean."""
         return f"measured ({len(self.durations)} durations, mean {np.mean(self.durations):g} s)"
 
 
@@ -151,8 +150,8 @@ _NAMES: dict[type, str] = {kind: name for name, kind in DISTRIBUTIONS.items()}
 
 
 def distribution_by_name(text: str) -> Distribution | None:
-    """`"deterministic:0.01"`, `"lognormal:0.01:0.5"` (mean, sigma) ... as a `Distribution`; `"0.01"` alone is always so many
-    seconds, and `"none"` is None.
+    """Parses `"deterministic:0.01"`, `"lognormal:0.01:0.5"` (mean, sigma), ...; a number alone is deterministic, in seconds,
+    and `"none"` returns None.
     """
     name, *words = (part.strip() for part in text.split(":"))
     if name.lower() in ("", "none") and not words:
@@ -179,14 +178,14 @@ def _number(text: str) -> float | None:
 
 
 def distribution_as_text(distribution: Distribution) -> str | None:
-    """What `distribution_by_name` reads as this very distribution, exactly; None of `Measured` and of a class of one's own."""
+    """The exact inverse of `distribution_by_name`; None for `Measured` and for user-defined classes."""
     if type(distribution) not in _NAMES:
         return None
     return ":".join([_NAMES[type(distribution)], *(repr(getattr(distribution, k)) for k in knobs_of(distribution))])
 
 
 def distribution_with_mean(name: str, mean: float) -> Distribution:
-    """The distribution of this name in `DISTRIBUTIONS` with this mean (seconds), and the usual spread."""
+    """The distribution of this name in `DISTRIBUTIONS` with this mean (seconds) and a default spread."""
     match name:
         case "deterministic":
             return Deterministic(mean)
@@ -204,7 +203,7 @@ def distribution_with_mean(name: str, mean: float) -> Distribution:
 
 
 def mean_seconds(distribution: Distribution | None) -> float | None:
-    """Mean seconds of one draw; None of no distribution, and of one whose mean is infinite or not known by a formula."""
+    """Mean of one draw, in seconds; None for None and for distributions without a closed formula for a finite mean."""
     match distribution:
         case Deterministic():
             return distribution.seconds
@@ -220,12 +219,12 @@ def mean_seconds(distribution: Distribution | None) -> float | None:
 
 
 def distribution_name(distribution: Distribution) -> str | None:
-    """The name of a distribution in `DISTRIBUTIONS`; None of `Measured` and of a class of one's own."""
+    """The name of a distribution in `DISTRIBUTIONS`; None for `Measured` and for user-defined classes."""
     return _NAMES.get(type(distribution))
 
 
 def as_distribution(what: str, distribution: Any) -> Distribution | None:
-    """A distribution given as a distribution, as text, as a number of seconds, or None."""
+    """Converts a distribution, text, or number of seconds to a `Distribution`; None stays None."""
     if distribution is None or isinstance(distribution, Distribution):
         return distribution
     if isinstance(distribution, str):
@@ -239,7 +238,7 @@ def as_distribution(what: str, distribution: Any) -> Distribution | None:
 
 
 class Sampler:
-    """Draws of one role. `next()`: the next duration, whole nanoseconds."""
+    """The draws of one role. `next()` returns the next duration, in whole nanoseconds."""
 
     __slots__ = ("next",)
 
@@ -250,9 +249,9 @@ class Sampler:
 
 
 def _drawn(distribution: Distribution, rng: Any) -> Iterator[int]:
-    """Draws in blocks that grow: a role that draws few durations computes few, one that draws many seldom calls NumPy.
+    """Draws in blocks of growing size, 8 to 1024: short runs compute few durations, long runs seldom call NumPy.
 
-    A block is plain memory: as Python's integers, those of 10,000 workers would take 400 MB and miss every cache.
+    A block is an `array` of int64: as Python integers, the blocks of 10,000 workers would take 400 MB and miss every cache.
     """
     size = 8
     while True:

@@ -1,8 +1,8 @@
-"""Runs whose workers come and go: which of them are there at the start, and how the data are dealt to those who are.
+"""Elastic membership: which workers are present at the start of a run, and how data are partitioned as workers join and leave.
 
-A layout is made for the most workers that there may be; those beyond the first are away until they join. At each epoch a
-worker is dealt its part of all samples by who takes part then, so nobody's samples are left out for longer than an
-epoch. (Where all share the data there is nothing to deal.)
+The layout has `max_workers` workers; those beyond `workers` are absent until they join. At each epoch, a worker takes its part
+of all samples according to the current membership, so that no sample is left out for longer than an epoch. (Nothing is
+partitioned if all workers share the data.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Elastic", "check_elastic", "elastic_of"]
 
 @dataclass(frozen=True)
 class Elastic:
-    """`absent`: roles that are not there at the start. `partition` deals the samples, by their labels if `labelled`."""
+    """`absent`: roles that are not present at the start. `partition` splits the samples, by labels if `labelled`."""
 
     absent: tuple[str, ...]
     partition: Any
@@ -31,7 +31,10 @@ class Elastic:
     seed: int
 
     def dealer(self, name: str, y: np.ndarray, present: Callable[[], Sequence[str]]) -> Callable[[], np.ndarray] | None:
-        """What gives worker `name` its samples of the next epoch: int64 indices. y: (n,) or (n, k), of all samples."""
+        """A function that returns the samples of worker `name` for the next epoch, as int64 indices; None if all are shared.
+
+        y: (n,) or (n, k), of all samples. `present()`: the workers that take part now.
+        """
         if self.partition.shares_all:
             return None
 
@@ -45,7 +48,7 @@ class Elastic:
 
 
 def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout, seed: int) -> Elastic | None:
-    """None if the workers stay; `BadInput` if they may not change with this strategy or these data."""
+    """The elastic part of a plan; None without `max_workers`. `BadInput` if strategy or data do not allow elastic workers."""
     if cluster.max_workers is None:
         return None
     if cluster.max_workers < cluster.workers:
@@ -66,7 +69,7 @@ def elastic_of(strategy: Any, problem: Any, cluster: ClusterSpec, layout: Layout
 
 
 def check_elastic(command: Any, plan: Any) -> None:
-    """`BadInput` unless the role of a `Join` or `Leave` is a worker that may come and go."""
+    """`BadInput` unless the role of a `Join` or `Leave` is a worker of an elastic run."""
     kinds = {role.name: role.kind for role in plan.layout.roles}
     if plan.elastic is None or kinds[command.role] != "worker":
         raise BadInput(

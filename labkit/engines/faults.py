@@ -4,8 +4,8 @@
     lk.Preempt(0.01)                                        preempt:worker:0.01
 
 A fault is a value that expands into a finite list of primitive commands (see `commands.py`), each with its time. The
-expansion depends on the fault and the plan of the run only, so a run with faults can be saved, repeated and compared like
-any other. A time is engine seconds from the beginning of the run, or, of a fault that is injected into one, from then on.
+expansion depends only on the fault and the plan of the run, so a run with faults can be saved, repeated and compared like any
+other. Times are engine seconds since the start of the run, or since the injection if the fault is injected into a run.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ END = 1e9  # engine seconds
 
 @dataclass(frozen=True)
 class Partition(OnLinks):
-    """Nothing passes between the roles of `a` and those of `b`, from `at` on; until `until`, if given.
+    """Cuts all links between the roles of `a` and those of `b`, from `at` on; until `until`, if given.
 
-    "*" is every role outside of the other group, within which messages pass. One role against "*" is cut off from the
-    client, too.
+    "*" means every role outside of the other group; messages inside a group are delivered. A single role that is partitioned
+    from "*" is also cut off from the client.
     """
 
     a: Who
@@ -81,11 +81,10 @@ class Partition(OnLinks):
 
 @dataclass(frozen=True)
 class Preempt(Lasting):
-    """Each of `roles` is killed at exponential times, `rate` times a second on average, and comes back: as machines that are
-    taken away at random.
+    """Kills each of `roles` at random, `rate` times per second on average, and restarts it: preemptible machines.
 
-    The times follow from the run's seed, the role and the text of this fault, and from nothing else. They end with `until`,
-    with the budget's seconds, or after 10,000 preemptions, whichever comes first.
+    Intervals are exponential. The times depend only on the run's seed, the role and the text of this fault. They end at `until`,
+    at the budget's seconds, or after 10,000 preemptions, whichever comes first.
     """
 
     rate: float = knob(0.01, low=1e-9, high=1e3)
@@ -116,20 +115,20 @@ class Preempt(Lasting):
 
 
 FAULTS: dict[str, type[Command]] = {kind.word: kind for kind in (Kill, Freeze, Slow, Delay, Drop, Partition, Preempt)}
-KINDS: dict[str, type[Command]] = COMMANDS | FAULTS  # everything that a run can be started with
+KINDS: dict[str, type[Command]] = COMMANDS | FAULTS  # all commands and faults that a run can be started with
 
 
 def parse_fault(text: str) -> Command:
-    """`slow:worker-2:5@2-4` -> `lk.Slow("worker-2", 5, at=2, until=4)`: `parse_command` for what `--fault` takes.
+    """`slow:worker-2:5@2-4` -> `lk.Slow("worker-2", 5, at=2, until=4)`: `parse_command` for the values of `--fault`.
 
-    `word:part:part`, and, if it is not for the whole run, `@start` or `@start-stop` in seconds.
+    `word:part:part`, then `@start` or `@start-stop` in seconds unless it is for the whole run.
     """
     return parse_command(text, FAULTS, "fault")
 
 
 def schedule_faults(faults: Any, plan: Plan, since: float = 0.0) -> list[Command | Executed]:
-    """The primitive commands of all faults (or of a single one, or of texts), in the order of their times, counted from
-    `since` (engine seconds). `BadInput` for what is not a fault, or does not fit the run."""
+    """The primitive commands of one or several faults (values or texts), sorted by time; times are relative to `since`
+    (engine seconds). `BadInput` for anything that is not a fault or does not fit the run."""
     commands: list[Command | Executed] = []
     for fault in _several(faults):
         fault = parse_fault(fault) if isinstance(fault, str) else fault
@@ -143,10 +142,10 @@ def schedule_faults(faults: Any, plan: Plan, since: float = 0.0) -> list[Command
 
 
 def _several(faults: Any) -> list[Any]:
-    """The faults, or the one fault, that were given."""
+    """A list of faults, from one or several."""
     if isinstance(faults, str):
         return [faults]
     try:
         return list(faults)
-    except Exception:  # a single fault; of anything else the caller says that it is none
+    except Exception:  # a single fault; the caller refuses anything else
         return [faults]

@@ -1,8 +1,7 @@
-"""The lifecycle of one role: its states, what moves it from one to another, and nothing else.
+"""The lifecycle of one role: states, triggers and the table of transitions.
 
-A role has incarnations, of which at most one is present. The table says what may happen to the role in each state; what
-it does not list is a mistake inside labkit, and raises `InvalidTransition`. Whether an event may be late or come twice is
-decided before the table is asked: the table knows no events that do not count.
+A role has incarnations, of which at most one is present. The table lists the triggers that are possible in each state; any
+other is a bug in labkit and raises `InvalidTransition`. Late and duplicate events are filtered out before the table is used.
 """
 
 from __future__ import annotations
@@ -15,33 +14,33 @@ __all__ = ["PARTICIPATING", "PRESENT", "SOUGHT", "TRANSITIONS", "InvalidTransiti
 
 
 class State(StrEnum):
-    """Where a role stands. The first three are of a role that takes no part in the run (yet)."""
+    """The state of a role. In the first three the role does not take part in the run (yet)."""
 
-    OUTSIDE = "outside"  # it has not joined, or has left; nothing waits for it
-    INVITED = "invited"  # it is to join: a place is sought for its incarnation
-    JOINING = "joining"  # its incarnation is starting; it takes part when that is up
-    STARTING = "starting"  # its next incarnation is starting
-    HERE = "here"  # its incarnation is up
-    LOST = "lost"  # its incarnation was lost; a place is sought for the next one
-    AWAY = "away"  # the same, and no place is sought until the role is asked for
-    ENDED = "ended"  # its incarnation ended for a group restart; the next one starts with the group, in the same place
+    OUTSIDE = "outside"  # has not joined, or has left; not waited for
+    INVITED = "invited"  # about to join: a placement is requested for the incarnation
+    JOINING = "joining"  # the incarnation is starting; the role takes part once it is up
+    STARTING = "starting"  # the next incarnation is starting
+    HERE = "here"  # the incarnation is up
+    LOST = "lost"  # the incarnation was lost; a placement is requested for the next one
+    AWAY = "away"  # the incarnation was lost; no placement is requested until `Trigger.WANT`
+    ENDED = "ended"  # the incarnation ended for a group restart; the next one starts with the group, in the same place
 
 
 class Trigger(StrEnum):
-    """What happens to a role."""
+    """An event in the lifecycle of a role."""
 
-    INVITE = "invite"  # it shall join
-    WITHDRAW = "withdraw"  # it shall not join after all
-    PLACE = "place"  # its next incarnation starts in a place that was found
-    UP = "up"  # its incarnation has started, and listens
-    LOSE = "lose"  # its incarnation is declared lost
-    LOSE_AND_KEEP_AWAY = "lose and keep away"  # the same, and no incarnation is to follow
-    KEEP_AWAY = "keep away"  # no incarnation is to follow the one that was lost
-    WANT = "want back"  # a next incarnation is to follow after all
-    END = "end"  # its incarnation has handed over its state for a group restart
-    RECALL = "recall"  # a group restart begins anew: the incarnation that was about to begin ends
-    UNPLACE = "unplace"  # the place that was kept for its next incarnation is gone
-    LEAVE = "leave"  # it takes part no more
+    INVITE = "invite"  # asked to join
+    WITHDRAW = "withdraw"  # the invitation is cancelled
+    PLACE = "place"  # a place was found, in which the next incarnation starts
+    UP = "up"  # the incarnation has started and accepts connections
+    LOSE = "lose"  # the incarnation is declared lost
+    LOSE_AND_KEEP_AWAY = "lose and keep away"  # declared lost, without an automatic restart
+    KEEP_AWAY = "keep away"  # the automatic restart of a lost role is cancelled
+    WANT = "want back"  # a restart is requested after all
+    END = "end"  # the incarnation has handed over its state for a group restart
+    RECALL = "recall"  # a group restart starts over: the incarnation that was about to begin ends
+    UNPLACE = "unplace"  # the place that was reserved for the next incarnation is gone
+    LEAVE = "leave"  # the role leaves the run
 
 
 TRANSITIONS: Mapping[State, Mapping[Trigger, State]] = MappingProxyType(
@@ -51,7 +50,7 @@ TRANSITIONS: Mapping[State, Mapping[Trigger, State]] = MappingProxyType(
         State.JOINING: {
             Trigger.UP: State.HERE,
             Trigger.LOSE: State.INVITED,
-            Trigger.LOSE_AND_KEEP_AWAY: State.INVITED,  # to keep a role away that has not joined is to let it leave
+            Trigger.LOSE_AND_KEEP_AWAY: State.INVITED,  # a role that has not joined leaves instead
             Trigger.RECALL: State.INVITED,
         },
         State.STARTING: {
@@ -78,13 +77,13 @@ TRANSITIONS: Mapping[State, Mapping[Trigger, State]] = MappingProxyType(
     }
 )
 
-PRESENT = frozenset({State.JOINING, State.STARTING, State.HERE})  # an incarnation runs, or is about to
+PRESENT = frozenset({State.JOINING, State.STARTING, State.HERE})  # an incarnation is running or starting
 PARTICIPATING = frozenset(State) - {State.OUTSIDE, State.INVITED, State.JOINING}
-SOUGHT = frozenset({State.INVITED, State.LOST})  # a place is sought for the next incarnation
+SOUGHT = frozenset({State.INVITED, State.LOST})  # a placement is requested for the next incarnation
 
 
 class InvalidTransition(RuntimeError):
-    """Something happened to a role that cannot happen in its state: a mistake inside labkit."""
+    """A trigger that is not possible in the state of a role: a bug in labkit."""
 
     def __init__(self, role: str, state: State, trigger: Trigger):
         allowed = ", ".join(repr(str(one)) for one in TRANSITIONS[state])

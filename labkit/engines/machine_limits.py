@@ -1,8 +1,8 @@
-"""What a container, a hub or a scheduler lets this process have, and how many roles that is enough for.
+"""CPU, memory and file limits of this process, and the number of roles that fit into them.
 
-The smallest limit holds. There are control groups, version 2 and 1, this process's own and all up to the root; CPU
-affinity; the memory that the machine has free; and `CPU_LIMIT` and `MEM_LIMIT`, with which JupyterHub and Binder tell a
-session what it has (CPUs; bytes). A file or a variable that is not there, or makes no sense, sets no limit.
+The tightest limit applies. Sources are control groups (versions 2 and 1, from the process's group up to the root), CPU
+affinity, the free memory of the machine, and the environment variables `CPU_LIMIT` (CPUs) and `MEM_LIMIT` (bytes), which
+JupyterHub and Binder set. A missing or invalid file or variable sets no limit.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ __all__ = [
 ]  # fmt: skip
 
 USUAL_WORKERS = 4  # as in the lessons
-WORKERS_A_CPU = 4  # paced ones, which sleep most of the time
-MOST_PROCESSES = 64  # that one machine is asked to start
-PROCESS_BYTES = 50 << 20  # of a role's process, what it shares with nobody; 20 to 30 MiB with small networks
+WORKERS_A_CPU = 4  # paced workers sleep most of the time
+MOST_PROCESSES = 64  # processes started on one machine, at most
+PROCESS_BYTES = 50 << 20  # unshared memory of a role's process, with a margin; 20 to 30 MiB with small networks
 FILES, FILES_A_PROCESS = 24, 16  # files that the client opens for a cluster, and for each process of it (13 measured)
-SPARE_BYTES = 200 << 20  # left to the notebook, its pictures, and the server that shows them
+SPARE_BYTES = 200 << 20  # reserved for the notebook, its figures, and the Jupyter server
 MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-UNLIMITED = 1 << 60  # version 1 says "no limit" with a number near 2^63
+UNLIMITED = 1 << 60  # version 1 encodes "no limit" as a number near 2^63
 
 
 def usable_cpus(root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> float:
-    """CPUs by affinity, or less if a quota or the hub gives less. `environ`: None is this process's own."""
+    """Usable CPUs: the minimum of affinity, quota and `CPU_LIMIT`. `environ`: None for the environment of this process."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     told = _positive("CPU_LIMIT", environ)
     return min(limit for limit in (allowed, cpu_quota(root), told) if limit is not None)
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """CPUs that the quotas allow; None if there is no quota."""
+    """CPUs allowed by control group quotas; None without a quota."""
     quotas = []
     for folder in _groups(root, "cpu"):
         quota, _, period = _read(folder / "cpu.max").partition(" ")
@@ -52,7 +52,7 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 def memory_limit(root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> tuple[int | None, int]:
     """(bytes allowed by the tightest limit, bytes in use there without file cache); (None, 0) without a limit.
 
-    What is in use under the hub's own limit is taken from the group that has a limit, or is not known: 0.
+    If `MEM_LIMIT` is the tightest, the bytes in use are those of the tightest control group, or 0 (unknown) without one.
     """
     limit, used = _group_memory(root)
     told = _positive("MEM_LIMIT", environ)
@@ -62,7 +62,7 @@ def memory_limit(root: Path = Path("/"), environ: Mapping[str, str] | None = Non
 
 
 def free_memory(root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> int:
-    """Bytes that may still be taken: of the machine's, and of the tightest limit."""
+    """Bytes that this process may still allocate: the minimum over the machine and the tightest limit."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
@@ -71,14 +71,14 @@ def free_memory(root: Path = Path("/"), environ: Mapping[str, str] | None = None
 
 
 def room_for_processes(free: int) -> int:
-    """How many more processes of roles `free` bytes of memory can hold."""
+    """The number of further role processes that fit into `free` bytes of memory."""
     return max(0, free - SPARE_BYTES) // PROCESS_BYTES
 
 
 def usual_workers(cpus: float | None = None, free: int | None = None) -> int:
-    """How many workers there are where nobody says: 4, fewer in a container of less than a CPU or of little memory.
+    """The default number of workers: 4; fewer, but at least 1, in a container with less than one CPU or with little memory.
 
-    `cpus` (CPUs) and `free` (bytes): None looks. A server and a chief have their place besides. At least 1.
+    `cpus` (CPUs) and `free` (bytes) are measured if None. Memory for a server and a chief is reserved in addition.
     """
     cpus = usable_cpus() if cpus is None else cpus
     free = free_memory() if free is None else free
@@ -86,9 +86,9 @@ def usual_workers(cpus: float | None = None, free: int | None = None) -> int:
 
 
 def check_room(nodes: int, there: int = 0, free: int | None = None) -> None:
-    """`BadInput` if `nodes` processes, of which some are `there`, are too many for one machine, or for its memory.
+    """`BadInput` if `nodes` processes are too many for one machine or its memory; `there`: how many of them already run.
 
-    `free`: bytes; None looks. In a container that runs out of memory the system ends a process, often the notebook.
+    `free`: bytes, measured if None. If a container runs out of memory, the system kills a process, often the notebook.
     """
     if nodes > MOST_PROCESSES:
         raise BadInput(
@@ -108,14 +108,14 @@ def check_room(nodes: int, there: int = 0, free: int | None = None) -> None:
 
 
 def _check_files(processes: int, more: int) -> None:
-    """`BadInput` if this process may not open the files (connections, pipes) that it takes to start so many processes."""
+    """`BadInput` if the limit of open files is too low to start `processes` more; `more`: other files to be opened."""
     try:
         import resource
 
         allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         opened = len(os.listdir("/dev/fd"))
     except OSError as error:
-        if error.errno != errno.EMFILE:  # the system does not tell
+        if error.errno != errno.EMFILE:  # the number of open files is unknown
             return
         opened = allowed
     except ImportError:  # Windows
@@ -129,7 +129,7 @@ def _check_files(processes: int, more: int) -> None:
 
 
 def _positive(name: str, environ: Mapping[str, str] | None) -> float | None:
-    """The number in a variable of the environment, if it is one and says anything."""
+    """The value of an environment variable if it is a positive number below `UNLIMITED`; else None."""
     try:
         number = float((os.environ if environ is None else environ)[name])
     except (KeyError, ValueError):
@@ -152,7 +152,7 @@ def _group_memory(root: Path) -> tuple[int | None, int]:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of the groups that this process is in, its own first, for version 2 and for version 1's `controller`."""
+    """Folders of this process's control groups, from its group up to the root, of version 2 and of version 1's `controller`."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):

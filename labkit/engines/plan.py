@@ -1,4 +1,4 @@
-"""From a plan to parts: what each role of a layout is given, the same on every engine."""
+"""The plan of a run, and the components of each role made from it, identically on every engine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything about a run that is decided before it starts. Frozen, and the same wherever it is made."""
+    """Everything about a run that is decided before it starts. Immutable and deterministic: equal inputs give equal plans."""
 
     problem: Any
     strategy: Any
@@ -55,15 +55,15 @@ class Plan:
     timing_only: bool
     norms_every: int
     record: bool = True
-    probe_inputs: ProbeInputs | None = None  # what the chief looks at, beside the accuracy
-    elastic: Elastic | None = None  # whose workers may come and go
+    probe_inputs: ProbeInputs | None = None  # inputs that the chief probes at each evaluation
+    elastic: Elastic | None = None  # set if workers may join and leave
 
     def without_data(self) -> Plan:
-        """The plan as roles in other processes get it: what is in the data, they are given apart."""
+        """The plan as sent to roles in other processes, without the problem; their data are sent separately."""
         return replace(self, problem=None)
 
     def start(self, objective: Any) -> np.ndarray:
-        """The first weights of the whole model, made once, read-only."""
+        """The initial weights of the whole model: made once, read-only."""
         if "_start" not in self.__dict__:
             made = objective.start(self.seed)
             made.flags.writeable = False
@@ -77,7 +77,7 @@ class Plan:
         return {role.name: i for i, role in enumerate(self.layout.roles)}
 
     def header(self, cluster: ClusterSpec) -> dict[str, Any]:
-        """What opens the trace: the run in plain values."""
+        """The header of the trace: the run as plain values."""
         groups = () if self.problem.timing_only else self.problem.objective().layout.groups()
         return {
             "problem": self.problem.describe(),
@@ -94,12 +94,12 @@ class Plan:
 
     @property
     def message_kinds(self) -> tuple[type, ...]:
-        """What may be said in this run: the strategy's messages, then the engine's own."""
+        """The message kinds of this run: those of the strategy, then those of the engine."""
         return (*self.strategy.messages, SnapshotRequest, Snapshot, Joined, Left, *self._of_backups)
 
     @cached_property
     def message_set(self) -> frozenset[type]:
-        """What a role may say."""
+        """The message kinds that a role may send."""
         return frozenset((*self.strategy.messages, SnapshotRequest, *self._of_backups))
 
     @property
@@ -112,7 +112,7 @@ def make_plan(
 ) -> Plan:  # fmt: skip
     """The plan of a run. `BadInput` if problem, strategy, cluster and budget do not fit together.
 
-    `budget`: None is the usual one of the problem. `seed`: None is the problem's own.
+    `budget`: None for the default of the problem. `seed`: None for the problem's seed.
     """
     if seed is not None:
         problem = replace(problem, seed=seed)
@@ -152,7 +152,7 @@ def make_plan(
 
 
 def check_fits(objective: Any) -> None:
-    """`BadInput` if the whole vector is too large for strategies that keep and send it (an embedding table may be)."""
+    """`BadInput` if the parameter vector (as of an embedding table) is too large for strategies that send it whole."""
     if isinstance(objective, Recommender):
         objective.check_dense()
 
@@ -161,10 +161,10 @@ def batch_maker(
     plan: Plan, spec: RoleSpec, share: tuple[np.ndarray, np.ndarray] | None, incarnation: int = 0,
     present: Callable[[], Sequence[str]] = tuple,
 ) -> Callable[[], Iterator[Any]] | None:  # fmt: skip
-    """What `ctx.batches()` calls: None for a role without data.
+    """The function behind `ctx.batches()`; None for a role without data.
 
-    The order of the batches follows from (seed, share, incarnation), so roles with one share draw the same ones, and who was
-    restarted draws others than before. `present()`: the workers that take part, where they come and go.
+    The order of the batches is determined by (seed, share, incarnation): roles with the same share draw the same batches, and a
+    restarted role draws other ones than before. `present()`: the workers that take part, in elastic runs.
     """
     number = spec.data
     if number is None:
@@ -189,9 +189,9 @@ def build_parts(
     test: tuple[np.ndarray, np.ndarray] | None,
     incarnation: int = 0,
 ) -> tuple[Any, ...]:
-    """The parts of one role, in the order in which its method takes them: model, shard, or the chief's evaluator.
+    """The components of one role, in the order of its method's arguments: model, shard, or the chief's evaluator.
 
-    `objective`: it keeps buffers, so one for each thread. `strategy`: the engine's own, whose live knobs may change.
+    `objective`: one for each thread, because it has buffers. `strategy`: the engine's instance, whose live options may change.
     `test`: held-out data (needed by the chief).
     """
     parts: list[Any] = []
@@ -213,7 +213,7 @@ def build_parts(
                 strategy=strategy,
             )
         )  # fmt: skip
-    if spec.backs is not None:  # its books are the server's: written by a pen of their own, which nobody reads
+    if spec.backs is not None:  # the copied shard has a separate recorder, which is discarded: the server records its updates
         parts.append(_copied_shard(plan, plan.layout.roles[spec.backs], clock, objective, strategy))
     if spec.kind == "chief":
         x, y = test if test is not None and not plan.timing_only else (None, None)
@@ -248,7 +248,7 @@ def _copied_shard(plan: Plan, server: RoleSpec, clock: Callable[[], int], object
 
 
 def begin(strategy: Any, plan: Plan, spec: RoleSpec, context: Any, parts: tuple[Any, ...]) -> Any:
-    """The coroutine of one role: the strategy's, with a copy kept where that was asked for."""
+    """The coroutine of one role: the strategy's method, wrapped if the role has a backup or is one."""
     if spec.backs is not None:
         return keep_copy(context, *parts)
     play = getattr(strategy, spec.kind)
@@ -259,9 +259,7 @@ def begin(strategy: Any, plan: Plan, spec: RoleSpec, context: Any, parts: tuple[
 
 
 def local_data(problem: Any) -> Any:
-    """The problem's data set in this process's memory (Dask arrays are computed here: there is no cluster to keep
-    them).
-    """
+    """The problem's data set in the memory of this process; Dask arrays are computed here."""
     dataset = problem.dataset
     return dataset.gathered() if hasattr(dataset, "gathered") else dataset
 
@@ -269,7 +267,7 @@ def local_data(problem: Any) -> Any:
 def split(
     dataset: Any, problem: Any, shares: int, elastic: Elastic | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(x, y) of each worker's share, by the problem's partition; all of them where they are dealt anew at each epoch."""
+    """(x, y) of each share, by the problem's partition; all samples for each if they are partitioned anew at each epoch."""
     labels = dataset.y_train if dataset.classes is not None else len(dataset.x_train)
     whole = (dataset.x_train, dataset.y_train)
     if elastic is not None:
@@ -279,7 +277,7 @@ def split(
 
 
 def find_role(name: str, roles: Mapping[str, Any]) -> Any:
-    """The role of that name, or `BadInput` with the nearest one."""
+    """The role of this name; `BadInput` with the nearest name if there is none."""
     if not isinstance(name, str) or name not in roles:
         raise nearest("role", name, roles)
     return roles[name]

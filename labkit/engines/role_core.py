@@ -1,10 +1,10 @@
-"""The rules of a role instance that are the same on every engine: what it may send, what it receives, and what is counted.
+"""The part of a role instance that is the same on every engine: matching, incarnations, accounting and membership.
 
 `RoleCore` has no clock, no network and no control flow. Each engine has a driver, a subclass that drives the coroutine, lets
-time pass, and moves messages (`transmit`, `deliver`).
+time pass, and transports messages (`transmit`, `deliver`).
 
-- **Matching.** A coroutine that waits for some kinds of message (from one sender) gets the first that fits, in order of
-  arrival; the others stay in the inbox.
+- **Matching.** A coroutine that waits for some kinds of message (from one sender) receives the first that matches, in order
+  of arrival; the others stay in the inbox.
 - **Incarnations.** When a peer is restarted, a role that waits for `Joined` has to repeat what it sent to the lost instance.
   Until it has received `Joined`, or a message of the new instance, its messages to this peer are addressed to the lost instance
   and are not delivered (`unacknowledged`). An answer to a message goes to the instance that sent the message, or is lost.
@@ -42,8 +42,8 @@ class Membership:
     """The roles that take part in a run. `peers`: {kind or group: names of its members, in the order of the layout}.
     `incarnations`: {role: the newest incarnation}. `absent`: roles of which no instance is present.
 
-    In virtual time all roles read one object, which the engine changes in place. On processes each role has its own, which is
-    brought up to date by the client's broadcasts.
+    In virtual time all roles share one object, which the engine changes in place. On processes each role has a copy, which is
+    updated by the client's broadcasts.
     """
 
     peers: dict[str, tuple[str, ...]]
@@ -58,9 +58,9 @@ class Membership:
 class RoleCore(ABC):
     """One role instance.
 
-    `ids`: {role: its number in the trace}. `kinds`: the messages that may be sent. To read: `inbox`, `listens` (the kinds that
-    the role waited for last), `unacknowledged` (peers that were lost or restarted, and of whose present instance the role does
-    not know), `trained` (peers whose present instance is known to have computed a gradient).
+    `ids`: {role: its number in the trace}. `kinds`: the messages that may be sent. Read-only for others: `inbox`; `listens`, the
+    kinds that the role waited for last; `unacknowledged`, peers that were lost or restarted and whose present instance the role
+    has not seen yet; `trained`, peers whose present instance is known to have computed a gradient.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class RoleCore(ABC):
         self.trained: set[str] = set()
         self.shard: Shard | None = None
 
-    # what a driver does -----------------------------------------------------------------------------------------------
+    # implemented by drivers -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def clock(self) -> int:
@@ -89,21 +89,21 @@ class RoleCore(ABC):
 
     @abstractmethod
     def transmit(self, to: str, message: Message, category: int, /) -> int:
-        """Send `message` to role `to`; returns the bytes of its payload. Never waits, never aliases."""
+        """Send `message` to role `to`, without blocking; returns its payload bytes. The receiver shares no memory with it."""
 
     @abstractmethod
     def deliver(self, message: Message) -> None:
-        """A message has arrived: hand it to the coroutine if that waits for it, or put it into the inbox."""
+        """Process a message that has arrived: pass it to the coroutine if that waits for it, else put it into the inbox."""
 
     def has_computed(self, peer: str) -> bool:
-        """Whether the present instance of `peer`, which is not in `trained`, has computed a gradient, if the engine knows."""
+        """Whether the present instance of `peer`, not in `trained`, has computed a gradient. False if the engine cannot tell."""
         return False
 
     # work -------------------------------------------------------------------------------------------------------------
 
     def kind_of_work(self, part: Any) -> str:
-        """The kind of work of the methods of `part`: "gradient", "server" or "measure", as a `Part` declares it. Any other work
-        is "gradient" if the role computes, else "server". `RoleError` if a part declares another kind, or none.
+        """The kind of work of the methods of `part`: "gradient", "server" or "measure", as declared by a `Part`. For other
+        objects: "gradient" if the role computes gradients, else "server". `RoleError` if a `Part` declares no valid kind.
         """
         usual = "gradient" if self.spec.computes else "server"
         work: Any = getattr(part, "work", None) if isinstance(part, Part) else usual
@@ -148,7 +148,7 @@ class RoleCore(ABC):
         return SENT
 
     def _released(self, message: Any) -> None:
-        """Gradients up to `message.step` leave their worker; those that were skipped will never be used."""
+        """Account for sent gradients up to `message.step`; those that were skipped are recorded as unused."""
         counters, recorder = self.counters, self.recorder
         first = message.step - message.count + 1
         if first > counters.released:
@@ -185,7 +185,7 @@ class RoleCore(ABC):
         return None
 
     def received(self, message: Message) -> None:
-        """Account for a message that the coroutine is about to get."""
+        """Account for a message that is about to be passed to the coroutine."""
         if message.carries:
             instance = self.ids[message.sender] + message.incarnation * len(self.ids)
             self.counters.last_received[instance] = message.step  # type: ignore[attr-defined]
@@ -197,13 +197,13 @@ class RoleCore(ABC):
     # evaluation -------------------------------------------------------------------------------------------------------
 
     def requested(self, look: SnapshotRequest) -> None:
-        """The chief asks for a snapshot of the shard: now, or when it comes to a certain version."""
+        """Handle a snapshot request of the chief: send a snapshot of the shard now, or when it reaches a certain version."""
         assert self.shard is not None
         if self.shard.requested(look.at, look.final):
             self.send_snapshot(look.final)
 
     def send_snapshot(self, final: bool = False) -> None:
-        """Send the chief a snapshot of the shard. A chief that is lost asks again when it is back."""
+        """Send a snapshot of the shard to the chief, unless it is lost: it requests snapshots again after its restart."""
         if "chief" not in self.members.absent:
             assert self.shard is not None
             size = self.transmit("chief", self.shard.evaluation(final, self.clock()), EVALUATION)
@@ -213,20 +213,20 @@ class RoleCore(ABC):
     # membership -------------------------------------------------------------------------------------------------------
 
     def peer_joined(self, name: str) -> None:
-        """The newest instance of `name` takes part from now on."""
+        """Process a membership event: the newest instance of `name` takes part from now on."""
         self.trained.discard(name)
         if Joined in self.listens:
             self._tell(Joined(name))
-        else:  # it has nothing to repeat: its messages are addressed to the new instance at once
+        else:  # nothing to repeat: messages are addressed to the new instance at once
             self.unacknowledged.discard(name)
 
     def peer_left(self, name: str) -> None:
-        """`name` takes part no more, and the others go on without it."""
+        """Process a membership event: `name` no longer takes part, and the other roles continue."""
         if Left in self.listens:
             self._tell(Left(name))
 
     def _tell(self, news: Left | Joined) -> None:
-        """Deliver news of a member. Earlier news of it that is still in the inbox is removed."""
+        """Deliver a membership event. An earlier event of the same member that is still in the inbox is removed."""
         for old in [m for m in self.inbox if isinstance(m, Left | Joined) and m.name == news.name]:
             self.inbox.remove(old)
         news.__dict__.update(sender=news.name, incarnation=self.members.incarnations[news.name])

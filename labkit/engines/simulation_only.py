@@ -1,8 +1,8 @@
-"""The light mode: where thirty sessions share a machine, nobody starts processes.
+"""Simulation-only mode, for machines that are shared by many notebook sessions.
 
-With `LABKIT_LIGHT=1` in its environment a session plays in virtual time what was meant for processes of labkit's own, at the
-same pace and with the same shape; the run says so, in its log. A session then costs a kernel and no more. Clusters
-that were given (a scheduler that all share) are used as they are.
+With the environment variable `LABKIT_LIGHT=1`, runs that would start processes on this machine are simulated instead, with the
+same pace and layout; the run's log contains a note. A session then needs no more than its kernel. Clusters on an existing
+scheduler are used unchanged.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ LIGHT = "LABKIT_LIGHT"
 
 
 def is_light() -> bool:
-    """Whether this session starts no processes."""
+    """Whether simulation-only mode is on."""
     return os.environ.get(LIGHT, "") not in ("", "0")
 
 
 def lightened(cluster: Cluster) -> Cluster:
-    """The cluster on which a run is really played: `cluster` itself, or, in the light mode, one of its shape on paper."""
+    """The cluster to use: `cluster` itself, or, in simulation-only mode, a simulated one in place of local processes."""
     if not is_light() or not cluster.starts_processes:
         return cluster
     from .simulated import SimulatedCluster

@@ -1,4 +1,4 @@
-"""Is this a strategy? Mistakes in the class itself, found before anything starts."""
+"""Checks of a strategy class before a run starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_strategy"]
 
 
 def check_strategy(strategy: Any, kinds: Iterable[str]) -> None:
-    """`BadInput` if knobs are not fields, messages are not messages, or a role of the layout is not played."""
+    """`BadInput` if options are not dataclass fields, `messages` lists other classes, or a role of the layout has no method."""
     cls, kinds = type(strategy), sorted(set(kinds))
     for name in dir(cls):
         if isinstance(inspect.getattr_static(cls, name, None), dataclasses.Field):

@@ -1,4 +1,4 @@
-"""The engine of virtual time."""
+"""The engine for virtual time (simulation)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Checkpoints of shards in virtual time. They are kept in memory: virtual machines lose theirs, and virtual disks do not fail.
+"""Checkpoints of shards in virtual time. They are stored in memory and survive losses of roles, as on a disk that does not fail.
 
-A shard is saved after the first application that is due: every `checkpoint_every` seconds of virtual time (by default every
-second, and never more than 5% of its time). Saving takes `checkpoint_time`, in which its role is suspended; only then is the
-checkpoint complete. Of equal replicas the first one that is present saves for all.
+A shard is saved after the first update that is due: every `checkpoint_every` seconds of virtual time (by default every second,
+but for at most 5% of its time). Saving takes `checkpoint_time`, during which the role is suspended; the checkpoint is complete
+after that. Of synchronized replicas, the first one that is present saves for all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ State = Mapping[str, Any]
 
 
 class Checkpoints:
-    """Those of one run. `cost`: seconds that saving one takes; `every`: seconds between two, None: the default."""
+    """The checkpoints of one run. `cost`: seconds to save one; `every`: seconds between two, None for the default."""
 
     def __init__(
         self, layout: Layout, loop: EventLoop, roles: Sequence[SimulatedRole], cost: float, every: float | None
@@ -38,7 +38,7 @@ class Checkpoints:
         self._kept: dict[str, dict[int, State]] = {}
 
     def register(self, role: SimulatedRole) -> None:
-        """Save the shard of `role`, if it has one, whenever it is due."""
+        """Save the shard of `role`, if it has one, at regular intervals from now on."""
         shard = role.shard
         if shard is None:
             return
@@ -49,7 +49,7 @@ class Checkpoints:
             shard.save_at = self._loop.now + self._every
 
     def _due(self, shard: Shard) -> None:
-        """The shard has just applied something, and is to be saved."""
+        """Save the shard, which has just applied an update."""
         role = self._roles[shard.recorder.role]
         if shard.save_at == 0 and shard.version % SAVE_EVERY:
             return
@@ -61,7 +61,7 @@ class Checkpoints:
             self._save(role, shard.to_state())
 
     def _begin(self, role: SimulatedRole, incarnation: int, state: State) -> None:
-        """Saving takes time: the role is suspended until it is done."""
+        """Suspend the role until the checkpoint is saved."""
         if not role.down and role.recorder.incarnation == incarnation:
             role.suspend()
             self._loop.call_at(self._loop.now + self._cost, self._complete, role, incarnation, state)

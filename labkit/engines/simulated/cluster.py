@@ -1,4 +1,4 @@
-"""A cluster that exists on paper: distributions of time instead of machines."""
+"""The simulated cluster: distributions of durations in place of machines."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ __all__ = ["SimulatedCluster"]
 
 @dataclass(frozen=True)
 class SimulatedCluster(Cluster):
-    """Runs a strategy in virtual time: exact and repeatable. 100,000 workers are allowed, 10,000 are measured.
+    """Runs a strategy in virtual time: exact and repeatable. Up to 100,000 workers are allowed; 10,000 have been measured.
 
-    `compute`: distribution of the time of one gradient. `server_time`: of one piece of server work (None: none). `latency` in
-    seconds, `bandwidth` in bytes a second, of every node. `slow`: {role: factor}. `servers=None`: what the strategy
-    needs. `cores`: of every node; roles on one node queue for them. `record=False`: counters only. `spec`: these values.
+    `compute`: distribution of the time of one gradient. `server_time`: distribution of the time of one piece of server work
+    (None: no time). `latency` (s) and `bandwidth` (bytes/s) of every node. `slow`: {role: factor}. `servers=None`: as many as
+    the strategy needs. `cores` of every node: roles on one node queue for them. `record=False`: counters only. `spec`: these
+    values.
 
-    `evaluation_time`: seconds for which an evaluation keeps the chief busy. As on a cluster of processes, the chief then rests
-    nineteen times as long, training goes on meanwhile, and a run may end that much later than its budget's seconds. With
+    `evaluation_time`: seconds for which an evaluation keeps the chief busy. As on a cluster of processes, the chief then waits
+    nineteen times as long while training continues, so a run may end that much later than its budget's seconds. With
     `Strategy(chief_works=True)` worker 0 queues for the cores of the same node.
 
-    `replicas=1`: every server has a backup, on a node of its own, that holds each application before it is answered.
+    `replicas=1`: every server has a backup on a separate node, which stores each update before it is acknowledged.
 
-    `max_workers`: so many may be there at a time; who is not there at the start can join (`run.scale(workers=6)`).
+    `max_workers`: the largest number of workers at a time; those not present at the start can join (`run.scale(workers=6)`).
 
-    Faults: a role that is silent for `patience` seconds is given up; one that is lost comes back `restart_after` seconds
-    later (None: never by itself). Shards are saved every `checkpoint_every` seconds (None: every second, but at most 5% of
+    Faults: a role that is silent for `patience` seconds is declared lost. A lost role is restarted after `restart_after` seconds
+    (None: not automatically). Shards are saved every `checkpoint_every` seconds (None: every second, but for at most 5% of
     their time), which takes `checkpoint_time`.
     """
 
@@ -71,20 +72,20 @@ class SimulatedCluster(Cluster):
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> SimulatedCluster:
-        """The cluster with the values of `spec`, of whichever engine it is; what virtual time has no use for is left out."""
+        """The cluster with the values of `spec`, which may be for another engine; options of other engines are ignored."""
         return cls(**{name: getattr(spec, name) for name in knobs_of(cls)} | {"compute": spec.compute or GRADIENT})
 
     def with_spec(self, spec: ClusterSpec) -> SimulatedCluster:
-        """A cluster with other values: the same as `of`, because there are no processes to share."""
+        """See `Cluster.with_spec`. Equivalent to `of`, because there are no processes to share."""
         return SimulatedCluster.of(spec)
 
     def start(
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: object = None, resume: Store | None = None
     ) -> VirtualTimeEngine:  # fmt: skip
-        """A run of `plan`, at time zero. `resume`: not used, because the log of an earlier run is repeated instead."""
+        """See `Cluster.start`. The run is at time zero. `resume` is not used: the log of an earlier run is repeated instead."""
         from .run import SimulatedRun
 
         return SimulatedRun(plan, self, commands, checkpoint)
 
     def close(self) -> None:
-        """Nothing to close: there are no processes."""
+        """Does nothing: there are no processes."""

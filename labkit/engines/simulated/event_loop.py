@@ -1,11 +1,11 @@
 """The event loop of virtual time.
 
-Events, and roles that can go on at once, are ordered by (integer nanoseconds, priority, sequence number). Within an instant
-the order is that of causation: all workers that finish together push before the first of them pulls again. The loop neither
-reads the machine's clock nor iterates over a set: the same run gives the same bytes.
+Events and ready roles are ordered by (integer nanoseconds, priority, sequence number). Within an instant the order is causal:
+all workers that finish together push before the first of them pulls again. The loop neither reads the machine's clock nor
+iterates over a set, so that runs are exactly reproducible.
 
-A turn is one event of a role, or one role that goes on. Turns are counted: when a run is repeated, each command of its log is
-executed before the same turn.
+A turn is one event of a role, or one step of a ready role. Turns are counted: when a run is repeated, each command of its log
+is executed before the same turn.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Outcome = RunEvent | str
 
 
 class EventLoop:
-    """A heap of events and a queue of roles that go on in this instant.
+    """A heap of events and a queue of roles that are ready in this instant.
 
-    To read: `now` (ns), `turn` (how many turns there have been). `pause`: `run` returns before this turn. `sequence`: the newest
-    sequence number; a role takes the next one by adding 1. `add_event` and `add_ready` add complete entries. They do the same
-    as `schedule` and `go_on`, but are functions in C, which is faster for one call per message.
+    Read-only for others: `now` (ns), `turn` (the number of turns so far). `pause`: `run` returns before this turn. `sequence`:
+    the newest sequence number; a role takes the next one by adding 1. `add_event` and `add_ready` add complete entries, like
+    `schedule` and `go_on`, but are implemented in C, which is faster for one call per message.
     """
 
     __slots__ = ("_heap", "_ready", "add_event", "add_ready", "now", "pause", "sequence", "turn")
@@ -55,7 +55,7 @@ class EventLoop:
 
     def run(self, until: int) -> Outcome:
         """Perform turns up to `pause`, with events not later than `until` (ns). Returns why it stopped, or an event that the run
-        has to handle: this event is removed from the heap, and `now` is not set to its time yet.
+        has to handle; this event is removed from the heap, but `now` is not yet set to its time.
         """
         heap, ready = self._heap, self._ready
         while self.turn < self.pause:
@@ -86,25 +86,25 @@ class EventLoop:
     # scheduling -------------------------------------------------------------------------------------------------------
 
     def schedule(self, time: int, priority: int, what: int, role: SimulatedRole, payload: Any) -> None:
-        """An event of a role at `time` (ns)."""
+        """Schedule an event of a role at `time` (ns)."""
         self.sequence = entry = self.sequence + 1
         heappush(self._heap, (time, priority, entry, what, role, payload))
 
     def call_at(self, time: int, fn: Callable[..., Any], *args: Any) -> None:
-        """Have the run call `fn(*args)` at `time` (ns)."""
+        """Schedule the call `fn(*args)` by the run at `time` (ns)."""
         self.sequence += 1
         heappush(self._heap, (time, EARLY, self.sequence, CALL, fn, args))
 
     def go_on(self, role: SimulatedRole, value: Any) -> None:
-        """`role` goes on with `value` in this instant, after everything that was scheduled before."""
+        """Resume `role` with `value` in this instant, after everything that was scheduled before."""
         self.sequence = entry = self.sequence + 1
         self._ready.append((self.now, EARLY, entry, role, value))
 
     def place(self, role: SimulatedRole, value: Any, number: int) -> bool:
-        """`role` goes on with `value` at the sequence number `number`. It has reserved this number before work that takes no
-        time, so that it goes on before everything that the work has caused.
+        """Resume `role` with `value` at the sequence number `number`. The role has reserved this number before work that takes
+        no time, so that it is resumed before all consequences of the work.
 
-        Returns True if nothing else is ahead in this instant: the role goes on at once, which is a turn of its own.
+        Returns True if nothing else is ahead in this instant: the role then continues at once, which counts as a turn.
         """
         ready, heap = self._ready, self._heap
         if not ready and self.turn + 1 < self.pause and not (heap and heap[0][0] == self.now):
@@ -123,7 +123,7 @@ class EventLoop:
     # removing ---------------------------------------------------------------------------------------------------------
 
     def suspend(self, role: SimulatedRole) -> tuple[list[tuple[int, int, int]], list[Any]]:
-        """Remove what `role` was about to do: ([(ns left, priority, kind) of its timers], [values with which it goes on])."""
+        """Remove the timers of `role` and the values it is resumed with: ([(ns left, priority, kind), ...], [value, ...])."""
         mine = [e for e in self._heap if e[4] is role and e[3] != DELIVER and e[5] == role.token]
         timers = [(e[0] - self.now, e[1], e[3]) for e in sorted(mine, key=lambda e: e[:3])]
         values = [e[4] for e in self._ready if e[3] is role]
@@ -131,13 +131,13 @@ class EventLoop:
         return timers, values
 
     def cancel(self, role: SimulatedRole) -> None:
-        """`role` does not go on in this instant. Its timers become void with its token."""
+        """Remove `role` from the ready queue. Its timers become void when its token changes."""
         kept = [entry for entry in self._ready if entry[3] is not role]
         self._ready.clear()
         self._ready.extend(kept)
 
     def discard_messages(self, names: Collection[str], sent: bool = True) -> None:
-        """Messages under way to these roles never arrive; `sent`: nor do messages from them."""
+        """Discard messages in flight to these roles and, if `sent`, from them."""
         self._heap[:] = [
             e for e in self._heap
             if not (e[3] == DELIVER and (e[4].name in names or (sent and e[5].sender in names)))
@@ -148,18 +148,18 @@ class EventLoop:
 
     @property
     def ready(self) -> bool:
-        """Whether a role goes on in this instant."""
+        """Whether a role is ready in this instant."""
         return bool(self._ready)
 
     def messages(self) -> list[tuple[SimulatedRole, Message]]:
-        """(receiver, message) of all messages under way, in order of arrival."""
+        """(receiver, message) of all messages in flight, in order of arrival."""
         return [(e[4], e[5]) for e in sorted(self._heap, key=lambda e: e[:3]) if e[3] == DELIVER]
 
     def roles_have_events(self, but_chief: bool = False) -> bool:
-        """Whether a message is under way, or a role has a timer or work. `but_chief`: the chief's timers do not count."""
+        """Whether a message is in flight, or a role has a timer or work. `but_chief`: ignore the chief's timers."""
         last = WAKE if but_chief else CHIEF_WAKE
         return any(e[3] <= last and (e[3] == DELIVER or e[4].token == e[5]) for e in self._heap)
 
     def run_has_events(self) -> bool:
-        """Whether a call of the run is ahead."""
+        """Whether a call by the run is scheduled."""
         return any(e[3] == CALL for e in self._heap)

@@ -1,12 +1,12 @@
-"""Settings of the whole process while a run in virtual time is moved: linear algebra on one thread, so that the same plan gives
-the same bytes everywhere, and a garbage collector that runs rarely.
+"""Settings of the process while a run in virtual time advances: linear algebra on one thread, so that the same plan gives the
+same bytes everywhere, and a higher threshold for garbage collection.
 
-Every event leaves objects that live until the next one of their role. The collector takes so many survivors for a leak, and
-traverses all that is alive again and again without finding anything: with 10,000 workers it took a third of a run. Reference
-counts free what a run leaves behind; cycles that roles make are still collected, later.
+Every event creates objects that live until the next event of their role. With so many survivors the collector runs often and
+finds nothing: with 10,000 workers it took a third of a run. Reference counts free the objects of a run; cycles made by roles
+are still collected, later.
 
-Several threads may each move a run of their own, so the blocks that are open are counted: the first one changes the
-settings, the last one restores them.
+Several threads may each advance a run, so open blocks are counted: the first one changes the settings, the last one restores
+them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from threadpoolctl import ThreadpoolController
 
 __all__ = ["SURVIVORS", "TUNING", "InterpreterTuning"]
 
-SURVIVORS = 200_000  # objects more than there were, until the collector runs
+SURVIVORS = 200_000  # new objects before a collection
 
 
 class InterpreterTuning:
-    """`with tuning(threads):` is a block with these settings. `threads` knows the libraries of linear algebra."""
+    """`with tuning(threads):` is a block with these settings. `threads`: controls the libraries for linear algebra."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class InterpreterTuning:
 
     @contextlib.contextmanager
     def __call__(self, threads: ThreadpoolController) -> Iterator[None]:
-        """The settings hold from here to the end of the last block that is open."""
+        """Apply the settings until the end of the last open block."""
         with self._lock:
             if not self._open:
                 self._undo.enter_context(threads.limit(limits=1))
@@ -51,7 +51,7 @@ class InterpreterTuning:
 @contextlib.contextmanager
 def _rarely_collected() -> Iterator[None]:
     before = gc.get_threshold()
-    if before[0]:  # 0: it is switched off
+    if before[0]:  # 0: disabled
         gc.set_threshold(max(SURVIVORS, before[0]), *before[1:])
     try:
         yield
@@ -59,4 +59,4 @@ def _rarely_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-TUNING = InterpreterTuning()  # of the process, and so one
+TUNING = InterpreterTuning()  # one instance, because the settings are process-wide

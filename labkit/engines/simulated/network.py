@@ -4,17 +4,16 @@ The network is cut-through and full duplex. A message starts when the egress of 
 ingress of the receiver's are free, and holds both for bytes / bandwidth. Roles on one node exchange messages in no time. All
 times are whole nanoseconds.
 
-Link faults change when a message arrives, never whether or in which order: a link stays first-in first-out, and every message
-is delivered once. There is no link between two roles on one node.
+Link faults change the time of arrival only: a link stays first-in first-out, and every message is delivered exactly once. There
+is no link between two roles on one node.
 
-- Delayed: a message arrives `delay` later than it would.
-- Lossy: every transmission is lost with the same probability, and so is every acknowledgement. What is not acknowledged is
-  retransmitted `RESEND_S` later; all of that is decided when the message is sent. A message whose first K transmissions are
-  lost arrives K x RESEND_S later; further arrivals are discarded, and counted. Retransmissions count as bytes sent, but they
-  do not occupy the nodes.
-- Cut: messages are held, and sent when the link is reconnected. A message that is under way when the link is cut arrives.
+- Delayed: a message arrives `delay` later.
+- Lossy: transmissions and acknowledgements are lost with the same probability. An unacknowledged transmission is repeated after
+  `RESEND_S`; all of this is drawn when the message is sent. A message whose first K transmissions are lost arrives
+  K x RESEND_S later; duplicates are discarded and counted. Retransmissions count as bytes sent, but do not occupy the nodes.
+- Cut: messages are held, and sent when the link is reconnected. A message in flight when the link is cut is delivered.
 
-Evaluation is measurement: its messages are held by a cut, but neither delayed nor lost.
+Evaluation is not part of the measured system: its messages are held by a cut, but neither delayed nor lost.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Link = tuple[str, str]  # sender, receiver
 
 
 class Links:
-    """When messages arrive between `nodes` nodes. `latency` in seconds, `bandwidth` in bytes per second (may be infinite).
+    """Arrival times of messages between `nodes` nodes. `latency` in seconds, `bandwidth` in bytes/s (may be infinite).
 
     `free`: whether messages take no time.
     """
@@ -57,8 +56,8 @@ class Links:
         self._egress, self._ingress = [0] * nodes, [0] * nodes
 
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
-        """When (ns) a message of `size` bytes sent now from node `source` has arrived at node `target`; both are busy until
-        then.
+        """The time (ns) at which a message of `size` bytes, sent now from node `source`, has arrived at node `target`; both nodes
+        are busy until then.
         """
         if source == target or self.free:
             return now
@@ -107,17 +106,17 @@ class Network:
 
     @property
     def faults(self) -> LinkFaults:
-        """The faults of its links. From the first use on, messages are checked for them."""
+        """The link faults, created on first use. From then on, messages are checked for them."""
         if self._faults is None:
             self._faults = LinkFaults(self._links, self._loop, self._kind_ids, self._seed)
         return self._faults
 
     def held(self) -> list[tuple[SimulatedRole, Message]]:
-        """(receiver, message) of all that cut links hold, in order of sending."""
+        """(receiver, message) of all messages held by cut links, in order of sending."""
         return [] if self._faults is None else self._faults.held()
 
     def held_links(self) -> list[Link]:
-        """The links that hold something, each once."""
+        """The links that hold messages, without repetition."""
         return list(dict.fromkeys((message.sender, target.name) for target, message in self.held()))
 
     def isolated(self) -> Collection[str]:
@@ -125,24 +124,24 @@ class Network:
         return () if self._faults is None else self._faults.isolated
 
     def reconnect(self, name: str) -> None:
-        """Role `name`, or its next instance, is connected to the other nodes. `send_held` sends what was held."""
+        """Reconnect role `name`, or its next instance, to the other nodes. Held messages are sent by `send_held`."""
         if self._faults is not None:
             self._faults.isolated.discard(name)
 
     def send_held(self) -> None:
-        """Send the messages that were held and whose links are not cut any more."""
+        """Send the held messages whose links are no longer cut."""
         if self._faults is not None:
             self._faults.send_held()
 
     def discard_messages(self, names: Collection[str], sent: bool = True) -> None:
-        """Messages to these roles, under way or held, never arrive; `sent`: nor do messages from them."""
+        """Discard messages, in flight or held, to these roles and, if `sent`, from them."""
         self._loop.discard_messages(names, sent)
         if self._faults is not None:
             self._faults.discard_messages(names, sent)
 
 
 class Mail(NamedTuple):
-    """A message on its way to be sent."""
+    """A message to be sent, with its sender, receiver and accounting."""
 
     role: SimulatedRole
     target: SimulatedRole
@@ -182,25 +181,25 @@ class LinkFaults:
     # faults -----------------------------------------------------------------------------------------------------------
 
     def delay(self, role: SimulatedRole, peer: SimulatedRole, time: int) -> None:
-        """Between these two roles messages arrive `time` ns later from now on."""
+        """Delay messages between two roles by `time` ns from now on."""
         for link in _links(role, peer):
             self._delays[link] = time
 
     def drop(self, role: SimulatedRole, peer: SimulatedRole, chance: float) -> None:
-        """Between these two roles a transmission is lost with this probability from now on."""
+        """Lose transmissions between two roles with this probability from now on."""
         for link in _links(role, peer):
             self._chances[link] = chance
 
     def cut(self, role: SimulatedRole, peer: SimulatedRole) -> None:
-        """Between these two roles nothing passes from now on."""
+        """Cut the link between two roles."""
         self._cuts.update(_links(role, peer))
 
     def isolate(self, names: Iterable[str]) -> None:
-        """Between these roles and those on other nodes nothing passes from now on."""
+        """Cut the links between these roles and all roles on other nodes."""
         self.isolated.update(names)
 
     def reconnect(self, role: SimulatedRole, peers: Iterable[SimulatedRole]) -> None:
-        """Undo `cut` between `role` and `peers`, and send what was held."""
+        """Undo `cut` between `role` and `peers`, and send the held messages."""
         for peer in peers:
             self._cuts.difference_update(_links(role, peer))
         self.send_held()
@@ -220,7 +219,7 @@ class LinkFaults:
     # messages ---------------------------------------------------------------------------------------------------------
 
     def send(self, mail: Mail) -> None:
-        """Send a message, or hold it."""
+        """Send a message, or hold it if its link is cut."""
         if self._is_cut(mail.role, mail.target):
             self._held.append(mail)
         else:
@@ -258,7 +257,7 @@ class LinkFaults:
             self._loop.schedule(arrival, EARLY, DELIVER, target, message)
 
     def _stream(self, link: Link, role: SimulatedRole, target: SimulatedRole) -> np.random.Generator:
-        """The random stream of a link. It depends on the seed and on the two roles only."""
+        """The random stream of a link. It depends only on the seed and the two roles."""
         if link not in self._streams:
             spec, other = role.spec, target.spec
             more = (*other.kind.encode(), 0, other.index)

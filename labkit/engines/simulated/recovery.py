@@ -1,14 +1,14 @@
-"""Losses and restarts of roles in virtual time: the same rules as on a cluster of processes, at exact times.
+"""Loss and restart of roles in virtual time, by the same rules as on a cluster of processes.
 
 A loss is detected at once if the process was killed, and after `patience` seconds if the role is silent (frozen, or isolated).
-The work of a lost instance and the messages under way from and to it are lost. `restart_after` seconds later the next
-incarnation of the role begins from its newest checkpoint, and peers that wait for `Joined` are told. A silent role that is
-heard of again within `patience` resumes where it was. Later it is fenced: its next incarnation has taken its place.
+The work of a lost instance and the messages in flight from and to it are lost. `restart_after` seconds later the next
+incarnation of the role starts from its newest checkpoint, and peers that wait for `Joined` are notified. A silent role that
+recovers within `patience` resumes where it was. After that it is fenced, because its next incarnation has replaced it.
 
-Where roles form a group (replicas, parts of one model) all members begin their next incarnation together.
+If roles form a group (replicas, parts of one model), all members start their next incarnation together.
 
-A worker that leaves drops its work. What it has sent arrives, and what is under way to it is lost. It is then outside: only
-`Join` brings it in again.
+A worker that leaves drops its work. Messages that it has sent are delivered; messages in flight to it are lost. It is then
+outside until a `Join`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from .role_factory import RoleFactory
 
 __all__ = ["Recovery"]
 
-JOINS, LEFT = "has not joined yet", "has left"  # why a role is down that is not waited for
+JOINS, LEFT = "has not joined yet", "has left"  # reasons in `role.down` of workers that are outside
 
 
 class Recovery:
     """The losses and restarts of one run. Its methods are called between two turns of the event loop.
 
     `lost_instances`: [role's number, incarnation] of every instance that ended without a final report. `outside`: workers that
-    do not take part: they have not joined, or have left. `changes`: how often an instance has begun or ended.
+    do not take part, because they have not joined or have left. `changes`: the number of starts and ends of instances.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Recovery:
         # Each of these maps a role to the serial number of its newest timer: older timers are void.
         self._restarting: dict[str, int] = {}  # roles that will be restarted
         self._frozen: dict[str, int] = {}
-        self._isolated: dict[str, int] = {}  # roles that are cut off from every other one
+        self._isolated: dict[str, int] = {}  # roles that are cut off from all others
         self._serial = 0
-        # {role: incarnations that were declared lost and still exist: they are fenced when they are heard of again}
+        # {role: incarnations that were declared lost but still exist; they are fenced when they recover}
         self._fenced_frozen: dict[str, list[int]] = {}
         self._fenced_isolated: dict[str, list[int]] = {}
         absent = plan.elastic.absent if plan.elastic else ()
@@ -87,22 +87,22 @@ class Recovery:
             self._set_down(self._by_name[name], JOINS)
         self._unacknowledged(absent)
 
-    # what happens to roles --------------------------------------------------------------------------------------------
+    # faults and membership --------------------------------------------------------------------------------------------
 
     def kill(self, name: str, restart: bool) -> None:
-        """The process of role `name` is gone at this instant, with every role on it. `restart`: they are restarted after
-        `restart_after`. Workers that are outside have no process."""
+        """Kill the process of role `name`, with all roles on its node. `restart`: restart them after `restart_after`. Workers
+        that are outside have no process."""
         node = [role.name for role in self._node_of(name) if role.name not in self.outside]
         self._trace.event(RoleKilled(self._loop.now, name, restart, all(self._by_name[n].down for n in node)))
         self._lose([n for n in node if not self._by_name[n].down], "was killed")
         self._restart_later([n for n in node if self._by_name[n].down] if restart else [], node)
 
     def restart(self, name: str) -> None:
-        """The next incarnation of role `name`, which is down, begins at this instant, with those of its node."""
+        """Restart role `name` now, with the other lost roles of its node."""
         self._restart([role.name for role in self._node_of(name) if role.down and role.name not in self.outside])
 
     def freeze(self, name: str) -> None:
-        """The process of role `name` is suspended at this instant; after `patience` seconds it counts as lost."""
+        """Suspend the process of role `name`; after `patience` seconds it is declared lost."""
         node = [role for role in self._node_of(name) if not role.down and role.name not in self._frozen]
         if node:
             self._trace.event(RoleFrozen(self._loop.now, name))
@@ -111,7 +111,7 @@ class Recovery:
         self._lose_later([role.name for role in node], self._frozen)
 
     def thaw(self, name: str) -> None:
-        """A frozen process resumes where it was; if it was declared lost meanwhile, it is fenced."""
+        """Resume a frozen process; if it was declared lost in the meantime, it is fenced."""
         node = self._node_of(name)
         if any(role.name in self._frozen or role.name in self._fenced_frozen for role in node):
             self._trace.event(RoleThawed(self._loop.now, name))
@@ -121,28 +121,28 @@ class Recovery:
                 role.resume()
 
     def isolate(self, name: str) -> None:
-        """The node of role `name` is cut off from every other one; after `patience` seconds it counts as lost."""
+        """Cut the node of role `name` off from all other nodes; after `patience` seconds it is declared lost."""
         names = [r.name for r in self._node_of(name) if not r.down and r.name not in self._network.isolated()]
         self._network.faults.isolate(names)
         self._lose_later(names, self._isolated)
 
     def reconnect(self, name: str) -> None:
-        """The node of role `name` is connected again."""
+        """Reconnect the node of role `name`."""
         for role in self._node_of(name):
             self._end_isolation(role.name)
             self._fence(role, self._fenced_isolated, "was connected again")
 
     def join(self, name: str) -> None:
-        """Worker `name`, which is outside, takes part from this instant on."""
+        """Add worker `name`, which is outside, to the run."""
         self.outside.discard(name)
-        if name in self._network.isolated():  # the new instance has a process of its own
+        if name in self._network.isolated():  # the new instance has a new process
             self._end_isolation(name)
             self._network.send_held()
         self._restart([name])
 
     def leave(self, name: str) -> None:
-        """Worker `name` takes part no more: its work is dropped, and what it has sent arrives. If it is lost, it is not
-        restarted."""
+        """Remove worker `name` from the run: its work is dropped, and the messages that it has sent are delivered. If it is
+        lost, it is not restarted."""
         role = self._by_name[name]
         waited_for = not (role.down and self.is_spared(role))
         if not role.down:
@@ -164,7 +164,7 @@ class Recovery:
         return [role for role in self._roles if role.node == node]
 
     def _fence(self, role: SimulatedRole, fenced: dict[str, list[int]], after: str) -> None:
-        """Instances that were declared lost are heard of again."""
+        """Record that instances which were declared lost have recovered and are fenced."""
         for incarnation in fenced.pop(role.name, ()):
             self._trace.event(RoleFenced(self._loop.now, role.name, incarnation, after))
 
@@ -175,14 +175,14 @@ class Recovery:
     # silence ----------------------------------------------------------------------------------------------------------
 
     def _lose_later(self, names: list[str], silent: dict[str, int]) -> None:
-        """These roles are silent from now on."""
+        """Mark these roles as silent, and start their heartbeat timeout."""
         self._serial += 1
         silent.update(dict.fromkeys(names, self._serial))
         at = self._loop.now + nanoseconds(self._patience)
         self._loop.call_at(at, self._patience_is_over, names, self._serial)
 
     def _patience_is_over(self, names: list[str], serial: int) -> None:
-        """The roles that have been silent since then are declared lost."""
+        """Declare the roles lost that have been silent since then."""
         isolated = [name for name in names if self._isolated.get(name) == serial]
         frozen = [name for name in names if self._frozen.get(name) == serial]
         for fenced, silent in ((self._fenced_frozen, frozen), (self._fenced_isolated, isolated)):
@@ -215,7 +215,7 @@ class Recovery:
         self._trace.append(role.report(self._loop.now))
 
     def _set_down(self, role: SimulatedRole, why: str) -> None:
-        """`why`: why no instance of `role` is present; "": one is."""
+        """Set why no instance of `role` is present; "" if one is."""
         role.down = why
         self.changes += 1
         if why:
@@ -224,7 +224,7 @@ class Recovery:
             self._members.absent.discard(role.name)
 
     def is_spared(self, role: SimulatedRole) -> bool:
-        """Whether the others go on without `role` until it is back, if it is lost."""
+        """Whether the other roles continue without `role` while it is lost."""
         return role.name in self.outside or not_waited_for(self._layout, role.spec, self._plan.strategy.on_loss)
 
     def _unacknowledged(self, names: Iterable[str]) -> None:
@@ -234,7 +234,7 @@ class Recovery:
                 role.unacknowledged.update(names)
 
     def _go_on_without(self, names: list[str]) -> None:
-        """These roles are removed from the peers, and the others are told that they do not take part any more."""
+        """Remove these roles from the peers, and notify the other roles."""
         if not names:
             return
         for kind, members in self._members.peers.items():
@@ -252,7 +252,7 @@ class Recovery:
     # restarts ---------------------------------------------------------------------------------------------------------
 
     def _restart_later(self, names: list[str], node: Iterable[str]) -> None:
-        """Restart the roles `names` after `restart_after`. Earlier timers of the roles of `node` are void."""
+        """Restart the roles `names` after `restart_after`. Cancels earlier timers of the roles of `node`."""
         for name in node:
             self._restarting.pop(name, None)
         if not names or self._restart_after is None:
@@ -266,7 +266,7 @@ class Recovery:
         self._restart([name for name in names if self._restarting.get(name) == serial])
 
     def _restart(self, names: list[str]) -> None:
-        """The next incarnation of each of these roles begins."""
+        """Start the next incarnation of each of these roles."""
         names = [name for name in names if self._by_name[name].down]
         for name in names:
             self._restarting.pop(name, None)
@@ -282,7 +282,7 @@ class Recovery:
             self._restart_group(together)
 
     def _begin(self, role: SimulatedRole, state: Any, incarnation: int | None = None, was: str = "") -> None:
-        """The next incarnation of `role` begins with `state`. `was`: why it was down, if `role.down` does not say so any more."""
+        """Start the next incarnation of `role` with `state`. `was`: why it was down, if `role.down` has been reset."""
         before, was = role.counters.version, was or role.down
         self._factory.prepare(role, role.recorder.incarnation + 1 if incarnation is None else incarnation, state)
         self._checkpoints.register(role)
@@ -298,23 +298,23 @@ class Recovery:
             self._trace.event(RoleRestarted(self._loop.now, role.name, number, **begins))
         role.begin()
         self._loop.go_on(role, None)
-        if role.name in self._frozen:  # a frozen member of a group that restarts begins when it is thawed
+        if role.name in self._frozen:  # a frozen member of a restarted group starts when it is thawed
             role.suspend()
 
     def _announce(self, name: str, to: Iterable[SimulatedRole]) -> None:
-        """The newest instance of role `name` is present."""
+        """Notify the roles `to` that the newest instance of role `name` is present."""
         for other in to:
             if other.name != name and not other.down and not other.returned:
                 other.peer_joined(name)
 
     def _restart_group(self, back: list[str]) -> None:
-        """All members of the group begin their next incarnation together. `back`: those that were lost."""
+        """Start the next incarnation of all members of the group together. `back`: those that were lost."""
         now = self._loop.now
         members = [r for r in self._roles if r is not self._chief and (not r.down or r.name in back)]
         alive = [r for r in members if not r.down]
         shards = {r.name: r.shard for r in alive if r.shard is not None}
         if whole_replicas(self._layout) and self._layout.replication == "synchronized" and shards:
-            newest = max(shards, key=lambda name: shards[name].version)  # one stands for all
+            newest = max(shards, key=lambda name: shards[name].version)  # one represents all
             shards = {newest: shards[newest]}
         states = {name: shard.to_state() for name, shard in shards.items()}
         begins = group_restart_states(self._layout, states, self._checkpoints.of, [r.name for r in members])
@@ -343,10 +343,10 @@ class Recovery:
         return not any(role.down for role in self._roles)
 
     def awaited(self, players: Iterable[SimulatedRole]) -> str:
-        """The roles that the run waits for and that are not going to be restarted, in words; "" if it waits for none.
+        """A text about the roles that the run waits for and that will not be restarted automatically; "" if there are none.
         `players`: the roles that have to return for the run to be finished."""
         away = [role for role in self._roles if role.down and role.name not in self._restarting]
-        if any(not role.down for role in players):  # else no player is left that could go on without them
+        if any(not role.down for role in players):  # else no player is left that could continue without them
             away = [role for role in away if not self.is_spared(role)]
         found = [f"{role.name}, which {role.down}" for role in away]
         held = [(name, to) for name, to in self._network.held_links() if name not in self.outside]
@@ -354,7 +354,7 @@ class Recovery:
         return "; ".join(found)
 
     def report_waiting(self, players: Iterable[SimulatedRole]) -> bool:
-        """Whether the run waits for roles that are not going to be restarted. If so, this is recorded once."""
+        """Whether the run waits for roles that will not be restarted automatically. If so, this is recorded once."""
         awaited = self.awaited(players)
         changes = [e for e in self._trace.events if isinstance(e, RunWaits | RoleLost | RoleRestarted)]
         last = changes[-1] if changes else None
@@ -364,7 +364,7 @@ class Recovery:
 
     @property
     def none_suspended(self) -> bool:
-        """Whether no role is frozen or being saved: such a role may go on, though it has no event."""
+        """Whether no role is frozen or being saved. A suspended role has no events, but may continue."""
         return not any(role.suspended for role in self._roles)
 
     def may_wait(self) -> bool:
@@ -372,19 +372,19 @@ class Recovery:
         return not self.all_present and self.none_suspended
 
     def chief_is_gone(self) -> bool:
-        """Whether the chief is lost, and is not going to be restarted by itself."""
+        """Whether the chief is lost and will not be restarted automatically."""
         return bool(self._chief.down) and self._chief.name not in self._restarting
 
     def plays_no_more(self, role: SimulatedRole) -> bool:
-        """Whether the run can be finished without `role`: it has returned, is outside, or is lost, is not going to be restarted
-        by itself, and is not waited for."""
+        """Whether the run can be finished without `role`: it has returned, is outside, or is lost, will not be restarted
+        automatically, and is not waited for."""
         if role.returned or role.name in self.outside:
             return True
         return bool(role.down) and role.name not in self._restarting and self.is_spared(role)
 
 
 def _begins_with(role: SimulatedRole, state: Any, before: int) -> dict[str, Any]:
-    """What a restarted role begins with, as fields of `RoleRestarted`. `before`: updates that the lost shard had applied."""
+    """The initial state of a restarted role, as fields of `RoleRestarted`. `before`: updates applied by the lost shard."""
     if role.shard is None:
         return {}
     if state is None:

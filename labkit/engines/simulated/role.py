@@ -1,7 +1,7 @@
 """A role in virtual time: drives its coroutine and performs the effects that it awaits.
 
 The coroutine is driven by `coroutine.send`. The duration of work is drawn from the distribution of its kind. The function is
-called at the end of this time, so a function whose work is given up is never called.
+called at the end of this time, so the function of cancelled work is never called.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from .network import Network
 
 __all__ = ["Cores", "Endings", "SimulatedContext", "SimulatedRole"]
 
-POLLS = 100_000  # receives without a wait in one instant, after which a role gets an error: virtual time would never pass
+POLLS = 100_000  # receives without a wait in one instant, after which a role gets an error, because time does not pass
 
-# (draws how long it takes, None: no time; phase; whether it is an update, which ends a turn)
+# (draws the duration in ns, None: no time; phase; whether it is an update, which ends a turn)
 Job = tuple[Callable[[], int] | None, int, bool]
 
-_WAIT: Any = object()  # in place of an effect's result: the role has to wait
+_WAIT: Any = object()  # returned in place of an effect's result if the role has to wait
 
 
 class Endings(Protocol):
-    """The receiver of the ends of coroutines."""
+    """Callbacks for the end of coroutines."""
 
     def role_returned(self, role: SimulatedRole) -> None:
         """The coroutine of `role` has returned."""
@@ -68,37 +68,36 @@ class Cores:
         return start
 
     def postpone(self, role: str, delay: int) -> None:
-        """The work of `role` ends `delay` ns later."""
+        """Postpone the end of the work of `role` by `delay` ns."""
         for ends in self._ends:
             if role in ends:
                 ends[role] += delay
 
     def release(self, role: str) -> None:
-        """The work of `role` is done or given up. Roles that have queued behind it keep their times."""
+        """Release the core of `role`, whose work is done or cancelled. Roles that have queued behind it keep their times."""
         for ends in self._ends:
             ends.pop(role, None)
 
 
 @dataclass
 class Suspended:
-    """What a role was about to do when it was suspended, at `since` (ns)."""
+    """The pending operations of a role that was suspended at `since` (ns)."""
 
     since: int
     waiting: Any
     sender: str | None
     unless: Any
     timers: list[tuple[int, int, int]]  # (ns left, priority, what)
-    values: list[Any]  # with which it goes on
-    looks: list[SnapshotRequest] = field(default_factory=list)  # requests for snapshots that came since
+    values: list[Any]  # with which it is resumed
+    looks: list[SnapshotRequest] = field(default_factory=list)  # snapshot requests received since
 
 
 class SimulatedRole(RoleCore):
-    """One role, in its newest incarnation.
+    """One role in virtual time, in its newest incarnation.
 
     `id`: its number in the trace. `node`: the number of its node. `cores`: the cores of the node, if several roles share them.
-    `factor`: how many times slower it computes than its distribution says. `down`: why no instance of it is present; "" if one
-    is. `returned`: whether its coroutine has returned. `state`: what `ctx.save` has saved for the next incarnation. `context`:
-    the context of the newest instance.
+    `factor`: slowdown relative to its distribution. `down`: why no instance is present; "" if one is. `returned`: whether its
+    coroutine has returned. `state`: saved by `ctx.save` for the next incarnation. `context`: the context of the newest instance.
     """
 
     __slots__ = (
@@ -107,7 +106,7 @@ class SimulatedRole(RoleCore):
         "make_coroutine", "node", "returned", "since", "state", "token", "touched", "transmit", "waiting",
     )  # fmt: skip
 
-    transmit: Callable[[str, Message, int], int]  # one call less for every message than a method
+    transmit: Callable[[str, Message, int], int]  # an attribute, not a method: saves one call per message
 
     def __init__(
         self, spec: RoleSpec, node: int, recorder: Recorder, ids: Mapping[str, int], kinds: frozenset[type],
@@ -128,19 +127,19 @@ class SimulatedRole(RoleCore):
         self.waiting: tuple[type, ...] | None = None  # kinds of message that it waits for
         self._wait_sender: str | None = None
         self.since = 0  # when (ns) the wait, the work or the sleep began
-        self._unless: Any = None  # the kind of message with which it gives up its work
-        self._working: Any = None  # (fn, args, phase) of the work under way
+        self._unless: Any = None  # the kind of message that cancels its work
+        self._working: Any = None  # (fn, args, phase) of the work in progress
         self.token = 0  # timers that carry another number are void
         self._wake = CHIEF_WAKE if spec.kind == "chief" else WAKE
-        self.touched = True  # it may have rows or counts that the trace does not have
-        self._polls = (0, 0)  # (instant, how often it has received in it without waiting)
+        self.touched = True  # whether it may have rows or counts that are not in the trace yet
+        self._polls = (0, 0)  # (instant, number of receives without a wait in it)
         self._jobs: dict[str, Job] = {}  # by kind of work
-        self._latest: tuple[Any, Any] = (self, None)  # the object whose work came last, and its job
-        self._suspensions = 0  # how many reasons there are for it to be suspended
+        self._latest: tuple[Any, Any] = (self, None)  # cache: the object of the latest work, and its job
+        self._suspensions = 0  # nesting depth of `suspend`
         self._suspended: Suspended | None = None
 
     def draw_times(self, seed: int, gradient: Distribution, server: Distribution | None, evaluation: Distribution) -> None:
-        """Set the distributions of the durations of its work. Each one draws from its own random stream: a different
+        """Set the distributions of the durations of work. Each draws from a separate random stream, so that a different
         distribution for server work does not change the times of gradients."""
         kind, index = self.spec.kind, self.spec.index
 
@@ -157,7 +156,7 @@ class SimulatedRole(RoleCore):
     # instances --------------------------------------------------------------------------------------------------------
 
     def next_incarnation(self, recorder: Recorder) -> None:
-        """Begin the records of another incarnation."""
+        """Reset the role for another incarnation, with a new recorder."""
         self.recorder, self.counters = recorder, recorder.counters
         self.returned, self._latest = False, (self, None)
         self.trained.clear()
@@ -168,20 +167,20 @@ class SimulatedRole(RoleCore):
         return self._coroutine is not None
 
     def begin(self) -> None:
-        """Make the coroutine. It runs when the role goes on."""
+        """Create the coroutine. It runs when the role is resumed."""
         assert self.make_coroutine is not None
         self._coroutine = self.make_coroutine()
         self._resume = self._coroutine.send
 
     def close(self) -> None:
-        """End the coroutine where it stands. What it posts while it is closed, as in a `finally` block, has no effect."""
+        """Close the coroutine. Posts that it makes while it is closed, as in a `finally` block, have no effect."""
         if self.context is not None:
             self.context.end()
-        with contextlib.suppress(Exception, SystemExit):  # it may catch the request to end: it is not driven any more
+        with contextlib.suppress(Exception, SystemExit):  # it may ignore GeneratorExit; it is not driven any more
             self._coroutine.close()
 
     def end_instance(self) -> None:
-        """The instance is gone: its timers are void, and its inbox is lost."""
+        """End the instance: void its timers, discard its inbox, close its coroutine."""
         self._release_core()
         self.waiting = self._unless = self._working = self._suspended = None
         self._suspensions, self._resume, self.listens = 0, None, ()
@@ -191,7 +190,7 @@ class SimulatedRole(RoleCore):
         self.close()
 
     def suspend(self) -> None:
-        """Stop: what it was about to do is postponed, and messages that arrive stay in its inbox. Suspensions are counted."""
+        """Suspend the role: timers are stopped, and arriving messages stay in the inbox. Nested calls are counted."""
         self._suspensions += 1
         if self._suspensions == 1:
             timers, values = self._loop.suspend(self)
@@ -201,7 +200,7 @@ class SimulatedRole(RoleCore):
             self.token += 1
 
     def resume(self) -> None:
-        """Undo one `suspend`. When all are undone the role resumes where it was."""
+        """Undo one `suspend`. When all are undone, the role resumes where it was."""
         self._suspensions -= 1
         if self._suspensions or self._suspended is None:
             return
@@ -224,7 +223,7 @@ class SimulatedRole(RoleCore):
                 del self.inbox[i]
                 return self.deliver(message)
             if self._unless is not None and kind is self._unless:
-                return self._cancel_work()  # the message stays where it is in the inbox
+                return self._cancel_work()  # the message stays in the inbox
 
     @property
     def suspended(self) -> bool:
@@ -232,7 +231,7 @@ class SimulatedRole(RoleCore):
         return self._suspensions > 0
 
     def interrupt(self) -> None:
-        """If it waits for a message, go on without one: at once, or when it is no longer suspended."""
+        """If it waits for a message, resume it without one: now, or when it is no longer suspended."""
         before = self._suspended
         if before is not None and before.waiting is not None:
             before.waiting, before.timers = None, []
@@ -244,7 +243,7 @@ class SimulatedRole(RoleCore):
 
     @property
     def waits_for(self) -> tuple[tuple[str, ...], str | None]:
-        """(names of the kinds of message that it waits for, the only sender that it listens to)."""
+        """(names of the kinds of message that it waits for, the required sender or None)."""
         return tuple(kind.__name__ for kind in self.waiting or ()), self._wait_sender
 
     # effects ----------------------------------------------------------------------------------------------------------
@@ -285,7 +284,7 @@ class SimulatedRole(RoleCore):
     # Each of the following returns the result of an effect, or `_WAIT`.
 
     def _receive(self, kinds: tuple[type, ...], timeout: float, sender: str | None) -> Any:
-        """Wait for at most `timeout` seconds for a message that has not come yet."""
+        """Wait at most `timeout` seconds for a message that is not in the inbox yet."""
         if timeout <= 0:
             return self._at_once()
         loop = self._loop
@@ -304,7 +303,7 @@ class SimulatedRole(RoleCore):
         return _WAIT
 
     def _at_once(self) -> Any:
-        """A receive, or a sleep, that takes no time. An endless loop of these would keep virtual time from passing."""
+        """The result of a receive or sleep that takes no time. After `POLLS` of these in one instant the role gets an error."""
         instant, polls = self._polls
         self._polls = (self._loop.now, polls + 1 if instant == self._loop.now else 1)
         if polls < POLLS:
@@ -353,14 +352,14 @@ class SimulatedRole(RoleCore):
         return job
 
     def _update(self, fn: Any, args: tuple[Any, ...]) -> Any:
-        """An update that takes no time. It ends a turn, so that a run can be stepped; roles that were ready before come first."""
+        """Perform an update that takes no time. It ends a turn, so that a run can be stepped; earlier ready roles go first."""
         loop = self._loop
         loop.sequence = number = loop.sequence + 1
         value = self._call(fn, args)
         return value if value is _WAIT or loop.place(self, value, number) else _WAIT
 
     def _call(self, fn: Any, args: tuple[Any, ...]) -> Any:
-        """`fn(*args)`; an exception goes to the coroutine, at the line where it waits."""
+        """Call `fn(*args)`; an exception is raised inside the coroutine, at its `await`."""
         try:
             return fn(*args)
         except KeyboardInterrupt:
@@ -370,7 +369,7 @@ class SimulatedRole(RoleCore):
             return _WAIT
 
     def _throw(self, error: BaseException) -> None:
-        """Raise `error` inside the coroutine. If that catches it, the role goes on with its next effect."""
+        """Raise `error` inside the coroutine. If it is caught there, the role continues with its next effect."""
         self.touched = True
         try:
             effect = self._coroutine.throw(error)
@@ -385,7 +384,7 @@ class SimulatedRole(RoleCore):
             self._loop.go_on(self, None)
 
     def _effect_first(self, effect: Any) -> Callable[[Any], Any]:
-        """A stand-in for `coroutine.send` that returns an effect that is known already."""
+        """A replacement for `coroutine.send` that first returns `effect`, which is already known."""
 
         def resume(_: Any) -> Any:
             self._resume = self._coroutine.send
@@ -394,7 +393,7 @@ class SimulatedRole(RoleCore):
         return resume
 
     def _error_first(self, error: BaseException) -> Callable[[Any], Any]:
-        """A stand-in for `coroutine.send` that raises `error` inside the coroutine: the role has its turn later."""
+        """A replacement for `coroutine.send` that first raises `error` inside the coroutine, at the role's next turn."""
 
         def resume(_: Any) -> Any:
             self._resume = self._coroutine.send
@@ -407,12 +406,12 @@ class SimulatedRole(RoleCore):
         self.endings.role_returned(self)
 
     def _release_core(self) -> None:
-        """Its work, if there is any, is done or given up."""
+        """Release the core, if there is one."""
         if self.cores is not None:
             self.cores.release(self.name)
 
     def _cancel_work(self) -> None:
-        """A message of the kind `unless` has arrived: give up the work under way."""
+        """Cancel the work in progress, because a message of the kind `unless` has arrived."""
         fn, _, phase = self._working
         self.token += 1
         self.recorder.span(phase, self.since, self._loop.now, self.counters.computed)
@@ -429,7 +428,7 @@ class SimulatedRole(RoleCore):
     # events -----------------------------------------------------------------------------------------------------------
 
     def work_done(self) -> None:
-        """The time of the work under way is over: call its function, and go on with the result."""
+        """The duration of the work has passed: call its function, and resume with the result."""
         fn, args, phase = self._working
         self._working = self._unless = None
         if self.cores is not None:
@@ -443,14 +442,14 @@ class SimulatedRole(RoleCore):
             self.drive(value)
 
     def wait_over(self) -> None:
-        """A sleep is over, or a wait has lasted as long as it may."""
+        """Resume after a sleep, or after the timeout of a wait."""
         waited = self.waiting is not None
         self.waiting = None
         self.recorder.span(WAITING if waited else SLEEPING, self.since, self._loop.now)
         self.drive(None)
 
     def deliver(self, message: Message) -> None:
-        """See `RoleCore.deliver`. A request for a snapshot is answered without the coroutine."""
+        """See `RoleCore.deliver`. A snapshot request is answered without the coroutine."""
         kind, waiting, loop = message.__class__, self.waiting, self._loop
         self.touched = True
         if waiting is not None and kind in waiting and (self._wait_sender is None or self._wait_sender == message.sender):
@@ -473,29 +472,29 @@ class SimulatedRole(RoleCore):
             if self._unless is kind:
                 self._cancel_work()
 
-    # what the core asks for -------------------------------------------------------------------------------------------
+    # implementation of RoleCore ---------------------------------------------------------------------------------------
 
     def clock(self) -> int:
         """Virtual time, ns."""
         return self._loop.now
 
     def has_computed(self, peer: str) -> bool:
-        """See `RoleCore.has_computed`. In virtual time it is known at once."""
+        """See `RoleCore.has_computed`. In virtual time this is always known."""
         counters = self.by_name[peer].counters
         return bool(counters.computed or counters.steps)
 
     # the record -------------------------------------------------------------------------------------------------------
 
     def report(self, now: int) -> dict[str, Any]:
-        """A batch for the trace: what has happened since the last report. Counters are copied, because other threads read the
-        trace while the role goes on."""
+        """A batch for the trace: the records since the last report. Counters are copied, because other threads read the trace
+        while the role continues."""
         self.touched = False
         self.counters.open = [] if self._working is None else [self._working[2], self.since]
         return self.recorder.take(now, plain=False) | {"counters": _copied(self.counters)}
 
 
 def _give_up(fn: Any) -> None:
-    """Tell the part whose method `fn` is that its work is given up."""
+    """Notify the part whose method `fn` is that its work is cancelled."""
     part = getattr(fn, "__self__", None)
     if isinstance(part, Part):
         part.cancelled()
@@ -510,7 +509,7 @@ def _copied(counters: Counters) -> Counters:
     return made
 
 
-# Counters are copied often, so the names of those that are collections are determined once.
+# Counters are copied often, so the names of the collections are determined once.
 _COUNTED: Sequence[str] = Counters.__slots__
 _COUNTS = attrgetter(*_COUNTED)
 _COLLECTED = tuple(name for name in _COUNTED if isinstance(getattr(Counters(), name), dict | list))
@@ -522,10 +521,10 @@ class SimulatedContext(Context):
     def __init__(self, role: SimulatedRole, seed: int, batches: Any):
         super().__init__(role.name, role.spec.kind, role.spec.index, seed, role.members.peers, batches)
         self._role, self._ended = role, False
-        self.send = role.send  # type: ignore[method-assign]  # one call less for every message
+        self.send = role.send  # type: ignore[method-assign]  # saves one call per message
 
     def end(self) -> None:
-        """The instance is gone: what it posts from now on has no effect."""
+        """Ignore all posts from now on, because the instance has ended."""
         self._ended = True
         self.send = _sent_in_vain  # type: ignore[method-assign]
 
@@ -541,17 +540,17 @@ class SimulatedContext(Context):
         return NOTED
 
     def save(self, state: Mapping[str, Any]) -> Posted:
-        """See `Context.save`. In memory: virtual machines lose theirs, and virtual disks do not fail."""
+        """See `Context.save`. The state is stored in memory and survives the loss of the role."""
         if not self._ended:
             self._role.state = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in state.items()}
         return SAVED
 
     @property
     def now(self) -> float:
-        """Virtual seconds since the run began."""
+        """Virtual seconds since the start of the run."""
         return seconds(self._role.clock())
 
 
 def _sent_in_vain(to: str | Message, message: Message) -> Posted:
-    """In place of `send`, for an instance that is gone."""
+    """Replaces `send` of an instance that has ended: discards the message."""
     return SENT

@@ -1,4 +1,4 @@
-"""Makes the roles of a plan in virtual time, and what each of their incarnations is made of."""
+"""Creates the roles of a plan in virtual time, and the components of each incarnation."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = ["RoleFactory", "check_time_passes"]
 
 
 class RoleFactory:
-    """Of one run. The roles share one copy of the strategy, whose options may change, and one objective (in virtual time no two
-    roles compute at once). `evaluator`: the newest instance of the chief's.
+    """Creates the roles of one run. The roles share one copy of the strategy, whose options may change, and one objective
+    (in virtual time no two roles compute at once). `evaluator`: the evaluator of the chief's newest instance.
     """
 
     evaluator: Evaluator
@@ -65,7 +65,7 @@ class RoleFactory:
         return Recorder(ids[name], incarnation, record=self._plan.record, roles=len(ids))
 
     def prepare(self, role: SimulatedRole, incarnation: int, state: Mapping[str, Any] | None = None) -> None:
-        """Give an incarnation of `role` its parts and its context. `state`: what its shard is restored from."""
+        """Create the components and the context of an incarnation of `role`. `state`: restores its shard."""
         plan, spec = self._plan, role.spec
         if incarnation:
             role.next_incarnation(self._recorder(role.name, incarnation))
@@ -93,7 +93,7 @@ class RoleFactory:
 
 
 def check_time_passes(plan: Plan, cluster: ClusterSpec) -> None:
-    """`BadInput` if nothing takes time, and nothing but time, or chance, would end the run."""
+    """`BadInput` if no operation takes time and the budget has no limit of updates or samples: the run would not end."""
     lengthless = [
         distribution is None or (isinstance(distribution, Deterministic) and distribution.seconds == 0)
         for distribution in (cluster.compute, cluster.server_time)

@@ -1,7 +1,7 @@
-"""One run in virtual time: the engine that moves it and executes commands.
+"""The engine of one run in virtual time: advances the run and executes commands.
 
-A run is determined by (plan, cluster, commands): given the command log of an earlier run, it repeats that run exactly. It moves
-only when it is asked to, in one thread at a time.
+A run is determined by (plan, cluster, commands): given the command log of an earlier run, it repeats that run exactly. Virtual
+time passes only on request, in one thread at a time.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ FLUSH = 200_000  # turns after which the roles' buffers go into the trace
 
 
 class UpdateWatch:
-    """Whether the model has got an update since it was made. `versions()`: how many updates the model has got; `changes()`: how
-    often an instance has begun or ended.
+    """Detects the next update of the model. `versions()`: the number of updates of the model; `changes()`: the number of starts
+    and ends of instances.
 
-    The count begins anew when an instance begins or ends: it is no update if a shard is restored, or is away and not counted.
+    The count is reset when an instance starts or ends, because the restore or absence of a shard is not an update.
     """
 
     def __init__(self, versions: Callable[[], int], changes: Callable[[], int]):
@@ -85,7 +85,7 @@ class UpdateWatch:
         self._base = changes(), versions()
 
     def updated(self) -> bool:
-        """Whether there was an update."""
+        """Whether there was an update since the watch was created."""
         changes, versions = self._changes(), self._versions()
         if changes != self._base[0]:
             self._base = changes, versions
@@ -93,12 +93,12 @@ class UpdateWatch:
 
 
 class SimulatedRun(VirtualTimeEngine):
-    """One run in virtual time. It moves only when asked: `advance`, `wait`, `step`. Any thread may ask.
+    """One run in virtual time. Time passes only in `advance`, `wait` and `step`, which any thread may call.
 
     `commands`: primitive commands, executed at their times, and entries of an earlier run's log, executed before the same
     turns of the loop. A command that cannot be executed at its time is recorded as a warning. The attribute `commands` is the
-    log of this run. `supported_commands`: the classes of commands that `execute` takes. `checkpoint`: where to save what is
-    needed to go on with the run in another program; None: nowhere.
+    log of this run. `supported_commands`: the classes of commands that `execute` accepts. `checkpoint`: where to save the
+    journal from which another process can resume the run; None: nowhere.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class SimulatedRun(VirtualTimeEngine):
         with TUNING(self._threads):
             self._make_roles()
         self._rest = 0  # the turn before which a slice ends
-        self._flush_every = max(FLUSH, 50 * len(self._roles))  # a flush asks every role
+        self._flush_every = max(FLUSH, 50 * len(self._roles))  # the cost of a flush grows with the number of roles
         self._flush_at = self._flush_every
         entries = list(commands)
         self._script = [e for e in reversed(entries) if isinstance(e, Executed) and e.turn is not None]
@@ -157,10 +157,10 @@ class SimulatedRun(VirtualTimeEngine):
     def _warn(self, what: str) -> None:
         self.trace.event(EngineWarning(self._loop.now, what))
 
-    # moving -----------------------------------------------------------------------------------------------------------
+    # advancing --------------------------------------------------------------------------------------------------------
 
     def advance(self, until: float, timeout: float | None = None) -> bool:
-        """See `VirtualTimeEngine.advance`. What the run does is the same, whatever the pieces in which it is moved."""
+        """See `VirtualTimeEngine.advance`. The result does not depend on the intervals in which the run is advanced."""
         goal = min(nanoseconds(min(until, seconds(FOREVER))), FOREVER)
 
         def arrived() -> None:
@@ -192,10 +192,10 @@ class SimulatedRun(VirtualTimeEngine):
     def _move(
         self, until: int, timeout: float | None, watch: UpdateWatch | None = None, then: Callable[[], None] | None = None
     ) -> bool:  # fmt: skip
-        """Move up to `until` (ns), or to an update that `watch` sees, in time slices; other threads get the lock in between.
+        """Advance to `until` (ns), or to an update detected by `watch`, in time slices; other threads get the lock in between.
 
-        `then` is called when there is no more to do up to `until` and the run is not over, before another thread gets the lock.
-        False after `timeout` seconds of wall time.
+        `then` is called when there is no more to do up to `until` and the run is not over, before the lock is released.
+        Returns False after `timeout` seconds of wall time.
         """
         slices = TimeSlices(timeout, self._stride)
         with DeferredInterrupt(self._end_slice) as interrupt, TUNING(self._threads):
@@ -219,9 +219,9 @@ class SimulatedRun(VirtualTimeEngine):
         self._rest = self._loop.pause = 0
 
     def _slice(self, until: int, watch: UpdateWatch | None) -> bool:
-        """Turns up to the end of the slice. True if there is more to do."""
+        """Perform turns up to the end of the slice. True if there is more to do."""
         loop = self._loop
-        if not loop.turn:  # when the run is moved for the first time; some may have been killed, or restarted, before
+        if not loop.turn:  # the first move of the run; some roles may have been killed or restarted before
             for role in self._roles:
                 if not role.begun and not role.down:
                     role.begin()
@@ -261,11 +261,11 @@ class SimulatedRun(VirtualTimeEngine):
         return False
 
     def _cannot_end(self) -> bool:
-        """Whether the chief, which alone can end the run, is gone, and no command or restart is ahead."""
+        """Whether the chief, which is needed to end the run, is lost, and no command or restart is scheduled."""
         return self._recovery.chief_is_gone() and not self._script and not self._loop.run_has_events()
 
     def _run_event(self, event: RunEvent) -> bool:
-        """Handle an event that the event loop hands to the run. False if the run is stuck before it."""
+        """Handle an event that the event loop passes to the run. False if the run is stuck before it."""
         time, _, _, what, subject, payload = event
         loop = self._loop
         if what == CHIEF_WAKE:
@@ -279,7 +279,7 @@ class SimulatedRun(VirtualTimeEngine):
                 subject.wait_over()
             return True
         loop.now = time
-        if subject != self._execute_planned:  # a consequence of a command is a turn; the command is an entry of the log
+        if subject != self._execute_planned:  # a planned command is no turn: it is an entry of the log
             loop.turn += 1
         subject(*payload)
         self._end_if_finished()
@@ -292,17 +292,17 @@ class SimulatedRun(VirtualTimeEngine):
         self._execute_planned(entry.command)
 
     def _versions(self) -> int:
-        """How many updates the whole model has got; 0 while a shard is away without which it gets none."""
+        """The number of updates of the whole model; 0 while a shard that updates need is lost."""
         observed = [self._by_name[owner] for owner in self.plan.layout.observed]
         if any(role.down and not self._recovery.is_spared(role) for role in observed):
             return 0
         return min((role.shard.version for role in observed if not role.down and role.shard is not None), default=0)
 
     def _idle(self, time: int) -> bool:
-        """Whether this run, of which the chief wakes at `time` (ns) because the seconds of the budget are over, was stuck before:
-        all roles are present and wait without limit, none is suspended, and no message is under way or held by a cut link.
+        """Whether the run was stuck before the chief wakes at `time` (ns), at the end of the budget's seconds: all roles are
+        present and wait without timeout, none is suspended, and no message is in flight or held by a cut link.
 
-        Commands that are planned for later are not executed in this run, and so do not count.
+        Commands planned for later are ignored, because this run will not execute them.
         """
         limit = self.plan.budget.seconds
         if limit is None or time < nanoseconds(limit) or self._chief.waiting is None or self._loop.ready:
@@ -312,7 +312,7 @@ class SimulatedRun(VirtualTimeEngine):
         return not self._loop.roles_have_events()
 
     def _report_waiting(self) -> None:
-        """If only the end of the budget's seconds is ahead, record the roles for which the run waits."""
+        """Record the roles that the run waits for, if the only event ahead is the end of the budget's seconds."""
         if not self._loop.ready and self._recovery.may_wait() and not self._loop.roles_have_events(but_chief=True):
             self._recovery.report_waiting(self._players)
 
@@ -322,15 +322,15 @@ class SimulatedRun(VirtualTimeEngine):
         return seconds(self._loop.now)
 
     def _save_reached(self) -> None:
-        """Save how far this run is, for another program that goes on with it."""
+        """Save the time reached, for a process that resumes the run."""
         if self.stopped_by is None and not self._script:
             self._diary.reached(self.seconds)
 
     def fork(self, at: float | None = None) -> SimulatedRun:
         """See `VirtualTimeEngine.fork`.
 
-        The fork repeats the commands of this run up to `at`, except a command that ended this run, and its planned faults come
-        at their times.
+        The fork repeats the commands of this run up to `at`, except a command that ended this run, and executes its planned
+        faults at their times.
         """
         with self._lock:
             instant = self._loop.now if at is None else nanoseconds(at)
@@ -352,7 +352,7 @@ class SimulatedRun(VirtualTimeEngine):
             self.wait()
 
     def _execute_planned(self, command: Command) -> None:
-        """Execute a command of a schedule or of an earlier run's log. If it is refused, the run goes on."""
+        """Execute a command of a schedule or of an earlier run's log. If it is refused, a warning is recorded."""
         try:
             self.execute(command)
         except BadInput as error:
@@ -360,7 +360,7 @@ class SimulatedRun(VirtualTimeEngine):
 
     def _log(self, command: Command) -> None:
         self.commands.append(Executed(command.changed(at=self.seconds), self._loop.turn))
-        if not self._script:  # what is repeated is known there already
+        if not self._script:  # repeated commands are already in the journal
             self._diary.commands(self.commands, self.seconds)
 
     def _do_kill(self, command: Kill) -> None:
@@ -440,7 +440,7 @@ class SimulatedRun(VirtualTimeEngine):
         self.trace.event(RoleSlowed(self._loop.now, role, float(factor)))
 
     def _do_inject(self, command: Inject) -> None:
-        """Plan the commands of an injected schedule. When a run is repeated, those in its log are executed from the log only."""
+        """Schedule the injected commands. When a run is repeated, those in its log are executed only from the log."""
         for one in command.scheduled:
             check_supported(one, self.supported_commands)
         due = tuple(one.changed(at=max(one.at, self.seconds)) for one in command.scheduled)
@@ -452,7 +452,7 @@ class SimulatedRun(VirtualTimeEngine):
         changed = self.plan.strategy.changed(**command.options)
         values = {name: getattr(changed, name) for name in command.options}
         self._log(command.changed(options=values))
-        for name, value in values.items():  # one object, which all roles share
+        for name, value in values.items():  # all roles share one strategy object
             object.__setattr__(self._chief.strategy, name, value)
         self.trace.event(OptionsSet(self._loop.now, values))
 
@@ -463,24 +463,24 @@ class SimulatedRun(VirtualTimeEngine):
             self._evaluate_and_end(command.reason)
 
     def _do_nothing(self, command: Pause | Resume) -> None:
-        """Virtual time passes only when it is advanced: there is nothing to pause."""
+        """Do nothing: virtual time passes only while the run is advanced."""
 
     # the end ----------------------------------------------------------------------------------------------------------
 
     def _evaluate_and_end(self, reason: str) -> None:
-        """Have the chief evaluate once more, now, and end the run."""
+        """Interrupt the chief, so that it makes a final evaluation and ends the run."""
         self.evaluator.stop_requested = reason
         self._chief.interrupt()
 
     def role_returned(self, role: SimulatedRole) -> None:
-        """A coroutine has returned. The chief's ends the run; if no other is left that computes, the chief is to end it."""
+        """A coroutine has returned. If it is the chief's, the run ends; if it was the last player, a final evaluation follows."""
         if role is self._chief:
             self._end(self.evaluator.stopped_by or "finished", "")
         else:
             self._end_if_finished()
 
     def _end_if_finished(self) -> None:
-        """End the run, with a last evaluation, if a player has returned and the run is not to wait for any other."""
+        """End the run, with a final evaluation, if a player has returned and the run waits for no other."""
         players = self._players
         ending = self.stopped_by is not None or self.evaluator.stop_requested is not None
         if not ending and all(map(self._recovery.plays_no_more, players)) and any(r.returned for r in players):
@@ -493,7 +493,7 @@ class SimulatedRun(VirtualTimeEngine):
         self._end("error", str(self.error))
 
     def _stuck(self) -> None:
-        """No role can go on: a deadlock, unless the run waits for a role that a command can restart."""
+        """No role can continue: a deadlock, unless the run waits for a role that a command can restart."""
         if self._recovery.report_waiting(self._players):
             return
         waiting = {
@@ -506,7 +506,7 @@ class SimulatedRun(VirtualTimeEngine):
         self._end("deadlock", str(self.error))
 
     def _end_waiting(self) -> None:
-        """End a run in which nothing will happen any more: the roles that it waits for are not restarted by themselves."""
+        """End a run without further events that waits for roles which are not restarted automatically."""
         awaited = self._recovery.awaited(self._players)
         if self.evaluator.stop_requested is not None:
             return self._end(self.evaluator.stop_requested, f"there is no last evaluation: it would wait for {awaited}")
@@ -537,10 +537,10 @@ class SimulatedRun(VirtualTimeEngine):
             role.close()
 
     def _returned_gradients(self, stopped_by: str) -> dict[str, Any]:
-        """Which gradients the returned parameters hold, if the shards have changed since their last evaluation: {"returned":
-        {"held": [[shard, gradients], ...], "over": why the parameters do not hold what was applied later}}.
+        """The gradients contained in the returned parameters, if the shards have changed since their last evaluation: {"returned":
+        {"held": [[shard, gradients], ...], "over": why the parameters do not contain later gradients}}.
 
-        {} if nothing was evaluated or nothing has changed. A replica that was not evaluated has not changed if it holds the same
+        {} if nothing was evaluated or nothing has changed. A replica that was not evaluated is unchanged if it contains the same
         gradients as an evaluated one.
         """
         evaluated = {shard: json.loads(text) for shard, text in self.evaluator.held or ()}
@@ -560,8 +560,8 @@ class SimulatedRun(VirtualTimeEngine):
         return {"returned": {"held": [list(one) for one in evaluated.items()], "over": over}}
 
     def _in_flight(self) -> list[list[int]]:
-        """[shard, sender, incarnation, step, count] of every gradient that is under way, held by a cut link, or in an inbox,
-        except those of which the receiver is lost.
+        """[shard, sender, incarnation, step, count] of every gradient that is in flight, held by a cut link, or in an inbox,
+        unless its receiver is lost.
         """
         pending = self._loop.messages()
         for role in self._roles:
@@ -617,7 +617,7 @@ class SimulatedRun(VirtualTimeEngine):
 
 
 def _gradients(held: dict[str, Any]) -> Any:
-    """What `AppliedLog.held` returns, or a snapshot says, of the gradients that a shard holds, in a form that can be compared."""
+    """The gradients in a shard, from `AppliedLog.held` or a snapshot, in a comparable form."""
     return [held["incarnation"], held["rounds"], *(sorted(map(list, held[name])) for name in ("eras", "applied"))]
 
 

@@ -1,8 +1,8 @@
-"""A fair lock of a run in virtual time, and the time slices in which the run is moved.
+"""A fair lock for a run in virtual time, and the time slices in which the run is advanced.
 
-A run is one state machine: a thread that moves it, commands it, or reads its records holds its lock. A long move is made in
-time slices of about a fiftieth of a second; between two of them other threads are let in. (A plain lock that is taken again
-at once kept them waiting for up to 2 s.) Time slices decide when a move can be left, and nothing that happens in it.
+A thread that advances a run, executes commands, or reads its records holds its lock. A long move is divided into time slices of
+about 20 ms, between which other threads can take the lock. (With a plain lock, released and taken again at once, they waited
+for up to 2 s.) Time slices do not affect the results of a run.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Self
 
 __all__ = ["DeferredInterrupt", "RunLock", "TimeSlices"]
 
-YIELD_S = 0.001  # seconds for a thread that waits to take the lock
+YIELD_S = 0.001  # seconds in which a waiting thread can take the lock
 SLICE_S = 0.02
-FIRST, MOST = 16, 4000  # turns of a slice
+FIRST, MOST = 16, 4000  # turns per slice: at the start, at most
 
 
 class RunLock:
-    """A reentrant lock that knows whether other threads wait for it."""
+    """A reentrant lock that tracks whether other threads wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -41,7 +41,7 @@ class RunLock:
         self._lock.release()
 
     def offer(self) -> None:
-        """Let threads that wait take the lock first. For a thread that does not hold it, and is about to."""
+        """Let waiting threads take the lock first. Called between two slices, without holding the lock."""
         if self._waiting:
             time.sleep(YIELD_S)
 
@@ -49,8 +49,8 @@ class RunLock:
 class TimeSlices:
     """The slices of one move, which may take about `timeout` seconds (None: any time).
 
-    `turns`: how many turns the next slice has. A turn of a timing-only run takes 5 us, one with the gradient of a large network
-    50 ms, so the number is adapted. It begins with `turns`.
+    `turns`: the number of turns of the next slice. It is adapted, because a turn of a timing-only run takes 5 us and one with
+    the gradient of a large network 50 ms. The initial value is `turns`.
     """
 
     def __init__(self, timeout: float | None, turns: int = FIRST):
@@ -65,7 +65,7 @@ class TimeSlices:
         return self._deadline is not None and self._last >= self._deadline
 
     def next(self) -> None:
-        """A slice is done: read the clock."""
+        """Adapt the number of turns after a slice."""
         now = time.monotonic()
         if now - self._last > self._goal:
             self.turns = max(1, self.turns // 2)
@@ -75,11 +75,11 @@ class TimeSlices:
 
 
 class DeferredInterrupt:
-    """A block in which Ctrl-C takes effect between two events: in the middle of one it would leave a role that can neither go
-    on nor end.
+    """Context manager that defers Ctrl-C to a point between two events. Inside an event it would leave a role that can neither
+    continue nor end.
 
-    The first Ctrl-C calls `requested()` and waits for `check()`; a second one does not wait. The handler that was installed
-    before still decides what happens. Only the main thread is ever interrupted: in other threads the block does nothing.
+    The first Ctrl-C calls `requested()` and waits for `check()`; a second one takes effect at once. Both call the previously
+    installed handler. In threads other than the main thread the block does nothing.
     """
 
     def __init__(self, requested: Callable[[], None]):
@@ -92,7 +92,7 @@ class DeferredInterrupt:
         self._requested()
 
     def check(self) -> None:
-        """Pass on a Ctrl-C that has come since: as a rule this raises `KeyboardInterrupt`."""
+        """Call the previous handler if Ctrl-C was pressed; it normally raises `KeyboardInterrupt`."""
         if self._pending:
             self._pending = False
             self._before(signal.SIGINT, None)  # type: ignore[misc]

@@ -1,5 +1,5 @@
-"""Files of a run: checkpoints of its roles, and the journal with which the run goes on when the program is gone.
+"""Files of a run: checkpoints of its roles, and the journal from which the run is resumed by another process.
 
-`locations` (a folder, or a URL that fsspec reaches) < `checkpoint_format` (bytes) < `store` (the newest states of every role) <
-`journal` (commands, and how far the run has come).
+From low to high level: `locations` (a folder or an fsspec URL), `checkpoint_format` (bytes), `store` (the newest states of every
+role), `journal` (commands and progress).
 """

@@ -1,10 +1,10 @@
-"""A state as bytes that know whether they are whole.
+"""Checkpoint file format: a state as bytes with a checksum.
 
     magic (8) | format (2) | length of the body (8) | BLAKE2b-256 of the body (32) | body
     body = length of the outline (8) | the outline, JSON | the arrays' bytes, one after the other
 
-`unseal(seal(state)) == state`, and bytes of which any is missing, added or changed by a bit are refused. There is no
-pickle: reading runs nobody's code.
+`unseal(seal(state)) == state`; missing, added or changed bytes are detected and refused. Pickle is not used: reading a file
+executes no code from it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = ["Damaged", "seal", "unseal"]
 MAGIC, FORMAT = b"labkit\r\n", 1
 HEADER = struct.Struct("<8sHQ32s")
 COUNT = struct.Struct("<Q")
-KINDS = "biufcSU"  # arrays whose bytes are their values
+KINDS = "biufcSU"  # dtype kinds that are stored as raw bytes
 
 Bytes = bytes | memoryview
 
 
 class Damaged(Exception):
-    """The bytes are not those that were sealed. The text says in a word what is wrong."""
+    """The bytes are not a valid checkpoint. The text is a short reason ("truncated", "checksum", ...)."""
 
 
 def seal(state: Mapping[str, Any]) -> list[Bytes]:
-    """The pieces of a sealed state, to be written one after the other; arrays are not copied.
+    """Encode a state. Returns byte strings to be written one after the other; arrays are not copied.
 
     `state`: numbers, text, booleans, None, arrays, `SparseParameters`, and lists, tuples and mappings of these, to any
-    depth. An array without strides (the same number everywhere) is kept as that number. `BadInput` names what cannot be
-    kept.
+    depth. An array with strides 0 (one number everywhere) is stored as that number. `BadInput` names a value that cannot be
+    stored.
     """
     arrays: list[np.ndarray] = []
     outlined = ["dict", *([str(key), _outlined(value, str(key), arrays)] for key, value in state.items())]
@@ -51,7 +51,7 @@ def seal(state: Mapping[str, Any]) -> list[Bytes]:
 
 
 def unseal(data: Bytes) -> dict[str, Any]:
-    """The state in `data`; its arrays are new memory. Raises `Damaged`, and nothing else."""
+    """Decode a state; its arrays are copies. Raises only `Damaged`."""
     if len(data) < HEADER.size:
         raise Damaged("truncated")
     magic, version, length, digest = HEADER.unpack_from(data)
@@ -68,7 +68,7 @@ def unseal(data: Bytes) -> dict[str, Any]:
         (size,) = COUNT.unpack_from(body)
         outline = json.loads(bytes(body[COUNT.size : COUNT.size + size]))
         state = _filled(outline, _Arrays(body, COUNT.size + size))
-    except Exception as error:  # the checksum is right: whoever wrote it was not labkit
+    except Exception as error:  # the checksum is right, but labkit did not write this body
         raise Damaged(f"cannot be read: {error}") from None
     if not isinstance(state, dict):
         raise Damaged("not a state")
@@ -82,11 +82,11 @@ def _digest(pieces: Iterable[Bytes]) -> bytes:
     return found.digest()
 
 
-# a JSON list is [what it stands for, ...]; numbers, text, booleans and None stand for themselves ------------------------
+# JSON outline: a list is [type, ...]; numbers, text, booleans and None are stored as they are ---------------------------
 
 
 def _outlined(value: Any, path: str, arrays: list[np.ndarray]) -> Any:
-    """`value` in JSON; its arrays are appended to `arrays` in the order in which they are met."""
+    """`value` as JSON; its arrays are appended to `arrays` in order of occurrence."""
     if isinstance(value, np.generic) and value.dtype.kind in KINDS:
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -121,7 +121,7 @@ def _array(value: np.ndarray, path: str, arrays: list[np.ndarray]) -> Any:
 
 
 class _Arrays:
-    """The arrays in a body, taken in the order in which they were put there."""
+    """Reads the arrays of a body, in the order in which they were written."""
 
     def __init__(self, body: memoryview, at: int):
         self.body, self.at = body, at

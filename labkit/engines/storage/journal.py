@@ -1,11 +1,10 @@
-"""What a run has told its place about itself, beside the states of its roles: small files of plain JSON, each with the
-checksum of what it says.
+"""The journal of a run: small JSON files with checksums, stored beside the states of its roles.
 
-    run.json        what the run is (labkit/manifest.py writes it)
-    commands.json   what was done to a run in virtual time, and when; durable, written at every command
-    reached.json    how far it has come, and whether it is over
+    run.json        the run manifest (written by labkit/manifest.py)
+    commands.json   the command log of a run in virtual time; durable, written at every command
+    reached.json    the engine time reached, and what stopped the run
 
-A run in virtual time is its manifest and its commands, so these files are all of it.
+A run in virtual time is determined by its manifest and its commands: these files are sufficient to resume it.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ COMMANDS, REACHED = "commands.json", "reached.json"
 
 
 class RunJournal:
-    """What a run in virtual time writes into its `store` as it goes on; nothing if that is None.
+    """Writes the journal of a run in virtual time into its `store`; does nothing if that is None.
 
-    What cannot be written is said by `tell(text)`, once: the run goes on.
+    If writing fails, `tell(text)` is called, without repetition of the same text, and the run continues.
     """
 
     def __init__(self, store: Store | None, tell: Callable[[str], None]):
         self.store, self._tell, self._told = store, tell, ""
 
     def commands(self, log: Iterable[Executed], now: float) -> None:
-        """A command was executed: see `save_commands`."""
+        """Save the command log after a command: see `save_commands`."""
         self._try(lambda store: save_commands(store, log, now))
 
     def reached(self, now: float, stopped_by: str | None = None) -> None:
-        """The run has been moved, or is over: see `save_reached`."""
+        """Save the progress, after the run was advanced or has ended: see `save_reached`."""
         self._try(lambda store: save_reached(store, now, stopped_by))
 
     def state(self, role: str, state: Mapping[str, Any], tag: int) -> None:
-        """A role's state: see `Store.write`."""
+        """Save the state of a role: see `Store.write`."""
         self._try(lambda store: store.write(role, state, tag))
 
     def _try(self, write: Callable[[Store], None]) -> None:
@@ -58,17 +57,17 @@ class RunJournal:
 
 
 def save_commands(store: Store, log: Iterable[Executed], now: float) -> None:
-    """Keep the command log of a run; `now`: virtual seconds. Durable when it returns. `OSError` if it cannot be written; the
-    log before is still there.
+    """Save the command log of a run, durably; `now`: virtual seconds. `OSError` if it cannot be written; the previous log is
+    then unchanged.
     """
     write_note(store, COMMANDS, {"format": 2, "commands": [entry.to_dict() for entry in log], "now": now})
 
 
 def save_reached(store: Store, now: float, stopped_by: str | None = None) -> None:
-    """Keep how far a run has come (engine seconds), and, if it is over, why.
+    """Save the time that a run has reached (engine seconds) and, if it is over, what stopped it.
 
-    While it goes on this is said after every move, so it is not synced (a crash of the machine may lose it, a killed
-    process does not), and not said at all at a URL, where writing takes long.
+    During a run this is written after every move. It is therefore not synced (it survives a killed process, but perhaps not a
+    crash of the machine), and not written at all to a URL, where writes are slow.
     """
     if stopped_by is not None or store.local:
         note = {"now": now, "stopped_by": stopped_by}
@@ -76,8 +75,8 @@ def save_reached(store: Store, now: float, stopped_by: str | None = None) -> Non
 
 
 def read_commands(store: Store) -> tuple[list[Executed], float]:
-    """(the command log, virtual seconds of the last thing known), `([], 0.0)` if there is none. `BadInput` if it is damaged,
-    or of a format that this labkit does not read (it reads 1, lists of (seconds, name, arguments, turn), and 2, dicts).
+    """(the command log, the virtual seconds reached); `([], 0.0)` if there is none. `BadInput` if it is damaged or of an
+    unknown format. Known formats: 1, lists (seconds, name, arguments, turn); 2, dicts.
     """
     found = read_note(store, COMMANDS) or {"commands": [], "now": 0.0}
     if found.get("format", 1) not in (1, 2):
@@ -88,7 +87,7 @@ def read_commands(store: Store) -> tuple[list[Executed], float]:
 
 
 def read_reached(store: Store) -> tuple[float, str | None]:
-    """(engine seconds, what stopped the run or None). What cannot be read counts as not said."""
+    """(engine seconds, what stopped the run or None); (0.0, None) if the file is missing or damaged."""
     try:
         found = read_note(store, REACHED) or {}
     except BadInput:
@@ -97,13 +96,13 @@ def read_reached(store: Store) -> tuple[float, str | None]:
 
 
 def write_note(store: Store, name: str, said: Any, durable: bool = True) -> None:
-    """Write plain values as file `name`, in one step."""
+    """Write plain values as the JSON file `name`, atomically."""
     text = json.dumps({"said": said, "sha256": _digest(said)}, indent=1, default=_number)
     store.files.put(name, [text.encode()], durable)
 
 
 def read_note(store: Store, name: str) -> Any:
-    """What `write_note` wrote; None if there is no such file; `BadInput` if it is not as it was written."""
+    """The values that `write_note` wrote; None if there is no such file; `BadInput` if it is damaged."""
     try:
         data = store.files.get(name)
     except (FileNotFoundError, NotADirectoryError):
@@ -126,7 +125,7 @@ def _digest(said: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """A number of NumPy's as a plain one; else what JSON has no word for is refused."""
+    """A NumPy scalar as a Python number; `BadInput` for other values that JSON cannot represent."""
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return value.item()
     raise BadInput(f"{shown(value)} is no plain value: it cannot be kept in a log.")

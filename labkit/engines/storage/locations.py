@@ -1,8 +1,7 @@
-"""Where files are kept: a folder of this machine, or whatever fsspec reaches by a URL. Both can do the same five things.
+"""Storage locations: a local folder or an fsspec URL, with the same five operations.
 
-`put` replaces a file in one step. Whoever reads while it is written, or after its writer was killed half way, finds
-the file before, or the new one, never half of one. When `put` returns, the file outlives a crash of the machine. What
-goes wrong is an `OSError`, in the words of the system.
+`put` replaces a file atomically: a reader finds either the previous or the new file, also while it is being written and after
+the writer was killed. When `put` returns, the file survives a crash of the machine. All failures are raised as `OSError`.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ class Place(Protocol):
     """A flat set of named files."""
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview], durable: bool = True) -> None:
-        """Write the pieces as file `name`, in one step. Not `durable`: it outlives its writer, perhaps not the machine."""
+        """Write the pieces as file `name`, atomically. If not `durable`, the file may be lost if the machine crashes."""
 
     def get(self, name: str) -> bytes:
         """The bytes of a file."""
 
     def names(self) -> list[str]:
-        """The names of all files, sorted; drafts are not among them. Empty if the place does not exist yet."""
+        """The names of all files, sorted, without drafts. Empty if the location does not exist yet."""
 
     def remove(self, name: str) -> None:
-        """Remove a file; it need not be there."""
+        """Remove a file if it exists."""
 
     def make(self) -> None:
-        """Make the place, if need be."""
+        """Create the location if it does not exist."""
 
 
 def place_at(place: str | os.PathLike[str]) -> Place:
-    """The place with this path or URL. `BadInput` if nobody here knows such URLs."""
+    """The location of a path or URL. `BadInput` if no installed file system supports the URL."""
     text = as_path("checkpoint", place)
     if "://" not in text:
         return Folder(Path(text))
@@ -54,17 +53,17 @@ def place_at(place: str | os.PathLike[str]) -> Place:
 
 
 class Folder:
-    """A folder of this machine."""
+    """A local folder."""
 
     def __init__(self, path: Path):
         self.path = path.absolute()
 
     def make(self) -> None:
-        """Make the folder and those above it."""
+        """Create the folder and its parents."""
         self.path.mkdir(parents=True, exist_ok=True)
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview], durable: bool = True) -> None:
-        """A draft, on the disk before it gets its name; then its name, on the disk before anybody relies on it."""
+        """See `Place.put`. Writes and syncs a draft, renames it, then syncs the folder."""
         draft = self.path / f".{name}.{os.getpid()}.{secrets.token_hex(4)}{DRAFT}"
         try:
             with open(draft, "xb") as file:
@@ -83,8 +82,7 @@ class Folder:
         self._sweep(name)
 
     def _sync(self) -> None:
-        """The folder's own entries on the disk: without it a crash may undo a renaming. (Not on Windows, which has no
-        such call.)"""
+        """Sync the folder's entries; otherwise a crash may undo a renaming. Does nothing on Windows, which has no such call."""
         if not hasattr(os, "O_DIRECTORY"):
             return
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -94,7 +92,7 @@ class Folder:
             os.close(handle)
 
     def _sweep(self, name: str) -> None:
-        """Remove what writers of such files left who were killed half way."""
+        """Remove drafts of such files that were left by killed writers."""
         role = name.rpartition(".")[0].rpartition(".")[0]
         for path in self.path.glob(f".{role}.*{DRAFT}") if role else ():
             pid = path.name.split(".")[-3]
@@ -106,14 +104,14 @@ class Folder:
         return (self.path / name).read_bytes()
 
     def names(self) -> list[str]:
-        """All files but drafts and other hidden ones, sorted."""
+        """The names of all files except drafts and other hidden ones, sorted."""
         try:
             return sorted(entry.name for entry in os.scandir(self.path) if not entry.name.startswith("."))
         except FileNotFoundError:
             return []
 
     def remove(self, name: str) -> None:
-        """Remove a file; it need not be there."""
+        """Remove a file if it exists."""
         (self.path / name).unlink(missing_ok=True)
 
     def __str__(self) -> str:
@@ -121,7 +119,7 @@ class Folder:
 
 
 def _lives(pid: int) -> bool:
-    """Whether a process of this machine has this number. Who is not sure says yes."""
+    """Whether a process with this ID exists on this machine."""
     import psutil
 
     return bool(psutil.pid_exists(pid))
@@ -135,11 +133,11 @@ class Bucket:
         self._fs, self._root = _reach(self.url)
 
     def make(self) -> None:
-        """Make the folder, where there are folders."""
+        """Create the folder, if the file system has folders."""
         _asked(lambda: self._fs.makedirs(self._root, exist_ok=True))
 
     def put(self, name: str, pieces: Iterable[bytes | memoryview], durable: bool = True) -> None:
-        """A draft, which is there when it is closed; then its name."""
+        """See `Place.put`. Writes and closes a draft, then renames it."""
         draft = self._path(f".{name}.{os.getpid()}.{secrets.token_hex(4)}{DRAFT}")
 
         def write() -> None:
@@ -160,10 +158,10 @@ class Bucket:
         return _asked(lambda: bytes(self._fs.cat_file(self._path(name))))
 
     def names(self) -> list[str]:
-        """All files but drafts and other hidden ones, sorted."""
+        """The names of all files except drafts and other hidden ones, sorted."""
 
         def listed() -> list[str]:
-            self._fs.invalidate_cache(self._root)  # others write here, too
+            self._fs.invalidate_cache(self._root)  # other processes also write here
             return [str(path).rstrip("/").rpartition("/")[2] for path in self._fs.ls(self._root, detail=False)]
 
         try:
@@ -172,7 +170,7 @@ class Bucket:
             return []
 
     def remove(self, name: str) -> None:
-        """Remove a file; it need not be there."""
+        """Remove a file if it exists."""
         with contextlib.suppress(FileNotFoundError):
             _asked(lambda: self._fs.rm_file(self._path(name)))
 
@@ -180,27 +178,27 @@ class Bucket:
         return f"{self._root}/{name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Bucket, (self.url,)  # a connection is made anew in another process
+        return Bucket, (self.url,)  # another process opens a new connection
 
     def __str__(self) -> str:
         return self.url
 
 
 def _reach(url: str) -> tuple[Any, str]:
-    """(the file system, the path on it)."""
+    """(the file system, the path on it); `BadInput` if the URL is not supported."""
     from fsspec.core import url_to_fs
 
     try:
         fs, root = url_to_fs(url)
     except ImportError as error:
         raise BadInput(f"checkpoint={shown(url)}: a package that reaches such places is missing ({error}).") from None
-    except Exception as error:  # each file system has errors of its own for a URL that it cannot read
+    except Exception as error:  # file systems raise various errors for invalid URLs
         raise BadInput(f"checkpoint={shown(url)}: give a folder or a URL that fsspec knows ({error}).") from None
     return fs, str(root).rstrip("/")
 
 
 def _asked(what: Callable[[], T]) -> T:
-    """What a file system answers. Each has errors of its own; here they are all `OSError`."""
+    """Calls `what()`; any exception of the file system is raised as `OSError`."""
     try:
         return what()
     except OSError:

@@ -1,9 +1,9 @@
-"""What roles keep: the newest states of every role in one place, so that a role that is lost begins again from there.
+"""Checkpoint store: the newest states of every role of a run, from which lost roles are restarted.
 
-A file is `<role>.<number>.ckpt`; the number grows with the version of a shard, from life to life of a role, and from
-run to run that goes on with it. It is never the time of a clock, which may jump. What `write` has returned from
-outlives a crash, `read` gives whole states only, and damage to the newest one costs no more than going back to the one
-before. A life that was given up, and writes once more, replaces nothing that its successor keeps.
+A file is `<role>.<number>.ckpt`. The number grows with the version of a shard, with the incarnation of a role, and with each
+resumption of the run. It is not a clock time, because clocks may jump. States survive a crash once `write` has returned;
+`read` returns complete states only, and falls back to the previous one if the newest is damaged. An incarnation that was
+declared lost and still writes does not replace states of its successor.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from .locations import Folder, Place, place_at
 __all__ = ["LIFE", "Store", "check_folder", "fingerprint", "open_store"]
 
 ENDING = ".ckpt"
-LIFE = 10**12  # tags that one incarnation of a role has for itself, if it counts them so
-AGE = 10**18  # tags that one run has for itself
+LIFE = 10**12  # tags per incarnation of a role, for roles that number them by incarnation
+AGE = 10**18  # tags per age of a run
 
 
 class Store:
-    """The checkpoints of one run. `place`: a folder, or a URL that fsspec knows ("s3://bucket/run", "memory://run").
+    """The checkpoints of one run. `place`: a folder or an fsspec URL ("s3://bucket/run", "memory://run").
 
-    `keep`: how many states of a role stay. `age`: how often the run was taken up again, 0 for the first time. What
-    earlier ages have left is older than anything of this one: its tags are below zero. A store can be sent to other
-    processes; a relative folder is the maker's. Methods raise `OSError` as the system says it (disk full, no
-    permission, no connection).
+    `keep`: the number of states kept per role. `age`: how many times the run was resumed. States of earlier ages have negative
+    tags, so they are older than all of this age. A store can be pickled; a relative folder is resolved when the store is made.
+    Methods raise `OSError` (disk full, no permission, no connection).
     """
 
     def __init__(self, place: str | os.PathLike[str], keep: int = 2, age: int = 0):
@@ -47,16 +46,16 @@ class Store:
 
     @property
     def place(self) -> str:
-        """The folder, absolute, or the URL."""
+        """The absolute path of the folder, or the URL."""
         return str(self.files)
 
     @property
     def local(self) -> bool:
-        """Whether it is a folder of this machine, which roles on other hosts may not see."""
+        """Whether it is a local folder, which may be inaccessible to roles on other hosts."""
         return isinstance(self.files, Folder)
 
     def check(self) -> Store:
-        """Make the place if need be; `BadInput` if nothing can be written there. Returns the store."""
+        """Create the location if necessary, and test a write; `BadInput` if that fails. Returns the store."""
         try:
             self.files.make()
             self.files.put("labkit-probe", [b"?"])
@@ -69,10 +68,10 @@ class Store:
         return self
 
     def write(self, role: str, state: Mapping[str, Any], tag: int) -> None:
-        """Keep `state` of `role` under `tag`, a whole number from 0; see `seal` for what a state may hold.
+        """Save `state` of `role` under `tag`, an integer >= 0; see `seal` for the allowed values.
 
-        When it returns the state is durable, and the `keep` newest by tag are left. `OSError`: nothing has changed,
-        those before are still there. `BadInput` names a value that cannot be kept.
+        When it returns, the state is durable and all but the `keep` newest (by tag) are removed. `OSError`: nothing has changed,
+        earlier states are kept. `BadInput` names a value that cannot be stored.
         """
         if isinstance(tag, bool) or not isinstance(tag, (int, np.integer)) or not 0 <= tag < AGE:
             raise BadInput(f"tag={shown(tag)}: checkpoints are numbered by whole numbers from 0.")
@@ -85,9 +84,9 @@ class Store:
             self.files.remove(self._file(role, past))
 
     def read(self, role: str, tag: int | None = None) -> tuple[dict[str, Any], str] | None:
-        """(the newest whole state of `role`, a remark), or the one with this tag; None if there is none.
+        """(state, remark) of the newest intact checkpoint of `role`, or of the one with this tag; None if there is none.
 
-        The remark is "" or says which newer ones are damaged. Damage raises nothing.
+        `remark`: a text about newer checkpoints that are damaged, or "". Damaged files raise no error.
         """
         damaged: list[tuple[int, str]] = []
         for number in reversed(self.known(role)) if tag is None else [tag]:
@@ -102,7 +101,7 @@ class Store:
         return None
 
     def trouble(self, role: str) -> str:
-        """Which checkpoints of `role` are damaged, in words; "" if none is."""
+        """A text about the damaged checkpoints of `role`; "" if there are none."""
         damaged = []
         for number in reversed(self.known(role)):
             try:
@@ -114,21 +113,21 @@ class Store:
         return _trouble(role, damaged) if damaged else ""
 
     def tags(self, role: str) -> list[int]:
-        """The tags of the whole states of `role`, ascending."""
+        """The tags of the intact states of `role`, ascending."""
         return [number for number in self.known(role) if self.read(role, number) is not None]
 
     def roles(self) -> list[str]:
-        """Who has kept something here, sorted."""
+        """The roles that have files here, sorted."""
         return sorted({found[0] for found in map(_parts, self.files.names()) if found is not None})
 
     def clear(self) -> None:
-        """Remove all states. Nobody may be writing."""
+        """Remove all states. Must not be called while roles write."""
         for name in self.files.names():
             if _parts(name) is not None:
                 self.files.remove(name)
 
     def known(self, role: str) -> list[int]:
-        """The tags of all states of `role`, ascending, whole or not: only names are looked at."""
+        """The tags of all states of `role`, ascending, intact or damaged: files are listed, not read."""
         found = (_parts(name) for name in self.files.names())
         return sorted(parts[1] - self.age * AGE for parts in found if parts is not None and parts[0] == role)
 
@@ -155,7 +154,7 @@ class Store:
 
 
 def open_store(checkpoint: Any, keep: int = 2) -> Store | None:
-    """The store that `train(checkpoint=...)` names, checked; None for None, False and True, which name no place."""
+    """The store for the value of `train(checkpoint=...)`, checked; None for None, False and True, which name no location."""
     if checkpoint is None or isinstance(checkpoint, bool):
         return None
     if not isinstance(checkpoint, (str, os.PathLike)):
@@ -164,7 +163,7 @@ def open_store(checkpoint: Any, keep: int = 2) -> Store | None:
 
 
 def _parts(name: str) -> tuple[str, int] | None:
-    """(role, tag) of a file's name; None if it is no checkpoint."""
+    """(role, number) of a file name; None if it is not a checkpoint."""
     role, _, number = name.removesuffix(ENDING).rpartition(".")
     return (unquote(role), int(number)) if name.endswith(ENDING) and role and number.isdigit() else None
 
@@ -176,13 +175,13 @@ def _trouble(role: str, damaged: list[tuple[int, str]]) -> str:
 
 
 def check_folder(checkpoint: Any) -> Path | None:
-    """The folder to keep checkpoints in, made if need be; `BadInput` if it cannot be written to."""
+    """The folder for checkpoints, created if necessary; `BadInput` if it is not writable."""
     store = open_store(checkpoint)
     return None if store is None else Path(store.place)
 
 
 def fingerprint(parameters: Any) -> str | None:
-    """SHA-256 of the parameters' bytes; None where there are none."""
+    """SHA-256 of the bytes of the parameters, as hex; None without parameters."""
     if isinstance(parameters, SparseParameters):
         return parameters.fingerprint() if len(parameters) else None
     if parameters is None or parameters.strides == (0,):
