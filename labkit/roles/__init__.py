@@ -1,6 +1,4 @@
-"""What a role may say (messages), ask for (effects) and touch (context), and the parts it is given (model, shard,
-evaluator).
-"""
+"""Building blocks of roles: messages, effects, the context, and components (model, shard, evaluator, gates, collectives)."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The applied log of a shard: which gradients its parameters hold, each applied once, and what became of the others.
+"""The applied log of a shard: which gradients were applied to its parameters, exactly once, and which were dropped.
 
-A gradient is named (sender, incarnation, step). A push that arrives twice is answered and not applied: the table of the
-last step of each sender's role instance makes at-least-once delivery an exactly-once application. The table is saved and
+A gradient is identified by (sender, incarnation, step). A duplicate push is answered but not applied: with the table of the
+last step of each sender's role instance, delivery at least once results in application exactly once. The table is saved and
 restored with the parameters.
 
-The log says for each role instance the last step applied, and the drop rows say which of the steps before were not
-applied. Drop rows that the trace may not have when the shard is lost are part of the saved state (`unheard`), and the next
-incarnation reports them again; otherwise a gradient that was dropped would count as applied.
+The log stores the last applied step of each role instance; drop rows list the earlier steps that were not applied. Drop rows
+that may be missing in the trace when the shard is lost are part of the saved state (`unheard`) and are reported again by the
+next incarnation; otherwise a dropped gradient would count as applied.
 
-Gradients that a shard held and lost by a restore are rolled back. Their senders have gone on to later steps, so the rows
-are written when these push again.
+Gradients that a shard loses by a restore are rolled back. Their senders have continued with later steps, so the rows are
+written at the next push of each sender.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Served = Callable[[int, int, int | None], None]
 
 
 class AppliedLog:
-    """The gradients applied to, dropped by and refused by the shard number `shard`; written to `recorder`.
+    """The gradients applied, dropped and refused by shard number `shard`; written to `recorder`.
 
-    `role_ids`: {name of a role: its number in the trace}. `clock` returns the time in ns. `served(sender, version, newest)`
-    is called for each push that was applied: computed on `version`, and `newest` is what its sender has read since, if that
-    is outstanding. `cumulative`: a push holds all earlier steps of its sender, so steps in between are never missing
-    (positions of elastic averaging).
+    `role_ids`: {name of a role: its number in the trace}. `clock` returns the time in ns. `served(sender, version, newest)` is
+    called for each applied push: `version` is the one it was computed on, `newest` the latest version read by its sender, or
+    None. `cumulative`: a push contains all earlier steps of its sender, so steps in between are never missing (positions of
+    elastic averaging).
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class AppliedLog:
     # applied once -----------------------------------------------------------------------------------------------------
 
     def new(self, gradients: Sequence[Contribution]) -> Sequence[Contribution]:
-        """Those that were neither applied nor dropped before, each once. The others are counted as duplicates."""
+        """The gradients that were neither applied nor dropped before, without repetition. Others are counted as duplicates."""
         if len(gradients) == 1:
             g = gradients[0]
             if not self._dropped and not isinstance(g, Gradient) and g.step > self._last.get((g.sender, g.incarnation), -1):
-                return gradients  # the usual case, without another call
+                return gradients  # fast path
             return () if self._repeated(g) else gradients
         first: dict[Any, Contribution] = {}
         for g in gradients:
@@ -73,7 +73,7 @@ class AppliedLog:
         return True
 
     def record(self, gradients: Sequence[Contribution], before: int, generation: int, now: int) -> int:
-        """The gradients were applied at `now` (ns) in one update to version `before` of `generation`. Returns their samples."""
+        """Record gradients applied at `now` (ns) in one update of version `before` of `generation`. Returns their samples."""
         recorder, version, samples = self._recorder, before + 1, 0
         counters, served = recorder.counters, self._served
         counters.updates = counters.version = version
@@ -99,7 +99,7 @@ class AppliedLog:
         return samples
 
     def _computed_here(self, g: Gradient) -> int:
-        """The sender of a gradient that was not sent: this role, or all workers. It counts as handed on."""
+        """The sender of a gradient that was computed in this role: the role, or all workers. It is counted as released."""
         counters = self._recorder.counters
         counters.released = max(counters.released, g.step + 1)
         if g.everyone and counters.reads:
@@ -107,8 +107,8 @@ class AppliedLog:
         return EVERYONE if g.everyone else self._recorder.role
 
     def _skipped(self, g: Push, key: tuple[str, int], sender: int, now: int) -> None:
-        """Record the steps before `g` that were neither applied nor dropped here: never sent to this shard, or forgotten by
-        its strategy (ignored), or held before a restore (rolled back).
+        """Record the steps before `g` that were neither applied nor dropped here: never sent to this shard or discarded by
+        its strategy (ignored), or applied before a restore (rolled back).
         """
         dropped = self._dropped.pop(key, ())
         if self._cumulative:
@@ -121,7 +121,7 @@ class AppliedLog:
     # never applied ----------------------------------------------------------------------------------------------------
 
     def drop(self, g: Contribution, why: int, version: int) -> None:
-        """The gradient will never be applied to this shard, which is at `version`; `why`: a number of `trace.REASONS`."""
+        """Record that a gradient will not be applied to this shard, which is at `version`; `why`: an index of `trace.REASONS`."""
         now, recorder = self._clock(), self._recorder
         counters = recorder.counters
         if isinstance(g, Gradient):
@@ -143,12 +143,12 @@ class AppliedLog:
     # mixed parameters -------------------------------------------------------------------------------------------------
 
     def vector_clock(self, workers: Iterable[str]) -> tuple[int, ...]:
-        """The last applied step of each worker's instance of this shard's own incarnation; -1 for none."""
+        """The last applied step of each worker's instance of the same incarnation as this shard; -1 for none."""
         applied = self._recorder.counters.applied
         return tuple(applied.get(self._instance(worker), (0, -1))[1] for worker in workers)
 
     def merge(self, workers: Sequence[str], clock: Sequence[int]) -> None:
-        """The parameters were mixed with others that hold the workers' gradients up to the steps in `clock`."""
+        """Record that the parameters were mixed with others that contain the workers' gradients up to the steps in `clock`."""
         applied = self._recorder.counters.applied
         for worker, step in zip(workers, clock):
             instance = self._instance(worker)
@@ -157,13 +157,13 @@ class AppliedLog:
                 applied[instance] = [count + step - last, step]
 
     def all_steps(self) -> tuple[int, ...]:
-        """(role instance, its last applied step, the next role instance, ...): as `Position.clock`."""
+        """(role instance, its last applied step, the next role instance, ...), as in `Position.clock`."""
         applied = self._recorder.counters.applied
         return tuple(number for instance, (_, last) in applied.items() for number in (instance, last))
 
     def join(self, position: Position) -> None:
-        """The parameters take in `position`: hold what it holds besides the gradients that it is pushed for, which are
-        about to be recorded. Of each role instance a position holds all steps up to some step.
+        """Add the gradients that `position` contains, except those it is pushed for, which are recorded separately. A position
+        contains all steps of a role instance up to some step.
         """
         counters, recorder = self._recorder.counters, self._recorder
         applied, clock = counters.applied, position.clock
@@ -180,13 +180,13 @@ class AppliedLog:
             applied[own] = [before + 1, before]
 
     def _instance(self, worker: str) -> int:
-        """The number of a worker's role instance of this shard's incarnation: replicas are restarted together."""
+        """The number of a worker's role instance of the shard's incarnation (replicas are restarted together)."""
         return self._ids[worker] + self._recorder.incarnation * self._recorder.roles
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
     def held(self) -> dict[str, Any]:
-        """Which gradients the parameters hold now, in plain values for JSON. `unheard`: drop rows whose report may be lost."""
+        """The gradients that the parameters contain now, as JSON values. `unheard`: drop rows whose report may be lost."""
         recorder, counters = self._recorder, self._recorder.counters
         held: dict[str, Any] = {
             "incarnation": recorder.incarnation, "rounds": counters.rounds,
@@ -196,7 +196,7 @@ class AppliedLog:
         return held if recorder.unacknowledged is None else held | {"unheard": recorder.unheard()}
 
     def to_state(self) -> dict[str, Any]:
-        """All of the log, in plain values."""
+        """The whole log as plain values."""
         return self.held() | {
             "gradients": self._recorder.counters.gradients,
             "last": [[sender, incarnation, step] for (sender, incarnation), step in self._last.items()],
@@ -204,7 +204,7 @@ class AppliedLog:
         }
 
     def restore(self, state: Mapping[str, Any] | None, same: bool) -> None:
-        """Restore a shard's `to_state()`; None: the log of the first parameters. `same`: nothing was lost since `state`."""
+        """Restore a shard's `to_state()`; None: the log of the initial parameters. `same`: nothing was lost since `state`."""
         if state is not None:
             counters = self._recorder.counters
             counters.updates = counters.version = int(state["version"])
@@ -215,6 +215,6 @@ class AppliedLog:
             counters.applied = {int(instance): [int(count), int(last)] for instance, count, last in state["applied"]}
             self._last = {(sender, int(era)): int(step) for sender, era, step in state["last"]}
             self._dropped = {(sender, int(era)): set(steps) for sender, era, steps in state["dropped"]}
-            rows = state.get("unheard", ())  # of another replica, perhaps: then under this one's number
+            rows = state.get("unheard", ())  # may be those of another replica
             self._recorder.repeat([[row[0] if row[0] == EVERYONE else self._shard, *row[1:]] for row in rows])
         self._met = None if same else set()

@@ -1,12 +1,12 @@
-"""A shard that is kept twice: the server tells its backup of every application, and goes on when that is acknowledged.
+"""Primary-backup replication of shards: the server sends each update to its backup and waits for the acknowledgement.
 
     server: forever: ... apply;  send what was applied to the backup;  wait for its acknowledgement;  reply ...
     backup: forever: receive what was applied;  apply it, too;  acknowledge
 
-What a worker has been told is therefore on two nodes. If the server is lost its next incarnation takes over the copy,
-and nothing is: pushes that were not answered are sent again, and the table of what has been applied goes with the copy.
-If the backup is lost the server goes on alone; the next backup asks for the whole shard. The price is a round trip for
-every application. (Strategies know nothing of it: the server's `ctx.compute` does it.)
+All state that a worker has seen is therefore on two nodes. If the server is lost, its next incarnation restores the copy and no
+update is lost: unanswered pushes are retransmitted, and the table of applied pushes is part of the copy. If the backup is lost,
+the server continues alone; the next backup requests the whole shard. The cost is one round trip per update. Strategies need no
+change, because replication is done in the server's `ctx.compute`.
 
 Chain replication of the same kind: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
 """
@@ -28,17 +28,17 @@ from .messages import Message, field_names
 
 __all__ = ["BACKUP_KINDS", "Applied", "Copy", "Logged", "Want", "backed", "keep_copy", "with_backups"]
 
-LOOK_S = 0.05  # seconds between two looks whether the other one is still there
+LOOK_S = 0.05  # seconds between two checks that the peer is still present
 
 
 @dataclass(frozen=True)
 class Want(Message):
-    """server <-> backup: tell me all that you hold."""
+    """server <-> backup: request for the whole shard."""
 
 
 @dataclass(frozen=True)
 class Copy(Message):
-    """server <-> backup: a whole shard. `plain`: JSON; `names` of `arrays`. Empty: I hold nothing."""
+    """server <-> backup: a whole shard. `plain`: JSON; `names` of `arrays`. Empty if the sender has no copy."""
 
     plain: str
     names: tuple[str, ...]
@@ -49,8 +49,8 @@ class Copy(Message):
 
 @dataclass(frozen=True)
 class Applied(Message):
-    """server -> backup: the shard's method `name` was called with `pushes`, each (its kind, sender, incarnation, fields ...),
-    and further arguments `rest`. `several`: with a list of pushes, not with one.
+    """server -> backup: a call of the shard's method `name` with `pushes`, each (kind, sender, incarnation, fields ...), and
+    further arguments `rest`. `several`: the first argument is a list of pushes, not one push.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Applied(Message):
 
 @dataclass(frozen=True)
 class Logged(Message):
-    """backup -> server: I hold it, too."""
+    """backup -> server: acknowledgement of `Applied` or `Copy` number `number`."""
 
     number: int
     header: ClassVar[tuple[str, ...]] = ("number",)
@@ -73,7 +73,7 @@ BACKUP_KINDS = (Want, Copy, Applied, Logged)
 
 
 def with_backups(layout: Layout, replicas: int, strategy: str) -> Layout:
-    """The layout with a backup, on a node of its own, for every server; `BadInput` if there are no servers to back."""
+    """The layout with a backup for every server, each on a separate node; `BadInput` if there are no servers to back up."""
     if not replicas:
         return layout
     servers = [role for role in layout.roles if role.kind == "server" and role.shard is not None]
@@ -87,9 +87,9 @@ def with_backups(layout: Layout, replicas: int, strategy: str) -> Layout:
 
 
 async def keep_copy(ctx: Context, shard: Any) -> None:
-    """The backup: hold what the server holds."""
+    """The backup: applies all updates of the server."""
     server = ctx.name.replace("backup", "server")
-    whole = not ctx.incarnation  # at the start of a run both have the first weights
+    whole = not ctx.incarnation  # at the start of a run both have the initial weights
     if not whole:
         ctx.send(server, Want())
     async for message in ctx.inbox(Applied, Copy, Want):
@@ -106,12 +106,12 @@ async def keep_copy(ctx: Context, shard: Any) -> None:
             first: Any = pushes if message.several else pushes[0]
             await ctx.compute(getattr(shard, message.name), first, *message.rest)
             ctx.send(message, Logged(message.number))
-        else:  # the server was away when it was asked
+        else:  # the server was absent at the first request
             ctx.send(message, Want())
 
 
 async def backed(play: Callable[..., Any], ctx: Context, shard: Any, backup: str) -> None:
-    """The server, played by `play(ctx, shard)`, with its copy on `backup`."""
+    """The server's coroutine `play(ctx, shard)`, with replication to `backup`."""
     twin = _Twin(ctx, shard, backup)
     if ctx.incarnation:
         await twin.take_over()
@@ -119,7 +119,7 @@ async def backed(play: Callable[..., Any], ctx: Context, shard: Any, backup: str
 
 
 class _Twin:
-    """`ctx` as a server with a backup sees it."""
+    """The context of a server with a backup."""
 
     def __init__(self, ctx: Context, shard: Any, backup: str):
         self._ctx, self._shard, self._backup = ctx, shard, backup
@@ -129,7 +129,7 @@ class _Twin:
         return getattr(self._ctx, name)
 
     async def compute(self, fn: Callable[..., Any], *args: Any, **how: Any) -> Any:
-        """See `Context.compute`; what the shard has done is done when its backup has done it, too."""
+        """See `Context.compute`. A method of the shard completes when the backup has acknowledged it."""
         value = await self._ctx.compute(fn, *args, **how)
         if getattr(fn, "__self__", None) is self._shard and self._there():
             self._number += 1
@@ -143,7 +143,7 @@ class _Twin:
         return self._backup in self._ctx.peers("backup")
 
     async def _acknowledged(self) -> None:
-        """Until the backup holds it, or is not there any more. One that has come anew is told everything."""
+        """Wait until the backup acknowledges the update or is absent. A restarted backup is sent the whole shard."""
         while self._there():
             answer = await self._ctx.recv(Logged, Want, timeout=LOOK_S)
             if isinstance(answer, Want):
@@ -152,7 +152,7 @@ class _Twin:
                 return
 
     async def take_over(self) -> None:
-        """The next incarnation: if there is a copy, become it."""
+        """Restore the shard of a restarted server from its backup, if there is a copy."""
         if self._there():
             self._ctx.send(self._backup, Want())
         while self._there():
@@ -166,13 +166,13 @@ class _Twin:
 
 
 def _said(push: Message) -> tuple[Any, ...]:
-    """A push as a message can hold it."""
+    """A push as a tuple of plain values and arrays, as in `Applied`."""
     fields = (getattr(push, name) for name in field_names(type(push)))
     return (type(push).__name__, push.sender, push.incarnation, *fields)
 
 
 def _push(shard: Any, kind: str, sender: str, incarnation: int, *fields: Any) -> Any:
-    """The other way round."""
+    """The inverse of `_said`."""
     push = shard.pushes[kind](*fields)
     push.__dict__.update(sender=sender, incarnation=incarnation)
     return push

@@ -1,4 +1,4 @@
-"""When a run ends: `Budget` is what a user gives, `Limits` is the part of it that each shard enforces."""
+"""The budget of a run: `Budget` is given by the user, `Limits` is the part of it that each shard enforces."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ __all__ = ["Budget", "Limits"]
 
 @dataclass(frozen=True)
 class Budget:
-    """When a run ends: only what is given counts, whichever comes first.
+    """When a run ends: at the first of the given limits.
 
-    `updates` applied to the whole model; `samples` in the gradients applied; `epochs`, the same in passes over the
-    training data; `seconds` of engine time, pauses left out; held-out `accuracy`, from 0 to 1. With nothing given: 95%
-    accuracy (on data that chance decides as well, what the data set says can be had) or 20 seconds (20 seconds where
-    there is no accuracy).
+    `updates` applied to the whole model; `samples` in the applied gradients; `epochs`, passes over the training data;
+    `seconds` of engine time, without pauses; held-out `accuracy`, from 0 to 1. Default: 95% accuracy (or the goal of the data
+    set, if its labels are noisy) or 20 seconds; without an accuracy, 20 seconds.
     """
 
     updates: int | None = knob(None, low=1, high=10**12, help="end after this many updates")
@@ -32,11 +31,11 @@ class Budget:
 
     @property
     def given(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether any limit was given."""
         return self != Budget()
 
     def settled(self, problem: Any) -> Budget:
-        """The budget that holds for `problem`: defaults filled in; what the problem cannot have is refused."""
+        """The budget for `problem`, with defaults filled in; `BadInput` for an accuracy that the problem does not have."""
         measurable = not problem.timing_only and problem.dataset.classes is not None
         if not self.given:
             return Budget(seconds=20, accuracy=_goal(problem.dataset) if measurable else None)
@@ -56,18 +55,18 @@ class Budget:
         return Limits(self.updates, min(counts, default=None))
 
     def describe(self) -> dict[str, Any]:
-        """Plain values: only what is given."""
+        """The given limits as plain values."""
         names = ("updates", "samples", "epochs", "seconds", "accuracy")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 def _goal(dataset: Any) -> float:
-    """The accuracy that ends a run for which nothing was asked."""
+    """The default accuracy goal for a data set."""
     return float(getattr(dataset, "extra", {}).get("goal_accuracy", 0.95))
 
 
 class Limits:
-    """How much may be applied: `updates`, `samples` (None: no limit). The application after the last is refused."""
+    """Limits of what a shard applies: `updates`, `samples` (None: no limit). Later gradients are refused."""
 
     __slots__ = ("samples", "updates")
 
@@ -75,11 +74,11 @@ class Limits:
         self.updates, self.samples = updates, samples
 
     def divided(self, replicas: int) -> Limits:
-        """What each of so many replicas may apply that step by themselves: as many updates, its part of the samples."""
+        """The limits of each of `replicas` independent replicas: the same number of updates, 1/`replicas` of the samples."""
         return Limits(self.updates, None if self.samples is None else -(-self.samples // replicas))
 
     def reached(self, updates: int, samples: int) -> bool:
-        """Whether nothing more may be applied."""
+        """Whether a limit is reached."""
         return (self.updates is not None and updates >= self.updates) or (
             self.samples is not None and samples >= self.samples
         )

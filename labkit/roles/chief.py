@@ -1,8 +1,7 @@
 """The chief's protocol: which snapshots it requests, and when it has all of them.
 
-Evaluation is measurement, not training: the chief rests nineteen times as long as an evaluation took (5% of a core). In
-virtual time it takes the cluster's `evaluation_time`, 0 unless given. The request is repeated to a shard
-that was restarted.
+After an evaluation the chief waits nineteen times as long as the evaluation took, so that it uses at most 5% of a core. In
+virtual time an evaluation takes the cluster's `evaluation_time` (default 0). Requests are repeated to restarted shards.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from .messages import Joined, Snapshot, SnapshotRequest
 __all__ = ["all_full", "final_snapshots", "snapshots_of_replicas", "snapshots_of_one_version", "rest"]
 
 REST = 19
-TRIES = 16  # how far ahead, in multiples of eval_every, shards are asked to meet before their pieces are taken
+TRIES = 16  # a common version is requested at most this far ahead, in multiples of eval_every
 
 
 async def snapshots_of_one_version(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot, ...]:
-    """Snapshots of all shards at one version: the next `eval_every`. When time is up, as they are now.
+    """Snapshots of all shards at one version, the next multiple of `eval_every`; at the end of the budget, the present ones.
 
-    A shard that is past the version sends its next multiple. Then a version is requested that lies far enough ahead of all
-    shards, so that the parts evaluated belong to one model. (Shards of an asynchronous server may never be at one version at the
-    same time; after a few tries their parts are evaluated as they are, like a worker's torn read.)
+    A shard that is past this version sends its next multiple. In that case a version far enough ahead of all shards is
+    requested, so that all parts belong to one model. (Shards of an asynchronous server may not reach one version at the same
+    time; after a few tries their parts are evaluated as they are, like a worker's torn read.)
     """
     goal, ahead = evaluator.next_goal(), evaluator.eval_every
     while True:
@@ -62,7 +61,7 @@ async def snapshots_of_replicas(ctx: Context, evaluator: Evaluator) -> tuple[Sna
 
 
 async def rest(ctx: Context, evaluator: Evaluator, worked: float) -> None:
-    """Rest nineteen times as long as the evaluation took, so that it takes 5% of a core, or until the budget is used up."""
+    """Wait nineteen times as long as the evaluation took (`worked`, s), or until the end of the budget."""
     left = evaluator.time_left(ctx.now)
     pause = REST * worked if left is None else min(REST * worked, left)
     if pause > 0 and not evaluator.stopped_by:
@@ -79,15 +78,15 @@ async def final_snapshots(ctx: Context, evaluator: Evaluator) -> tuple[Snapshot,
     while not evaluator.complete(ctx, last):
         arrived = await _shown(ctx, evaluator, SnapshotRequest(final=True))
         if arrived is not None:
-            evaluator.take(arrived)  # a shard says only once that it is full
+            evaluator.take(arrived)  # a shard reports only once that it is full
             if arrived.final:
                 last[arrived.shard] = arrived
     return tuple(last[shard] for shard in sorted(evaluator.numbers(evaluator.observed(ctx))))
 
 
 async def all_full(ctx: Context, evaluator: Evaluator) -> None:
-    """If the budget of updates or samples has ended the run: wait until all shards and replicas have used it up. A shard sends
-    its last snapshot unasked, but once; a chief that was restarted since requests it.
+    """If the run ended by updates or samples, wait until all shards and replicas have reached this limit. A shard sends its last
+    snapshot once, without a request; a chief that was restarted requests it.
     """
     for owner in evaluator.unfinished(ctx) if ctx.incarnation and evaluator.stopped_by else ():
         ctx.send(owner, SnapshotRequest(evaluator.next_goal()))
@@ -99,8 +98,8 @@ async def all_full(ctx: Context, evaluator: Evaluator) -> None:
 
 
 async def _shown(ctx: Context, evaluator: Evaluator, look: SnapshotRequest) -> Snapshot | None:
-    """The next snapshot, or None when time is up (a final one is waited for without a limit). Repeats the request to a shard that
-    was restarted.
+    """The next snapshot; None at the end of the budget (no timeout for final snapshots). Repeats the request to restarted
+    shards.
     """
     while True:
         left = None if look.final else evaluator.time_left(ctx.now)

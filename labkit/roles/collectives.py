@@ -1,15 +1,15 @@
-"""Collectives: every member of a group calls the same function, and all get the same answer.
+"""Collectives: all members of a group call the same function, and all get the same result.
 
-Two algorithms to add up M bytes of every member, both in chunks; each member sends 2(N-1)/N M (latency a, seconds per byte b):
+Two all-reduce algorithms for M bytes per member, both in chunks; each member sends 2(N-1)/N M (latency a, seconds per byte b):
 
 | all-reduce | steps | time |
 |---|---|---|
 | `ring` | 2(N-1), each to the right neighbour | 2(N-1) a + 2(N-1)/N M b |
 | `halving_doubling`, N = 2^k | 2k, with the members 1, 2, 4 ... places away | 2k a + 2(N-1)/N M b |
-| the same, N = P + m, m < P = 2^k | 2k + 2: m members hand all over, get all back | (2k+2) a + (2(P-1)/P + 2) M b |
+| the same, N = P + m, m < P = 2^k | 2k + 2: m members send their vector and receive the sum | (2k+2) a + (2(P-1)/P + 2) M b |
 
-Each chunk is added up at one place and then handed round, so all members end with the same bits. Arithmetic is done in
-place on `values`; a timing-only vector (zero strides) only travels. `reduce_scatter` and `all_gather` use the ring.
+Each chunk is summed on one member and then distributed, so all members end with identical bits. Arithmetic is in place on
+`values`; timing-only vectors (zero strides) are sent without arithmetic. `reduce_scatter` and `all_gather` use the ring.
 
 Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009 (the ring);
 Rabenseifner, "Optimization of collective reduction operations", 2004, and Thakur, Rabenseifner and Gropp,
@@ -35,7 +35,7 @@ __all__ = ["ALL_REDUCE", "all_gather", "all_reduce", "barrier", "broadcast", "re
 async def all_reduce(
     ctx: Context, values: np.ndarray, group: str = "worker", algorithm: str = "ring", compressor: Compressor | None = None
 ) -> np.ndarray:
-    """The sum of all members' `values` (flat), in place. `algorithm`: a name in `ALL_REDUCE`; `BadInput` for another.
+    """The sum of all members' `values` (flat), in place. `algorithm`: a name in `ALL_REDUCE`; `BadInput` otherwise.
 
     `compressor`: messages are compressed by a linear codec, and the sum is that of the compressed values.
     """
@@ -58,9 +58,9 @@ async def ring(ctx: Context, values: np.ndarray, group: str) -> None:
 async def halving_doubling(ctx: Context, values: np.ndarray, group: str) -> None:
     """A reduce-scatter by recursive halving, an all-gather by recursive doubling, among 2^k members.
 
-    With m members more than that, the even ones of the first 2m hand their vectors to their right neighbours before,
-    and are given the sum after. These neighbours start late and so come last in the order of the 2^k: in other orders
-    the messages of those who are ahead get in the way of theirs, and the time is up to a quarter more.
+    With 2^k + m members, the even ones of the first 2m first send their vectors to their right neighbours, and finally receive
+    the sum. These neighbours start late and are therefore last in the order of the 2^k: in other orders, messages of earlier
+    members delay theirs, and the time is up to a quarter longer.
     """
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
@@ -79,18 +79,18 @@ async def halving_doubling(ctx: Context, values: np.ndarray, group: str) -> None
 
 
 async def _halve_and_double(ctx: Context, values: np.ndarray, members: tuple[str, ...]) -> None:
-    """`members`: 2^k of them. This one has, or is about to have, the sum of the chunks low .. low + size - 1."""
+    """Halving and doubling among 2^k `members`. This member holds, or will hold, the sum of chunks low .. low + size - 1."""
     n, rank = len(members), members.index(ctx.name)
     edges = [part.start for part in shard_slices(len(values), n)] + [len(values)]
     size, low = n, 0
-    while size > 1:  # keep the half with one's own chunk, hand the other to the partner, who keeps it
+    while size > 1:  # reduce-scatter: keep the half with the member's chunk, send the other half to the partner
         size //= 2
         partner, give = members[rank ^ size], (low if rank & size else low + size)
         low = give ^ size
         ctx.send(partner, Chunk(values[edges[give] : edges[give + size]], size, give))
         arrived = await ctx.recv(Chunk, sender=partner)
         _add(values[edges[low] : edges[low + size]], arrived.values)
-    while size < n:  # and back: twice as many chunks after every exchange
+    while size < n:  # all-gather: twice as many chunks after every exchange
         partner, other = members[rank ^ size], low ^ size
         ctx.send(partner, Chunk(values[edges[low] : edges[low + size]], size, low))
         arrived = await ctx.recv(Chunk, sender=partner)
@@ -114,7 +114,7 @@ ALL_REDUCE: dict[str, Callable[[Context, np.ndarray, str], Awaitable[Any]]] = {
 
 
 async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker") -> slice:
-    """Afterwards chunk r of `values` holds, on member r, the sum of all members' chunks r. Returns that slice."""
+    """Sum chunk r of all members' `values` on member r, in place. Returns the slice of this member's chunk."""
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
@@ -127,7 +127,7 @@ async def reduce_scatter(ctx: Context, values: np.ndarray, group: str = "worker"
 
 
 async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") -> np.ndarray:
-    """Member r brings chunk r of `values`; afterwards every member has all chunks, in place."""
+    """Distribute chunk r of `values` from member r to all members, in place."""
     members = ctx.peers(group)
     n, rank = len(members), members.index(ctx.name)
     left, right = members[rank - 1], members[(rank + 1) % n]
@@ -140,7 +140,7 @@ async def all_gather(ctx: Context, values: np.ndarray, group: str = "worker") ->
 
 
 async def broadcast(ctx: Context, values: np.ndarray, root: str, group: str = "worker") -> np.ndarray:
-    """Every member ends with the root's `values`, in place, after log2 N steps down a binomial tree."""
+    """Distribute the root's `values` to all members, in place: log2 N steps of a binomial tree."""
     members = ctx.peers(group)
     n = len(members)
     rank = (members.index(ctx.name) - members.index(root)) % n  # the root is 0

@@ -1,16 +1,15 @@
-"""Compression of one worker's gradients with error feedback: what a message leaves out is kept and added to the next.
+"""Compression of one worker's gradients with error feedback: the compression error is stored and added to the next gradient.
 
     p <- g + m / rate,   send C(p),   m <- rate (p - decoded C(p))
 
-The memory m is kept in units of a *step*, rate x gradient: it stays the same distance in parameter space when
-the rate changes between two messages. So with plain SGD, at any time and for any course of the rate,
+The memory m is stored in units of a *step*, rate x gradient: it stays the same distance in parameter space when the rate
+changes between two messages. Therefore, with plain SGD, at any time and for any schedule of the rate,
 
     x - (the workers' memories, reduced as their gradients are) = x0 - sum of rate x gradient
 
-where the rate of a gradient is that of the version it was computed on. It is the rate of the step wherever a gradient
-is applied at that version (synchronous training); a stale gradient under a schedule, or one that is under way while
-`learning_rate` is changed, is off by that change. A push that a server drops takes its part of the memory with it,
-and a worker that is lost, its own memory.
+where the rate of a gradient is that of the version it was computed on. It equals the rate of the step if the gradient is
+applied at that version (synchronous training); it differs for a stale gradient under a schedule, and for one in flight while
+`learning_rate` is changed. Memory contained in a push that a server drops is lost, as is the memory of a lost worker.
 
 Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018, algorithm 1; the codecs: `labkit.nn.codecs`.
 """
@@ -32,7 +31,7 @@ Draws = Callable[[], np.random.Generator]
 
 
 def check_codec(strategy: Any, servers: int) -> None:
-    """`BadInput` if the strategy's codec cannot work with so many servers."""
+    """`BadInput` if the strategy's codec does not support this number of servers."""
     if servers > 1 and isinstance(getattr(strategy, "codec", None), PowerSGD):
         raise BadInput(
             f"{strategy.name}: PowerSGD makes factors of whole matrices, and servers={servers} cut them; it takes "
@@ -43,8 +42,8 @@ def check_codec(strategy: Any, servers: int) -> None:
 def compressor_of(strategy: Any, objective: Any, parts: Sequence[Any], rng: Draws) -> Compressor | None:
     """The compressor of one worker, by the strategy's option `codec`; None without a codec.
 
-    `strategy`: the engine's own copy, whose rate may change. `parts`: what the shards own of the parameters (slices or
-    boxes); the parts of several shards are encoded apart. `rng`: makes the stream of this role's codec.
+    `strategy`: the engine's copy, whose rate may change. `parts`: the parts of the parameters owned by the shards (slices or
+    boxes); parts are encoded separately. `rng`: creates the random stream of this role's codec.
     """
     codec = getattr(strategy, "codec", None)
     if codec is None:
@@ -65,8 +64,8 @@ def _length(part: Any) -> int:
 class Compressor:
     """Encodes the gradients of one worker, part by part. `rate(version)`: length of a step made on that version.
 
-    `shapes[i]`: of the parameters in part i, one behind the other. `memory[i]`: what was left out of part i, in units of
-    a step, flat. Vectors of a timing-only run (zero strides) become messages of the right size, without memory.
+    `shapes[i]`: shapes of the parameters in part i, in order. `memory[i]`: the compression error of part i, in units of a
+    step, flat. Vectors of a timing-only run (zero strides) are encoded as messages of the right size, without memory.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Compressor:
         rng: Draws = np.random.default_rng,
     ):  # fmt: skip
         self.codec, self.shapes, self.dtype, self.rate = codec, tuple(shapes), np.dtype(dtype), rate
-        self.version = 0  # that the newest gradient was computed on; set by the model that computes it
+        self.version = 0  # of the newest gradient; set by the model that computes it
         self.memory: dict[int, np.ndarray] = {}
         self._draws, self._states = rng, dict[int, Any]()
 
@@ -91,10 +90,10 @@ class Compressor:
         return arrays
 
     def add_up(self, values: np.ndarray, workers: int) -> Generator[np.ndarray, None, None]:
-        """For an all-reduce of the whole of `values`: the vectors to add up over all workers, one after the other.
+        """For an all-reduce of `values`: yields the vectors to be summed over all workers, one after the other.
 
-        Each must be added up, in place, before the next is asked for. In the end the sum of what was sent is in
-        `values`.
+        Each must be summed, in place, before the next is requested. At the end `values` contains the sum of the compressed
+        gradients.
         """
         codec, shapes = self.codec, self.shapes[0]
         if values.strides == (0,):
@@ -109,13 +108,13 @@ class Compressor:
             self._keep(0, wanted, mine, rate)
 
     def _state(self, part: int) -> Any:
-        if not self._states:  # for all parts at once: they share the stream
+        if not self._states:  # for all parts at once, because they share the stream
             rng = self._draws()
             self._states = {i: self.codec.state(shapes, self.dtype, rng) for i, shapes in enumerate(self.shapes)}
         return self._states[part]
 
     def _wanted(self, values: np.ndarray, part: int, rate: float) -> np.ndarray:
-        """The gradient plus the memory, which cannot be added at rate 0."""
+        """The gradient plus the memory; at rate 0 the gradient alone."""
         memory = self.memory.get(part)
         if memory is None or not rate:
             return values
@@ -123,8 +122,8 @@ class Compressor:
             return values + memory / np.asarray(rate, values.dtype)
 
     def _keep(self, part: int, wanted: np.ndarray, sent: np.ndarray, rate: float) -> None:
-        """Keep what was wanted and not sent. If that is not finite, the memory stays as it was: it must not spoil later
-        gradients, and the loss shows that the model has diverged.
+        """Store the compression error, if it is finite. Otherwise the memory is unchanged, so that later gradients stay finite;
+        the loss shows that the model has diverged.
         """
         if not rate:
             return
@@ -136,5 +135,5 @@ class Compressor:
 
 
 def _blank(arrays: Messages) -> list[np.ndarray]:
-    """Arrays that have a size and no memory: all their elements are one zero."""
+    """Arrays of the given shapes without memory (zero strides)."""
     return [np.broadcast_to(dtype.type(0), shape) for shape, dtype in arrays]

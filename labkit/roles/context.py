@@ -1,7 +1,7 @@
-"""`ctx`: the interface between a role and everything outside of it.
+"""`ctx`: the interface between a role and its engine.
 
 `compute`, `recv`, `sleep` and `inbox` are traps: they are awaited, and time may pass. `send`, `note` and `save` are posts:
-they take effect at once and never wait. The traps are the same on every engine (`effects`); each engine has a subclass that
+they take effect at once and never block. The traps are the same on every engine (`effects`); each engine has a subclass that
 performs the posts.
 """
 
@@ -26,18 +26,17 @@ PURPOSES = {"role": 0, "batches": 1, "time": 2, "start": 3, "service": 4, "codec
 def stream(
     seed: int, kind: str, index: int, purpose: str, incarnation: int = 0, more: Iterable[int] = ()
 ) -> np.random.Generator:
-    """The random stream of one role for one purpose. It depends on nothing else: another worker changes no other
-    stream. A role that was restarted does not repeat what it drew before. `more`: of what else it is for, in whole
-    numbers (the other end of a link).
+    """The random stream of one role for one purpose. It is independent of all others, so adding a worker changes no other
+    stream. A restarted role gets a new stream. `more`: further integers of the key (the other end of a link).
     """
     key = (*kind.encode(), 0, index, PURPOSES[purpose], *([incarnation] if incarnation else ()), *more)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
 class Context(ABC):
-    """The interface of a role to everything outside of it: 13 names.
+    """The interface between a role and its engine: 13 names.
 
-    `name`: this role's name. `restored`: what this role saved before it was lost and restarted (None on a first start).
+    `name`: the role's name. `restored`: the state that the role saved before it was restarted (None on the first start).
     """
 
     name: str
@@ -63,9 +62,9 @@ class Context(ABC):
 
     @abstractmethod
     def send(self, to: str | Message, message: Message) -> Posted:
-        """Send `message` to role `to`. Returns at once; the arrays of the message are copied, and may be overwritten after.
+        """Send `message` to role `to`, without blocking. Its arrays are copied and may be overwritten afterwards.
 
-        `to` may be a message: then this is the answer to it, and is discarded if its sender was restarted meanwhile.
+        If `to` is a message, `message` is the reply to it, and is discarded if its sender was restarted in the meantime.
         """
 
     @abstractmethod
@@ -79,26 +78,26 @@ class Context(ABC):
     @property
     @abstractmethod
     def now(self) -> float:
-        """Seconds of engine time since the run began."""
+        """Engine time: seconds since the start of the run."""
 
     # plain ------------------------------------------------------------------------------------------------------------
 
     @property
     def rng(self) -> np.random.Generator:
-        """This role's own random stream."""
+        """The role's random stream."""
         if self._rng is None:
             self._rng = stream(self._seed, self._kind, self._index, "role", self.incarnation)
         return self._rng
 
     def batches(self) -> Iterator[Any]:
-        """The mini-batches of this role, without an end; iterated with a plain `for`."""
+        """The role's mini-batches, an infinite iterator for a plain `for`."""
         if self._batches is None:
             raise TypeError(f"{self.name} has no data: its strategy's layout gives {self._kind}s none.")
         return self._batches()
 
     def peers(self, role: str) -> tuple[str, ...]:
-        """The names of all roles of a kind that take part now ("worker", "server", "chief"), in order.
+        """The names of all roles of a kind ("worker", "server", "chief") that take part now, in order.
 
-        A role that was lost is among them as long as it is waited for.
+        A lost role is included while the others wait for it.
         """
         return self._peers.get(role, ())

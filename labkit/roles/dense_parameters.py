@@ -1,4 +1,4 @@
-"""The parameters of a shard that is a flat vector: their values, and the optimizer step that changes them."""
+"""The parameters of a dense shard (a flat vector): values and optimizer steps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ __all__ = ["DenseParameters"]
 
 
 class DenseParameters:
-    """The slice (or boxes) `part` of the whole model, as shard `index` has it.
+    """The parameters of shard `index`: the slice (or boxes) `part` of the whole model.
 
-    `values`: flat, shape (size,), read-only to others; only the methods here change them. In a timing-only run they have
-    zero strides and no memory, and nothing is computed. `codec`: what pushes are coded with. `correction`: what is done to
-    stale gradients.
+    `values`: flat, shape (size,), a read-only view; only the methods here change the values. In a timing-only run they have
+    zero strides and no memory, and nothing is computed. `codec`: decodes pushes. `correction`: corrects stale gradients.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class DenseParameters:
         return self._values.dtype
 
     def part_of(self, gradient: Contribution) -> np.ndarray:
-        """The part of a gradient that belongs to these parameters, decoded: shape (size,). `RoleError`: it does not fit."""
+        """The decoded part of a gradient for these parameters, shape (size,). `RoleError` if it does not fit."""
         values, own = gradient.values, self._values
         if values.__class__ is tuple:
             assert self._codec is not None
@@ -71,7 +70,7 @@ class DenseParameters:
         self._optimizer.step(self._values, step, rate, version + 1)
 
     def _effective(self, gradient: Contribution, version: int, generation: int) -> np.ndarray:
-        """The part of a gradient that is this shard's; corrected, if it is stale and that was asked for."""
+        """The part of a gradient for this shard, with the staleness correction applied if there is one."""
         values = self.part_of(gradient)
         if self.correction is None or isinstance(gradient, Gradient) or gradient.generation != generation:
             return values
@@ -90,7 +89,7 @@ class DenseParameters:
             self._values += pull
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Values and states, copied, as entries of a checkpoint; {} in a timing-only run."""
+        """Copies of values and optimizer state, as entries of a checkpoint; {} in a timing-only run."""
         if self.timing_only:
             return {}
         learned = {} if self.correction is None else self.correction.arrays()

@@ -1,11 +1,11 @@
 """The closed set of effects that a role can await. This is the only module whose functions yield to an engine.
 
-A role is a coroutine that an engine drives by hand: `coroutine.send(value)` returns the next effect, the engine performs it,
-and sends the result in. An effect is a tuple whose first item is one of the marks below; anything else that a coroutine
-yields was awaited by mistake (`engines.failures.foreign_effect`).
+A role is a coroutine that an engine drives: `coroutine.send(value)` returns the next effect, the engine performs it, and sends
+the result back. An effect is a tuple whose first item is one of the tags below; anything else that a coroutine yields is an
+error (`engines.failures.foreign_effect`).
 
-`compute`, `recv`, `sleep` and `inbox` are the methods of that name of `Context`. `call` is awaited by graded code only, and
-performed by the grader, which passes the other effects of that code on to the engine.
+`compute`, `recv`, `sleep` and `inbox` are the methods of the same name of `Context`. `call` is awaited only by graded code, and
+performed by the grader, which forwards the other effects of that code to the engine.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def compute(
 ) -> Generator[Effect, Any, Any]:
     """`await ctx.compute(fn, *args)`: run `fn(*args)` and return its result.
 
-    On processes the call is measured, and paced where the cluster has a pace; in virtual time its duration is drawn from the
+    On processes the call is measured, and paced if the cluster has a pace; in virtual time its duration is drawn from the
     distribution of the work, times `cost`.
 
-    `unless`: a kind of message. If one arrives before the work is done, the work is given up and None is returned (in
+    `unless`: a kind of message. If one arrives before the work is done, the work is cancelled and None is returned (in
     virtual time at once; on processes the result is discarded when the call returns).
 
     `RoleError` if `cost` is not a number from 0 to 1e9, or `unless` is not a class.
@@ -58,7 +58,7 @@ def recv(
     None after `timeout` seconds of engine time; `timeout=0` does not wait. Every link is first-in first-out. `RoleError` if
     `kinds` are not classes, or `timeout` is not a number up to 1e9, or None.
     """
-    if not (0 < len(kinds) <= 2 and kinds[0].__class__ is kinds[-1].__class__ is type):  # all is well in the usual case
+    if not (0 < len(kinds) <= 2 and kinds[0].__class__ is kinds[-1].__class__ is type):  # fast path
         _check_kinds("recv", kinds)
     if timeout is not None:
         _check_seconds(timeout, "ctx.recv(timeout={})", "; None: no limit")
@@ -73,7 +73,7 @@ def sleep(ctx: Any, seconds: float) -> Generator[Effect, Any, None]:
 
 
 class Inbox:
-    """An asynchronous iterator over the messages of `kinds`, in order of arrival, without an end."""
+    """An infinite asynchronous iterator over the messages of `kinds`, in order of arrival."""
 
     __slots__ = ("_effect",)
 
@@ -89,14 +89,14 @@ class Inbox:
 
 
 def inbox(ctx: Any, *kinds: type[Message]) -> Inbox:
-    """`async for message in ctx.inbox(*kinds)`: the messages of these kinds, in order of arrival, without an end."""
+    """`async for message in ctx.inbox(*kinds)`: iterates over the messages of these kinds, in order of arrival, forever."""
     _check_kinds("inbox", kinds)
     return Inbox(kinds)
 
 
 @types.coroutine
 def call(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Generator[Effect, Any, Any]:
-    """Have the grader call labkit's function `name`. An engine refuses this effect."""
+    """Request the grader to call labkit's function `name`. Engines refuse this effect."""
     return (yield (CALL, name, args, keywords))
 
 
@@ -113,7 +113,7 @@ def _check_kinds(method: str, kinds: tuple[Any, ...]) -> None:
 
 
 def _check_seconds(seconds: Any, call: str, also: str = "") -> None:
-    """`RoleError` unless `seconds` is a number up to `LONGEST`. Negative ones mean at once."""
+    """`RoleError` unless `seconds` is a number up to `LONGEST`. Negative numbers mean no wait."""
     kind = seconds.__class__
     if (kind is float or kind is int or _is_number(seconds)) and seconds <= LONGEST:
         return
@@ -133,7 +133,7 @@ def _check_work(cost: Any, unless: Any) -> None:
 
 
 class Posted:
-    """What a post (`ctx.send`, `ctx.note`, `ctx.save`) returns. Awaiting it is a mistake that gets its own sentence."""
+    """The result of a post (`ctx.send`, `ctx.note`, `ctx.save`). Awaiting it raises `TypeError` with an explanation."""
 
     def __init__(self, name: str):
         self.name = name

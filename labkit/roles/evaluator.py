@@ -1,6 +1,6 @@
-"""The chief's measurement: evaluates snapshots on held-out data, and decides when the budget is met.
+"""The chief's evaluator: evaluates snapshots on held-out data, and decides when the budget is met.
 
-How the chief requests the snapshots stands in `chief.py`.
+The protocol for requesting snapshots is in `chief.py`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Evaluator(Part):
     `stopped_by`: None until the run is over, then the reason: "accuracy", "updates", "samples", "epochs", "seconds",
     "diverged", or the one in `stop_requested`. An engine sets `stop_requested` to end the run after one more evaluation.
 
-    Of the last evaluation: `parameters`, `loss`, `accuracy`, `update`; `samples`, the examples in the gradients that made the
-    parameters; `held`, [[shard, the gradients that its part of the parameters holds], ...] as in `Snapshot`, None where a
-    snapshot does not say.
+    Results of the last evaluation: `parameters`, `loss`, `accuracy`, `update`; `samples`, the number of examples in the applied
+    gradients; `held`, [[shard, gradients contained in its part of the parameters], ...] as in `Snapshot`, None if a snapshot
+    has no such information.
     """
 
     work: ClassVar[Work] = "measure"
@@ -59,7 +59,7 @@ class Evaluator(Part):
         self._full: set[int] = set()  # shards that have applied all that the budget allows
 
     def warm_up(self, seed: int) -> None:
-        """Evaluate once before time begins, because the first evaluation in a process takes many times as long."""
+        """Evaluate once before the run starts, because the first evaluation in a process takes many times as long."""
         if self.x is not None:
             start = getattr(self.objective, "sparse_start", self.objective.start)
             first = start(seed)
@@ -68,7 +68,7 @@ class Evaluator(Part):
                 self.probe.predict(first)
 
     def evaluate(self, snapshot: tuple[Snapshot, ...]) -> None:
-        """Evaluate the model that the shards' snapshots make up, and decide whether the run is over."""
+        """Evaluate the model assembled from the shards' snapshots, and decide whether the run is over."""
         update, samples = min(s.version for s in snapshot), self._samples(snapshot)
         values = self.layout.together(snapshot)
         self.update, self.samples, self.parameters = update, samples, values
@@ -85,7 +85,7 @@ class Evaluator(Part):
             self.probe.record(self.clock(), update, values, finite, self.stopped_by is not None)
 
     def _samples(self, snapshot: tuple[Snapshot, ...]) -> int:
-        """Samples trained on: local replicas have each seen other samples, other shards the same ones."""
+        """Samples trained on: the sum over local replicas, the minimum over other shards, which share the same samples."""
         seen = [s.samples for s in snapshot]
         return sum(seen) if self.layout.replication == "local" else min(seen)
 
@@ -101,7 +101,7 @@ class Evaluator(Part):
         return (self.stop_requested or "seconds") if final else None
 
     def take(self, snapshot: Snapshot) -> None:
-        """Take note of a snapshot: whether its shard has applied all that the budget allows."""
+        """Register a snapshot: whether its shard has applied all that the budget allows."""
         if self.shard_limits.reached(snapshot.version, snapshot.samples):
             self._full.add(snapshot.shard)
 
@@ -110,7 +110,7 @@ class Evaluator(Part):
         return shard in self._full
 
     def observed(self, ctx: Context) -> tuple[str, ...]:
-        """The roles to evaluate. Replicas that are away are not part of the model; of synchronized replicas one is enough."""
+        """The roles to evaluate, without absent replicas; of synchronized replicas, one."""
         peers = [ctx.peers(kind) for kind in self._kinds]
         if self._replicas and not all(
             a is b for a, b in zip(peers, self._peers)
@@ -127,7 +127,7 @@ class Evaluator(Part):
         return {self._shard_of[owner] for owner in owners}
 
     def complete(self, ctx: Context, snapshots: Collection[int]) -> bool:
-        """Whether these shards are all that have to be evaluated."""
+        """Whether there is a snapshot of every shard to be evaluated."""
         owners = self.observed(ctx)
         return len(snapshots) >= len(owners) and all(self._shard_of[owner] in snapshots for owner in owners)
 
@@ -150,7 +150,7 @@ class Evaluator(Part):
         return (self.update // self.eval_every + 1) * self.eval_every
 
     def state(self) -> dict[str, Any]:
-        """What the chief saves: the evaluated parameters and their version."""
+        """The state that the chief saves: the evaluated parameters and their version."""
         weightless = isinstance(self.parameters, np.ndarray) and self.parameters.strides == (0,)  # of a timing-only run
         kept = None if weightless else self.parameters
         state = {
@@ -159,15 +159,15 @@ class Evaluator(Part):
         return state if self.held is None else state | {"held": self.held}
 
     def restore(self, state: Mapping[str, Any] | None) -> None:
-        """Restore what an earlier incarnation of the chief has saved; None: nothing."""
+        """Restore the state saved by an earlier incarnation of the chief; None: nothing was saved."""
         if state is not None:
             self.parameters, self.update = state["parameters"], int(state["update"])
             self.loss, self.accuracy = state["loss"], state["accuracy"]
-            self.samples = int(state.get("samples", 0))  # not in a file of an older labkit
+            self.samples = int(state.get("samples", 0))  # missing in files of older versions
             self.held = state.get("held")
 
     def time_left(self, now: float) -> float | None:
-        """Seconds until the budget's end, None without such a limit."""
+        """Seconds until the end of the budget; None without a time limit."""
         if self.stop_requested:
             return 0.0
         return None if self.budget.seconds is None else max(0.0, self.budget.seconds - now)

@@ -1,4 +1,4 @@
-"""Which gradients make a step, and which worker may begin its next iteration: the waiting of parameter servers.
+"""Gates of parameter servers: which gradients are combined into a step, and when a worker may start its next iteration.
 
     all_pushes     one gradient of every worker, computed on the present weights      SyncPS
     first_pushes   the first gradients of different workers, on the present weights   BackupWorkers, KSync
@@ -6,8 +6,8 @@
     Accumulator    the next K gradients, stale or not                                 KAsync, KBatchAsync
     Gate           answers a worker when it is at most s iterations ahead             SSP
 
-These parts also handle workers that are lost, restarted, or join, so that a strategy's page need not. They receive and drop
-pushes and answer those that are not waited for; they never apply a gradient.
+These components also handle workers that are lost, restarted, or join, so that the strategy need not. They receive, answer and
+drop pushes; they do not apply gradients.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["Accumulator", "Gate", "Round", "all_pushes", "first_pushes", "in_ord
 async def all_pushes(ctx: Context, shard: Any) -> list[Push]:
     """One push of every worker, all computed on the shard's present version, in the order of the workers.
 
-    Until all are there, the server answers with its weights at once
+    Until all have arrived, the server answers immediately with its weights
 
-    - a pull: a worker starts;
-    - a push that was computed on an older version, because its worker was away meanwhile. It is dropped as "late".
+    - a pull, from a worker that starts;
+    - a push that was computed on an older version, because its worker was absent in between. It is dropped as "late".
 
-    Of a worker that was restarted and pushes again, the second push counts and the first is dropped. A worker that leaves,
-    or is lost and not waited for, is not needed. When a worker joins and there are several servers, see `Round.begin_again`.
+    If a restarted worker pushes again, its first push is dropped. Workers that leave, or are lost and not waited for, are not
+    required. For workers that join when there are several servers, see `Round.begin_again`.
     """
     step = Round(shard)
     async for request in ctx.inbox(Push, Pull, Left, Joined):
@@ -54,8 +54,8 @@ async def first_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
     """The first `count` pushes of different workers that were computed on the shard's present version, in the order of the
     workers; fewer if there are fewer workers.
 
-    Pushes of an older version are dropped as "late". Of a worker that was restarted and pushes again, the second push
-    counts and the first is dropped. Pulls are answered meanwhile.
+    Pushes of an older version are dropped as "late". If a restarted worker pushes again, its first push is dropped. Pulls are
+    answered in the meantime.
     """
     pushes: dict[str, Push] = {}
     while len(pushes) < min(count, max(1, len(ctx.peers("worker")))):
@@ -70,7 +70,7 @@ async def first_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
 
 async def next_pushes(ctx: Context, shard: Any, count: int) -> list[Push]:
     """The next `count` pushes that were computed on the shard's present version, several of one worker included, in the
-    order of the workers. Pushes of an older version are dropped as "late". Pulls are answered meanwhile.
+    order of the workers. Pushes of an older version are dropped as "late". Pulls are answered in the meantime.
     """
     pushes: list[Push] = []
     while len(pushes) < count:
@@ -100,12 +100,12 @@ class Round:
         self.taken: dict[str, Any] = {}
 
     def take(self, push: Any) -> bool:
-        """Add `push`. False if it was computed on an older version: then it is dropped as "late"."""
+        """Add `push`. Returns False if it was computed on an older version; it is then dropped as "late"."""
         if not self._shard.fresh(push):
             self._shard.drop(push, "late")
             return False
         before = self.taken.get(push.sender)
-        if before is not None:  # of the same worker, before it was restarted
+        if before is not None:  # from the worker's previous incarnation
             self._shard.drop(before, "late")
         self.taken[push.sender] = push
         return True
@@ -115,9 +115,9 @@ class Round:
         return len(self.taken) >= max(1, len(workers)) and all(worker in self.taken for worker in workers)
 
     def begin_again(self, servers: Sequence[str]) -> list[Any]:
-        """A worker has joined. With one server, nothing happens. With several, the round may be over at one server and not at
-        another, and workers that wait for different servers would block each other for ever. Therefore all pushes are
-        dropped as "late" and returned, to be answered: every worker's next push belongs to the same round on all servers.
+        """Restart the round because a worker has joined. With one server, nothing happens. With several, the round may be
+        complete at one server and not at another, and workers that wait for different servers would deadlock. Therefore all
+        pushes are dropped as "late" and returned, to be answered: the next pushes belong to the same round on all servers.
         """
         if len(servers) < 2:
             return []
@@ -127,7 +127,7 @@ class Round:
         return given_up
 
     def pushes(self) -> list[Any]:
-        """All pushes, in the order of the workers. The next round begins."""
+        """Returns all pushes, in the order of the workers, and starts the next round."""
         made, self.taken = in_order(self._shard, self.taken.values()), {}
         return made
 
@@ -147,8 +147,8 @@ class Accumulator:
         self._pushes: list[Push] = []
 
     def add(self, request: Any, needed: int) -> list[Push]:
-        """Add `request` if it is a push. Returns the collected pushes in the order of arrival if there are `needed` of them,
-        else an empty list. When a worker joins, those that are there make a step, however few.
+        """Add `request` if it is a push. Returns the collected pushes in order of arrival if there are at least `needed`, else an
+        empty list. When a worker joins, all collected pushes are returned.
         """
         if isinstance(request, Push):
             self._pushes.append(request)
@@ -159,24 +159,24 @@ class Accumulator:
 
 
 class Gate:
-    """Lets a worker begin an iteration only when it is at most `slack` iterations ahead of the slowest worker.
+    """Lets a worker start an iteration only if it is at most `slack` iterations ahead of the slowest worker.
 
-    `clocks`: {worker: iterations completed, from 0}; `slowest`: the least of them. A worker that leaves, or is lost and not
-    waited for, does not count; one that joins begins with the clock of the slowest.
+    `clocks`: {worker: iterations completed, from 0}; `slowest`: their minimum. Workers that leave, or are lost and not waited
+    for, are ignored; a worker that joins starts with the clock of the slowest.
     """
 
     def __init__(self, ctx: Context):
         self._ctx = ctx
         self.clocks = dict.fromkeys(ctx.peers("worker"), 0)
         self.slowest = 0
-        self._at = {0: len(self.clocks)}  # {clock: how many workers have it}: the minimum costs no search
-        self._waiting: dict[int, list[Any]] = {}  # {clock: requests of workers that want to begin their next iteration}
+        self._at = {0: len(self.clocks)}  # {clock: number of workers at it}, to find the minimum without a search
+        self._waiting: dict[int, list[Any]] = {}  # {clock: requests of workers that wait for their next iteration}
 
     def admit(self, request: Any, slack: int) -> list[Any]:
-        """Take note of `request`, and return the requests that may be answered now, of the worker furthest behind first.
+        """Process `request`, and return the requests that may be answered now, those of the slowest worker first.
 
-        A push completes an iteration of its sender, which wants to begin the next; a pull says the latter only. `Left` and
-        `Joined` change who takes part.
+        A push completes an iteration of its sender and requests the next; a pull only requests the next. `Left` and `Joined`
+        update the membership.
         """
         if isinstance(request, (Left, Joined)):
             self._members(self._ctx.peers("worker"))
@@ -191,9 +191,9 @@ class Gate:
         return ready
 
     def _tick(self, worker: str) -> None:
-        """`worker` has completed an iteration."""
+        """Count an iteration of `worker`."""
         clock = self.clocks.get(worker)
-        if clock is None:  # it has left meanwhile
+        if clock is None:  # it has left in the meantime
             return
         self.clocks[worker] = clock + 1
         self._at[clock] -= 1
@@ -207,7 +207,7 @@ class Gate:
             self._at.setdefault(self.slowest, 0)
 
     def _members(self, workers: Sequence[str]) -> None:
-        """`workers` take part from now on."""
+        """Set the workers that take part from now on."""
         there = set(workers)
         for gone in [worker for worker in self.clocks if worker not in there]:
             self._at[self.clocks.pop(gone)] -= 1

@@ -1,6 +1,6 @@
-"""A gradient knows on which weights it was computed, and the parts of a role that make and read gradients.
+"""Gradients with the version of the weights they were computed on, and the model that computes them.
 
-`Parameters` is what a worker pulled; `Gradient` is what it computed on them; `Model` computes the one from the other.
+`Parameters`: the weights that a worker pulled. `Gradient`: a gradient computed on them. `Model`: computes gradients.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Read = tuple[tuple[int, int], ...]  # (generation, version) of every shard, as r
 
 
 class Parameters:
-    """The whole flat parameter vector, and the (generation, version) that each shard had when it was read. `clocks`: of each
-    shard which gradients its part holds, if the shards send them (`messages.CentreWeights`).
+    """The whole flat parameter vector, and the (generation, version) of each shard when it was read. `clocks`: the gradients
+    contained in each shard's part, if the shards send them (`messages.CentreWeights`).
     """
 
     __slots__ = ("clocks", "read", "values")
@@ -37,8 +37,8 @@ class Parameters:
 class Gradient:
     """A gradient (flat, parameter size) of `count` mini-batches, `samples` examples in all.
 
-    `step` numbers the newest of its worker's gradients in it, from 0. `read`: what it was computed on. `everyone`: it
-    is a combination of one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
+    `step`: the number, from 0, of the newest of its worker's gradients in it. `read`: the versions it was computed on.
+    `everyone`: whether it combines one gradient of every worker, all of the same step. `loss`: mean over the mini-batch.
     """
 
     __slots__ = ("compressor", "count", "everyone", "loss", "parts", "read", "samples", "step", "values")
@@ -59,7 +59,7 @@ class Gradient:
         self.loss, self.count, self.everyone, self.compressor = loss, count, everyone, compressor
 
     def push(self, shard: int) -> Push:
-        """The message for `shard`: its part of this gradient, coded if there is a compressor, and what it was computed on."""
+        """The message for `shard`: its part of this gradient, encoded if there is a compressor, and the version read."""
         generation, version = self.read[shard]
         values = self.values if len(self.parts) == 1 else self.values[self.parts[shard]]
         said: Any = values if self.compressor is None else self.compressor.encode(values, shard, version)
@@ -72,26 +72,26 @@ class Gradient:
         })  # fmt: skip
 
     def plus(self, other: Gradient) -> Gradient:
-        """This gradient with the next one of the same worker added to it: one push of both, as old as the older."""
+        """Add the next gradient of the same worker, in place: one push of both, with the read version of the older."""
         if self.values.strides != (0,):
             np.add(self.values, other.values, out=self.values)
         self.step, self.count, self.samples = other.step, self.count + other.count, self.samples + other.samples
         return self
 
     def of_everyone(self, total: np.ndarray, workers: int, reduce: str = "mean") -> Gradient:
-        """This gradient, now that `total` is the sum over all workers: one contribution of each, averaged if asked."""
+        """Replace the values by `total`, the sum over all workers, or by the mean if `reduce` is "mean"."""
         if reduce == "mean" and total.strides != (0,):
             np.divide(total, workers, out=total)
         self.values, self.count, self.samples, self.everyone = total, workers, self.samples * workers, True
         return self
 
 
-Contribution = Push | Gradient  # what a shard applies: a push of another role, or a gradient of its own role
+Contribution = Push | Gradient  # a shard applies pushes of other roles, or gradients of its own role
 
 
 class Model(Part):
-    """A worker's network: computes gradients and numbers them. `parts`: which slice of the vector each shard owns.
-    `compressor`: what its gradients are coded with on their way; None: they are sent as they are.
+    """A worker's network: computes gradients and numbers them. `parts`: the slice of the vector that each shard owns.
+    `compressor`: encodes the gradients that are sent; None: no compression.
     """
 
     work: ClassVar[Work] = "gradient"
@@ -105,11 +105,11 @@ class Model(Part):
         self.clip_norm, self.norms_every = clip_norm, norms_every
         self.layers = tuple(objective.layout.groups().values())
         self.pool = BufferPool()
-        self.null = isinstance(objective, NullObjective)  # a timing-only run: gradients have a size and no memory
+        self.null = isinstance(objective, NullObjective)  # a timing-only run: gradients have a size but no memory
         self.nothing = objective.start(0) if self.null else np.empty(0)
 
     def gradient(self, parameters: Any, batch: Any) -> Gradient:
-        """The gradient of the mean loss over `batch`. It is the caller's to keep."""
+        """The gradient of the mean loss over `batch`. The caller owns it."""
         counters = self.recorder.counters
         step, compressor = counters.computed, self.compressor
         if compressor is not None:
@@ -118,7 +118,7 @@ class Model(Part):
             counters.computed = step + 1
             return Gradient(self.nothing, step, parameters.read, batch.samples, self.parts, compressor=compressor)
         like = parameters.values
-        values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when nothing refers to it
+        values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)  # reused when unreferenced
         loss = self.objective.gradient(parameters.values, batch.x, batch.y, values)
         counters.computed = step + 1
         if self.clip_norm is not None:
@@ -128,14 +128,14 @@ class Model(Part):
         return Gradient(values, step, parameters.read, batch.samples, self.parts, loss, compressor=compressor)
 
     def cancelled(self) -> None:
-        """Record a gradient that was begun and given up: it counts as computed, and is dropped as cancelled."""
+        """Record a gradient whose computation was cancelled: it counts as computed, and is dropped as cancelled."""
         counters = self.recorder.counters
         step = counters.computed
         counters.computed = counters.released = step + 1
         self.recorder.drop(EVERYONE, self.clock(), self.recorder.role, self.recorder.incarnation, step, 1, CANCELLED)
 
     def discard(self, gradient: Gradient) -> None:
-        """Record that a gradient was computed and is not used: it is dropped as cancelled."""
+        """Record a gradient that was computed but is not used: it is dropped as cancelled."""
         counters = self.recorder.counters
         counters.released = max(counters.released, gradient.step + 1)
         me = self.recorder
@@ -143,7 +143,7 @@ class Model(Part):
 
     def _record_norms(self, step: int, values: np.ndarray, weights: np.ndarray) -> None:
         now = self.clock()
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so by its loss
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the loss
             for i, part in enumerate(self.layers):
                 g, w = values[part], weights[part]
                 self.recorder.norms.extend((now, step, i, float(np.dot(g, g)) ** 0.5, float(np.dot(w, w)) ** 0.5))

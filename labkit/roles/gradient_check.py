@@ -1,8 +1,8 @@
-"""Checks each push before it is applied: its values have to fit the shard, and have to be finite.
+"""Checks each push before it is applied: its values have to fit the shard and to be finite.
 
-A push that fails is refused and recorded, and the shard goes on: one worker may be faulty. If the last push of every
-worker has failed, the fault is not a worker's. A gradient that does not fit is then a mistake in the strategy, and raises;
-a gradient that is not finite is applied: the model has diverged, and its loss says so.
+A push that fails is refused and recorded, and the shard continues, because one worker may be faulty. If the last push of every
+worker has failed, the cause is not a single worker: a gradient that does not fit is then an error in the strategy and raises; a
+gradient that is not finite is applied, because the model has diverged, which the loss shows.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from .messages import Push
 
 __all__ = ["GradientCheck"]
 
-IN_A_ROW = 1000  # pushes refused, none of their senders' accepted since: taken for all workers
+IN_A_ROW = 1000  # consecutive refused pushes that count as a failure of all workers
 
 
 class GradientCheck:
-    """The check of one shard. `part_of(push)` returns the push's values, decoded, or raises; `dtype`: of the parameters;
-    `senders`: how many roles push to the shard.
+    """The check of one shard. `part_of(push)` returns the decoded values of a push, or raises; `dtype`: dtype of the
+    parameters; `senders`: the number of roles that push to the shard.
     """
 
     def __init__(self, part_of: Callable[[Push], np.ndarray], dtype: np.dtype, senders: int):
         self._part_of, self._dtype, self._senders = part_of, dtype, senders
-        self._failed: dict[str, int] = {}  # senders whose last push was refused -> how many in a row
+        self._failed: dict[str, int] = {}  # sender whose last push was refused -> number of consecutive refusals
 
     def __call__(self, push: Push) -> tuple[Push, str]:
-        """(the push with its values decoded, why it is refused: "" if it is not).
+        """(the push with decoded values, the reason for refusing it or "").
 
         Raises:
             RoleError: it does not fit, and neither does the last push of any other worker.
@@ -55,7 +55,7 @@ class GradientCheck:
         return push, ""
 
     def _all_fail(self, sender: str) -> bool:
-        """Whether the last push of every sender has failed, now that one of `sender` has."""
+        """Count a failed push of `sender`; whether the last push of every sender has failed."""
         self._failed[sender] = self._failed.get(sender, 0) + 1
         return len(self._failed) >= self._senders or sum(self._failed.values()) >= IN_A_ROW
 

@@ -1,8 +1,8 @@
-"""Who talks to whom when there is no server: graphs of workers, and the weights with which neighbours are mixed.
+"""Communication graphs of decentralized strategies, and mixing weights of neighbours.
 
-Mixing keeps the mean of all parameters if the weights of every worker add up to 1 and what i takes of j is what j takes
-of i (a doubly stochastic matrix). Metropolis's rule gives such weights on any graph: 1 / (1 + the larger number of
-neighbours) for a neighbour, the rest for oneself.
+Mixing preserves the mean of all parameters if the matrix of weights is symmetric and its rows sum to 1 (doubly stochastic).
+Metropolis's rule gives such weights on any graph: 1 / (1 + the larger of the two degrees) for a neighbour, the rest for the
+worker itself.
 
 Xiao and Boyd, "Fast linear iterations for distributed averaging", 2004.
 """
@@ -22,8 +22,8 @@ GRAPHS = ("ring", "grid", "complete")
 
 
 class Graph(Sequence[tuple[int, ...]]):
-    """The neighbours of each worker: `graph[i]` are the numbers of those of worker i, in order. They are worked out when they
-    are asked for: every worker asks for its own, and there may be 10,000.
+    """The neighbours of each worker: `graph[i]` is a sorted tuple of the numbers of worker i's neighbours. It is computed on
+    access, because each worker needs only one entry and there may be 10,000 workers.
     """
 
     def __init__(self, name: str, workers: int):
@@ -56,7 +56,7 @@ class Graph(Sequence[tuple[int, ...]]):
 
 
 def neighbours(graph: str, workers: int) -> Graph:
-    """For each of `workers` workers the numbers of its neighbours, in order.
+    """The graph of this name for `workers` workers.
 
     "grid": rows and columns as nearly equal as `workers` can be divided, edges not joined; a prime number gives a line.
     Raises `BadInput` for an unknown graph.
@@ -66,22 +66,22 @@ def neighbours(graph: str, workers: int) -> Graph:
     return Graph(graph, workers)
 
 
-@lru_cache(maxsize=4)  # every replica asks
+@lru_cache(maxsize=4)  # called by every replica
 def sides(graph: str, workers: int) -> tuple[int, ...]:
-    """0 or 1 for each worker, so that the edges between a 0 and a 1 still join all workers: those of a ring of an even
-    number of workers and of a grid (coloured as a chess board) all are such edges.
+    """A two-colouring, 0 or 1 for each worker, such that the edges between different colours still connect all workers. On a grid
+    (coloured like a chess board) and on a ring of an even number of workers, these are all edges.
     """
     columns = _columns(workers) if graph == "grid" else workers
     return tuple((i // columns + i % columns) % 2 for i in range(workers))
 
 
 def _columns(workers: int) -> int:
-    """Of the grid: the largest divisor of `workers` that is not above its root."""
+    """The columns of the grid: the largest divisor of `workers` that is at most its square root."""
     return next(c for c in range(math.isqrt(workers), 0, -1) if workers % c == 0)
 
 
 def metropolis(graph: Sequence[tuple[int, ...]], worker: int) -> tuple[float, ...]:
-    """The weight of `worker` itself, then those of its neighbours in order; they add up to 1."""
+    """The weight of `worker` itself, then those of its neighbours in order; they sum to 1."""
     near = graph[worker]
     shares = [1 / (1 + max(len(near), len(graph[other]))) for other in near]
     return (1 - sum(shares), *shares)

@@ -537,8 +537,8 @@ class SimulatedRun(VirtualTimeEngine):
             role.close()
 
     def _returned_gradients(self, stopped_by: str) -> dict[str, Any]:
-        """The gradients contained in the returned parameters, if the shards have changed since their last evaluation: {"returned":
-        {"held": [[shard, gradients], ...], "over": why the parameters do not contain later gradients}}.
+        """The gradients contained in the returned parameters, if the shards have changed since their last evaluation:
+        {"returned": {"held": [[shard, gradients], ...], "over": why the parameters do not contain later gradients}}.
 
         {} if nothing was evaluated or nothing has changed. A replica that was not evaluated is unchanged if it contains the same
         gradients as an evaluated one.
