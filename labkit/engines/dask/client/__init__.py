@@ -1,4 +1,4 @@
-"""The client of a run on Dask: starts its roles, listens to them, executes commands, replaces what is lost, ends the run.
+"""The client of a run on Dask: starts its roles, receives reports, executes commands, restarts lost roles, ends the run.
 
-`run.DaskRun` is the engine; everything else here is a part of it. One thread of the run owns all parts; see `run`.
+`run.DaskRun` is the engine; the other modules are its components. One thread of the run owns all components; see `run`.
 """

@@ -1,7 +1,7 @@
-"""Engine time of a run as its client counts it, and how far the clocks of other machines are ahead.
+"""Engine time of a run on its client, and the clock offsets of other machines.
 
-Engine time is the monotonic clock of the client's machine since the roles began, without the pauses. A role counts it by the
-clock of its own machine: it is told when engine time was zero by that clock.
+Engine time is the monotonic clock of the client's machine since the roles began, without pauses. A role measures it with the
+clock of its machine: it receives the zero of engine time, converted to that clock.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ ROUND_TRIPS = 5
 
 
 class EngineClock:
-    """Engine time. Any thread may read it; it is set by one. `monotonic_ns`: the clock of this machine."""
+    """Engine time. Any thread may read it; only one sets it. `monotonic_ns`: the clock of this machine."""
 
     def __init__(self, monotonic_ns: Callable[[], int] = time.monotonic_ns):
         self._monotonic = monotonic_ns
         self._state: tuple[int, int | None] = (0, None)  # (zero, when the pause began), replaced as one
 
     def begin(self) -> None:
-        """Engine time is zero now."""
+        """Set engine time to zero."""
         self._state = (self._monotonic(), None)
 
     @property
     def zero(self) -> int:
-        """When engine time was zero by the clock of this machine (ns); pauses that are over are added."""
+        """The zero of engine time by the clock of this machine (ns), including the durations of past pauses."""
         return self._state[0]
 
     @property
     def paused_at(self) -> int | None:
-        """The engine time (ns) of the pause; None while time passes."""
+        """The engine time (ns) of the current pause; None if there is none."""
         zero, paused = self._state
         return None if paused is None else paused - zero
 
@@ -57,46 +57,49 @@ class EngineClock:
 
     @property
     def pause_seconds(self) -> float:
-        """How long the present pause has lasted, s; 0.0 while time passes."""
+        """The duration of the current pause, s; 0.0 if there is none."""
         paused = self._state[1]
         return 0.0 if paused is None else seconds(self._monotonic() - paused)
 
     def pause(self) -> None:
-        """Engine time stands still from now on."""
+        """Pause engine time."""
         zero, paused = self._state
         if paused is None:
             self._state = (zero, self._monotonic())
 
     def resume(self) -> None:
-        """Engine time passes again."""
+        """Resume engine time."""
         zero, paused = self._state
         if paused is not None:
             self._state = (zero + self._monotonic() - paused, None)
 
 
 class ClockOffsets:
-    """By how many nanoseconds the clock of each Dask worker's machine is ahead of the clock of this one."""
+    """The offset of the clock of each Dask worker's machine relative to the clock of this one, ns."""
 
     def __init__(self, client: Client):
         self._client = client
         self._offsets: dict[str, int | None] = {}
 
     def meet(self, address: str, same_machine: bool) -> bool:
-        """A Dask worker is used from now on. Returns whether its clock is known."""
+        """Add a Dask worker. Returns whether its clock offset is known."""
         self._offsets.setdefault(address, 0 if same_machine else None)
         return self._offsets[address] is not None
 
     @property
     def unknown(self) -> list[str]:
-        """The addresses whose clocks are to be measured."""
+        """The addresses whose clock offsets have not been measured yet."""
         return [address for address, offset in self._offsets.items() if offset is None]
 
     def local(self, when: int, address: str) -> int:
-        """The time `when` of this machine's clock, by the clock at `address`."""
+        """Convert the time `when` of this machine's clock to the clock at `address`."""
         return when + (self._offsets.get(address) or 0)
 
     def measure(self, address: str) -> None:
-        """Measure the clock there: the middle of the shortest of five round trips. Waits; `ClusterError` without an answer."""
+        """Measure the clock offset by the midpoint of the shortest of five round trips.
+
+        Blocks; `ClusterError` without an answer.
+        """
         best = (1 << 62, 0)
         for _ in range(ROUND_TRIPS):
             before = clock()

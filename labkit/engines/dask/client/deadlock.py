@@ -1,10 +1,10 @@
 """Deadlock detection: all roles block without timeout at one instant and no message is in flight.
 
-Roles report about ten times a second whether they wait, and how many messages they have sent and received. Reports
-come at different times, and counts that agree prove nothing by themselves: a role whose newest report is old may have gone
-on since, and so may those that it has written to. But a role whose reports have been the same from one time to another
-has not moved in between. Where these stretches of all roles have an instant in common, the counts at that instant are
-those reported, and they say whether a message was in flight.
+Roles report about ten times per second whether they wait, and how many messages they have sent and received. Reports are made
+at different times, so equal counts alone prove nothing: a role whose newest report is old may have continued since, and so may
+the roles to which it has sent. But a role whose reports were equal from one time to another was idle in between. If these
+intervals of all roles overlap, the counts in the overlap are those reported, and no message was in flight if the totals of
+sent and received messages are equal.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from collections.abc import Collection, Sequence
 
 __all__ = ["MARGIN_NS", "DeadlockDetector"]
 
-MARGIN_NS = 200_000_000  # how long the common stretch must be: clocks of several machines differ a little
+MARGIN_NS = 200_000_000  # minimum length of the overlap, because clocks of several machines differ slightly
 
 State = tuple[
     tuple[str, ...] | None, str | None, int, int
-]  # waits for kinds, from a sender only; messages sent, received
+]  # (awaited kinds, only sender, messages sent, messages received)
 
 
 class DeadlockDetector:
-    """For each role its last report, and since when its reports have been the same. Without a clock of its own."""
+    """Detects deadlocks from the reports of roles. Times are arguments, in ns."""
 
     def __init__(self, roles: Collection[str]):
         self.reset(roles)
 
     def reset(self, roles: Collection[str]) -> None:
-        """Membership has changed: counts from before mean nothing any more. `roles`: those that are here, and report."""
+        """Forget all reports, after a membership change. `roles`: the present roles, which report."""
         self._missing = set(roles)
         self._same: dict[str, tuple[State, int, int]] = {}  # role -> (state, since, until)
 
     def report(
         self, role: str, waiting: Sequence[str] | None, only: str | None, sent: int, received: int, now: int
     ) -> None:  # fmt: skip
-        """At `now` (ns) `role` waited for the kinds named in `waiting`, from `only` if not None; None: it did not wait.
+        """Add a report: at `now` (ns) `role` waited for the kinds named in `waiting`, from `only` if that is not None.
 
-        An empty `waiting`: its coroutine has returned, and will never send again.
+        `waiting`: None if the role did not wait; empty if its coroutine has returned. `sent`, `received`: numbers of messages.
         """
         self._missing.discard(role)
         state = (None if waiting is None else tuple(waiting), only, sent, received)
@@ -44,7 +44,7 @@ class DeadlockDetector:
         self._same[role] = (state, now if before is None or before[0] != state else before[1], now)
 
     def blocked(self) -> dict[str, tuple[tuple[str, ...], str | None]] | None:
-        """{role: (kinds, only)} of all roles that wait in a deadlock; None if there is none."""
+        """{role: (kinds, only)} of all roles that wait, if there is a deadlock; else None."""
         if self._missing:
             return None
         states, since, until = zip(*self._same.values())

@@ -1,7 +1,7 @@
-"""The events of a run on the client: everything that its thread takes out of its queue, one dataclass per kind.
+"""The events of a run on the client: the values in the queue of the run's thread, one dataclass per kind.
 
-Reports of roles travel as plain dicts (`{"what": "batch", "role": ..., "incarnation": ..., ...}`) and become events in
-`read_report`. The others are posted by the client's own threads.
+Reports of roles are sent as plain dicts (`{"what": "batch", "role": ..., "incarnation": ..., ...}`) and converted to events by
+`read_report`. The others are posted by threads of the client.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Done = Callable[[BadInput | None], None]  # called once, when a command has been
 
 @dataclass(frozen=True)
 class Event:
-    """What a run's thread is told."""
+    """An event in the queue of a run's thread."""
 
 
 # from roles -----------------------------------------------------------------------------------------------------------
@@ -61,12 +61,12 @@ class OfRole(Event):
 
 @dataclass(frozen=True)
 class Report(OfRole):
-    """What a role has recorded since its last report (`batch`), and its state.
+    """The rows that a role has recorded since its last report (`batch`), and its state.
 
-    `change`: the newest membership broadcast that it knows. `waiting`: names of the kinds of messages that it waits for
-    without a limit (empty: its coroutine has returned), from `only` if that is not None; None: it does not wait. `sent`,
-    `received`: counts of messages. `flow`: the number of the newest order to pause or to go on that it knows. `finishing`:
-    whether it knows that a final evaluation was requested.
+    `change`: number of the newest membership broadcast received. `waiting`: names of the kinds of messages that it waits for
+    without timeout (empty: its coroutine has returned), from `only` if that is not None; None: it does not wait. `sent`,
+    `received`: numbers of messages. `flow`: number of the newest order to pause or resume received. `finishing`: whether it
+    has received the request for a final evaluation.
     """
 
     batch: dict[str, Any]
@@ -81,15 +81,15 @@ class Report(OfRole):
 
 @dataclass(frozen=True)
 class Heartbeat(OfRole):
-    """A sign of life of a role that had nothing to report."""
+    """A heartbeat of a role that has not reported for a while."""
 
 
 @dataclass(frozen=True)
 class RoleUp(OfRole):
     """A role listens at `address` (host, port, public key), in this process, and waits for the order to begin.
 
-    `restored`: (source, update, remark) of what it begins with, empty if these are the first weights. `kept_at`: when that was
-    saved (engine time, ns). `version`: of its shard.
+    `restored`: (source, update, remark) of the restored state, empty if there is none. `kept_at`: engine time (ns) at which
+    that was saved. `version`: version of its shard.
     """
 
     address: list[Any]
@@ -107,7 +107,7 @@ class RoleUp(OfRole):
 
 @dataclass(frozen=True)
 class Returned(OfRole):
-    """The coroutine of a role has returned. `verdict`: the chief's, why training is over."""
+    """The coroutine of a role has returned. `verdict`: of the chief, why training has ended."""
 
     verdict: str | None
 
@@ -121,24 +121,24 @@ class RoleFailed(OfRole):
 
 @dataclass(frozen=True)
 class VersionReported(OfRole):
-    """The version of a role's shard, which was asked for."""
+    """The version of a role's shard, in answer to a request."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class Stepped(OfRole):
-    """A role has reached the version that it was to step to, and is paused."""
+    """A role has reached its goal version of a step, and pauses."""
 
 
 @dataclass(frozen=True)
 class RoleEnded(OfRole):
-    """A role was told to end, and has sent its close frames."""
+    """A role has sent its close frames after the order to end."""
 
 
 @dataclass(frozen=True)
 class Departed(OfRole):
-    """A role has left the run in order, with its final report. `retired`: because Dask closes its process."""
+    """A role has left the run in order, with its final report. `retired`: because Dask is closing its process."""
 
     report: dict[str, Any]
     retired: bool
@@ -149,7 +149,7 @@ class Departed(OfRole):
 
 @dataclass(frozen=True)
 class TaskFinished(OfRole):
-    """The task of a role has returned its final report, which lies on the Dask worker until it is fetched."""
+    """The task of a role has returned its final report, which stays on the Dask worker until it is fetched."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class WorkerJoined(Event):
 
 @dataclass(frozen=True)
 class WorkerLeft(Event):
-    """A Dask worker has left the cluster. `expected`: it was retired in order."""
+    """A Dask worker has left the cluster. `expected`: Dask retired it."""
 
     worker: str
     expected: bool
@@ -192,7 +192,7 @@ class WorkerLeft(Event):
 
 @dataclass(frozen=True)
 class WorkersSeen(Event):
-    """{address of each Dask worker: when the scheduler heard of it last (seconds, by its own clock)}."""
+    """{address of each Dask worker: time of its last heartbeat (seconds, by the scheduler's clock)}."""
 
     seen: dict[str, float]
 
@@ -202,7 +202,7 @@ class WorkersSeen(Event):
 
 @dataclass(frozen=True)
 class Execute(Event):
-    """A thread asks for a command to be executed; `done` is called when it has been."""
+    """A thread requests the execution of a command; `done` is called afterwards."""
 
     command: Command
     done: Done
@@ -210,7 +210,7 @@ class Execute(Event):
 
 @dataclass(frozen=True)
 class Step(Event):
-    """A thread asks for one more update. `limit`: seconds to wait for it. `done` is called when the run is paused again."""
+    """A thread requests one more update. `limit`: timeout, seconds. `done` is called when the run is paused again."""
 
     limit: float | None
     done: Done
@@ -218,14 +218,14 @@ class Step(Event):
 
 @dataclass(frozen=True)
 class Answered(Event):
-    """A request to other processes was answered, or given up: `then` is to be called on the run's thread."""
+    """A request to other processes was answered, or timed out. `then`: called on the run's thread."""
 
     then: Callable[[], None]
 
 
 @dataclass(frozen=True)
 class InternalError(Event):
-    """Another thread has failed because of a mistake inside labkit."""
+    """Another thread has failed because of a bug in labkit."""
 
     error: Exception
 
@@ -245,6 +245,6 @@ _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _REPORT
 
 
 def read_report(plain: Mapping[str, Any]) -> OfRole:
-    """The event that a role has reported as plain values. `KeyError` if it is none."""
+    """The event of a report that was sent as plain values. `KeyError` if it is invalid."""
     kind = _REPORTS[plain["what"]]
     return kind(**{name: plain[name] for name in _FIELDS[kind]})

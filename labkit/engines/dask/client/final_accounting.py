@@ -1,6 +1,6 @@
-"""Final accounting of a run: what the roles' final reports say goes into the trace, which is then complete.
+"""Final accounting of a run: adds the roles' final reports to the trace, and completes it.
 
-A role that has left no final report is named as lost.
+Roles without a final report are recorded as lost.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ Reports = dict[str, dict[str, Any]]  # {role: final report}
 
 
 class FinalAccounting:
-    """Of one run."""
+    """The final accounting of one run."""
 
     def __init__(
         self, plan: Plan, members: Membership, record: RunRecord, clock: EngineClock, checkpoints: RunCheckpoints
     ):  # fmt: skip
         self._plan, self._members, self._record, self._clock = plan, members, record, clock
         self._checkpoints = checkpoints
-        self._in_flight: list[Any] = []  # gradients of instances that have handed in their final reports early
+        self._in_flight: list[Any] = []  # gradients in flight, of instances that have ended before the run
         self._evaluated: np.ndarray | None = None
 
     def add(self, report: dict[str, Any]) -> None:
-        """The final report of an instance that has ended before the run."""
+        """Add the final report of an instance that has ended before the run."""
         self._record.trace.append(report["batch"])
         self._in_flight.extend(report["in_flight"])
 
     @property
     def parameters(self) -> np.ndarray | None:
-        """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
+        """The parameters of the final evaluation; during the run, or without a chief, those of the last checkpoint."""
         if self._evaluated is not None:
             return self._evaluated
         parameters: np.ndarray | None = self._checkpoints.newest_evaluation().get("parameters")
@@ -56,7 +56,7 @@ class FinalAccounting:
         self, stopped_by: str, why: str, error: LabkitError | None, reports: Reports, never_began: set[str],
         learning_rate: float | None, wall_seconds: float,
     ) -> None:  # fmt: skip
-        """Complete the trace. `never_began`: roles that were told to end before they began."""
+        """Complete the trace. `never_began`: roles that received the order to end before they began."""
         trace, chief = self._record.trace, reports.get("chief")
         for report in reports.values():
             trace.append(report["batch"])
@@ -76,20 +76,22 @@ class FinalAccounting:
             commands=[entry.to_dict() for entry in self._record.commands],
         )  # fmt: skip
         named = self._checkpoints.named
-        if named is not None and not isinstance(error, ClusterError):  # else it may be resumed
+        if named is not None and not isinstance(error, ClusterError):  # after a `ClusterError` the run may be resumed
             with contextlib.suppress(OSError):
                 save_reached(named, self._clock.seconds, stopped_by)
 
     def _lost_instances(self, reports: Reports, never_began: set[str]) -> list[list[int]]:
-        """[role's number, incarnation] of every instance that has left no final report."""
+        """[role's number, incarnation] of every instance without a final report."""
         silent = set(self._members.in_state(State.HERE)) - set(reports) - never_began
         ids = self._plan.role_ids
         return [*self._members.lost_instances, *([ids[role], self._members.incarnation[role]] for role in sorted(silent))]
 
 
 def _returned_gradients(evaluated: dict[str, Any], stopped_by: str) -> dict[str, Any] | None:
-    """{"held": [[shard, which gradients its part of the returned parameters holds], ...], "over": why the parameters do
-    not hold what was applied later}. None: nothing was evaluated, and the shards are as they were reported last.
+    """The gradients contained in the returned parameters, as
+    {"held": [[shard, gradients in its part of the parameters], ...], "over": why later gradients are not contained}.
+
+    None without an evaluation: the last reports of the shards count.
     """
     if evaluated and evaluated.get("held") is None:
         return None

@@ -1,6 +1,6 @@
-"""Starts role instances: their assignments, their data, and the tasks that Dask places.
+"""Starts role instances: creates their assignments, prepares their data, and submits their tasks to Dask.
 
-Small data travel by value; Dask arrays are put together on the Dask worker that needs them.
+In-memory data are sent with the task; Dask arrays are assembled on the Dask worker that needs them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["Launcher"]
 
 
 class Launcher:
-    """Of one run. `settings`: what the assignments of all roles have in common.
+    """Starts the role instances of one run. `settings`: fields that the assignments of all roles have in common.
 
-    `factors`: {role: slowdown} of instances that start from now on. `restored`: {role: what it begins with}, of a run that
+    `factors`: {role: slowdown factor} of instances that start from now on. `restored`: {role: initial state}, for a run that
     resumes another.
     """
 
@@ -41,7 +41,7 @@ class Launcher:
         self._lazy = not plan.problem.timing_only and hasattr(plan.problem.dataset, "shares")
 
     def load(self, where: dict[str, str]) -> None:
-        """Get the data of all roles ready. `where`: {role: Dask worker}."""
+        """Prepare the data of all roles. `where`: {role: Dask worker}."""
         problem, layout = self._full.problem, self._full.layout
         if problem.timing_only:
             return
@@ -51,17 +51,17 @@ class Launcher:
             self._test = dataset.x_test, dataset.y_test
             return
         first = {spec.data: spec.name for spec in reversed(layout.roles) if spec.data is not None}
-        homes = [where.get(first[number]) for number in range(layout.shares)]  # None: not there yet, see `_move`
+        homes = [where.get(first[number]) for number in range(layout.shares)]  # None: the role is absent, see `_move`
         lazy = self._lazy_shares([home or where["chief"] for home in homes])
         self._shares = [home and self._compute(part, home) for part, home in zip(lazy, homes)]
         self._test = self._compute(self._lazy_test(where["chief"]), where["chief"])
-        for future in (*filter(None, self._shares), self._test):  # before roles start: they may hold the only thread
+        for future in (*filter(None, self._shares), self._test):  # before roles start, which may occupy the only thread
             error = future.exception(timeout=600)
             if error is not None:
                 raise error
 
     def forget(self) -> None:
-        """Release the data: no role will start any more."""
+        """Release the data, when no more roles will start."""
         self._shares = self._test = None
 
     def _lazy_shares(self, homes: list[str]) -> Any:
@@ -77,7 +77,7 @@ class Launcher:
         return self.client.compute(part, workers=[home], allow_other_workers=False)
 
     def _move(self, spec: RoleSpec, home: str) -> None:
-        """The data of a role that starts again, of Dask arrays: put together where it is now."""
+        """Assemble the data (Dask arrays) of a role that restarts, on its new Dask worker."""
         if spec.data is not None:
             self._shares[spec.data] = self._compute(self._lazy_shares([home] * len(self._shares))[spec.data], home)
         if spec.kind == "chief":
@@ -89,8 +89,8 @@ class Launcher:
     ) -> Future:  # fmt: skip
         """Submit the task of one role instance to the Dask worker `home`. Does not wait.
 
-        `strategy`: as it is now, where options have been changed; None: the plan's. `done`: called with the future when the
-        task is over.
+        `strategy`: the strategy with changed options; None: the plan's. `done`: called with the future when the task has
+        ended.
         """
         index = self.plan.role_ids[role]
         spec = self.plan.layout.roles[index]
@@ -112,7 +112,7 @@ class Launcher:
 
 
 def check_travels(plan: Plan) -> None:
-    """`BadInput` if a strategy of the user's own holds what cannot be pickled."""
+    """`BadInput` if the plan, for example a user's strategy, cannot be pickled."""
     try:
         cloudpickle.dumps(plan)
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Fault injection on links: they are cut, delayed, made to lose frames, and reconnected.
+"""Fault injection on links: cut, delay, loss of frames, and reconnection.
 
-Kept here is what was said of each link; roles are told how all of their links behave, in one order that replaces those before
-it (`worker` applies it to its connections).
+The client stores the fault of each link; each role receives the faults of all its links in one order, which replaces earlier ones
+and which the role applies to its connections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LinkFaults"]
 
 
 class Behaviour(TypedDict):
-    """How a link behaves: seconds of delay, chance that a transmission is lost, whether nothing passes."""
+    """The fault of a link: delay in seconds, probability that a transmission is lost, whether the link is cut."""
 
     delay: float
     drop: float
@@ -32,7 +32,7 @@ SOUND: Behaviour = {"delay": 0.0, "drop": 0.0, "cut": False}
 
 
 class LinkFaults:
-    """Of one run; used by the run's thread only, and never waits.
+    """The link faults of one run. Used by the run's thread only; never blocks.
 
     `post(order, addresses, role, incarnation)` sends an order to an instance of a role.
     """
@@ -43,23 +43,23 @@ class LinkFaults:
     ):  # fmt: skip
         self._layout, self._members, self._record, self._post = layout, members, record, post
         self._roles = [role.name for role in layout.roles]
-        self._said: dict[tuple[str, str | None], Behaviour] = {}  # (role, peer); peer None: every other role
-        self._numbers = count(1)  # of orders
+        self._said: dict[tuple[str, str | None], Behaviour] = {}  # {(role, peer): fault}; peer None: all other roles
+        self._numbers = count(1)  # order numbers
 
     def cut(self, command: Cut) -> None:
-        """Nothing passes; where it is about every other role, also not between the role and the client."""
+        """Cut a link, or all links of a role, then including that to the client."""
         self._change(command, LinkCut, {"cut": True})
 
     def reconnect(self, command: Reconnect) -> None:
-        """What was held passes now."""
+        """Reconnect a link; frames that were held are sent."""
         self._change(command, LinkReconnected, {"cut": False})
 
     def delay(self, command: Delay) -> None:
-        """Messages arrive later, by `command.seconds`."""
+        """Delay messages on a link by `command.seconds`."""
         self._change(command, LinkDelayed, {"delay": command.seconds}, command.seconds)
 
     def drop(self, command: Drop) -> None:
-        """Transmissions are lost with the chance `command.chance`, and repeated."""
+        """Lose transmissions on a link with probability `command.chance`; they are retransmitted."""
         self._change(command, LinkLossy, {"drop": command.chance}, command.chance)
 
     def _change(
@@ -78,7 +78,7 @@ class LinkFaults:
                     self._post(_order(next(self._numbers), {}, False), [address], role, incarnation)
 
     def _between(self, role: str, peer: str) -> Behaviour:
-        """How the link between two roles behaves, by all that was said of it. Roles on one node have none."""
+        """The combined fault of the link between two roles. Links between roles on one node have no faults."""
         if peer in self._layout.on_node_of(role):
             return SOUND
         said = [self._said.get(key, SOUND) for key in ((role, None), (peer, None), (role, peer), (peer, role))]
@@ -95,13 +95,13 @@ class LinkFaults:
                 self._post(self.order_for(role), [address], role, self._members.incarnation[role])
 
     def order_for(self, role: str) -> dict[str, Any]:
-        """How all links of a role behave: an order that replaces those with lower numbers."""
+        """The order with the faults of all links of a role. It replaces orders with lower numbers."""
         links = {peer: self._between(role, peer) for peer in self._roles if peer != role}
         alone = self._said.get((role, None), SOUND)["cut"]
         return _order(next(self._numbers), {peer: how for peer, how in links.items() if how != SOUND}, alone)
 
     def mend(self, role: str) -> None:
-        """An instance that was cut off from every other role is lost: the next one, which begins elsewhere, is not cut off."""
+        """Remove the cut of all links of a role whose instance was lost: the next one starts elsewhere, and is connected."""
         said = self._said.get((role, None))
         if said is not None and said["cut"]:
             self._said[role, None] = {**said, "cut": False}
@@ -109,5 +109,5 @@ class LinkFaults:
 
 
 def _order(number: int, links: dict[str, Behaviour], alone: bool) -> dict[str, Any]:
-    """For a role: how its links behave, and whether it is cut off from the client, too."""
+    """The order for a role: the faults of its links, and whether it is also cut off from the client."""
     return {"do": "impair", "number": number, "links": links, "alone": alone}

@@ -1,4 +1,4 @@
-"""What the client writes into the record of a run: events at the current engine time, reports, and the log of commands."""
+"""The client's record of a run: trace events at the current engine time, and the log of commands."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["RunRecord"]
 
 
 class RunRecord:
-    """The trace of one run, and `commands`, the log of what was executed, in the order of time.
+    """The trace of one run, and `commands`, the log of executed commands in chronological order.
 
-    Once it is closed no event and no command is added: the run is being ended, and what is done to it then has no effect.
+    After `close` no event and no command is added, because commands have no effect during the shutdown.
     """
 
     def __init__(self, trace: Trace, clock: EngineClock):
@@ -30,17 +30,17 @@ class RunRecord:
         return self._clock.seconds
 
     def event(self, kind: type[Event], *fields: Any) -> None:
-        """Record an event of this kind, with these fields after the time, which is now."""
+        """Record an event of this kind at the current engine time. `fields`: its fields after the time."""
         with self.trace.lock:
             if not self.closed:
                 self.trace.event(kind(self._clock.now, *fields))
 
     def executed(self, command: Command) -> None:
-        """Add a command to the log, at this instant."""
+        """Add a command to the log, at the current engine time."""
         with self.trace.lock:
             if not self.closed:
                 self.commands.append(Executed(command.changed(at=self._clock.seconds)))
 
     def close(self) -> None:
-        """Record nothing more but the roles' reports."""
+        """Stop recording events and commands. Reports of roles are still added to the trace."""
         self.closed = True

@@ -1,7 +1,7 @@
-"""Performs what the recovery policy of a run decides: orders to roles, tasks, records.
+"""Performs the actions of the recovery policy of a run: orders to roles, tasks, trace records.
 
-Nothing here decides: see `recovery_policy`, which has no I/O, and `engines/lifecycle.py`. Used by the run's thread only. It
-never waits: a final report is fetched, and more processes are asked for, in threads of their own.
+The decisions are made in `recovery_policy`, which has no I/O, and in `engines/lifecycle.py`. Used by the run's thread only;
+never blocks: final reports are fetched, and more processes are started, in separate threads.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ __all__ = ["Instances", "Recovery"]
 
 
 class Instances(Protocol):
-    """What a run does when instances of its roles come and go."""
+    """The interface of a run that recovery uses when role instances start and end."""
 
     @property
     def knobs(self) -> Any:
         """The strategy, with its options as they are now."""
 
     def admitted(self, role: str) -> None:
-        """The next instance of `role` is up."""
+        """Called when the next instance of `role` is up."""
 
     def dismissed(self, role: str) -> None:
-        """An instance of `role` is over."""
+        """Called when an instance of `role` has ended."""
 
     def situation(self, role: str) -> dict[str, Any]:
-        """What an instance that begins in the middle of the run has to know, as fields of the order to begin."""
+        """Additional fields of the order to begin, for an instance that begins during the run."""
 
     def check_returned(self) -> None:
-        """A role takes part no more, or stays away: perhaps all roles have returned that are waited for."""
+        """Check whether all awaited roles have returned, because a role has left or stays away."""
 
 
 class BackendView:
-    """What the policy reads of the cluster, see `ClusterView`."""
+    """The `ClusterView` of a backend."""
 
     def __init__(self, backend: Backend, place: Wish):
         self._backend, self.place = backend, place
@@ -82,14 +82,14 @@ class BackendView:
 
     @property
     def returning(self) -> bool:
-        """Whether processes that were lost come back."""
+        """Whether lost processes are being restarted."""
         return self._backend.returning
 
 
 class Recovery:
-    """Of one run. `known`: the Dask workers of its cluster. `clock`: seconds, monotonic.
+    """Recovery of one run. `known`: the Dask workers of its cluster. `clock`: seconds, monotonic.
 
-    `ended`: what ends the run, once the policy has decided that.
+    `ended`: the action that ends the run with an error; None until the policy has returned one.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Recovery:
             supervisor.members, BackendView(backend, place), known, on_loss=plan.strategy.on_loss, patience=patience,
             elastic=plan.elastic is not None, now=clock(),
         )  # fmt: skip
-        self._lost_at: dict[str, float] = {}  # engine time, s, of roles that are not back
+        self._lost_at: dict[str, float] = {}  # {role that has not restarted: engine time of the loss, s}
         self.ended: FailRun | None = None
         self._perform: dict[type[Action], Callable[[Any], None]] = {
             Submit: lambda do: self._submit(do.role, do.incarnation, do.worker),
@@ -132,11 +132,11 @@ class Recovery:
 
     @property
     def phase(self) -> str:
-        """Of a restart of a group: "" (none goes on), "collect" or "start"."""
+        """The phase of a group restart: "" (none is in progress), "collect" or "start"."""
         return self._policy.phase
 
     def handle(self, event: Event | Join | Leave | Restart) -> None:
-        """Do what the policy decides because of `event`."""
+        """Perform the policy's actions in response to `event`."""
         for action in self._policy.handle(event, self._clock()):
             self._perform[type(action)](action)
 
@@ -147,11 +147,11 @@ class Recovery:
         self.handle(Killed(role, restart, worker))
 
     def restart(self, command: Restart) -> None:
-        """The roles of a node that were to stay away are to come back."""
+        """Restart the roles of a node that were killed without restart."""
         self.handle(command)
 
     def stays_away(self, role: str) -> bool:
-        """Whether a role is to stay away when it is lost."""
+        """Whether a role is not restarted when it is lost."""
         return self._policy.stays_away(role)
 
     # instances --------------------------------------------------------------------------------------------------------
@@ -179,14 +179,14 @@ class Recovery:
         def fetch() -> None:
             try:
                 report = future.result(timeout=FETCH_S)
-            except Exception:  # lost on the way, which is noticed elsewhere, or when time is up
+            except Exception:  # the loss is detected elsewhere, or by `FETCH_S`
                 return
             queue.put(HandedOver(do.role, do.incarnation, report))
 
         threading.Thread(target=fetch, name="labkit-fetch", daemon=True).start()
 
     def _grow(self, do: Grow) -> None:
-        grow = self._backend.grow_again  # which may wait for others
+        grow = self._backend.grow_again  # may wait for a lock
         threading.Thread(target=grow, args=(do.nodes,), name="labkit-grow", daemon=True).start()
 
     # a group ----------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Recovery:
             self._submit(role, do.incarnation, worker, (begins.get(role), False))
 
     def _account_for_ended(self, reports: Any, begins: dict[str, Any]) -> None:
-        """What ended instances had in hand, and is not in what their group begins with, is dropped."""
+        """Record as dropped the gradients of ended instances that the initial states of their group do not contain."""
         ids = self._plan.role_ids
         common = next((state for state in begins.values() if state is not None), None)
         for role, report in reports.items():
@@ -229,7 +229,7 @@ class Recovery:
         self._record.event(do.kind, *do.fields)
 
     def _record_restart(self, do: RecordRestart) -> None:
-        """Record what an incarnation begins with, and how many updates are rolled back."""
+        """Record the restored state of an incarnation, and the number of updates that were rolled back."""
         up, lost_at = do.up, self._lost_at.pop(do.up.role, 0.0)
         begins: tuple[Any, ...] = ()
         if do.from_backup:

@@ -1,9 +1,9 @@
-"""One run in real time, as the client sees it: the engine behind `Run` on a Dask cluster.
+"""The engine of one run on a Dask cluster: the client's side of a run in real time.
 
-One thread, the run's own, owns everything: it takes events out of a queue (reports of roles, news of Dask, answers to orders,
-commands of other threads), dispatches each by its type, executes commands when they are due, and decides when the run is over.
-It never waits for another process while the run goes on. Other threads post events and wait for the answer; what they read is
-replaced, never changed, or has a lock of its own (the trace).
+One thread, the run's thread, owns all state: it takes events from a queue (reports of roles, events of Dask, answers to orders,
+commands of other threads), dispatches each by its type, executes commands when they are due, and decides when the run ends.
+It never waits for another process during the run. Other threads post events and wait for the answer; the state that they read
+is replaced as a whole, never modified, or has a lock (the trace).
 """
 
 from __future__ import annotations
@@ -88,30 +88,33 @@ from .supervisor import Supervisor
 __all__ = ["DaskRun"]
 
 NEWS = ("Left", "Joined")
-KEEP_ROWS = 300_000  # of each table: a run that goes on for hours keeps memory flat
-LISTEN_S = 0.25  # seconds between two looks at limits, when no event comes; less if `patience` is short
-STOP_S = 5.0  # seconds for the chief to evaluate once more when it is told to end
-STOPPED_S = 30.0  # seconds that `Stop` waits for the end of the run
-TIMER_S = 0.05  # seconds between two looks at the limits of recovery, at least
+KEEP_ROWS = 300_000  # rows kept of each table, which bounds the memory of long runs
+LISTEN_S = 0.25  # longest interval between two checks of time limits, seconds; less if `patience` is short
+STOP_S = 5.0  # timeout for the chief's final evaluation after `Stop`, seconds
+STOPPED_S = 30.0  # timeout of `Stop` for the end of the run, seconds
+TIMER_S = 0.05  # shortest interval between two `Timer` events, seconds
 FOR_RECOVERY = (OfRole, WorkerJoined, WorkerLeft, WorkersSeen)
 
 log = logging.getLogger("labkit.engines.dask.client")
 
 
 class RunEnd(NamedTuple):
-    """How the run ends."""
+    """The reason for the end of a run, and details."""
 
     stopped_by: str
     why: str
 
 
 class DaskRun(Engine):
-    """One run on a Dask cluster. `error`: what ended the run, if that was one. `commands`: the log of what was executed.
+    """One run on a Dask cluster.
 
-    `store`: where roles keep their states; None: in a folder that is removed with this run; False: nowhere. `resume`: where
-    an earlier run has kept them, which this one goes on with. `commands`: primitive commands, or entries of a log, executed
-    at their times. `supported_commands`: the classes of commands that `execute` takes; without signals where the processes are
-    not labkit's own, and the cluster does not allow it. `began`: when the start of the run began (`time.monotonic`).
+    `commands`: primitive commands, or entries of a log, executed at their times. `store`: where roles save their checkpoints;
+    None: in a folder that is removed with this run; False: nowhere. `began`: when the start of the run began
+    (`time.monotonic`). `resume`: the checkpoints of an earlier run from which this one is resumed.
+
+    Attributes to read: `error`, the error that ended the run, or None; `commands`, the log of executed commands;
+    `supported_commands`, the classes of commands that `execute` accepts, without those that signal processes if the cluster
+    does not allow these.
     """
 
     def __init__(
@@ -134,14 +137,14 @@ class DaskRun(Engine):
         self.knobs = plan.strategy
         self._present: tuple[str, ...] = ()
         self._began = began
-        self._changed: dict[str, Any] = {}  # options that were set
+        self._changed: dict[str, Any] = {}  # options that were changed during the run
         self._schedule = Schedule((c.command if isinstance(c, Executed) else c for c in commands), self.clock)
         self._deadlock = DeadlockDetector(self.members.where)
         self._acknowledgements = Acknowledgements(self._post_to, time.monotonic)
         self._returned: set[str] = set()
-        self._given_up: set[str] = set()  # roles that are not waited for when the run ends
-        self._listen_s = min(LISTEN_S, cluster.spec.patience / 8)  # else silence is taken for an absence of this process
-        self._timer_due = 0.0  # when recovery is told next that time has passed
+        self._given_up: set[str] = set()  # roles whose final reports are not awaited
+        self._listen_s = min(LISTEN_S, cluster.spec.patience / 8)  # well below the limit at which silences are reset
+        self._timer_due = 0.0  # time of the next `Timer` event
         self._stop_reason: str | None = None
         self._stop_deadline = 0.0
         self._over = threading.Event()
@@ -149,7 +152,7 @@ class DaskRun(Engine):
         self._start(resume)
 
     def _start(self, resume: Store | None) -> None:
-        """Start the roles, then the thread that listens to them."""
+        """Start the roles, then the run's thread."""
         spec, plan = self.cluster.spec, self.plan
         restored = resumed_states(plan, resume) if resume else {}
         settings = {
@@ -185,7 +188,7 @@ class DaskRun(Engine):
     def _known_workers(self) -> list[str]:
         try:
             return list(self.backend.known())
-        except ClusterError:  # gone already, which will be noticed
+        except ClusterError:  # the loss of the scheduler is detected later
             return list(self.supervisor.where.values())
 
     # for any thread ---------------------------------------------------------------------------------------------------
@@ -207,22 +210,22 @@ class DaskRun(Engine):
 
     @property
     def present(self) -> tuple[str, ...]:
-        """The workers that take part, or are about to."""
+        """The workers of an elastic run that take part, or are about to."""
         return self._present
 
     @property
     def parameters(self) -> np.ndarray | None:
-        """The evaluated parameters that met the budget; of a run that goes on, or lost its chief, the last checkpoint's."""
+        """The parameters of the final evaluation; during the run, or without a chief, those of the last checkpoint."""
         return self.accounting.parameters
 
     def flush(self) -> None:
-        """Nothing to do: reports come by themselves."""
+        """No action: roles report periodically."""
 
     def execute(self, command: Command) -> None:
-        """Execute a primitive command now, whatever its `at`, and return when it has been. Nothing happens if the run is over.
+        """Execute a primitive command now, ignoring its `at`, and wait until it is done. No effect after the end of the run.
 
-        `Stop` returns when nothing of the run is left. `BadInput` if the command is not supported, names roles that are not
-        there, or makes no sense now.
+        `Stop` returns when the run has ended. `BadInput` if the command is not supported, names unknown roles, or is not
+        possible in the current state.
         """
         self._check(command)
         self._request(lambda done: Execute(command, done))
@@ -235,21 +238,21 @@ class DaskRun(Engine):
         command.check(self.plan.role_ids)
 
     def step(self, timeout: float | None = None) -> bool:
-        """Go on to one more update of every shard, then pause; False once the run is over.
+        """Continue until every shard has made one more update, then pause. Returns False if the run has ended.
 
-        Two calls at a time are two steps. `timeout` (seconds): after about so long it pauses wherever the shards are.
+        Concurrent calls are separate steps. `timeout`: seconds after which the run pauses in any case.
         """
         self._request(lambda done: Step(timeout, done))
         return self.stopped_by is None
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until the run is over, or `TimeoutError`."""
+        """Wait for the end of the run. `TimeoutError` after `timeout` seconds."""
         if not self._over.wait(timeout):
             raise TimeoutError(f"The run is not over after {timeout:g} s; it goes on.")
-        self._thread.join(5)  # it has nothing left to do
+        self._thread.join(5)  # it is about to end
 
     def _request(self, event: Callable[[Done], Event]) -> None:
-        """Post an event to the run's thread, and wait until it has been dealt with, or the run is over."""
+        """Post an event to the run's thread, and wait until it has been handled, or the run has ended."""
         if self.stopped_by is not None:
             return
         answer: Future[None] = Future()
@@ -259,7 +262,7 @@ class DaskRun(Engine):
                 answer.set_result(None) if error is None else answer.set_exception(error)
 
         self.supervisor.queue.put(event(done))
-        if threading.current_thread() is self._thread:  # an object is finalized there: it never waits for itself
+        if threading.current_thread() is self._thread:  # called by a finalizer on this thread: must not wait
             return
         while True:
             try:
@@ -269,7 +272,7 @@ class DaskRun(Engine):
                     return
 
     def forked(self, why: ClusterError) -> None:
-        """This is a copy in a forked child, which has none of the run's threads: it is over, because of `why`."""
+        """End this copy in a forked child, which does not have the run's threads. `why`: its error."""
         self._over = threading.Event()
         self.trace.lock = threading.RLock()
         if self.stopped_by is None:
@@ -294,7 +297,7 @@ class DaskRun(Engine):
         return RunEnd("error", str(self.error))
 
     def _turn(self) -> RunEnd | None:
-        """Take in one event, or none in a while."""
+        """Handle the next event, or check the time limits if none arrives in time."""
         self._execute_due()
         try:
             event = self.supervisor.queue.get(timeout=self._time_left())
@@ -303,12 +306,12 @@ class DaskRun(Engine):
         return self._take(event) or self._look_around()
 
     def _time_left(self) -> float:
-        """Seconds until a command is due, a limit is over, or it is time to look around."""
+        """Seconds until a command or a time limit is due, at most the interval of the checks."""
         left = min(self.pauses.due - time.monotonic(), self._schedule.left)
         return min(max(left, 0.0), self._listen_s)
 
     def _take(self, event: Event) -> RunEnd | None:
-        """Recovery decides what comes of it for the roles; then the rest of the run takes it, unless the instance is fenced."""
+        """Dispatch an event: first to recovery, then to its handler. Events of fenced instances only go to recovery."""
         present = not isinstance(event, OfRole) or self.members.is_present(event.role, event.incarnation)
         if present and isinstance(event, RoleUp) and not self._clock_is_known(event):
             return None
@@ -332,7 +335,7 @@ class DaskRun(Engine):
         }
 
     def _clock_is_known(self, event: RoleUp) -> bool:
-        """Whether the clock of the machine of a role is known; if not, the event comes again when it has been measured."""
+        """Whether the clock of a role's machine is known. If not, it is measured, and the event is posted again afterwards."""
         if self.supervisor.meet(event):
             return True
         self.supervisor.measure(self.members.where[event.role], lambda: self.supervisor.queue.put(event))
@@ -359,7 +362,7 @@ class DaskRun(Engine):
         return RunEnd("error", str(self.error))
 
     def _check_recovery(self) -> RunEnd | None:
-        """The end, if recovery has come to one."""
+        """The end of the run, if recovery has decided to end it."""
         ended = self.recovery.ended
         return None if ended is None else self._over_because(ended.roles, ended.why)
 
@@ -376,7 +379,7 @@ class DaskRun(Engine):
                 self._execute(command, self._warn_if_refused, scheduled=True)
 
     def _warn_if_refused(self, error: BadInput | None) -> None:
-        if error is not None:  # of a command that was planned: no thread waits to be told, and the run goes on
+        if error is not None:  # a scheduled command has no caller to raise the error in, so it is recorded
             self.event(EngineWarning, str(error))
 
     def _execute(self, command: Command, done: Done, scheduled: bool = False) -> None:
@@ -432,7 +435,7 @@ class DaskRun(Engine):
         self._order({"do": "slow", "factor": factor}, role, done)
 
     def _order(self, order: dict[str, Any], role: str | None, done: Done) -> None:
-        """Send an order; roles that did not answer in time are named in the trace."""
+        """Send an order; roles that do not acknowledge it in time are recorded in the trace."""
 
         def answered(deaf: list[str]) -> None:
             for address in deaf:
@@ -458,14 +461,14 @@ class DaskRun(Engine):
             self.final_evaluation.request(command.reason)
 
     def _inject(self, command: Inject) -> None:
-        """Execute commands at their times, which are those of the run."""
+        """Schedule commands at their times, in engine time."""
         for one in command.scheduled:
             check_supported(one, self.supported_commands)
         self.record.executed(command)
         self._schedule.add(command.scheduled)
 
     def _join(self, command: Join) -> None:
-        """A worker that is not there takes part as soon as there is a Dask worker for it."""
+        """Have an absent worker join, as soon as there is a Dask worker for it."""
         check_elastic(command, self.plan)
         if command.role not in self.recovery.present:
             self.record.executed(command)
@@ -473,7 +476,7 @@ class DaskRun(Engine):
         self._present = self.recovery.present
 
     def _leave(self, command: Leave) -> None:
-        """A worker leaves in order: what it has in hand is dropped, what it has sent arrives."""
+        """Have a worker leave in order: its current work is dropped, the messages that it has sent are delivered."""
         check_elastic(command, self.plan)
         if command.role in self.recovery.present:
             self.record.executed(command)
@@ -483,13 +486,13 @@ class DaskRun(Engine):
     # when it is over --------------------------------------------------------------------------------------------------
 
     def check_returned(self) -> None:
-        """Ask the chief to finish if the coroutines of all roles have returned that are waited for."""
+        """Request the final evaluation if the coroutines of all awaited roles have returned."""
         awaited = self.members.must_return
         if awaited and self._returned.issuperset(awaited):
             self.final_evaluation.request("finished")
 
     def _look_around(self) -> RunEnd | None:
-        """Look at the limits: what has been silent, or has waited, for too long?"""
+        """Check all time limits, and the connection to the scheduler."""
         now = time.monotonic()
         self.pauses.look(now)
         if self._stop_reason is not None and now > self._stop_deadline:
@@ -512,12 +515,12 @@ class DaskRun(Engine):
             return None
         until, acknowledged_at = event.batch["until"], self.final_evaluation.acknowledged_at
         if acknowledged_at is None or until <= acknowledged_at + MARGIN_NS:
-            return None  # the chief may have waited then, and been asked to finish since
+            return None  # the report may be older than the request for a final evaluation
         self._deadlock.report(event.role, event.waiting, event.only, event.sent, event.received, until)
         blocked = None if self.pauses.paused else self._deadlock.blocked()
         if not blocked:
             return None
-        awaited = {}  # of the roles that are blocked, in the order of the layout; they do not lack membership events
+        awaited = {}  # {blocked role: (kinds, sender)}, in the order of the layout, without membership events
         for name in (r.name for r in self.plan.layout.roles if r.kind != "chief" and r.name in blocked):
             kinds, only = blocked[name]
             awaited[name] = tuple(kind for kind in kinds if kind not in NEWS), only
@@ -525,7 +528,7 @@ class DaskRun(Engine):
         return RunEnd("deadlock", str(self.error))
 
     def _finish(self, end: RunEnd) -> None:
-        """Shut all roles down, and complete the trace. Takes a limited time, whatever has become of the roles."""
+        """Shut down all roles, and complete the trace. Takes limited time, whatever the state of the roles."""
         self.record.close()
         stopped_by, why = end
         try:
@@ -543,7 +546,7 @@ class DaskRun(Engine):
             for close in (self.processes.thaw_all, self.supervisor.close, self._forget):
                 try:
                     close()
-                except Exception:  # whatever is left behind, threads that wait for the end of the run go on
+                except Exception:  # threads that wait for the end of the run must be released
                     log.exception("What run %s had on the cluster could not be released", self.supervisor.run)
             self.stopped_by = stopped_by
             self._over.set()
@@ -553,14 +556,14 @@ class DaskRun(Engine):
         self.backend.runs.discard(self)
 
     def _hear_the_last(self, event: Event) -> None:
-        """Reports count until the roles have ended; commands have no effect any more, and steps end with the run."""
+        """Handle an event during the shutdown: reports still go into the trace, commands have no effect."""
         if isinstance(event, Report) and self.members.is_present(event.role, event.incarnation):
             self.trace.append(event.batch)
         elif isinstance(event, Execute):
             event.done(None)
 
     def _answer_all(self) -> None:
-        """No thread waits for a run that is over."""
+        """Release all threads that wait for a command or a step."""
         self.pauses.close()
         while True:
             try:
@@ -573,7 +576,7 @@ class DaskRun(Engine):
     # for recovery -----------------------------------------------------------------------------------------------------
 
     def event(self, kind: type[TraceEvent], *fields: Any) -> None:
-        """Record an event of this kind, with these fields after the time, which is now."""
+        """Record an event of this kind at the current engine time. `fields`: its fields after the time."""
         self.record.event(kind, *fields)
 
     def dismissed(self, role: str) -> None:
@@ -588,8 +591,11 @@ class DaskRun(Engine):
         self._deadlock.reset(self.members.contact)
 
     def situation(self, role: str) -> dict[str, Any]:
-        """What an instance that begins in the middle of a run has to know: when engine time began, and when it was paused, if it
-        is; options as they are now; how its links behave; goals of a step; whether a final evaluation was requested."""
+        """Additional fields of the order to begin, for an instance that begins during a run.
+
+        The zero of engine time, and the time of the pause, if any; changed options; link faults; goals of a step; the request
+        for a final evaluation.
+        """
         finish = self.final_evaluation.orders() if role == "chief" else []
         orders = [self.links.order_for(role), *self.pauses.orders(), *finish]
         clock = self.clock

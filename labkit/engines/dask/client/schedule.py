@@ -1,4 +1,4 @@
-"""The commands of a run that are executed at their times."""
+"""The scheduled commands of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ at = attrgetter("at")
 
 
 class Schedule:
-    """Scheduled commands of one run, the next one first. Their times are engine times (seconds).
+    """Scheduled commands of one run, ordered by time. Their times are engine times (seconds).
 
-    Engine time stands still while the run is paused, so no command is due then, with one exception: in a pause that was itself
-    scheduled (`in_scheduled_pause`), a `Resume` or `Stop` is due when engine time and the pause together have lasted so long.
+    Engine time does not pass during a pause, so no command is due then, with one exception: in a pause that was itself
+    scheduled (`in_scheduled_pause`), a `Resume` or `Stop` is due when engine time plus the duration of the pause reaches its
+    time.
     """
 
     def __init__(self, commands: Iterable[Command], clock: EngineClock):
@@ -30,7 +31,7 @@ class Schedule:
         self._commands = sorted([*self._commands, *commands], key=at)
 
     def take(self) -> Command | None:
-        """The next command if it is due: it is scheduled no more. None if no command is due."""
+        """Remove and return the next command if it is due, else None."""
         command = self._next()
         if command is None or self._left(command) > 0:
             return None
@@ -39,7 +40,7 @@ class Schedule:
 
     @property
     def left(self) -> float:
-        """Seconds until a command is due; infinite if none will be as things stand."""
+        """Seconds until a command is due; infinite if there is none, or the run is paused."""
         command = self._next()
         return float("inf") if command is None else self._left(command)
 

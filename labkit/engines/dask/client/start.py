@@ -1,4 +1,4 @@
-"""Starts a run; one whose processes are lost before it has begun is started over: none of its roles has computed anything yet."""
+"""Starts a run, and retries if a process is lost before its roles begin, when no role has computed anything yet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["start_over", "start_run"]
 
 
 class Recording(Protocol):
-    """A run that takes remarks into its trace."""
+    """A run that records events in its trace."""
 
     def event(self, kind: type[Event], *fields: Any) -> None:
         """Record an event."""
@@ -36,14 +36,14 @@ def start_run(
     cluster: Cluster, backend: Backend, place: Callable[[Sequence[RoleSpec]], Mapping[str, str]], plan: Plan,
     commands: Iterable[Command | Executed], checkpoint: Any, resume: Store | None,
 ) -> DaskRun:  # fmt: skip
-    """A run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
+    """Start a run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
 
     `place(roles)`: {node: address of a Dask worker}. `commands`: executed at their times. `resume`: the `Store`, at the place
-    `checkpoint`, of a run that is gone on with.
+    `checkpoint`, of an earlier run that is resumed.
     """
     began = time.monotonic()
     commands = tuple(commands)
-    store = open_store(checkpoint)  # what can be refused is refused before anything starts
+    store = open_store(checkpoint)  # invalid input is refused before any process starts
     for role in cluster.spec.slow or ():
         find_role(role, plan.role_ids)
     where = store.place if store is not None and not store.local else checkpoint
@@ -65,10 +65,10 @@ def start_run(
 def start_over(
     attempt: Callable[[], R], clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
 ) -> R:  # fmt: skip
-    """What `attempt()` returns; it is called again when it raises `LostWhileStarting`, for `REPORT_S` after the first loss.
+    """Call `attempt()`, and retry after `LostWhileStarting` for up to `REPORT_S` seconds from the first loss.
 
-    After a loss there may be too few Dask workers for a moment, which is no mistake of the caller's: that is waited for,
-    within the same limit. Then `ClusterError` with the losses and what is missing. Other errors are passed on.
+    After a loss there may be too few Dask workers for a short time, which is not the caller's error: this is retried, too,
+    within the same limit. Then `ClusterError` with the losses and the last error. Other errors are raised at once.
     """
     losses: list[LostWhileStarting] = []
     until = 0.0
