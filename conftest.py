@@ -1,4 +1,4 @@
-"""What holds for all tests and notebooks, however they were started."""
+"""Configuration of all tests and notebooks."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _samples(mark: str, items: list[pytest.Item]) -> Iterator[tuple[list[pytest.Item], list[pytest.Item]]]:
-    """Of every test that is marked `mark(n)`, on every engine: (n parameter sets at equal distances, the others)."""
+    """For every test marked `mark(n)`, on every engine: (n parameter sets at equal distances, the others)."""
     groups: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker(mark):
@@ -51,8 +51,8 @@ def _samples(mark: str, items: list[pytest.Item]) -> Iterator[tuple[list[pytest.
 
 
 def pytest_configure() -> None:
-    """Give SIGINT Python's own handler, also where the tests were started with SIGINT ignored, as a shell script does with
-    what it starts in the background: processes that tests start would inherit that, and could not be interrupted.
+    """Set Python's default handler for SIGINT, also if the tests were started with SIGINT ignored (as by a shell script in
+    the background): processes started by tests would inherit that, and could not be interrupted.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,7 +1,7 @@
-"""How far the formulas of `lk.advise` are from the simulator: measured on problems and clusters that are drawn at random.
+"""Errors of the formulas of `lk.advise` relative to the simulator, measured on random problems and clusters.
 
 `labkit.advice.errors.ERRORS` says, for every strategy, the largest errors found: with constant and with random times of
-gradients. The test measures them again and holds the table to what it finds; `-m slow -s` prints it.
+gradients. The test measures them again and compares the table with the result; `-m slow -s` prints it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the simulator is measured against is the same model: as many updates, as stale, over at the same nanosecond."""
+"""Simulators in the benchmarks implement the same model: equal updates, staleness, and end time to the nanosecond."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_both_are_the_peers_of_the_benchmark() -> None:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("latency", [0, 700, 50_000])
 def test_any_traffic_arrives_when_it_does_in_labkit(seed: int, latency: int) -> None:
-    """Not a star, as above: every way out and every way in is contended for, and messages wait for both."""
+    """Not a star, as above: every egress and every ingress is contended, and messages wait for both."""
     import simpy
 
     from benchmarks.peers.simpy_nodes import Cluster

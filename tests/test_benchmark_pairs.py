@@ -1,4 +1,4 @@
-"""The peers of the round trip and the played browser: they answer, they end, and they say why they could not begin."""
+"""Peers of the round-trip benchmark and the simulated browser: they answer, end, and report why they could not start."""
 
 from __future__ import annotations
 

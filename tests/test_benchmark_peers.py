@@ -1,4 +1,4 @@
-"""Whom labkit's training is compared with: everybody is there by name, or is named as absent, and does the same work."""
+"""Peers in the benchmarks of training: each is listed, or reported as missing, and does the same work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks run and say what they should; how fast anything is, is not asserted here."""
+"""The benchmarks run and print the expected text; speed is not asserted here."""
 
 from __future__ import annotations
 

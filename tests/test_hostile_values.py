@@ -1,7 +1,7 @@
 """Every public callable is given hostile values, one argument at a time.
 
 Allowed are success and labkit's own errors, whose messages are labkit's. An error from inside (`OverflowError`,
-`TypeError: '<' not supported`, ...) is a bug, whatever was given.
+`TypeError: '<' not supported`, ...) is a bug, for any argument.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ TIMED = lk.Problem("moons", hidden=(), timing_only=True)
 
 
 def outcome(call, allowed=(lk.LabkitError, TimeoutError)):
-    """None if `call` did something or refused; else what went wrong."""
+    """None if `call` succeeded or refused; else a description of the error."""
     try:
         call()
     except allowed as error:
@@ -71,7 +71,7 @@ def outcome(call, allowed=(lk.LabkitError, TimeoutError)):
 
 
 def holds(cases):
-    """Each of [(name, call), ...] succeeds or is refused."""
+    """Assert that each of [(name, call), ...] succeeds or is refused."""
     wrong = [f"{name}: {what}" for name, call in cases if (what := outcome(call)) is not None]
     assert not wrong, "\n".join(wrong)
 
@@ -121,7 +121,7 @@ def test_values(name):
 
 @pytest.mark.parametrize("name", DATACLASSES)
 def test_what_is_no_number_is_not_taken_for_one(name):
-    """A knob that is a number refuses nan, texts, truth values, arrays of several, and numbers that no float can hold."""
+    """A numeric option refuses nan, texts, truth values, arrays of several, and numbers that no float can hold."""
     cls = getattr(lk, name)
     wrong = [
         f"{name}({k.name}={label})"
@@ -233,7 +233,7 @@ def test_a_method_of_a_run(name):
             getattr(run, name)(**given)
             assert name in ("wait", "advance") or not run.done
         finally:
-            run.wait(30)  # what was refused, or done, does no harm to the run
+            run.wait(30)  # refused and accepted calls do not damage the run
 
     holds(each_argument(f"run.{name}", use, METHODS[name]))
 

@@ -1,4 +1,4 @@
-"""Imports go one way, heavy packages come in late or not at all, and modules hold no state that changes."""
+"""Imports go one way, heavy packages are imported lazily or not at all, and modules have no mutable state."""
 
 import ast
 import functools
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "labkit"
 FILES = sorted(ROOT.rglob("*.py"))
 
-# What each part may import of the others, beside itself and `FOR_ALL`.
+# What each package may import of the others, besides itself and `FOR_ALL`.
 FOR_ALL = {"errors", "formatting", "knobs", "paths"}
 BELOW = {
     **{name: set() for name in FOR_ALL},
@@ -36,7 +36,7 @@ BELOW["advice"] = BELOW["run"] | {"views"}
 UP = BELOW["run"] | {"run", "advice", "views"}
 BELOW |= {"lab": UP, "course": UP | {"lab"}, "cli": UP | {"lab", "course"}, "__init__": set(), "__main__": {"cli"}}
 
-# The one exception upwards: `Run.watch` and `Run.plot` reach for the lab and the views when they are called.
+# The one exception upwards: `Run.watch` and `Run.plot` import the lab and the views when they are called.
 EXCEPTIONS = {("run.py", "lab"), ("run.py", "views")}
 
 
@@ -198,7 +198,7 @@ def test_what_is_not_loaded(code, never):
 # state ----------------------------------------------------------------------------------------------------------------
 
 ALLOWED = {
-    ("roles/messages.py", "_FIELDS"),  # a cache of what message classes themselves say
+    ("roles/messages.py", "_FIELDS"),  # a cache of attributes of message classes
     ("lab/cells.py", "_open"),  # the registry of open labs: running a cell again closes the lab that it made
 }
 MUTATORS = {"add", "append", "update", "pop", "setdefault", "clear", "extend", "remove", "insert", "popitem"}

@@ -1,4 +1,4 @@
-"""What a model answers for numbers that do not fit its dtype: a refusal, as scikit-learn's, and no warning of NumPy."""
+"""A model refuses numbers that do not fit its dtype, as in scikit-learn, without a NumPy warning."""
 
 import numpy as np
 import pytest

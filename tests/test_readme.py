@@ -1,4 +1,4 @@
-"""The README's code is run as it stands there, and does what the text around it says."""
+"""The README's code runs unchanged, and does what the surrounding text describes."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def block(words):
-    """The one block with these words in it."""
+    """The only block that contains these words."""
     (found,) = [block for block in BLOCKS if words in block]
     return found
 

@@ -42,7 +42,7 @@ def test_l2_exact_points_give_the_law_back(p, k, one):
 
 
 def test_l2_the_peak_of_the_example():
-    """p = .05, k = .0005: at N = 43.59, 10.742 times one worker; the best whole N by trying all is beside it."""
+    """p = .05, k = .0005: at N = 43.59, 10.742 times one worker; the best integer N by search is adjacent to it."""
     fit = lk.fit_scalability({n: usl(n, 0.05, 0.0005) for n in (1, 2, 8, 32, 128)})
     assert fit.peak == pytest.approx(43.59, abs=0.005)
     assert fit.ceiling == pytest.approx(10.742, abs=0.0005)
@@ -62,7 +62,7 @@ def test_neither_parameter_is_negative():
 
 
 def test_the_fit_is_the_best_of_a_grid():
-    """No pair on a fine grid is nearer, with the equations divided by N - 1."""
+    """No pair on a fine grid fits better, with the equations divided by N - 1."""
     points = {1: 10.0, 2: 19.0, 4: 33.0, 8: 60.0, 16: 78.0, 32: 120.0}
     fit = lk.fit_scalability(points)
     n = np.array([2, 4, 8, 16, 32.0])

@@ -1,4 +1,4 @@
-"""labkit/strategies/README.md: its generated parts are what is generated, and no table leaves a strategy out."""
+"""labkit/strategies/README.md: its generated parts are up to date, and every table lists all strategies."""
 
 from __future__ import annotations
 

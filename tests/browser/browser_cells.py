@@ -1,4 +1,4 @@
-"""Cells that several of the tests in a browser begin with."""
+"""Initial cells of several browser tests."""
 
 DASK = """
 import labkit as lk

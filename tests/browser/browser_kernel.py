@@ -1,7 +1,7 @@
-"""Asking a kernel, from outside and while a cell runs, without adding a cell to the notebook.
+"""Requests to a kernel, from outside and while a cell runs, without adding a cell to the notebook.
 
-Where the kernel has subshells (ipykernel 7), code runs in one that exists for this question only. Where it has none,
-the question waits for the cell. Plain sockets are used, because the browser's driver already runs an event loop in this
+Where the kernel has subshells (ipykernel 7), code runs in a subshell created for this request. Where it has none,
+the request waits for the cell. Plain sockets are used, because the browser's driver already runs an event loop in this
 thread.
 """
 
@@ -20,7 +20,7 @@ WAITS = 30_000  # milliseconds, for an answer
 
 
 class _Channels:
-    """The two channels of a kernel on which questions are asked."""
+    """The two channels of a kernel that are used for requests."""
 
     def __init__(self, connection: dict[str, Any]):
         self._session = Session(key=connection["key"].encode(), signature_scheme=connection["signature_scheme"])
@@ -55,7 +55,7 @@ class _Channels:
 def ask(connection: dict[str, Any], code: str) -> Any:
     """Run `code` in the kernel of this connection file; the value of its last line, if that is an expression.
 
-    The value must be one that Python reads back from its `repr`. RuntimeError with the kernel's own words if the code
+    The value must be one that Python reads back from its `repr`. RuntimeError with the kernel's error text if the code
     raises, TimeoutError if no answer comes.
     """
     tree = ast.parse(code)

@@ -21,7 +21,7 @@ def button(page, name):
 
 
 def gradients(page):
-    """How many were applied so far."""
+    """Number of gradients applied so far."""
     return page.kernel("sum(c.gradients for c in lab.trace.counters.values())")
 
 
@@ -42,7 +42,7 @@ def kill_freeze_and_back(page, name):
     before = gradients(page)
     page.frames(seconds=1.5)
     page.screenshot(f"{name}-killed")
-    assert gradients(page) > before  # the others go on, and it stays away
+    assert gradients(page) > before  # the others continue, and it stays away
     assert page.kernel("lab.view().conditions") == {"worker-2": "killed"}
     press(page, "Restart", "w2", "lab.view().conditions == {}")
     page.frames(seconds=1.5)

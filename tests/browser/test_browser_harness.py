@@ -1,4 +1,4 @@
-"""The harness itself: what it measures is there, and it sees what it is meant to see."""
+"""Tests of the browser harness: its measurements are present and correct."""
 
 from __future__ import annotations
 

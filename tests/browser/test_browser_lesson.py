@@ -1,4 +1,4 @@
-"""A lesson in a real JupyterLab: an answer is clicked before it is measured, kept, and held against the measurement; and the
+"""A lesson in a real JupyterLab: an answer is clicked before the measurement, stored, and compared with the measurement; and the
 lesson runs to its end.
 """
 

@@ -1,6 +1,6 @@
-"""Every scenario, played to its end in a browser, with screenshots: at 940 and 1600 pixels, light and dark.
+"""Every scenario, run to its end in a browser, with screenshots: at 940 and 1600 pixels, light and dark.
 
-The screenshots are artefacts of the run, to be looked at; what a scenario shows is tested without a browser.
+The screenshots are artefacts for manual inspection; the content of scenarios is tested without a browser.
 """
 
 from __future__ import annotations

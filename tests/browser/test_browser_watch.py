@@ -25,7 +25,7 @@ LABELS = "[...document.querySelectorAll('.jp-OutputArea button')].map(button => 
 
 
 def labelled(word):
-    """JavaScript: a button with this word is there."""
+    """JavaScript: whether a button with this label exists."""
     return f"{LABELS}.some(label => label.includes('{word}'))"
 
 
@@ -65,7 +65,7 @@ def test_a_run_on_dask_moves_stops_and_leaves_no_process(notebook):
 def test_pause_is_acknowledged_and_the_figure_stands_still(simulated):
     for before, after in [("Pause", "Resume"), ("Resume", "Pause"), ("Pause", "Resume")]:
         simulated.acknowledged(button(simulated, before).click, labelled(after))
-        simulated.frames(seconds=1)  # what was on its way arrives; and the next press is no double click
+        simulated.frames(seconds=1)  # pending messages arrive; and the next press is no double click
     assert any(sum(simulated.frames(seconds=1).given) == 0 for _ in range(10))  # the last pictures have been drawn
     at = simulated.kernel("run.trace.watermark()")
     assert sum(simulated.frames(seconds=1).given) == 0

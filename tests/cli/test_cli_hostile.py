@@ -23,7 +23,7 @@ CASES = [
 
 
 def ends_in_a_sentence(words):
-    """None, or what is wrong with how the command ended."""
+    """None, or a description of what is wrong with the command's exit."""
     result = CliRunner().invoke(main, words)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return f"{type(result.exception).__name__}: {str(result.exception)[:100]}"

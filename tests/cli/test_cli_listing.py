@@ -1,4 +1,4 @@
-"""`labkit strategies`: the nine first, the rest by family; knobs with the names that they take."""
+"""`labkit strategies`: the nine first, the rest by family; options with their allowed names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: one sentence on standard error, what was wrong and what is allowed; exit code 2; no standard output."""
+"""Bad input: one sentence on standard error with the error and the allowed values; exit code 2; no standard output."""
 
 from __future__ import annotations
 

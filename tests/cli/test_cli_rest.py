@@ -1,4 +1,4 @@
-"""`labkit strategies`, `lab`, `doctor`, `--help`: what they print, what they start, and what they leave alone."""
+"""`labkit strategies`, `lab`, `doctor`, `--help`: what they print, what they start, and what they do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One suite, two engines: whatever is said here holds in virtual time and on a Dask cluster of processes."""
+"""One suite for two engines: every test runs in virtual time and on a Dask cluster of processes."""
 
 import time
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ import labkit as lk
 
 @dataclass
 class Engine:
-    """Makes clusters of one kind, of any shape."""
+    """Creates clusters of one kind, of any shape."""
 
     name: str
     processes: Any = None
@@ -23,7 +23,7 @@ class Engine:
         return self.name == "simulated"
 
     def cluster(self, workers=2, servers=None, time=None, **more):
-        """`time`: the law of a gradient (None: 10 ms in virtual time, full speed on Dask)."""
+        """`time`: the distribution of a gradient's time (None: 10 ms in virtual time, full speed on Dask)."""
         if self.simulated:
             return lk.SimulatedCluster(workers=workers, servers=servers, compute=0.01 if time is None else time, **more)
         return self.processes.resized(workers=workers, servers=servers, pace=time, **more)
@@ -35,11 +35,11 @@ class Engine:
         return run
 
     def wait(self, *args, **kwargs):
-        """Start a run and go to its end, or fail after a minute."""
+        """Start a run and wait for its end; fails after a minute."""
         return self.train(*args, **kwargs).wait(timeout=60)
 
     def advance_until(self, run, condition):
-        """Let a run go on until `condition()` is true, or fail after a minute."""
+        """Advance a run until `condition()` is true; fails after a minute."""
         deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, run.trace.events

@@ -1,4 +1,4 @@
-"""Fewer bytes, and other all-reduces, on both engines."""
+"""Codecs, and other all-reduce algorithms, on both engines."""
 
 from dataclasses import dataclass
 
@@ -59,7 +59,7 @@ def test_all_reduce_of_coded_gradients(engine, strategy, codec, timing_only):
     assert run.summary()["updates"] == 120
     if not timing_only:
         assert run.summary()["accuracy"] > 0.85
-    # two workers: what is added up is sent in two halves, back and forth
+    # two workers: each half of the sum is sent once in each direction
     count, category, sender = run.trace.column("messages", "bytes", "category", "sender")
     sizes = [shape[0] * kind.itemsize for shape, kind in codec.sums(SHAPES, "float32")]
     a_step = count[(category == 0) & (sender == 0)][: 2 * len(sizes)]
@@ -74,7 +74,7 @@ def member(rank):
 
 @dataclass(frozen=True)
 class Added(Script):
-    """Vectors that are added up by halving and doubling; what came out is said."""
+    """Vectors that are summed by halving and doubling; the result is reported."""
 
     async def play(self, ctx, rank):
         n = len(ctx.peers("worker"))

@@ -1,5 +1,5 @@
-"""A model that several workers hold together is the model that one process has: E3, E4, E1 for replicas that are split
-or sharded, on both engines; and such runs end, and are booked, as all others.
+"""A model that is split over several workers equals the model of one process: E3, E4, E1 for replicas that are split
+or sharded, on both engines; shutdown and accounting of such runs are as for all others.
 """
 
 import numpy as np
@@ -208,7 +208,7 @@ def test_accuracy(engine, strategy, workers):
 
 @SPLIT
 def test_timing_only(engine, strategy, workers):
-    """Arrays without memory: the same roles, the same bytes a step."""
+    """Arrays without storage: the same roles, the same bytes a step."""
     problem = lk.Problem("moons", hidden=(8, 6, 5), batch_size=8, options={"samples": 100}, timing_only=True)
     run = engine.wait(problem, strategy, lk.Budget(updates=7), workers)
     assert run.summary()["updates"] == 7

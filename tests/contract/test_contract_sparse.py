@@ -53,7 +53,7 @@ def test_t5_a_step_pulls_the_distinct_rows_of_its_batch_and_never_more(engine):
         assert np.array_equal(a_step("RowPush", sender == worker), (8 + row) * distinct)
         brought = (kind == number["Rows"]) & (role == worker)
         assert size[brought].sum() >= row * distinct.sum()
-        for server in trace.role_ids("server"):  # an answer is as long as what was asked for, server by server
+        for server in trace.role_ids("server"):  # an answer is as long as the request, server by server
             answers = size[brought & (sender == server)]
             asked = size[(kind == number["RowPull"]) & (sender == worker) & (role == server)]
             assert np.array_equal(answers, asked[: len(answers)] // 8 * row)

@@ -1,1 +1,1 @@
-"""The modules that tests of course work share are in this folder, which pytest puts on the path."""
+"""Shared modules of the course tests are in this folder, which pytest adds to the path."""

@@ -92,7 +92,7 @@ def submission(raw, base, folder, name="ada"):
 
 
 def run_here(rebuilt):
-    """What becomes of a rebuilt notebook's cells, run in this process."""
+    """The results of a rebuilt notebook's cells, run in this process."""
     names, found = {}, {}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("sources.json").write_text(json.dumps(rebuilt.sources))

@@ -93,7 +93,7 @@ class TestRefusals:
         return take_away
 
     def given_out(self, tmp_path):
-        """(master, notebook) of the toy, with a bundle beside the notebook."""
+        """(master, released notebook) of the toy, with a bundle beside the notebook."""
         master = toy.write(tmp_path, toy.notebook())
         return master, write_release(tmp_path / "out", release(parse(toy.notebook(), "m"), "first"), {}, {})[0]
 
@@ -171,7 +171,7 @@ class TestAHostThatForbidsFilters:
 
 
 class TestAge:
-    """What can be known of whether the file is what is on the screen. Times are seconds since 1970."""
+    """Detection of unsaved changes: whether the file equals the notebook on the screen. Times are seconds since 1970."""
 
     def warnings(self, tmp_path, ran="", saved=1000.0, now=1000.0, busy=0.0, **environment):
         return unsaved_warnings(tmp_path / "toy.ipynb", ran, saved, now, environment, busy)
@@ -234,7 +234,7 @@ SEED = "autumn"
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A folder with a master, and with what was given out of it."""
+    """A folder with a master and its release."""
     folder = tmp_path_factory.mktemp("course")
     master = toy.write(folder, toy.notebook())
     done = labkit("assign", master, "--out", folder / "out", "--variant", SEED)
@@ -245,10 +245,10 @@ def course(tmp_path_factory):
 
 @pytest.mark.slow
 class TestCourse:
-    """One course from giving out to grading, with a variant."""
+    """One course from release to grading, with a variant."""
 
     def solved(self, course, **sources):
-        """The released notebook solved; the variant's words say by how much to scale."""
+        """The released notebook solved; the factor is taken from the variant's text."""
         released = json.loads((course / "out" / "toy.ipynb").read_text())
         text = "".join(released["cells"][0]["source"])
         factor = {"twice": 2, "three": 3, "five": 5}[text.split("Scale it ")[1].split()[0].rstrip(".")]

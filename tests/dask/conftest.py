@@ -1,4 +1,4 @@
-"""One cluster of processes for all tests that do not need one of their own."""
+"""One cluster of processes for all tests that do not need a separate one."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def cluster():
 
 @pytest.fixture
 def started(cluster):
-    """Starts runs on the shared cluster, and sees to it that none is left."""
+    """Starts runs on the shared cluster, and stops those that remain."""
     runs = []
 
     def start(strategy=None, budget=None, *, problem=None, on=None, **more):

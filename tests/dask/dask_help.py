@@ -1,4 +1,4 @@
-"""What the tests of the Dask engine share."""
+"""Helpers for the tests of the Dask engine."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ import labkit as lk
 
 
 def eventually(condition, limit=60.0):
-    """What `condition` returns once that is true, looking every hundredth of a second; fails after `limit` seconds."""
+    """The result of `condition` once it is true, polled every 10 ms; fails after `limit` seconds."""
     until = time.monotonic() + limit
     while True:
         found = condition()
@@ -20,25 +20,25 @@ def eventually(condition, limit=60.0):
 
 
 def passed(seconds):
-    """Let some time go by, for what must not happen in it."""
+    """Wait for some time in which an event must not happen."""
     since = time.monotonic()
     eventually(lambda: time.monotonic() - since > seconds)
 
 
 def pid_of(run, role):
-    """The process in which a role plays."""
+    """The process id of a role."""
     supervisor = run.engine.supervisor
     address = supervisor.where[role]
     return supervisor.client.run(os.getpid, workers=[address])[address]
 
 
 def updates(run):
-    """Applied so far, as far as it is known here."""
+    """Updates applied so far, as reported to the client."""
     return run.summary()["updates"]
 
 
 def moving(run, more=5):
-    """Wait until the run has applied some updates more."""
+    """Wait until the run has applied some more updates."""
     goal = updates(run) + more
     eventually(lambda: updates(run) >= goal)
     return run
@@ -62,7 +62,7 @@ def closes(run):
 
 
 def usable(cluster):
-    """The cluster takes another run, to the end."""
+    """Assert that the cluster executes another run to its end."""
     run = lk.train(lk.Problem("moons", hidden=(8,)), lk.AsyncPS(), cluster, lk.Budget(updates=50)).wait(60)
     assert run.stopped_by == "updates"
     closes(run)

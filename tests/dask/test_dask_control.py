@@ -1,4 +1,4 @@
-"""What a person at the controls can do to a run: stop, pause, step, turn a knob, slow a role, and run two at once."""
+"""Control of a run: stop, pause, step, set an option, slow a role, and two runs at once."""
 
 import threading
 import time

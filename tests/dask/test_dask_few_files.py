@@ -1,4 +1,4 @@
-"""A process that may open few files only, and asks for a cluster of processes."""
+"""Starting a cluster of processes in a process with a low limit of open files."""
 
 import os
 import subprocess

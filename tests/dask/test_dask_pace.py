@@ -1,4 +1,4 @@
-"""Pace is exact: waits are not rounded to milliseconds, and being woken late does not add up."""
+"""Pacing is exact: waits are not rounded to milliseconds, and late wake-ups do not accumulate."""
 
 import random
 import time
@@ -67,7 +67,7 @@ def test_where_select_cannot_be_used_waits_are_no_longer(name, monkeypatch):
 
 
 def test_being_woken_late_does_not_add_up():
-    """Durations drawn, timers late at random: the sum is off by one lateness at most. The clock is made up."""
+    """Random durations and random timer delays: the error of the sum is at most one delay. The clock is simulated."""
     luck, pacing, now, drawn = random.Random(0), Pacing(), 1_000_000, 0
     began = now
     for _ in range(1000):
@@ -96,7 +96,7 @@ def test_a_process_that_was_stopped_does_not_catch_up():
 
 @pytest.mark.dask
 def test_late_gradients_are_made_up_for_by_the_next(cluster, started):
-    """Durations lie on both sides of the pace. When waits were rounded up, none was shorter but those that the end cut."""
+    """Durations lie on both sides of the pace. Regression: with waits rounded up, only those cut off by the end were shorter."""
     run = started(lk.AsyncPS(), on=cluster.resized(workers=2, pace=0.0201), budget=lk.Budget(updates=60))
     run.wait(LIMIT_S)
     phase, start, end = run.trace.column("spans", "phase", "start", "end")

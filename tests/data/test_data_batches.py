@@ -1,4 +1,4 @@
-"""Mini-batches: all of one size, without replacement within an epoch, from the worker's own stream, never overwritten."""
+"""Mini-batches: all of one size, without replacement within an epoch, from the worker's random stream, never overwritten."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Dask arrays stay where they are, and are dealt, split and standardised as arrays in memory are."""
+"""Dask arrays stay on the cluster, and are partitioned, split and standardised like arrays in memory."""
 
 import importlib
 import pickle

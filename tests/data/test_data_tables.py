@@ -1,4 +1,4 @@
-"""Your own data: what is good arrives unchanged, what is bad is named."""
+"""User data: valid tables are read unchanged, invalid ones are reported with the place of the error."""
 
 import numpy as np
 import pytest

@@ -35,9 +35,9 @@ class New:
 class Description:
     """One run.
 
-    `faults`: `New` objects, or texts as the command line takes them. `script`: what is done to the run before it is
+    `faults`: `New` objects, or texts as the command line takes them. `script`: calls on the run before it is
     waited for, as ("advance", 0.1), ("kill", "worker-1"). A verb of `Run` is called with the arguments; the others are
-    explained in `digest_adapter.Execution`. `checkpoint`: the run gets a folder to keep its state in.
+    explained in `digest_adapter.Execution`. `checkpoint`: the run gets a folder for checkpoints.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Description:
 
     @property
     def times_follow_floats(self) -> bool:
-        """Whether the moment at which the run ends depends on floating-point results of the training."""
+        """Whether the end time of the run depends on floating-point results of the training."""
         return "accuracy" in self.budget or not self.budget
 
     def features(self) -> frozenset[Any]:
         """What this run exercises; `QUICK` covers the union of all features."""
         found: set[Any] = {("strategy", self.strategy.kind)}
-        one = ("optimizer", "schedule", "placement")  # any value of these will do
+        one = ("optimizer", "schedule", "placement")  # any value of these is sufficient
         found |= {("option", k, "" if k in one else _plain(v)) for k, v in self.strategy.options.items()}
         found |= {("cluster", k, _plain(v) if k == "compute" else "") for k, v in self.cluster.items()}
         found |= {("problem", k, str(v)) for k, v in self.problem.items() if k not in ("hidden", "batch_size")}
@@ -414,7 +414,7 @@ def _all() -> tuple[Description, ...]:
 
 
 def _covering(runs: tuple[Description, ...]) -> tuple[Description, ...]:
-    """A small subset with all features: again and again the run that adds most."""
+    """A small subset with all features, chosen greedily: the run that adds most features next."""
     features = {description.name: description.features() for description in runs}
     missing, picked = set().union(*features.values()), set()
     while missing:

@@ -6,8 +6,8 @@
      "digests": {"kill/Pipeline/chief": {"ledger": "0123456789"}}}
 
 `test` is the node id of the independent oracle: the test that shows that the new result is right. `runs` and `sections`
-say what may change (`fnmatch` patterns of run names; names of sections), `digests` what has changed. What a change does
-not list is unchanged. Where two changes list the same section of a run, the one of the higher order holds.
+declare what may change (`fnmatch` patterns of run names; names of sections), `digests` what has changed. What a change
+does not list is unchanged. If two changes list the same section of a run, the one of the higher order is valid.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Change:
-    """An intended change; see the module."""
+    """An intended change; see the module docstring."""
 
     name: str
     order: int
@@ -134,7 +134,7 @@ def computed(names: Iterable[str] | None = None, settings: dict[str, str] | None
 
 
 def environment() -> dict[str, str]:
-    """What floating-point results depend on, beside the kernels that are fixed."""
+    """The environment on which floating-point results depend, besides the fixed kernels."""
     blas: dict[str, Any] = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "numpy": np.__version__, "blas": f"{blas.get('name')} {blas.get('version')}", "machine": platform.machine(),

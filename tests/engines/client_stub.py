@@ -1,11 +1,11 @@
-"""Stand-ins for what the client of a run uses of Dask."""
+"""Stubs of the parts of Dask that the client of a run uses."""
 
 import asyncio
 import threading
 
 
 class Loop:
-    """An event loop in a thread, with what is used of tornado's."""
+    """An event loop in a thread, with the used part of tornado's interface."""
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()

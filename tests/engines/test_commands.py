@@ -292,7 +292,7 @@ def test_what_a_program_injected_has_no_text_that_could_repeat_it():
 
 
 class Unknown(Command):
-    """A command of which no engine has heard."""
+    """A command that no engine supports."""
 
     word, at = "unknown", 0.0
 

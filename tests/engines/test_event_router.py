@@ -11,7 +11,7 @@ from labkit.engines.dask.worker.command_channel import TOPIC, CommandChannel
 
 
 class Client:
-    """What is used of Dask's client: one handler a topic."""
+    """Stub of Dask's client: one handler per topic."""
 
     def __init__(self):
         self.status, self.handlers = "running", {}

@@ -1,4 +1,4 @@
-"""The lifecycle of one role: every pair of a state and a trigger, and what can be reached. No process is needed."""
+"""The lifecycle of one role: every pair of a state and a trigger, and the reachable states. No process is needed."""
 
 import pickle
 from itertools import product

@@ -1,4 +1,4 @@
-"""Membership of a run: what follows from the states of its roles. No process is needed."""
+"""Membership of a run, derived from the states of its roles. No process is needed."""
 
 from collections import Counter
 
@@ -33,7 +33,7 @@ def test_without_workers_all_but_the_chief_must_return():
 def test_a_worker_that_stays_away_is_waited_for_unless_the_others_go_on(spared):
     members = members_of(servers(3, 1), leaves=["worker-0", "worker-1", "worker-2"] if spared else [])
     members.lose("worker-1", "was killed")
-    assert "worker-1" in members.must_return  # it comes back
+    assert "worker-1" in members.must_return  # it will be restarted
     members.keep_away("worker-1")
     assert ("worker-1" in members.must_return) is not spared
 

@@ -318,7 +318,7 @@ def test_a_member_that_ends_before_it_has_begun_and_is_to_hand_over_is_lost():
     world = World(ring())
     world.kill("worker-1")
     world.run(0.5)
-    world.lose_orders = 1.0  # the order to begin, too
+    world.lose_orders = 1.0  # the request to begin, too
     while world.policy.phase or not world.members.whole:
         world.run(0.1)
     world.kill("worker-1")
@@ -485,7 +485,7 @@ FAULTS = (
 
 
 def inflict(world, fault, which):
-    """One fault, or one request, on one of the roles."""
+    """Inject one fault, or send one request, to one of the roles."""
     roles = list(world.members.state)
     role = roles[which % len(roles)]
     worker = world.policy._workers[which % len(world.policy._workers)] if world.policy._workers else None
@@ -528,13 +528,15 @@ sequences = st.lists(st.tuples(st.sampled_from(FAULTS), st.integers(0, 11), mome
 
 
 def goes_well(shape, seed, sequence):
-    """After any sequence of faults the run comes to rest: whole but for roles that are to stay away, or ended and saying why."""
+    """After any sequence of faults the run becomes quiescent: complete except for roles that are to stay away, or ended with a
+    reason.
+    """
     world = SHAPES[shape](seed)
     for fault, which, seconds in sequence:
         inflict(world, fault, which)
         world.run(seconds)
     world.lose_orders, world.fail_starts, world.hang_starts = 0.0, 0, 0
-    if not world.ours:  # what was lost for good is replaced, or the run ends
+    if not world.ours:  # permanently lost roles are replaced, or the run ends
         there = sum(process.alive and not process.closing for process in world.processes.values())
         for _ in range(len(world.members.state) - there):
             world.join_process()

@@ -15,7 +15,7 @@ class World:
         self.schedule = Schedule(commands, self.clock)
 
     def take(self, seconds):
-        """The words of the commands that are due when so many seconds have passed, pauses included."""
+        """Texts of the commands that are due after this many seconds, including pauses."""
         self.time = seconds
         taken = []
         while (command := self.schedule.take()) is not None:

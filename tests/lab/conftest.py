@@ -1,4 +1,4 @@
-"""Pages for the tests of the page."""
+"""Fixture of pages with stubs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labkit.lab.page.widget_factory import WidgetFactory
 
 @pytest.fixture
 def open_page(monkeypatch):
-    """Make pages of stubs, which are drawn only with `drawing=True`. All are closed in the end."""
+    """Create pages with stubs, which are drawn only with `drawing=True`. All are closed at the end."""
     monkeypatch.setattr("labkit.lab.page.page.SETTLES", 0.02)
     made = []
 
@@ -28,7 +28,7 @@ def open_page(monkeypatch):
             return threads[-1]
 
         lab = Stub(view() if now is None else now)
-        clock = iter(range(0, 10**9, 10)).__next__  # at each look it is ten seconds later
+        clock = iter(range(0, 10**9, 10)).__next__  # at each call it is ten seconds later
         factory = WidgetFactory(clock)
         page = Page(lab, panels, controls, factory=factory, make_thread=make_thread)
         made.append(page)

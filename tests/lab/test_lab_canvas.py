@@ -1,4 +1,4 @@
-"""A frame of a live figure, whose axes are kept as pixels, is the frame drawn anew: for every panel."""
+"""A frame of a live figure, whose axes are cached as pixels, equals a newly drawn frame, for every panel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command thread: order, errors, a thread that ends and starts again, and no caller that waits for ever."""
+"""The command thread: order, errors, end and restart of the thread, and that no caller waits without end."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_close_ends_a_thread_that_always_has_something_to_do(commands):
 
 
 class Moves:
-    """Something that moves for `left` ticks, and then fails if it is to."""
+    """A task that advances for `left` ticks, and then optionally fails."""
 
     def __init__(self, left=0, fails=False):
         self.left, self.fails, self.aborted = left, fails, False

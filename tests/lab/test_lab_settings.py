@@ -1,4 +1,4 @@
-"""What can be set in a lab, with which control, and how it is written: settings, controls, share texts."""
+"""Settings of a lab, their controls, and share texts."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_whatever_a_control_offers_is_accepted_or_refused_in_words(name):
         for _, value in control.choices[:6]:
             if control.name == "workers" and value > 32:
                 continue
-            with contextlib.suppress(lk.BadInput):  # anything else is a mistake of ours
+            with contextlib.suppress(lk.BadInput):  # any other value is a defect of labkit
                 setup.changed(**{control.name: _asked(control, value)})
                 accepted += 1
     assert accepted > 40

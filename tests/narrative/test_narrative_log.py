@@ -1,4 +1,4 @@
-"""The log: every mark worded as what you did, what was reached, how it ended; in order, and at any time."""
+"""The log: every event as text (user actions, results reached, the end of the run), in order, and as of any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of runs: one line a run, and a file that a spreadsheet opens."""
+"""The table of runs: one line per run, and a file that a spreadsheet can open."""
 
 from __future__ import annotations
 

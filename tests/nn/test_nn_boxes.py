@@ -1,4 +1,4 @@
-"""Boxes against plain index arithmetic: every parameter that they name, in their order, and no other."""
+"""Boxes compared with plain index arithmetic: exactly their parameters, in their order."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from labkit.nn.boxes import Box, Boxes
 
 
 def indices(box):
-    """The places of a box, by the definition, one by one."""
+    """The indices of a box, by the definition, one by one."""
     return [box.offset + r * box.stride + c for r in range(box.rows) for c in range(box.low, box.high)]
 
 

@@ -1,4 +1,4 @@
-"""An embedding table: its gradient by hand and by differences, rows that start the same alone and together, files."""
+"""An embedding table: its gradient by hand and by differences, initial rows that do not depend on the other rows, files."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_a_bag_and_its_gradient_by_hand(combine):
     bag.parameter_gradient(saved, dy, out)
     want = np.zeros((5, 2))
     for row, ids in enumerate(X.tolist()):
-        for i in ids:  # an id counts as often as it stands there
+        for i in ids:  # an id counts as often as it occurs
             want[i] += dy[row] / share
     assert np.allclose(out.reshape(5, 2), want)
     assert not out.reshape(5, 2)[2].any()

@@ -1,4 +1,4 @@
-"""Gradients are right (against central differences of a loss written here); a row of stages is the whole network."""
+"""Gradients compared with central differences of an independent loss; a sequence of stages equals the whole network."""
 
 import itertools
 import pickle
@@ -197,7 +197,7 @@ def test_answers_do_not_depend_on_batches_seen_before():
         a, b = np.empty_like(params), np.empty_like(params)
         assert net.gradient(params, x, y, a) == Network.mlp(3, (4,), 2).gradient(params, x, y, b)
         np.testing.assert_array_equal(a, b)
-    assert len(pickle.dumps(net)) == len(pickle.dumps(fresh))  # no work space travels
+    assert len(pickle.dumps(net)) == len(pickle.dumps(fresh))  # workspace arrays are not pickled
 
 
 def test_a_diverged_network_says_so_without_a_warning(recwarn):

@@ -1,4 +1,4 @@
-"""Layouts, the quadratic with its known answers, the model without memory, and model files."""
+"""Layouts, the quadratic with known results, the model without storage, and model files."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Layers split over ranks add up to the layers; boxes share the parameters out exactly; stages in two halves."""
+"""Layers split over ranks add up to the layers; boxes partition the parameters exactly; stages in two halves."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_every_parameter_has_exactly_one_owner(hidden, ranks):
 @pytest.mark.parametrize("hidden", [(), (6,), (6, 5), (6, 5, 8)])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_summands_add_up_to_the_network(hidden, ranks, activation):
-    """Forward and backward through all pairs, sums taken by hand, against the network itself."""
+    """Forward and backward through all pairs, with explicit sums, compared with the network itself."""
     net = network(hidden, activation)
     params = RNG.normal(size=net.size)
     x, dy = RNG.normal(size=(9, 7)), RNG.normal(size=(9, 4))

@@ -1,4 +1,4 @@
-"""Optimizers, schedules, clipping: against the published rules, written here once more, one number at a time."""
+"""Optimizers, schedules, clipping: compared with the published rules, implemented here for single numbers."""
 
 import math
 import tracemalloc

@@ -1,7 +1,7 @@
-"""What nbval compares comes out the same on other processors: the compared cells once more, with other kernels of OpenBLAS and
-NumPy than this machine would choose, and in the light mode (no processes).
+"""Cells that nbval compares give equal outputs on other processors: they are run again with other kernels of OpenBLAS and
+NumPy than this machine would choose, and in simulation-only mode (no processes).
 
-Of each notebook only the cells are run that a compared one needs: whatever binds a name that it uses, and so on back.
+Only cells that a compared cell depends on are run: those that bind a name that it uses, recursively.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""A worker's compressor: error feedback as Stich et al. prove it, whatever the rate does, and messages of the right size."""
+"""A worker's compressor: error feedback as proved by Stich et al., for any rate schedule, and messages of the right size."""
 
 from types import SimpleNamespace
 
@@ -60,7 +60,7 @@ def test_the_first_message_is_of_the_gradient_alone_and_the_second_of_what_is_ow
     assert np.allclose(mine.memory[0], 0.1 * left, rtol=1e-12, atol=1e-15)
     wanted = second + 0.1 * left / 0.4  # a quarter as many steps of the new length
     again = compressor(codec)
-    again.encode(first)  # so that what else it remembers is the same
+    again.encode(first)  # so that its other state is the same
     again.memory.clear()
     said = mine.encode(second, 0, 1)
     assert np.allclose(
@@ -101,7 +101,7 @@ def test_parts_are_encoded_apart():
 
 @pytest.mark.parametrize("codec", ALL, ids=repr)
 def test_without_memory_only_the_size_is_sent(codec):
-    """Timing-only: the same shapes as of real values; arrays without memory of their own."""
+    """Timing-only: the same shapes as of real values; arrays without storage."""
     mine = compressor(codec, dtype="float32")
     null = np.broadcast_to(np.float32(0), (SIZE,))
     real = compressor(codec, dtype="float32").encode(next(gradients(1)).astype("float32"))

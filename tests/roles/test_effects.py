@@ -10,7 +10,7 @@ import labkit as lk
 from labkit.roles import effects
 from labkit.roles.messages import Pull, Push
 
-AWAITED_BY_ASYNCIO = {"nannies"}  # processes, which are no roles
+AWAITED_BY_ASYNCIO = {"nannies"}  # processes, not roles
 MODULES = sorted(Path(labkit.__file__).parent.rglob("*.py"))
 
 

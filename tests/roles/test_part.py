@@ -1,4 +1,4 @@
-"""The kind of work of every part is declared, and a function of no part is the work of its role."""
+"""The kind of work of every component is declared; a function that belongs to no component is work of its role."""
 
 import inspect
 
@@ -36,7 +36,7 @@ def test_what_is_given_up_is_recorded_by_models_only():
 
 
 class Timer:
-    """An object of a user's own, with an attribute that only looks like a part's."""
+    """A user-defined object with an attribute that resembles a component's."""
 
     work = "nonsense"
 
@@ -45,7 +45,7 @@ class Timer:
 
 
 def test_an_object_that_is_no_part_is_work_of_its_role():
-    """A worker's is gradient work: it takes the cluster's `compute`, whatever the object's attributes are called."""
+    """A worker's is gradient work: it takes the cluster's `compute`, for any names of the object's attributes."""
 
     class Own(lk.AsyncPS):
         async def worker(self, ctx, model):

@@ -1,4 +1,4 @@
-"""Which server owns which row: T6 and T7, and that no placement forgets or doubles a row."""
+"""Placement of rows on servers: T6 and T7, and that every row is placed exactly once."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_t6_more_servers_cannot_beat_the_hottest_key(servers):
         load = load_of(placement, servers)
         assert load.max() >= ZIPF[0]
         assert load.sum() == pytest.approx(1)
-    assert load_of(HashPlacement(), 512).max() < ZIPF[0] + 0.02  # all it can do is to come near
+    assert load_of(HashPlacement(), 512).max() < ZIPF[0] + 0.02  # it can only approximate it
 
 
 def test_a_range_has_the_whole_head_on_one_server():

@@ -1,4 +1,4 @@
-"""The event loop of virtual time, with roles that write down what happens to them."""
+"""The event loop of virtual time, with roles that record their calls."""
 
 import pytest
 
@@ -8,7 +8,7 @@ FAR = 10**9
 
 
 class Role:
-    """What the loop knows of a role."""
+    """Stub of a role, with the interface that the loop uses."""
 
     def __init__(self, loop, name="worker-0", log=None):
         self.loop, self.name, self.token, self.log = loop, name, 0, [] if log is None else log
@@ -115,7 +115,7 @@ def test_a_reserved_place_with_nothing_ahead_is_the_next_turn(loop):
     assert loop.place(role, 1, reserve(loop))
     assert loop.turn == 1
     loop.pause = 2
-    assert not loop.place(role, 1, reserve(loop))  # the loop is to come back first
+    assert not loop.place(role, 1, reserve(loop))  # the loop has to return first
 
 
 def test_what_a_role_was_about_to_do_is_taken_out_and_known(loop):

@@ -1,4 +1,4 @@
-"""Workers that join and leave in virtual time, and how a run ends whose last worker is gone."""
+"""Workers that join and leave in virtual time, and the end of a run whose last worker has left."""
 
 import pytest
 from test_simulated_recovery import BACK, applied, closed, events, started
@@ -30,7 +30,7 @@ def test_an_isolated_worker_that_leaves_is_not_lost_and_joins_again(reconnected)
     run = elastic(patience=1.0).advance(0.505).cut("worker-2").advance(0.1).execute(Leave("worker-2")).advance(2.0)
     assert told(run) == []
     assert applied(run, 0.505, 2.605, "worker-2") == 0
-    if reconnected:  # what it had sent arrives then
+    if reconnected:  # its earlier messages arrive then
         run.reconnect("worker-2").advance(0.0)
         assert applied(run, 0.505, 2.605, "worker-2") == 1
     run.execute(Join("worker-2"))
@@ -106,7 +106,7 @@ class Reads(lk.AsyncPS):
 
 @pytest.mark.parametrize("join", [0.0, 0.05, 0.15])
 def test_a_worker_that_joins_again_gets_no_message_for_its_predecessor(join):
-    """A message takes 0.1 s. Weights are under way to worker-2 when it leaves; its next instance asks for its own."""
+    """A message takes 0.1 s. Weights are in flight to worker-2 when it leaves; its next instance requests new ones."""
     run = elastic(Reads(), latency=0.1).advance(1.2).execute(Leave("worker-2")).advance(join).execute(Join("worker-2"))
     run.advance(1.0)
     me = run.trace.roles.index("worker-2")

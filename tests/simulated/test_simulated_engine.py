@@ -1,4 +1,4 @@
-"""What the engine of virtual time does for speed changes nothing that a role can see."""
+"""Optimizations of the virtual-time engine are not observable by roles."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TIMING = lk.Problem("digits", timing_only=True)
 
 @dataclass(frozen=True)
 class Catches(lk.AsyncPS):
-    """A server whose first update fails; it goes on with the messages that are there already."""
+    """A server whose first update fails; it continues with the messages in its inbox."""
 
     async def server(self, ctx, shard):
         def fail():
             raise ValueError("once")
 
-        await ctx.sleep(1)  # all pulls have come
+        await ctx.sleep(1)  # all pulls have arrived
         try:
             await ctx.compute(fail)
         except ValueError:

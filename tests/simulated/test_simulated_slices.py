@@ -1,4 +1,4 @@
-"""What a run does does not depend on the time slices in which it is moved, nor on what other threads do in between."""
+"""The result of a run depends neither on the time slices in which it is advanced, nor on other threads in between."""
 
 import contextlib
 import threading
@@ -59,7 +59,7 @@ def test_a_wait_does_not_end_a_run_that_another_thread_has_moved_on(monkeypatch)
 
 
 def test_time_does_not_go_backward(monkeypatch):
-    """While it is advanced to 1.605, another thread kills a worker: at an instant that has come, or is still to come."""
+    """While it is advanced to 1.605, another thread kills a worker: at an instant that has passed, or is in the future."""
     run = waiting()
     between_slices(monkeypatch, lambda: run.kill("worker-2"))
     run.advance(1.0)
@@ -119,13 +119,13 @@ def test_a_step_is_one_update_also_when_the_server_is_lost(slices, at):
 
 
 def test_a_step_is_one_update_when_one_of_two_servers_is_lost(slices):
-    """What the other server alone has applied is no update of the model."""
+    """A gradient that only the other server has applied is no update of the model."""
     run = started(lk.AsyncPS(), 1, servers=2, checkpoint_every=0.1, faults=["kill:server-1@0.505"]).advance(0.5).step()
     assert run.engine.seconds == pytest.approx(0.505 + BACK)
     closed(run)
 
 
-# commands that are planned ---------------------------------------------------------------------------------------------
+# scheduled commands ----------------------------------------------------------------------------------------------------
 
 
 def test_a_planned_restart_of_a_role_that_is_back_is_a_warning_in_the_trace(slices):

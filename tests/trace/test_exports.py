@@ -1,4 +1,4 @@
-"""Exports: what leaves as a file comes back as the same numbers; a file that is not ours is refused in one sentence."""
+"""Exports: a file is read back with the same numbers; a file in another format is refused in one sentence."""
 
 from __future__ import annotations
 

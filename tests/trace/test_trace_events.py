@@ -1,4 +1,4 @@
-"""Events are values: every kind survives a plain dict, a batch and a file; what is no event is refused."""
+"""Events are values: every kind is unchanged after a round trip through a dict, a batch and a file; other values are refused."""
 
 from __future__ import annotations
 

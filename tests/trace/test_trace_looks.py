@@ -1,4 +1,4 @@
-"""What the model said: noted by the chief, bounded, saved, the same for the same seed; and what the header tells of the
+"""Evaluation samples: recorded by the chief, bounded, saved, equal for the same seed; and the header's description of the
 data.
 """
 
@@ -25,11 +25,11 @@ def start(problem=MOONS, strategy=None, budget=None, **cluster):
 
 
 def said(problem, parameters, points):
-    """What the trained model answers, asked by its user."""
+    """The predictions of the trained model."""
     return problem.objective().predict(parameters, np.asarray(points, dtype=np.float32)).tolist()
 
 
-# what the chief notes ---------------------------------------------------------------------------------------------------
+# recorded by the chief ---------------------------------------------------------------------------------------------------
 
 
 def test_the_last_look_is_what_the_result_says():
@@ -51,7 +51,7 @@ def test_there_is_a_look_for_every_evaluation_of_a_short_run():
     assert [look.time for look in run.trace.looks] == time.tolist()
     assert [look.update for look in run.trace.looks] == update.tolist()
     assert {len(look.samples) for look in run.trace.looks} == {18}
-    assert {look.grid for look in run.trace.looks} == {b""}  # pictures lie in no plane
+    assert {look.grid for look in run.trace.looks} == {b""}  # pictures are not points in a plane
 
 
 def test_looks_become_rarer_and_the_last_one_is_never_left_out():
@@ -174,7 +174,7 @@ def test_files_without_looks_are_read_and_looks_that_do_not_fit_are_refused(tmp_
         load_npz(tmp_path / "bad.npz")
 
 
-# what the header tells of the data ----------------------------------------------------------------------------------------
+# the header's description of the data--------------------------------------------------------------------------------------
 
 
 def test_the_header_has_the_samples_as_they_were_measured():
@@ -237,7 +237,7 @@ def test_shares_of_a_regression_and_of_nothing():
     assert "none" in start(lk.Problem("digits", timing_only=True)).trace.header["shares"]
 
 
-# the ledger of an earlier time ------------------------------------------------------------------------------------------
+# the ledger as of an earlier time---------------------------------------------------------------------------------------
 
 
 STRATEGIES = [

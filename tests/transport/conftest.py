@@ -1,4 +1,4 @@
-"""What the tests of the transport share."""
+"""Fixtures for the tests of the transport."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make(share: bool) -> Iterator[Callable[..., Endpoint]]:
 
 @pytest.fixture(scope="session")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ssl.SSLContext]:
-    """Contexts with a certificate of their own, checked on both sides."""
+    """Contexts with a self-signed certificate, verified on both sides."""
     if shutil.which("openssl") is None:
         pytest.fail("This test makes a certificate: install the `openssl` command.")
     folder: Path = tmp_path_factory.mktemp("tls")

@@ -1,4 +1,4 @@
-"""Byte streams, over TCP and in shared memory: what is written is read, in order, and neither end ever blocks."""
+"""Byte streams, over TCP and in shared memory: bytes are read in the order in which they were written, and neither end blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as bytes: what goes in comes out, and what is no message raises `ProtocolError` and nothing else."""
+"""Encoding of messages: decoding restores the message, and invalid bytes raise `ProtocolError` and no other error."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=4).map(tuple
 @given(value=VALUES, number=st.one_of(INTS, PLAIN), rate=PLAIN, other=VALUES)
 def test_every_message_arrives_as_it_was(value: Any, number: Any, rate: Any, other: Any) -> None:
     message = Anything(value, number, rate, other)
-    for _ in range(2):  # the second time its shape is familiar
+    for _ in range(2):  # the second time its shape is cached
         there = encoded_and_decoded(message)
         assert type(there) is Anything
         assert (there.sender, there.incarnation) == ("worker-0", 3)

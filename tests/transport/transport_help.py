@@ -1,4 +1,4 @@
-"""What the tests of the transport share."""
+"""Helpers for the tests of the transport."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def introduce(*endpoints: Endpoint) -> None:
 
 
 def connect(*endpoints: Endpoint) -> None:
-    """Open all links. Nothing is sent, but from now on every frame goes through the memory, where it is shared."""
+    """Open all links without sending messages; afterwards every frame goes through shared memory if it is used."""
     for here in endpoints:
         for there in endpoints:
             if here is not there:
@@ -75,14 +75,14 @@ def dial(endpoint: Endpoint, data: bytes = b"") -> socket.socket:
 
 
 def hello(to: Endpoint, name: str = "stranger", incarnation: int = 0, run: str = "", **more: Any) -> bytes:
-    """The hello of a role instance that `to` has heard of."""
+    """The handshake of a role instance that is a member for `to`."""
     identity = Identity()
     to.add_peer(name, "127.0.0.1", 9, identity.public, incarnation)
     return Hello(run, name, more.pop("called", to.name), incarnation, **more).pack(identity.key(to.identity.public))
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Within the time limit; after what the acceptor had to say."""
+    """Whether the connection is closed within the time limit, after the acceptor's bytes."""
     with sock, contextlib.suppress(ConnectionResetError):
         while sock.recv(100):
             pass
@@ -90,7 +90,7 @@ def is_closed(sock: socket.socket) -> bool:
 
 
 def shut(connection: SendConnection | ReceiveConnection) -> None:
-    """End the stream of a connection without its knowledge, as the kernel does when a process dies."""
+    """Close the stream below a connection, as the kernel does when a process dies."""
     with socket.socket(fileno=os.dup(connection.fileno())) as sock:
         sock.shutdown(socket.SHUT_RDWR)
 
@@ -104,7 +104,7 @@ def mappings() -> int:
 
 
 class Intruder:
-    """The memory of an offer that is not ended yet, as a process that follows no protocol may write to it."""
+    """Access to the memory of a pending offer, for writing in violation of the protocol."""
 
     def __init__(self, offer: Offer | None) -> None:
         assert offer is not None
@@ -114,7 +114,7 @@ class Intruder:
         self.words = memoryview(self._map)[:DATA].cast("q")
 
     def write(self, data: bytes) -> None:
-        """Append bytes as the writer does, but whether there is room or not."""
+        """Append bytes as the writer does, also if there is no room."""
         written, size = self.words[WRITTEN], len(self._map) - DATA
         at = (written - self.words[ORIGIN]) % size
         first = data[: size - at]

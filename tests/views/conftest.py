@@ -1,4 +1,4 @@
-"""Sample traces: every shape of run that a view must be able to draw. Made once; a view never changes a trace."""
+"""Sample traces: every kind of run that a view must draw. Made once; views do not change a trace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _started(seconds):
 
 
 def _harmed(strategy, server="server-0", **cluster):
-    """Everybody is lost once: a worker, a server, the chief; one is frozen, one cut off, one stays away."""
+    """A run with faults: a worker, a server and the chief are lost once; one role is frozen, one cut off, one stays away."""
     run = _run(
         strategy, seconds=6.0, **{"checkpoint_every": 0.7, "latency": 0.002, "patience": 1.0, **cluster}
     ).advance(1.05)

@@ -1,8 +1,8 @@
-"""Every panel looks as it did: pictures of simulated runs are compared with stored ones (pytest-mpl).
+"""Every panel is unchanged: pictures of simulated runs are compared with stored ones (pytest-mpl).
 
 A view is a pure function of (trace, time), and a simulated trace of its seed, so the same picture must come out, at the
-end and when one scrubs back. A new panel is in this list as soon as it is in the registry; its pictures must then be
-stored once. After a change that is meant, look at the new pictures and store them:
+end and after scrubbing back. A new panel is in this list as soon as it is in the registry; its pictures must then be
+stored once. After an intended change, inspect the new pictures and store them:
 
     pytest tests/views/test_views_images.py --mpl-generate-path=tests/views/baseline
 """
@@ -50,7 +50,7 @@ def run(strategy, problem=DIGITS, seconds=4.0, faults=SLOWED, **cluster):
 
 
 def too_far():
-    """On a quadratic the rate is set from where it is stable to where it is not."""
+    """On a quadratic, the rate is changed from a stable to an unstable value."""
     cluster = lk.SimulatedCluster(workers=8, compute=lk.Deterministic(0.1))
     going = lk.train(lk.Problem("quadratic"), lk.AsyncPS(learning_rate=0.1), cluster, lk.Budget(seconds=4)).advance(2.0)
     going.set(learning_rate=0.3)
@@ -65,7 +65,7 @@ RUNS = {
     "plane": lambda: run(lk.AsyncPS(), lk.Problem("moons", hidden=(16,), seed=7, dtype="float64")),
     "clicks": lambda: run(lk.SparsePS(), lk.Problem("clicks", seed=7), seconds=3.0),
 }  # fmt: skip
-SUITED = {  # to what a panel is about; all others get the first run
+SUITED = {  # a panel's subject -> its run; all others get the first run
     "topology": "wires", "links": "wires", "progress": "ssp", "stability": "quadratic", "decision_boundary": "plane",
     "hot_rows": "clicks",
 }  # fmt: skip
@@ -88,7 +88,7 @@ def trace_for():
 
 @pytest.fixture
 def compared(request):
-    """Without `--mpl` a picture is drawn and compared with nothing: that must not look like a success."""
+    """Without `--mpl` a picture is drawn but not compared: that must not count as a success."""
     options = request.config.option
     if not (getattr(options, "mpl", False) or getattr(options, "mpl_generate_path", None)):
         pytest.fail("pictures are compared with --mpl only (pyproject's addopts has it): nothing was compared.")
@@ -131,7 +131,7 @@ def test_the_tolerance_tells_one_moment_from_another(name):
 def test_a_picture_that_differs_is_a_failure(tmp_path):
     (tmp_path / "baseline").mkdir()
     for name, when, stored in itertools.product(("accuracy", "timeline"), TIMES, TIMES):
-        if (when == stored) == (name == "accuracy"):  # the timeline's two are put in each other's place
+        if (when == stored) == (name == "accuracy"):  # the timeline's two pictures are exchanged
             wrong = tmp_path / "baseline" / f"test_panel_{name}-{when}.png"
             shutil.copy(BASELINE / f"test_panel_{name}-{stored}.png", wrong)
     copy = shutil.copy(__file__, tmp_path)

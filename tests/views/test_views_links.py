@@ -1,4 +1,4 @@
-"""Links: bytes a second by node, against integrals made message by message, and what one server, three and a ring do."""
+"""Links: bytes per second by node, compared with integrals over messages, for one server, three servers and a ring."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(strategy, seconds=4.0, **cluster):
 
 
 def lately(trace, t):
-    """What the panel shows at `t`."""
+    """The numbers that the panel shows at `t`."""
     return traffic(trace, max(0, t - recent_ns(trace)), t)
 
 
@@ -34,7 +34,7 @@ def one():
 
 
 def busy(trace, name, first, last, into):
-    """Nanoseconds of [first, last] in which the wire of a node was held: message by message, from the network's law."""
+    """Nanoseconds of [first, last] in which the link of a node was busy: message by message, from the network model."""
     cluster, role, total = trace.header["cluster"], trace.roles.index(name), 0.0
     for row in trace.tables["messages"].rows().tolist():
         receiver, sender, _, category, size, _, received = row
@@ -79,7 +79,7 @@ def test_what_is_not_training_and_what_stays_on_a_machine_is_left_out():
 
 
 def test_half_of_a_message_counts_half():
-    trace = handmade(bandwidth=1000.0)  # 1,000 bytes that came at 1.5 s held the wire for a second
+    trace = handmade(bandwidth=1000.0)  # 1,000 bytes that arrived at 1.5 s occupied the link for a second
     assert traffic_by_node(trace, lately(trace, NANO))[0] == pytest.approx((500.0, 0.0))
     assert lately(trace, NANO).out.sum() == pytest.approx(500.0)
 
@@ -96,7 +96,7 @@ def handmade(bandwidth=None, engine="simulated"):
     cluster = {"engine": engine, "bandwidth": bandwidth, "latency": 0.0}
     trace = Trace({"layout": layout, "cluster": cluster, "strategy": {"name": "By hand"}})
     server, chief = Recorder(0), Recorder(3)
-    server.span(0, 0, NANO // 8)  # how long things take here: the window is 2 s
+    server.span(0, 0, NANO // 8)  # time scale of this run: the window is 2 s
     server.messages.extend((1, 0, TRAINING, 1000, NANO // 2, 3 * NANO // 2))
     server.messages.extend((1, 0, TRAINING, 7000, 3 * NANO, 4 * NANO))  # later
     chief.messages.extend((0, 0, EVALUATION, 5000, 0, 0))
@@ -110,7 +110,7 @@ def test_messages_that_were_not_reported_are_made_up_for_by_what_the_senders_hav
     trace = handmade(engine="dask")
     assert traffic_by_node(trace, lately(trace, 2 * NANO)) == {0: (500.0, 0.0), 1: (0.0, 500.0), 2: (0.0, 0.0)}
     sender = Recorder(1)
-    sender.counters.bytes[TRAINING] = 24_000  # of which 8,000 stand in the rows
+    sender.counters.bytes[TRAINING] = 24_000  # of which 8,000 are in the rows
     trace.append(sender.take(4 * NANO) | {"skipped": {"messages": 16}})
     assert traffic_by_node(trace, lately(trace, 2 * NANO)) == {0: (1500.0, 0.0), 1: (0.0, 1500.0), 2: (0.0, 0.0)}
     assert "estimated" in make_panel("links").caption(trace, 2 * NANO)

@@ -1,5 +1,5 @@
-"""Roles that are not there: hatched in the timeline, dashed in the topology, no step back in the clocks, and the same
-picture when one looks back.
+"""Absent roles: hatched in the timeline, dashed in the topology, no step back in the clocks, and the same picture after
+scrubbing back.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_a_role_that_is_away_is_hatched_and_its_return_is_marked(killed):
     back = drawn("timeline", killed, 2.8)
     assert gaps(back) == [(4, pytest.approx(1.3, abs=0.05), 2.55)]
     assert back.back.get_xydata().tolist() == [[2.55, 4.0]]
-    assert gaps(drawn("timeline", killed, 1.0)) == []  # one looks back to before it
+    assert gaps(drawn("timeline", killed, 1.0)) == []  # an earlier time is shown
 
 
 def test_the_name_of_who_is_away_is_orange(killed):
@@ -106,7 +106,7 @@ def test_clocks_go_on_over_lives_and_stay_within_the_bound(s):
 def test_who_is_not_there_holds_nobody_back():
     trace = run(law=0.05).advance(1.0).kill("worker-2", restart=False).wait().trace
     found = leads(trace, trace.watermark())
-    assert found.lead[:, -1].max() < 30  # of the others; w2 stands at 20 of 120
+    assert found.lead[:, -1].max() < 30  # of the others; w2 is at 20 of 120
 
 
 def test_unknown_staleness_is_said_and_is_no_bar():

@@ -1,4 +1,4 @@
-"""The numbers behind the pictures, compared with numbers worked out by hand."""
+"""The numbers behind the pictures, compared with values computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A view is a pure function of (trace, time), draws every kind of run without a warning, and leaves pyplot alone."""
+"""A view is a pure function of (trace, time), draws every kind of run without a warning, and does not use pyplot."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def pixels(figure):
 
 
 def sized(name, size):
-    """The panel of this name, to be drawn at `size`; None is the size that it likes."""
+    """The panel of this name, to be drawn at `size`; None is its preferred size."""
     panel = make_panel(name)
     panel.size = size or panel.size
     return panel
 
 
 def texts(figure):
-    """Every visible text of the figure's axes that says something."""
+    """Every visible, nonempty text of the figure's axes."""
     return [t for axes in figure.axes for t in axes.texts if t.get_visible() and t.get_text()]
 
 
@@ -77,7 +77,7 @@ def ticks(axes):
 
 
 def _cells(panel):
-    """Numbers of a table have columns of their own."""
+    """Numbers of a table are in separate columns."""
     return [*getattr(panel, "cells", ()), *getattr(panel, "steps", ())]
 
 

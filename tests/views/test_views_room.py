@@ -1,4 +1,4 @@
-"""Words find room: they lie on nothing, on no other words, and within the axes; and they are as wide as was reckoned."""
+"""Label placement: texts cover neither lines nor other texts, lie within the axes, and are as wide as estimated."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_marks_never_lie_on_each_other_and_are_never_cut(events, above, size):
     seen = {x for x, _ in events if 0 <= x <= 10}
     drawn = set(made.lines.get_xdata())
     assert drawn <= seen | {x for x in drawn if any(abs(x - s) < 1e-6 for s in seen)}
-    assert bool(drawn) == bool(seen)  # every one has a line, or shares one that is too near to be told apart
+    assert bool(drawn) == bool(seen)  # each has a line, or shares one that is too near to be distinguished
 
 
 def test_the_newest_event_is_named_first():

@@ -1,4 +1,4 @@
-"""Stable or not: the edge against the roots of the recurrence, and the dot against runs that do converge or explode."""
+"""Stable or not: the edge against the roots of the recurrence, and the dot against runs that converge or diverge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pictures count, against numbers worked out another way: by hand, by sorting everything, by the schedule."""
+"""Counts in the pictures, compared with independent results: by hand, by sorting all rows, from the schedule."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_of_many_workers_each_has_its_own_rate():
     edges = np.arange(0, 41) * NANO // 10
     by = Cumulative().by_worker(trace, edges)
     expected = np.tile(np.arange(41.0), (16, 1))
-    expected[3] /= 4  # what is under way counts as far as it is done
+    expected[3] /= 4  # a gradient in progress counts in proportion
     assert by == pytest.approx(expected, abs=1e-6)
     assert Cumulative().by_worker(trace, edges[:11]) == pytest.approx(by[:, :11])
     assert by.sum(0)[-1] == sum(c.gradients for c in trace.counters.values())

@@ -1,4 +1,4 @@
-"""How often a shard is saved: by a clock of the test's own, and a store that takes as long as the test says."""
+"""Frequency of checkpoints of a shard, with a clock and a storage duration that the test sets."""
 
 from itertools import chain, repeat
 
@@ -15,7 +15,7 @@ class Shard:
 
 
 def kept(durations, seconds, every=None):
-    """[(when, how long)] of the checkpoints of a shard that never stops changing; due or not is asked ten times a second."""
+    """[(when, how long)] of the checkpoints of a shard that changes all the time; `due` is called ten times a second."""
     now, found, durations = [0.0], [], iter(durations)
 
     class Slow:
@@ -41,7 +41,7 @@ def gaps(found):
 
 @pytest.mark.parametrize("slow", [0, 1, 2, 5])
 def test_one_checkpoint_that_was_held_up_does_not_delay_the_next(slow):
-    """Nineteen times 0.8 s would be 15 s without a checkpoint, which a loss would cost."""
+    """A pause of nineteen times 0.8 s would be 15 s without a checkpoint, which a loss would cost."""
     durations = chain(repeat(0.01, slow), [0.8], repeat(0.01))
     assert max(gaps(kept(durations, 40))) < 2.2
 

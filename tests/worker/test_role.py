@@ -1,4 +1,4 @@
-"""A role in real time without processes: an endpoint of the test's own, and commands that are posted by hand."""
+"""A role in real time without processes, with a stub endpoint, and commands posted by the test."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ WORKERS = ("worker-0", "worker-1")
 
 
 class Endpoint:
-    """What a role sends, and `script`: what happens at each of its waits, one step a wait."""
+    """Records what a role sends. `script`: the actions at its waits, one per wait."""
 
     def __init__(self, *script):
         self.script, self.outbox, self.peers, self.fenced, self.links = list(script), [], {}, {}, {}
@@ -168,7 +168,7 @@ def test_an_instance_that_was_replaced_ends_and_saves_nothing():
 
 
 class Listens(lk.AsyncPS):
-    """Its server waits for a member to come back."""
+    """A strategy whose server waits for a member to return."""
 
     messages = (*lk.AsyncPS.messages, Joined)
 

@@ -1,4 +1,4 @@
-"""Parts of a role in real time, without a process: its clock, its work times, its command channel, its assignment."""
+"""Components of a role in real time, without a process: its clock, its work times, its command channel, its assignment."""
 
 from dataclasses import replace
 
@@ -42,13 +42,13 @@ def test_a_role_that_was_busy_when_the_run_paused_is_ahead_of_it():
     machine = Machine()
     clock = RoleClock(machine)
     clock.begin(1_000)
-    machine.now = 1_500  # the run was paused at 300; this role heard of it at 500
+    machine.now = 1_500  # the run was paused at 300; this role was notified at 500
     clock.pause()
     machine.now = 9_000
     assert clock.ahead_of(9_000 - 300) == 200
     assert clock.ahead_of(9_000 - 700) < 0
     clock.resume(8_700)
-    assert clock.ahead_of(8_700) == 0  # it is not paused: it is where it is
+    assert clock.ahead_of(8_700) == 0  # it is not paused: its time is unchanged
 
 
 def test_a_role_may_begin_in_a_paused_run():
@@ -62,7 +62,7 @@ def test_a_role_may_begin_in_a_paused_run():
 
 
 class Always:
-    """Draws one number for ever."""
+    """Always draws the same number."""
 
     def __init__(self, value):
         self.value = value

@@ -35,7 +35,7 @@ def refused(line, why="error|throw"):
 
 
 def answered(about, why, name):
-    """The answer to "what is X?" is made by hand: the grader's request is in a stack frame above the cell's."""
+    """Forges the answer to "what is X?": the grader's request is in a stack frame above the cell's."""
     top = f"""
 import sys
 frame = sys._getframe()
@@ -152,7 +152,7 @@ ATTACKS = (
         + put(worker="batch = B(np.zeros((9, 2)), np.zeros(9, int), 9)").replace("lk.Weights)", "lk.Weights, B)", 1),
         "the batch is one of",
     ),
-    # frames that are written by hand
+    # forged frames
     framed("raw(ctx, [['done', 1], []])", "", "done, before it is"),
     framed("raw(ctx, [['done'], []])"),
     framed("raw(ctx, [['effect'], []])"),
@@ -226,7 +226,7 @@ ATTACKS = (
         "",
         "an effect by hand",
     ),
-    # answers to "what is X?" that are made by hand
+    # forged answers to "what is X?"
     answered("roles=['chief', 'layout', 'snapshots', '__init__', '__post_init__', 'describe']", "", "roles of the grader's"),
     answered("roles=['chief']", "", "it plays the chief"),
     answered("options={'layout': 'x'}", "cannot be called 'layout'", "a knob named layout"),

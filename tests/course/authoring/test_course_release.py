@@ -1,4 +1,4 @@
-"""The release has no solutions and no hidden tests, and its fixed cells are protected."""
+"""The release contains no solutions and no hidden tests, and its fixed cells are protected."""
 
 import ast
 import json

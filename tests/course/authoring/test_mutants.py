@@ -1,6 +1,7 @@
 """The checks of the masters, hidden ones included, refuse answers with one small mistake.
 
-`EQUIVALENT` has the mutants that are right answers, too. Every mutant is tried by the slow tests; the quick one tries a few of
+`EQUIVALENT` lists the mutants that are correct answers, too. Every mutant is tried by the slow tests; the quick one
+tries a few of
 each assignment. Variants are those of `mutants.combinations`, in which every choice occurs.
 """
 
@@ -106,7 +107,7 @@ def test_every_mutant_loses_points_but_those_that_are_right(name):
             met.add(key)
             if survives(master, {cell: text}, outputs, SECONDS if key is None else ENOUGH) != (key is not None):
                 wrong.append((cell, values, what))
-    assert wrong == []  # what survives and is not listed, or is listed and loses points
+    assert wrong == []  # mutants that survive and are not listed, or are listed and lose points
     assert met - {None} == {key for key in EQUIVALENT if key[0] == name}
 
 
@@ -135,7 +136,7 @@ NEW = """            for ready in waiting:
 
 @pytest.mark.parametrize("number", range(2))
 def test_removing_from_a_list_while_iterating_over_it_loses_points(number):
-    """It passes over the second of two workers that a single slow one has held back."""
+    """It skips the second of two workers that are blocked by a single slow one."""
     master, _ = list(drawn("04"))[number]
     answer = next(cell.source for cell in master.of_kind("solution") if cell.id == "q2")
     assert OLD in answer

@@ -124,7 +124,7 @@ def test_honest_students_get_full_marks(graded, name):
     ("name", "expected"),
     [
         ("untouched", [0, 0, 0]),
-        ("wrong q1", [1, 3, 1]),  # q2 builds on q1 and is graded with the reference's, too
+        ("wrong q1", [1, 3, 1]),  # q2 depends on q1 and is graded with the reference's q1, too
         ("wrong sign", [1, 3, 1]),
         ("syntax", [0, 3, 1]),
         ("deleted", [4, 0, 1]),
@@ -157,7 +157,7 @@ def test_the_error_in_the_visible_part_is_the_hint(graded):
 def test_of_a_hidden_test_only_the_failure_is_shown(graded):
     mark = graded["wrong q1"].questions[0]
     assert mark.hints == ["a hidden check did not pass"]
-    assert "secret" in mark.tests[0].detail  # the instructor sees it
+    assert "secret" in mark.tests[0].detail  # it is shown to the instructor
     assert "\x1b" not in mark.tests[0].detail
 
 

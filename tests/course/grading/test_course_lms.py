@@ -13,7 +13,7 @@ from labkit.course.grading.lms import plain_student, platform_of_names, student_
         ("Ada Lovelace_12345_assignsubmission_file_", "moodle", "Ada Lovelace", "12345"),
         ("Ada Lovelace_12345_assignsubmission_file_x.ipynb", "moodle", "Ada Lovelace", "12345"),
         ("Ada_7_assignsubmission_onlinetext_", "moodle", "Ada", "7"),
-        # what a student may call a file never gets before the platform's own number
+        # a file name chosen by a student cannot precede the platform's number
         ("Ada_7_assignsubmission_file_Bob_8_assignsubmission_file_x.ipynb", "moodle", "Ada", "7"),
         ("lovelaceada_123_456_toy.ipynb", "canvas", "lovelaceada", "123"),
         ("lovelaceada_123_456_toy-1.ipynb", "canvas", "lovelaceada", "123"),

@@ -38,7 +38,7 @@ def command(process):
 
 
 def family_with_a_loop(process):
-    """All processes that `process` has started, once a student's process has used half a second; else None."""
+    """All descendants of `process`, once a student's process has used half a second; else None."""
     family = psutil.Process(process.pid).children(recursive=True)
     try:
         nurseries = [each for each in family if "sandbox.fork_server" in command(each)]
@@ -80,7 +80,7 @@ def test_a_killed_command_leaves_no_process(tmp_path, name):
         assert isinstance(family, list), family
         process.kill()
         process.wait()
-        assert len(family) >= 4  # pytest, the kernel, the process that others are copied from, a student's
+        assert len(family) >= 4  # pytest, the kernel, the fork server, a student's process
         until(lambda: not any(running(each) for each in family))
     finally:
         process.kill()
@@ -115,7 +115,7 @@ child.wait()
 
 
 def start(how, other=0):
-    """(a process, its child's process id, what became of the child)"""
+    """(a process, its child's process id, the result of the child)"""
     root = str(Path(__file__).parents[3])
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, CHILD, how, str(other)], stdout=subprocess.PIPE, text=True,
@@ -142,6 +142,6 @@ def test_a_process_ends_with_its_parent(how):
 
 @pytest.mark.parametrize("how", ["signal", "watch"])
 def test_a_parent_that_has_ended_before(how):
-    parent, _, said = start(how, other=1)  # as if the parent's place had been taken already
+    parent, _, said = start(how, other=1)  # as if the parent's id had been reused
     parent.communicate()
     assert said == str(-signal.SIGKILL)

@@ -132,7 +132,7 @@ def course():
 
 
 def grade(course, monkeypatch, **sources):
-    """(result, all that the grader's kernel could have shown, the messages of all runs)."""
+    """(result, everything that the grader's kernel could have displayed, the messages of all runs)."""
     key, released = course
     seen = []
 
@@ -177,7 +177,7 @@ def test_a_search_of_the_process_finds_nothing_of_the_reference(course, monkeypa
 
 @pytest.mark.parametrize("end", ["error", "answer", "print"])
 def test_text_made_with_reference_answers_is_not_on_the_feedback_page(course, monkeypatch, end):
-    """What the reference answers may be computed with, and does not come back in words."""
+    """The reference's results can be used in computations, but do not appear in text."""
     say = {
         "error": "raise ValueError(f'ANSWER {scaled(1000)}')", "answer": "return f'ANSWER {scaled(1000)}'",
         "print": "print(f'ANSWER {scaled(1000)}')\n    return 1",
@@ -258,7 +258,7 @@ def test_globals_of_the_reference_persist_for_one_student_process():
 
 @pytest.mark.slow
 def test_the_whole_way_through_nbval(course, tmp_path):
-    """The reproduction: q1 wrong on purpose, q2 raises the text of linecache."""
+    """Regression test: q1 is wrong deliberately, q2 raises the text of linecache."""
     key, released = course
     key = replace(key, outputs=grading.make_key(key.base, "first", Harness(confined=True)).outputs)
     leak = "# q2 (keep this line)\nimport linecache\ndef both(x, y):\n    raise ValueError(str({k: v for k, v in linecache.cache.items() if 'cell' in k}))"
@@ -266,4 +266,4 @@ def test_the_whole_way_through_nbval(course, tmp_path):
     result = grading.grade_one(key, handed_in, Harness(confined=True))
     text = page(result, "A toy") + json.dumps(result.as_json())
     assert SECRET not in text
-    assert "9 * x - 1" in text  # its own source it may have
+    assert "9 * x - 1" in text  # its own source is allowed

@@ -70,7 +70,7 @@ ADDRESS = re.compile(
 
 
 def outcome(check, result):
-    """What a check makes of a result: its value, or the class of its error."""
+    """The outcome of a check of a result: its value, or the class of its error."""
     try:
         found = check(result)
     except Exception as error:
