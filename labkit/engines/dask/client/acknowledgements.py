@@ -1,7 +1,7 @@
-"""Acknowledgements of reports: tells roles with a shard which of their reports are in the trace.
+"""Acknowledgements of reports: notify roles with a shard which of their reports are in the trace.
 
-A report is lost with its process if that is killed before the client has got it. Rows of drops are needed to say which
-gradients a shard holds, so a shard keeps them in its checkpoint until they are acknowledged (`Recorder.unheard`).
+A report is lost if its process is killed before the client has received it. Rows of drops are needed to determine which
+gradients a shard contains, so a shard keeps them in its checkpoint until they are acknowledged (`Recorder.unheard`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EVERY_S = 2.0  # seconds between two acknowledgements to one role
 
 
 class Acknowledgements:
-    """Of the reports to one run. `post(order, role, incarnation)` sends an order and does not wait. `clock`: seconds."""
+    """Acknowledges the reports to one run. `post(order, role, incarnation)` sends an order. `clock`: seconds."""
 
     def __init__(self, post: Callable[[dict[str, Any], str, int], None], clock: Callable[[], float]):
         self._post, self._clock = post, clock
@@ -23,7 +23,7 @@ class Acknowledgements:
         self._sent_at: dict[str, float] = {}
 
     def heard(self, role: str, incarnation: int, batch: dict[str, Any]) -> None:
-        """A batch of `role` is in the trace. Only batches with rows of drops need an acknowledgement."""
+        """Acknowledge a batch of `role` that is in the trace, if it contains rows of drops."""
         key = (role, incarnation)
         if "number" in batch and "drops" in batch["tables"]:
             self._due[key] = batch["number"]

@@ -1,4 +1,4 @@
-"""Where the roles of a run keep their checkpoints, as its client sees it."""
+"""The checkpoints of a run, as read by its client."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ __all__ = ["RunCheckpoints"]
 
 
 class RunCheckpoints:
-    """Of one run. `store`: a place that was asked for; None: a folder that is removed when this object is; False: nowhere.
-    `resume`: the same place, seen by a run that resumes an earlier one.
+    """The checkpoints of one run.
 
-    `folder`: where roles write, None: nowhere. `age`: of the run, as `Store` has it. `named`: the place, if one was asked for.
+    `store`: the place that the user requested; None: a temporary folder, removed with this object; False: no checkpoints.
+    `resume`: the same place, as opened by a run that resumes an earlier one. `folder`: where roles write; None: nowhere.
+    `age`: of the run, see `Store`. `named`: the requested place, if any.
     """
 
     def __init__(self, store: Store | Literal[False] | None, resume: Store | None):
@@ -32,18 +33,18 @@ class RunCheckpoints:
             self.folder = str(store.place)
 
     def newest_evaluation(self) -> dict[str, Any]:
-        """The last evaluation that the chief has kept: parameters, measurements, and which gradients they hold; {}: none."""
+        """The chief's last saved evaluation: parameters, measurements, and the gradients they contain; {} if there is none."""
         if self.folder is None:
             return {}
         store = Store(self.folder, age=self.age)
         for tag in reversed(store.known("chief")):
             found = store.read("chief", tag)
-            if found is not None:  # of an earlier age: its parameters hold no gradient of this run
+            if found is not None:  # parameters of an earlier age contain no gradient of this run
                 return found[0] if tag >= 0 else without_accounting(found[0])
         return {}
 
     def states(self, role: str) -> dict[int, Any]:
-        """{number: state} of a role's checkpoints; in a group equal numbers are equal versions of one past."""
+        """{number: state} of a role's checkpoints. In a group, checkpoints with equal numbers belong together."""
         if self.folder is None:
             return {}
         store = Store(self.folder, age=self.age)
@@ -55,6 +56,6 @@ class RunCheckpoints:
 
 
 def _remove(folder: str, owner: int) -> None:
-    """Remove a folder, unless this is a fork of the process that made it."""
+    """Remove a folder, unless this is a fork of the process that created it."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
 """Routes events of a Dask cluster to the queues of the runs on it: one subscription per client, however many runs there are.
 
 A Dask client has one handler per topic, and the scheduler sends every event of a topic to every subscriber. So all runs
-share one fixed topic, and each client has one `EventRouter`. It also learns of Dask workers that join and leave (topic
-`all`; a handler that was there before is called as well, and put back). It unsubscribes when the last run is over, before
+share one fixed topic, and each client has one `EventRouter`. It also receives events of Dask workers that join and leave (topic
+`all`; a previous handler of this topic is called as well, and restored). It unsubscribes when the last run has ended, before
 the client closes.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger("labkit.engines.dask.client")
 
 
 class EventRouter:
-    """Of one client. `open` and `shut` may be called by any thread; events arrive on the client's own."""
+    """The event router of one client. Any thread may call `open` and `shut`; events arrive on the client's thread."""
 
     def __init__(self, client: Client):
         self._client = client
@@ -34,7 +34,7 @@ class EventRouter:
         self._before: Any = None  # the user's own handler of the topic `all`
 
     def open(self, run: str) -> SimpleQueue[Event]:
-        """The queue into which the events of `run` come from now on."""
+        """Open and return the queue for the events of `run`."""
         with self._lock:
             if not self._queues:
                 before = getattr(self._client, "_event_handlers", {}).get(WORKERS)
@@ -46,7 +46,7 @@ class EventRouter:
             return queue
 
     def shut(self, run: str) -> None:
-        """Route no more events of `run`."""
+        """Stop routing events of `run`."""
         with self._lock:
             if self._queues.pop(run, None) is not None and not self._queues and self._client.status == "running":
                 self._client.unsubscribe_topic(TOPIC)
@@ -83,7 +83,7 @@ class EventRouter:
 
 
 def router_of(client: Client) -> EventRouter:
-    """The client's one router."""
+    """The router of a client, created at the first call."""
     found: EventRouter = vars(client).setdefault(
         "_labkit_router", EventRouter(client)
     )  # atomic: threads get the same one

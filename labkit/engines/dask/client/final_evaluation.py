@@ -12,13 +12,12 @@ __all__ = ["FinalEvaluation"]
 
 
 class FinalEvaluation:
-    """Asks the chief of one run to evaluate once more and to return; repeats that until a report of the chief acknowledges it.
+    """Requests a final evaluation from the chief of one run; retransmits until a report of the chief acknowledges it.
 
-    Used by the run's thread only, and never waits. `send(order)`: sends an order to the chief. `clock`: engine time.
-    `monotonic`: a clock for limits, in seconds. `reason`: why it was requested; None if it was not.
+    Used by the run's thread only; never blocks. `send(order)`: sends an order to the chief. `clock`: engine time.
+    `monotonic`: a clock for timeouts, seconds. `reason`: why it was requested; None if it was not.
 
-    `acknowledged_at`: the engine time (ns) at which the chief is known to have the request; None: it may not know yet; 0: there
-    is no request.
+    `acknowledged_at`: the engine time (ns) of the acknowledgement; None: not acknowledged yet; 0: there is no request.
     """
 
     def __init__(self, send: Callable[[dict[str, Any]], None], clock: EngineClock, monotonic: Callable[[], float]):
@@ -28,13 +27,13 @@ class FinalEvaluation:
         self.acknowledged_at: int | None = 0
 
     def request(self, reason: str) -> None:
-        """The first reason counts."""
+        """Request the final evaluation. Ignored after the first request."""
         if self.reason is None:
             self.reason, self.acknowledged_at = reason, None
             self._tell()
 
     def reported(self, finishing: bool) -> None:
-        """The chief has reported. `finishing`: it has the request."""
+        """Handle a report of the chief. `finishing`: whether the chief has received the request."""
         if self.acknowledged_at is not None:
             return
         if finishing:
@@ -43,7 +42,7 @@ class FinalEvaluation:
             self._tell()
 
     def orders(self) -> list[dict[str, Any]]:
-        """What a chief has to be told that begins now."""
+        """The orders for a chief that begins now."""
         return [] if self.reason is None else [{"do": "finish", "reason": self.reason}]
 
     def _tell(self) -> None:

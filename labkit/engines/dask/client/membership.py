@@ -1,8 +1,8 @@
-"""Membership of a run: which incarnation of each role is present, on which Dask worker, and who is lost, away or outside.
+"""Membership of a run: the present incarnation of each role, its Dask worker, and the roles that are lost, away or outside.
 
-Every change has a number, and one order (`order`) says everything, so that a role which hears of a change late, twice, or
-not at all, ends up knowing the same. The incarnation number of a role only grows, and grows when an incarnation ends; what
-an older one still says is refused.
+Changes are numbered, and one order (`order`) contains the complete membership, so that roles converge even if broadcasts are
+delayed, duplicated or lost. The incarnation number of a role increases when an incarnation ends; messages of earlier
+incarnations are refused.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Contact = tuple[str, int, str]  # host, port and public key of a role's endpoint
 
 
 class Membership:
-    """Of the roles of one `layout`. Changed by the recovery policy alone, and by the supervisor while the run starts.
+    """The membership of the roles of one `layout`. Changed only by the recovery policy, and by the supervisor during the start.
 
-    `leaves`: roles whose loss takes them out of `ctx.peers`. `outside`: roles that take no part yet.
+    `leaves`: roles that are removed from `ctx.peers` when they are lost. `outside`: roles that do not take part yet.
 
-    `where[role]`: the Dask worker of each role that is present; the mapping is replaced, never changed, so any thread may
-    read it. `usage`: how many roles, of all runs, are on each Dask worker.
+    `where[role]`: the Dask worker of each present role; the mapping is replaced, never modified, so any thread may read it.
+    `usage`: number of roles, of all runs, on each Dask worker.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class Membership:
     ):  # fmt: skip
         self.layout, self.where, self.usage, self.leaves = layout, where, usage, frozenset(leaves)
         names = [role.name for role in layout.roles]
-        self.incarnation = dict.fromkeys(names, 0)  # of the one that is present, or else of the next one
+        self.incarnation = dict.fromkeys(names, 0)  # {role: number of the present incarnation, or else of the next}
         self.state = {name: State.OUTSIDE if name in outside else State.STARTING for name in names}
-        self.why: dict[str, str] = {}  # of roles that are lost or away: "was killed", as a sentence about a role goes on
-        self.contact: dict[str, Contact] = {}  # of each role that is here
-        self.change = 0
-        self.lost_instances: list[list[int]] = []  # [role's number, incarnation] of those without a last report
-        self.fenced: dict[tuple[str, int], str] = {}  # (role, incarnation) declared lost -> the Dask worker it was on
+        self.why: dict[str, str] = {}  # {role that is lost or away: predicate of a sentence, such as "was killed"}
+        self.contact: dict[str, Contact] = {}  # of each role in state HERE
+        self.change = 0  # number of the last change
+        self.lost_instances: list[list[int]] = []  # [role's number, incarnation] of instances without a final report
+        self.fenced: dict[tuple[str, int], str] = {}  # {(role, incarnation) declared lost: its Dask worker}
         self._over = False
         self._unused: set[str] = set()  # roles whose newest incarnation number has not been given to a task
         self._numbers = {name: number for number, name in enumerate(names)}
@@ -56,29 +56,30 @@ class Membership:
 
     @property
     def outside(self) -> set[str]:
-        """The roles that take no part: they have not joined (yet), or have left."""
+        """The roles that do not take part: they have not joined, or have left."""
         return {name for name, state in self.state.items() if state not in PARTICIPATING}
 
     @property
     def missing(self) -> list[str]:
-        """The roles that take part, and are not here."""
+        """The roles that take part and are not in state HERE."""
         return [name for name, state in self.state.items() if state in PARTICIPATING and state is not State.HERE]
 
     @property
     def whole(self) -> bool:
-        """Whether every role is here that takes part."""
+        """Whether every role that takes part is in state HERE."""
         return all(state is State.HERE or state not in PARTICIPATING for state in self.state.values())
 
     @property
     def settled(self) -> bool:
-        """Whether every role is here that takes part, one that computes among them, and none is about to join."""
+        """Whether `whole` holds, a computing role is HERE, and none is about to join."""
         joining = State.INVITED in self.state.values() or State.JOINING in self.state.values()
         return self.whole and not joining and any(self.state[name] is State.HERE for name in self._players)
 
     @property
     def must_return(self) -> list[str]:
-        """The roles whose coroutines have returned when the run is finished: those that compute, or if there are none all
-        but the chief. One that takes no part is not among them, nor one that stays away while the others go on.
+        """The roles whose coroutines must return for the run to finish: computing roles, or if there are none all but the chief.
+
+        Without roles that do not take part, and those in `leaves` that stay away.
         """
         gone = self.outside | {name for name in self.leaves if self.state[name] is State.AWAY}
         return [name for name in self._players if name not in gone]
@@ -92,65 +93,65 @@ class Membership:
         return self.incarnation[role] == incarnation and self.state[role] in PRESENT
 
     def peers(self) -> dict[str, tuple[str, ...]]:
-        """What `ctx.peers` says: the names of the roles that take part, by kind and group."""
+        """The content of `ctx.peers`: the names of the roles that take part, by kind and group."""
         gone = {name for name in self.leaves if self.state[name] is not State.HERE} | self.outside
         return {kind: tuple(n for n in names if n not in gone) for kind, names in self.layout.peers().items()}
 
     def order(self) -> dict[str, Any]:
-        """All of it, for the roles."""
+        """The complete membership, as an order to the roles."""
         here = {name: (*contact, self.incarnation[name]) for name, contact in self.contact.items()}
         return {"do": "members", "change": self.change, "lives": dict(self.incarnation), "here": here, "peers": self.peers()}
 
     # what changes ------------------------------------------------------------------------------------------------------
 
     def lose(self, role: str, why: str, stays_away: bool = False) -> int:
-        """Its incarnation is lost, and fenced; its number. `stays_away`: no other one is to follow."""
+        """Declare an incarnation lost, and fence it. Returns its number. `stays_away`: the role is not restarted."""
         self.lost_instances.append([self._numbers[role], self.incarnation[role]])
         self._fence(role)
         return self._end(role, Trigger.LOSE_AND_KEEP_AWAY if stays_away else Trigger.LOSE, why)
 
     def recall(self, role: str) -> int:
-        """Its incarnation ends before it has begun, and is fenced: a group restart begins anew. Its number."""
+        """End and fence an incarnation before it begins, because a group restart starts over. Returns its number."""
         self._fence(role)
         return self._end(role, Trigger.RECALL, "began again")
 
     def end(self, role: str) -> int:
-        """Its incarnation has ended in order for a group restart, with a last report. Its number."""
+        """Record that an incarnation has ended in order for a group restart, with a final report. Returns its number."""
         return self._end(role, Trigger.END, "ended its life with the others")
 
     def keep_away(self, role: str) -> None:
-        """No other incarnation is to follow the one that was lost."""
+        """Do not restart a lost role."""
         self._move(role, Trigger.KEEP_AWAY)
 
     def want(self, role: str) -> None:
-        """A next incarnation is to follow after all."""
+        """Restart a role that was to stay away."""
         self._move(role, Trigger.WANT)
 
     def unplace(self, role: str, why: str) -> None:
-        """The Dask worker that was kept for its next incarnation is gone."""
+        """Record that the Dask worker reserved for the next incarnation is gone."""
         self._move(role, Trigger.UNPLACE)
         self.why[role] = why
 
     def leave(self, role: str) -> None:
-        """It takes part no more. An incarnation that was present has ended in order: what it has sent still counts."""
+        """Remove a role from the run. Its incarnation, if present, has ended in order, so its messages still count."""
         self._move(role, Trigger.LEAVE)
         self.contact.pop(role, None)
         self._place(role, None)
         self.change += 1
 
     def invite(self, role: str) -> None:
-        """It shall take part: it does when its incarnation is up."""
+        """Invite a role to join; it takes part when its incarnation is up."""
         self._move(role, Trigger.INVITE)
         if role not in self._unused:
             self.incarnation[role] += 1
             self._unused.add(role)
 
     def withdraw(self, role: str) -> None:
-        """It shall not join after all."""
+        """Withdraw an invitation."""
         self._move(role, Trigger.WITHDRAW)
 
     def place(self, role: str, worker: str, incarnation: int | None = None) -> int:
-        """Its next incarnation is starting on that Dask worker; its number. `incarnation`: a higher one than is due."""
+        """Record that the next incarnation starts on a Dask worker. Returns its number. `incarnation`: a higher number to use."""
         self._move(role, Trigger.PLACE)
         if incarnation is not None:
             assert incarnation >= self.incarnation[role]
@@ -160,14 +161,14 @@ class Membership:
         return self.incarnation[role]
 
     def arrive(self, role: str, contact: Contact) -> None:
-        """Its incarnation is up, and takes part."""
+        """Record that an incarnation is up, and takes part."""
         self._move(role, Trigger.UP)
         self.contact[role] = contact
         self.why.pop(role, None)
         self.change += 1
 
     def leave_for_good(self) -> None:
-        """The run is over: its roles are on no Dask worker any more."""
+        """Remove the roles from `usage`, when the run has ended. Idempotent."""
         if not self._over:
             self._over = True
             self.usage.subtract(self.where.values())

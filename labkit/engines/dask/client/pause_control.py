@@ -1,13 +1,13 @@
 """Pause, resume and single steps of a run.
 
-A pause holds every role between two effects; engine time stands still once all roles have been told. A step is one more
-update of every shard, then a pause. Roles pause one after the other, so a pause can catch shards at different versions, and in
-most strategies the one behind cannot move without the one ahead. So all step to one version, that of the foremost shard plus
-one: the shard that gets there first has already sent what the others need to follow. Replicas that compute by themselves and
-only answer each other are never in step; each of them makes one update.
+A pause stops every role between two effects; engine time stops once all roles have received the order. A step is one more
+update of every shard, then a pause. Roles pause at different instants, so shards may be paused at different versions, and in
+most strategies a shard that is behind cannot proceed without the one that is ahead. So all shards step to one version, the
+newest version plus one: the shard that reaches it first has already sent what the others need. Local replicas, which compute
+independently, have no common version; each of them makes one update.
 
-One order says all of it (`flow`): whether roles are paused, when engine time was zero, and the goals. It has a number: a role
-ignores one that is older than what it knows, and reports which one it knows. One that it has missed is repeated.
+One numbered order (`flow`) contains the whole state: whether roles are paused, the zero of engine time, and the goals. A role
+ignores orders with lower numbers, and reports the newest number that it has received. Missed orders are retransmitted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .record import RunRecord
 
 __all__ = ["PauseControl"]
 
-ANSWER_S = 10.0  # seconds for all shards to report their versions: a role that computes answers when it has done
-STEP_S = 30.0  # seconds for a step; then the run is paused wherever the shards are
+ANSWER_S = 10.0  # timeout for all shards to report their versions, seconds: a role answers after its current effect
+STEP_S = 30.0  # timeout of a step, seconds; then the run is paused at the current versions
 
 VERSION = {"do": "version"}  # the order to report the version of a shard
 PAUSING, ASKING, GOING, STOPPING = "pausing", "asking", "going", "stopping"
@@ -36,26 +36,26 @@ Then = Callable[[], None]
 
 
 def nothing() -> None:
-    """Nothing waits for this order."""
+    """No action: the callback of orders that are not waited for."""
 
 
 @dataclass
 class OneStep:
-    """A step that was asked for. `phase`: pause, ask for versions, go to the goals, pause again."""
+    """A requested step. Its phases: pause, request the versions, run to the goals, pause again. `limit`: timeout, seconds."""
 
     limit: float
     done: Then
     phase: str = PAUSING
-    until: float = 0.0  # when the phase is given up
+    until: float = 0.0  # deadline of the phase
     versions: dict[str, int] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)  # roles that have not reached their goals
 
 
 class PauseControl:
-    """Of one run; used by the run's thread only, and never waits.
+    """Pauses and steps of one run. Used by the run's thread only; never blocks.
 
-    `send(order, then)`: sends an order to all roles; `then` is called when all have answered or a limit has passed.
-    `send_to(order, role, incarnation)`: sends it to one. `clock`: engine time. `monotonic`: a clock for limits, in seconds.
+    `send(order, then)`: sends an order to all roles; `then` is called when all have answered or a timeout has passed.
+    `send_to(order, role, incarnation)`: sends it to one. `clock`: engine time. `monotonic`: a clock for timeouts, seconds.
     """
 
     def __init__(
@@ -67,30 +67,30 @@ class PauseControl:
         self._send_to = send_to
         self._flow: dict[str, Any] = {"do": "flow", "number": 0}  # the newest order
         self._sent_at = 0.0
-        self._repeated_at: dict[tuple[str, int], float] = {}  # to each role instance that had not taken it in
+        self._repeated_at: dict[tuple[str, int], float] = {}  # {(role, incarnation): time of the last retransmission}
         self._owners = {role.name for role in roles if role.shard is not None}
         self._together = layout.replication != "local" or all(role.computes for role in roles if role.shard is not None)
         self._allowed = True
-        self._pausing: list[Then] | None = None  # a pause is under way: what is called when all roles have been told
-        self._steps: deque[OneStep] = deque()  # those to come
+        self._pausing: list[Then] | None = None  # callbacks of a pause that not all roles have acknowledged yet
+        self._steps: deque[OneStep] = deque()  # steps after the current one
         self._step: OneStep | None = None
 
     @property
     def paused(self) -> bool:
-        """Whether engine time stands still."""
+        """Whether engine time is paused."""
         return self._clock.paused_at is not None
 
     @property
     def stepping(self) -> bool:
-        """Whether roles go to a goal, and pause there."""
+        """Whether roles run to their goals."""
         return self._step is not None and self._step.phase in (GOING, STOPPING)
 
     def orders(self) -> list[dict[str, Any]]:
-        """What a role has to be told that begins now."""
+        """The orders for a role that begins now."""
         return [self._flow] if self._flow["number"] else []
 
     def reported(self, role: str, incarnation: int, number: int) -> None:
-        """A role has reported. `number`: of the newest order that it knows. Repeats what it should have got by now."""
+        """Handle a report: retransmit orders that the role has missed. `number`: the newest order that it has received."""
         step, now = self._step, self._monotonic()
         missed = number < self._flow["number"]
         asked = step is not None and step.phase == ASKING and role in self._owners - step.versions.keys()
@@ -109,7 +109,7 @@ class PauseControl:
     # pause and resume -------------------------------------------------------------------------------------------------
 
     def pause(self, command: Pause | None, done: Then) -> None:
-        """Hold every role; a pause ends a step. `command`: for the log. `done`: called when the run is paused."""
+        """Pause every role; this ends a step. `command`: for the log. `done`: called when the run is paused."""
         if self.paused or not self._allowed:
             done()
         elif self._pausing is not None:
@@ -132,7 +132,7 @@ class PauseControl:
             done()
 
     def resume(self, command: Resume, done: Then) -> None:
-        """Go on; the pause is taken out of engine time. `done`: called when all roles have been told."""
+        """Resume the run; the pause does not count as engine time. `done`: called when all roles have received the order."""
         if self.paused or self._pausing is not None or self.stepping:
             self._record.executed(command)
             self._release(done)
@@ -151,13 +151,13 @@ class PauseControl:
         self._order(False, goals, done)
 
     def stop(self) -> None:
-        """The run is to end: roles go on, and are not paused again."""
+        """Resume the roles, and refuse further pauses, because the run is about to end."""
         self._allowed = False
         if self.paused or self._pausing is not None or self.stepping:
             self._release(nothing)
 
     def close(self) -> None:
-        """The run is over: nothing is waited for."""
+        """Release all callers, when the run has ended."""
         self._allowed = False
         waiting, self._pausing = self._pausing or [], None
         steps = [*([self._step] if self._step else []), *self._steps]
@@ -169,10 +169,10 @@ class PauseControl:
     # steps ------------------------------------------------------------------------------------------------------------
 
     def step(self, limit: float | None, done: Then) -> None:
-        """One more update of every shard, then a pause; steps that are asked for meanwhile come after it.
+        """Make one more update of every shard, then pause. Further steps are queued.
 
-        `limit`: seconds after which the run is paused wherever the shards are, at most `STEP_S`. `done`: called when the run is
-        paused again, or the step has become pointless (the run was resumed, stopped, or is over).
+        `limit`: seconds after which the run is paused in any case, at most `STEP_S`. `done`: called when the run is paused
+        again, or the step was cancelled (the run was resumed or stopped, or has ended).
         """
         self._steps.append(OneStep(STEP_S if limit is None else min(limit, STEP_S), done))
         if self._step is None:
@@ -190,7 +190,7 @@ class PauseControl:
             self._begin_step()
 
     def _ask(self, step: OneStep) -> None:
-        """Have every shard report its version."""
+        """Request the version of every shard."""
         if step is not self._step:
             return
         if not self.paused:
@@ -200,7 +200,7 @@ class PauseControl:
         self._send(VERSION, nothing)
 
     def version(self, role: str, version: int) -> None:
-        """The shard of `role` has reported its version."""
+        """Record the reported version of the shard of `role`."""
         step = self._step
         if step is not None and step.phase == ASKING:
             step.versions[role] = version
@@ -214,7 +214,7 @@ class PauseControl:
         self._let_run(goals, nothing)
 
     def reached(self, role: str) -> None:
-        """A role has come to its goal, and is paused."""
+        """Record that a role has reached its goal, and is paused."""
         step = self._step
         if step is not None and step.phase == GOING:
             step.missing.discard(role)
@@ -222,7 +222,7 @@ class PauseControl:
                 self._stop_at_goal(step)
 
     def lost(self, role: str) -> None:
-        """A role is lost, and not waited for."""
+        """Stop waiting for a role that is lost."""
         if self._step is not None and role in self._step.missing:
             self.reached(role)
 
@@ -234,12 +234,12 @@ class PauseControl:
 
     @property
     def due(self) -> float:
-        """When (by `monotonic`) `look` has something to do."""
+        """The deadline (by `monotonic`) of the current phase, when `look` must be called; infinity if there is none."""
         step = self._step
         return step.until if step is not None and step.phase in (ASKING, GOING) else float("inf")
 
     def look(self, now: float) -> None:
-        """Give up what has waited for too long."""
+        """End the current phase if its deadline has passed."""
         step = self._step
         if step is not None and now >= self.due:
             if step.phase == ASKING:

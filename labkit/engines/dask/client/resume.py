@@ -1,7 +1,7 @@
-"""Resumes a run from the checkpoints of another: the states with which its roles begin.
+"""Resumes a run from the checkpoints of another: the initial states of its roles.
 
-The processes of the earlier run are gone, and so is its accounting: versions, samples and optimizer states go on, while every
-gradient of the new run is counted from the first. No instance of the earlier run is ever heard of again.
+The processes of the earlier run have ended, and its accounting is not available: versions, samples and optimizer states continue,
+but the gradients of the new run are counted from 0. No instance of the earlier run takes part in the new one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ Begin = tuple[dict[str, Any] | None, bool]
 
 
 def resumed_states(plan: Plan, store: Store) -> dict[str, Begin]:
-    """{role with a shard: (state, False)} to begin with. Groups take the newest version that all members have kept; others,
-    and the backups of servers, the newest of their own. `store`: of the new run; it reads earlier checkpoints, too."""
+    """{role: (initial state, False)} of the roles with a shard, their backups and the chief.
+
+    Groups use the newest version that all members have saved; other roles their newest checkpoint, and backups that of their
+    server. `store`: of the new run; it also reads checkpoints of earlier runs.
+    """
     roles = plan.layout.roles
     if restarts_as_group(plan.layout):
         absent = plan.elastic.absent if plan.elastic else ()
@@ -46,7 +49,7 @@ def _plain(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def without_accounting(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state that names neither the gradients that made it nor their senders."""
+    """A copy of a state without the records of the gradients that it contains and of their senders."""
     lists = ("eras", "applied", "last", "dropped", "unheard", "held")
     forgotten = {"rounds": 0, "incarnation": 0, **{name: [] for name in lists}}
     return {**state, **{name: value for name, value in forgotten.items() if name in state}}

@@ -1,19 +1,19 @@
-"""Faults of links, injected into real connections: frames are delayed, frames are lost and retransmitted, links are cut.
+"""Link faults, injected into real connections: frames are delayed, frames are lost and retransmitted, links are cut.
 
-A fault changes when a frame passes, never whether, how often or in which order a message is delivered. A link with a fault is
-a delayed link: frames are copied into it and handed to its connection in the order in which they were sent, when they are due.
-A link without faults has no such queue, and costs nothing.
+A fault changes when a frame is transmitted; every message is still delivered once and in order. A link with a fault is
+a delayed link: frames are copied into its queue, and passed to its connection in order when they are due. A link without faults
+has no such queue, and no overhead.
 
-- Delay: a frame is handed over `delay` seconds after it was sent.
-- Drop: every transmission fails with the same probability, and so does every acknowledgement. A frame that was not
-  acknowledged is retransmitted after `RESEND_S`. All frames behind a lost transmission wait; after a lost acknowledgement the
-  frame arrives once more, and the receiver discards it by its number. The sockets of a kernel lose nothing, so the losses are
-  drawn here.
-- Cut: the frames that the stream has not begun to take come back into the queue, the close frame `SUSPENDED` is sent, and
-  the connection is ended behind it. The receiver reads up to the close frame, remembers the number of the last frame, and
-  closes. This proves to the sender that all frames before have arrived: only then does it dial again, if the link is not cut
-  any more, and its hello says which number comes next. A receiver that has heard of a cut before its sender accepts new
-  connections and suspends reading (see `Endpoint`): no frame that waits in them is lost.
+- Delay: a frame is passed to the connection `delay` seconds after it was sent.
+- Drop: every transmission is lost with the same probability, and so is every acknowledgement. A frame that was not
+  acknowledged is retransmitted after `RESEND_S`. All frames after a lost transmission wait; after a lost acknowledgement the
+  frame arrives twice, and the receiver discards the duplicate by its number. Kernel sockets do not lose frames, so the losses
+  are drawn here.
+- Cut: frames of which the stream has accepted no byte return to the queue, the close frame `SUSPENDED` is sent, and the
+  connection ends after it. The receiver reads up to the close frame, stores the number of the last frame, and closes. This
+  proves to the sender that all earlier frames have arrived: only then does it dial again, once the link is reconnected, and
+  its hello contains the number of the last frame. A receiver that is notified of a cut before its sender accepts new
+  connections but suspends reading (see `Endpoint`), so no frame in them is lost.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = ["DelayedLink", "LinkFault", "LinkFaults"]
 
 
 class LinkFault(NamedTuple):
-    """How a link behaves: seconds of delay, probability that a transmission is lost, whether it is cut."""
+    """The fault of a link: delay in seconds, probability that a transmission is lost, whether it is cut."""
 
     delay: float = 0.0
     drop: float = 0.0
     cut: bool = False
 
     def checked(self) -> LinkFault:
-        """Itself; `BadInput` if a number is not allowed."""
+        """Return the fault itself; `BadInput` if a number is not allowed."""
         if not 0 <= self.delay < math.inf:
             raise BadInput(f"A link cannot be delayed by {shown(self.delay)} s; allowed: 0 or more.")
         if not 0 <= self.drop <= 1:
@@ -51,7 +51,7 @@ class LinkFault(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A frame in a delayed link: when it is due (seconds), its number, its bytes; None: the final close frame."""
+    """A frame in a delayed link: its due time (seconds), its number, its bytes (None: the final close frame)."""
 
     due: float
     sequence: int
@@ -63,15 +63,15 @@ class DelayedLink:
 
     def __init__(self, name: str, connection: SendConnection | None, sequence: int) -> None:
         self.name, self.connection, self.sequence = name, connection, sequence
-        self.held: deque[Held] = deque()  # not handed to a connection yet, in order
-        self.unacknowledged: deque[Held] = deque()  # handed over, but the acknowledgement was lost
+        self.held: deque[Held] = deque()  # frames not passed to a connection yet, in order
+        self.unacknowledged: deque[Held] = deque()  # transmitted frames of which the acknowledgement was lost
         self.suspending = False  # the connection has sent SUSPENDED, and the peer has not closed it yet
 
 
 class LinkFaults:
-    """The faults of all links of a role. `random(peer)`: the source of chance of one link. `now`: seconds.
+    """The faults of all links of a role. `random(peer)`: random generator of one link. `now`: clock, seconds.
 
-    To read: `delayed`, the links with faults, by peer.
+    Attribute to read: `delayed`, {peer: link with a fault}.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class LinkFaults:
         self._random: dict[str, Random] = {}
 
     def fault(self, name: str) -> LinkFault:
-        """How the link to and from `name` behaves."""
+        """The fault of the link to and from `name`."""
         return self._own.get(name, self._common)
 
     def set(self, peer: str | None, fault: LinkFault) -> None:
-        """From now on the link to `peer` behaves so; None: every link, also those that begin later."""
+        """Set the fault of the link to `peer`; None: of every link, including later ones."""
         if peer is None:
             self._common = fault
             self._own.clear()
@@ -111,29 +111,29 @@ class LinkFaults:
         self._release(link, now)
 
     def _suspend(self, link: DelayedLink, connection: SendConnection, now: float) -> None:
-        """End the connection in order. What its stream has not begun to take comes back."""
+        """End the connection in order. Frames of which the stream has accepted no byte return to the queue."""
         link.suspending = True
-        link.unacknowledged.clear()  # that the peer closes acknowledges all frames
+        link.unacknowledged.clear()  # the peer's close acknowledges all frames
         back = connection.take_back()
         items = [Held(now, number, data) for number, data in enumerate(back, connection.sequence + 1)]
         link.held.extendleft(reversed(items))
         connection.finish(SUSPENDED)
 
     def reach(self, name: str) -> DelayedLink | None:
-        """The link to `name`, if it has a fault, or a new one would have."""
+        """The delayed link to `name`, created if the link has a fault; None if it has none."""
         link = self.delayed.get(name)
         if link is None and any(self.fault(name)):
             link = self.delayed[name] = DelayedLink(name, None, self._links.last_sequence(name))
         return link
 
     def hold(self, link: DelayedLink, pieces: Sequence[Piece]) -> None:
-        """Send frame number `link.sequence` when it is due."""
+        """Queue frame number `link.sequence`, and send it when it is due."""
         now = self._now()
         link.held.append(Held(now + self.fault(link.name).delay, link.sequence, copied(pieces, self._pool)))
         self._release(link, now)
 
     def release(self) -> float:
-        """Hand over what is due. Returns the seconds until more is."""
+        """Send the frames that are due. Returns the seconds until the next one is due."""
         if self._stopped:
             return math.inf
         now, due = self._now(), math.inf
@@ -144,7 +144,7 @@ class LinkFaults:
         return max(0.0, due - now)
 
     def stop(self) -> None:
-        """Hand over nothing any more."""
+        """Stop sending frames."""
         self._stopped = True
 
     def _release(self, link: DelayedLink, now: float) -> None:
@@ -173,7 +173,7 @@ class LinkFaults:
                 self._links.give_back(link.connection)
 
     def _transmit(self, link: DelayedLink, item: Held) -> bool:
-        """Hand the first held frame to the connection. False if nothing can follow it."""
+        """Pass the first held frame to the connection. Returns False if no frame can follow it."""
         if link.connection is None:
             self._links.dial(link.name)
             link.connection = self._links.take(link.name, self._ended)
@@ -199,7 +199,7 @@ class LinkFaults:
         return random.random() < probability
 
     def _ended(self, connection: SendConnection, reason: str) -> None:
-        """A connection has ended: of one that was suspended, and had nothing left to send, the peer has read everything."""
+        """Handle the end of a connection. If it was suspended and its queue was empty, the peer has read all frames."""
         link = self.delayed.get(connection.name)
         if link is None or link.connection is not connection:
             return
@@ -212,13 +212,13 @@ class LinkFaults:
             self._abandon(link)
 
     def _abandon(self, link: DelayedLink) -> None:
-        """The peer is gone, and what is held for it is undelivered."""
+        """Remove the link to a peer that is gone; its held messages count as undelivered."""
         self.delayed.pop(link.name, None)
         self._links.undeliver(link.name, sum(item.data is not None for item in link.held))
         link.held.clear()
 
     def forget(self, name: str) -> None:
-        """The peer is gone. The fault of its link is kept: it will be that of the next incarnation's."""
+        """Remove the link to a peer that is gone. The fault is kept for the link to its next incarnation."""
         link = self.delayed.get(name)
         if link is not None:
             self._abandon(link)
@@ -226,7 +226,7 @@ class LinkFaults:
                 link.connection.end("forgotten")
 
     def finish(self) -> None:
-        """Send the final close frame behind all that is held."""
+        """Send the final close frame after all held frames."""
         for link in list(self.delayed.values()):
             if link.held or (link.connection is not None and not link.suspending):
                 due = link.held[-1].due if link.held else 0.0
@@ -235,15 +235,15 @@ class LinkFaults:
 
     @property
     def waiting(self) -> bool:
-        """Whether a frame is held that may still pass."""
+        """Whether frames are held on links that are not cut."""
         return any(link.held and not self.fault(link.name).cut for link in self.delayed.values())
 
     def messages(self) -> Iterator[tuple[str, memoryview]]:
-        """(to, frame) of every message that is held."""
+        """(to, frame) of every held message."""
         for link in self.delayed.values():
             yield from ((link.name, item.data) for item in link.held if item.data is not None)
 
     def close(self) -> None:
-        """What is held is undelivered."""
+        """Remove all links; held messages count as undelivered."""
         for link in list(self.delayed.values()):
             self._abandon(link)
