@@ -1,7 +1,6 @@
 """labkit: a visual laboratory for distributed training. `import labkit as lk`.
 
-This module defines nothing: it hands on names, each imported when it is first used, so that `import labkit` stays
-light.
+This module only exports names. Each is imported when it is first used, so that `import labkit` stays fast.
 """
 
 from __future__ import annotations

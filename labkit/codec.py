@@ -1,10 +1,10 @@
-"""labkit's values as plain JSON, and back: problems, strategies, clusters, laws, budgets, whatever is made of options.
+"""Encoding of labkit's values as plain JSON: problems, strategies, clusters, distributions, budgets and others.
 
     lk.Momentum(0.9)  <->  {"lk": "Momentum", "momentum": 0.9}
 
-`from_dict(to_dict(value)) == value`. Only the classes in `CLASSES` are ever made, from fields that they have, so reading a file
-runs no code from it. What was made by hand (arrays, a user's class) cannot be encoded; it is known by its name and a
-fingerprint (`fingerprint`).
+`from_dict(to_dict(value)) == value`. Only classes in `CLASSES` are instantiated, with fields that they declare, so
+reading a file runs no code from it. User-defined values (arrays, a user's class) cannot be encoded; they are identified
+by name and fingerprint (`fingerprint`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = ["CLASSES", "SAID", "NotEncodable", "difference", "fingerprint", "from
 
 KIND = "lk"
 COMMAND = "command"  # as a kind: commands and faults have a dict form of their own
-DEEPEST = 20  # values inside of values
-SAID = ("in_words", "usual")  # of a strategy's description: text, and its defaults; neither makes it another one
+DEEPEST = 20  # maximum nesting
+SAID = ("in_words", "usual")  # in a strategy's description: text and defaults, which do not identify it
 REGISTRIES: tuple[Mapping[str, type], ...] = (
     STRATEGIES, OPTIMIZERS, SCHEDULES, CODECS, COMPENSATIONS, PLACEMENTS, PARTITIONS, DISTRIBUTIONS,
 )  # fmt: skip
@@ -50,7 +50,7 @@ CLASSES: dict[str, type] = {
 
 
 class NotEncodable(BadInput):
-    """A value that was made by hand. `name`: of its class."""
+    """A user-defined value cannot be encoded. `name`: the name of its class."""
 
     def __init__(self, value: Any):
         self.name = type(value).__name__
@@ -58,7 +58,7 @@ class NotEncodable(BadInput):
 
 
 def to_dict(value: Any) -> Any:
-    """`value` as plain JSON. `NotEncodable` if it, or what it is made of, is not labkit's."""
+    """`value` as plain JSON. `NotEncodable` if it, or a value in it, is not labkit's."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -107,8 +107,8 @@ def from_dict(plain: Any, depth: int = 0) -> Any:
 
 
 def _async_ps(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """(class, options) of today for an `AsyncPS` that was written when `Downpour` was part of it. Its options were `n_push`,
-    `n_fetch`, and `fused`: whether the reply to a push carried the weights.
+    """Convert an `AsyncPS` written when `Downpour` was part of it to (class, options). Its options were `n_push`, `n_fetch`,
+    and `fused`: whether the reply to a push carried the weights.
     """
     fused, pushes = values.get("fused", True), {n: values[n] for n in ("n_push", "n_fetch") if n in values}
     rest = {name: value for name, value in values.items() if name not in ("fused", *pushes)}
@@ -125,8 +125,8 @@ def _fields(kind: Any) -> list[str]:
 
 
 def fingerprint(part: Any) -> Any:
-    """By what a problem, strategy or cluster is known again, in plain values: what it says of itself, and of a user's data,
-    if they are in memory, their SHA-256.
+    """Plain values that identify a problem, strategy or cluster: its description, and for a user's data in memory their
+    SHA-256.
     """
     known_by = {name: value for name, value in part.describe().items() if name not in SAID}
     if isinstance(part, Problem):
@@ -144,12 +144,12 @@ def _data_digest(data: Any) -> str | None:
 
 
 def _as_json(value: Any) -> Any:
-    """As JSON gives it back; where an object lives in memory is not what it is."""
+    """`value` after a round trip through JSON; memory addresses are removed from the text of objects."""
     return json.loads(re.sub(r" at 0x[0-9a-fA-F]+", "", json.dumps(value, default=str)))
 
 
 def difference(one: Any, other: Any, path: str = "") -> str:
-    """Where two plain values differ first, in words."""
+    """The first difference between two plain values, as text."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in [*one, *(k for k in other if k not in one)]:
             if one.get(key) != other.get(key):

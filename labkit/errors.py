@@ -1,7 +1,7 @@
-"""Every way labkit says no.
+"""The error classes of labkit.
 
-A user's mistake ends in one sentence that says what was wrong and what is allowed; a bug crashes. All
-errors that labkit raises on purpose derive from `LabkitError`, so a caller can tell the two apart.
+A user's mistake raises an error whose message is one sentence: what was wrong and what is allowed. All errors that labkit
+raises on purpose derive from `LabkitError`; any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["BadInput", "ClusterError", "Deadlock", "LabkitError", "RoleError", "
 
 
 class LabkitError(Exception):
-    """The base of every error that labkit raises on purpose."""
+    """The base class of all errors that labkit raises on purpose."""
 
 
 class BadInput(LabkitError, ValueError):
@@ -21,22 +21,22 @@ class BadInput(LabkitError, ValueError):
 
 
 class ClusterError(LabkitError, RuntimeError):
-    """The cluster cannot do what was asked, or lost a process that the run needed."""
+    """The cluster cannot carry out a request, or a process that the run needs was lost."""
 
 
 class RoleError(LabkitError, RuntimeError):
-    """A role broke: an exception inside it, or something that it may not ask for."""
+    """A role failed: it raised an exception, or yielded an effect that is not allowed."""
 
 
 class Deadlock(LabkitError, RuntimeError):
-    """Every role waits and nothing is under way."""
+    """All roles wait and no message is in flight."""
 
 
 def shown(value: object, most: int = 200) -> str:
-    """`repr(value)` for a message: shortened to about `most` characters, and never an error itself."""
+    """`repr(value)` for a message, shortened to about `most` characters. Never raises."""
     try:
         text = repr(value)
-    except Exception:  # a number with more digits than Python writes out, or an object that cannot describe itself
+    except Exception:  # an int beyond Python's digit limit, or an object whose `__repr__` raises
         digits = int(value.bit_length() * 0.30103) + 1 if isinstance(value, int) else 0
         text = f"<a whole number of about {digits:,} digits>" if digits else f"<{type(value).__name__}>"
     if len(text) <= most:
@@ -45,9 +45,9 @@ def shown(value: object, most: int = 200) -> str:
 
 
 def nearest(what: str, given: object, allowed: Iterable[str], also: str = "") -> BadInput:
-    """The error for an unknown name: names the nearest allowed one if there is a near one, and lists them all.
+    """The error for an unknown name: suggests the closest allowed name, if one is close, and lists all of them.
 
-    `also`: a sentence to end with.
+    `also`: a final sentence.
     """
     names = sorted(allowed)
     more = f" {also}" if also else ""
@@ -62,11 +62,11 @@ def lacks(owner: str, what: str, given: object, allowed: Iterable[str]) -> BadIn
 
 
 def close_name(given: object, names: Iterable[str]) -> str | None:
-    """The name that `given` is nearest to; None if none is near."""
+    """The name closest to `given`; None if none is close."""
     if not isinstance(given, str) or len(given) > 100:
         return None
     known = sorted(names)
-    # one letter in the wrong case is half of a short name, and too far for what follows
+    # case is compared first: in a short name one letter in the wrong case exceeds the cutoff below
     same = [name for name in known if name.lower() == given.lower()]
     longer = [name for name in known if len(given) >= 3 and name.startswith(given)]
     near = difflib.get_close_matches(given, known, n=1, cutoff=0.65)  # 'mnist' is no misspelt 'moons' (0.6)

@@ -36,12 +36,12 @@ def bytes_text(count: float) -> str:
 
 
 def decimals(value: float) -> str:
-    """`3.00`, and `0` of exactly nothing."""
+    """`3.00`; exact zero is `0`."""
     return "0" if value == 0 else f"{value:,.2f}"
 
 
 def percent(share: float) -> str:
-    """`80%`; `<1%` of what is more than nothing."""
+    """`80%`; small positive shares are `<1%`."""
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
@@ -61,7 +61,7 @@ def speed(factor: float, digits: int | None = None) -> str:
 
 
 def duration(ns: float, digits: int = 3) -> str:
-    """`1.8 ms`, `250 µs`, `4 s`: so many significant digits, in the unit that fits."""
+    """`1.8 ms`, `250 µs`, `4 s`: `digits` significant digits, in the unit that fits."""
     for unit, size in TIMES:
         if ns >= size:
             value = ns / size

@@ -1,8 +1,8 @@
-"""An option is declared once; validation, command line, widget, share text and docs are derived from the declaration.
+"""Declaration of options. Validation, command line, widgets, share text and docs are derived from one declaration.
 
-A knob is a field of a frozen dataclass made with `knob(default, low=..., high=..., unit=..., help=...)`. `low` and `high` are
-hard limits: a value outside is refused, never clipped. `live=True` means that the knob may change during a run. A knob whose
-values are objects also declares how they are read from text and written as text.
+A knob (an option) is a field of a frozen dataclass made with `knob(default, low=..., high=..., unit=..., help=...)`. `low`
+and `high` are hard limits: a value outside is refused, not clipped. `live=True`: the knob may change during a run. A knob
+whose values are objects also declares how they are read from text and written as text.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no":
 
 @dataclass(frozen=True)
 class Knob:
-    """What is known about one knob: its name, type, default, limits and unit ("s", "bytes", "bytes/s").
+    """The declaration of one knob: name, type, default, limits and unit ("s", "bytes", "bytes/s").
 
-    Of a knob whose values are objects: `names`, the classes that can be named in text; `read(text)`, the value that a text
-    means (raises `BadInput`); `write(value)`, the inverse, None if there is no such text.
+    For knobs whose values are objects: `names`, the classes that can be named in text; `read(text)`, the value of a text
+    (raises `BadInput`); `write(value)`, the inverse, None if there is no such text.
     """
 
     name: str
@@ -67,8 +67,8 @@ def knob(
     read: Callable[[str], Any] | None = None,
     write: Callable[[Any], str | None] | None = None,
 ) -> Any:
-    """Declare a dataclass field as a knob. `log`: a slider should move on a logarithmic scale. `factory`: makes the default
-    where that is a dict. `unit`, `names`, `read`, `write`: see `Knob`.
+    """Declare a dataclass field as a knob. `log`: a slider should have a logarithmic scale. `factory`: makes the default,
+    if that is a dict. `unit`, `names`, `read`, `write`: see `Knob`.
     """
     about = {
         "low": low, "high": high, "log": log, "live": live, "choices": choices, "help": help, "unit": unit, "names": names,
@@ -78,7 +78,7 @@ def knob(
 
 
 def same_knob(owner: type, name: str, *, help: str = "", **default: Any) -> Any:
-    """A field that is the knob `name` of the dataclass `owner`, declared there. `default=...`, `help`: others than there."""
+    """A field with the declaration of the knob `name` of the dataclass `owner`. `default=...`, `help`: override those."""
     declared = next(field for field in dataclasses.fields(owner) if field.name == name)
     usual = {"default": declared.default, "default_factory": declared.default_factory}
     about = declared.metadata["knob"] | ({"help": help} if help else {})
@@ -90,7 +90,7 @@ def knobs_of(cls: Any) -> dict[str, Knob]:
     return dict(_knobs(cls if isinstance(cls, type) else type(cls)))
 
 
-@functools.lru_cache(maxsize=256)  # type hints are text that has to be read; a lab asks many times a second
+@functools.lru_cache(maxsize=256)  # evaluating type hints is slow, and a lab calls this many times per second
 def _knobs(cls: Any) -> dict[str, Knob]:
     hints = typing.get_type_hints(cls)
     found = {}
@@ -112,7 +112,7 @@ def _plain_type(hint: Any) -> tuple[type, bool]:
 
 
 def describe(k: Knob) -> str:
-    """What a knob allows, in words: "a number from 0.0001 to 1.0"."""
+    """The allowed values of a knob as text: "a number from 0.0001 to 1.0"."""
     if k.choices:
         text = "one of " + ", ".join(repr(c) for c in k.choices)
     elif k.type is bool:
@@ -136,7 +136,7 @@ def describe(k: Knob) -> str:
 def as_number(value: Any, kind: type = float) -> Any:
     """`value` as an `int` or a `float` that is exactly equal to it; None if there is none.
 
-    A truth value, text, bytes and an array of any length are no numbers; nor are NaN, and what no float can hold.
+    Booleans, text, bytes and arrays of any length are not numbers; nor are NaN and values that no float can hold.
     """
     try:
         if isinstance(value, (bool, str, bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
@@ -145,7 +145,7 @@ def as_number(value: Any, kind: type = float) -> Any:
             return None
         number = kind(value)
         return number if number == value else None
-    except Exception:  # whatever its conversions and comparisons raise
+    except Exception:  # raised by the value's conversions and comparisons
         return None
 
 
@@ -161,7 +161,7 @@ def as_numbers(what: str, values: Any) -> np.ndarray:
         array = np.asarray(values)
     except ValueError:
         raise BadInput(f"{what} has rows of different lengths; it must be a rectangular array of numbers.") from None
-    except Exception:  # whatever its own __array__ or __iter__ raises
+    except Exception:  # raised by the value's `__array__` or `__iter__`
         raise BadInput(f"{what}={shown(values)} is not allowed; it must be an array of numbers.") from None
     if array.dtype.kind not in "biuf":
         raise BadInput(f"{what} has dtype {array.dtype}; it must hold real numbers (floats, integers or booleans).")
@@ -173,7 +173,7 @@ def check_number(
 ) -> float:
     """`value` as a float from `low` to `high`; `BadInput` names argument, value, and what is allowed.
 
-    `unit`: what it is, as "a number of seconds". `infinite`: infinity is allowed.
+    `unit`: the quantity, as "a number of seconds". `infinite`: infinity is allowed.
     """
     number = as_number(value)
     if number is None or not low <= number <= high or not (infinite or math.isfinite(number)):
@@ -187,7 +187,7 @@ def check_knob(owner: str, k: Knob, value: Any) -> Any:
     if value is None and k.optional:
         return None
     if isinstance(value, str) and k.read is not None and k.names is not None:
-        value = k.read(value)  # an object that is called by its name
+        value = k.read(value)  # an object given by name
         if value is None:
             return None
     bad = BadInput(f"{owner}: {k.name}={shown(value)} is not allowed; {k.name} is {describe(k)}.")
@@ -215,7 +215,7 @@ def check_knob(owner: str, k: Knob, value: Any) -> Any:
 
 
 def is_one_of(value: Any, choices: Collection[Any]) -> bool:
-    """Whether `value` is among `choices`; what cannot be hashed or compared is not."""
+    """Whether `value` is among `choices`; False if it cannot be hashed or compared."""
     try:
         return hash(value) is not None and value in choices
     except Exception:  # an array, or an object whose comparisons raise
@@ -250,7 +250,7 @@ def read_knob(owner: str, k: Knob, text: str) -> Any:
 
 
 def write_knob(k: Knob, value: Any) -> str:
-    """The text that `read_knob` reads as this very value. `BadInput` if there is none."""
+    """The text that `read_knob` reads as exactly this value. `BadInput` if there is none."""
     if value is None:
         return "none"
     text = k.write(value) if k.write is not None else _plain_text(value)
@@ -260,14 +260,14 @@ def write_knob(k: Knob, value: Any) -> str:
 
 
 def _plain_text(value: Any) -> str | None:
-    """Numbers as short as they are exact; words as they are."""
+    """Numbers in the shortest exact form; text unchanged."""
     if isinstance(value, float):
         return "inf" if math.isinf(value) else repr(value)
     return str(value) if isinstance(value, (bool, int, str)) else None
 
 
 def parse_knob(owner: str, knobs: dict[str, Knob], text: str) -> tuple[str, Any]:
-    """`"s=3"` -> `("s", 3)`, by the knob's own type. Used by the command line."""
+    """`"s=3"` -> `("s", 3)`, converted to the knob's type. Used by the command line."""
     name, equals, raw = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals:

@@ -1,9 +1,9 @@
-"""The run manifest, `run.json`: what a run is, kept beside what its roles keep, so that another program can go on with it.
+"""The run manifest, `run.json`: the description of a run, stored beside its checkpoints, so that it can be resumed.
 
     {"format": 2, "age": 0, "run": {"problem": ..., "strategy": ..., "cluster": ..., "budget": ..., "faults": ...}, "shards": ...}
 
-`run` is `RunSpec.to_dict`: what labkit can make again, and of what was made by hand a name and a fingerprint, by which it is
-known when it is given again. `age`: how often the run was resumed. `shards`: who keeps which part of the parameters.
+`run` is `RunSpec.to_dict`; a user-defined part is a name and a fingerprint, against which the part given to `resume` is
+checked. `age`: how often the run was resumed. `shards`: which role has which part of the parameters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `run.json` in `place` says. `run`: as `RunSpec.to_dict` wrote it; `shards`: as `shards_of`."""
+    """The contents of `run.json` in `place`. `run`: as `RunSpec.to_dict` wrote it; `shards`: as `shards_of`."""
 
     place: str
     run: dict[str, Any]
@@ -39,22 +39,22 @@ class Manifest:
 
     @property
     def engine(self) -> str:
-        """Of the cluster."""
+        """The cluster's engine."""
         said = self.run["cluster"]
         return str((said["fingerprint"] if "own" in said else said)["engine"])
 
     @property
     def budget(self) -> Any:
-        """As it was given, None included."""
+        """The budget as given to `train`, possibly None."""
         return from_dict(self.run["budget"])
 
     @property
     def commands(self) -> tuple[Command | Executed, ...]:
-        """Of the faults of the run."""
+        """The commands of the run's fault schedule."""
         return tuple(from_dict(command) for command in self.run["faults"])
 
     def part(self, name: str, given: Any) -> Any:
-        """The problem, strategy or `ClusterSpec`: made again, or the one that is `given`, if it is the same."""
+        """The problem, strategy or `ClusterSpec`: decoded, or `given`, if its fingerprint is equal."""
         said = self.run[name]
         own = "own" in said
         if given is None:
@@ -64,7 +64,7 @@ class Manifest:
                     f"give it, as lk.resume({shown(self.place)}, {name}=...)."
                 )
             return from_dict(said)
-        if name == "cluster" and not given.virtual_time:  # real processes are never the same again
+        if name == "cluster" and not given.virtual_time:  # real processes are not compared
             return given
         before, now = said["fingerprint"] if own else fingerprint(from_dict(said)), fingerprint(given)
         if before != now:
@@ -77,10 +77,11 @@ class Manifest:
 
 @contextmanager
 def kept_manifest(checkpoint: Any, plan: Plan, cluster: Any, budget: Any, commands: Any) -> Iterator[None]:
-    """Around the start of a run: `run.json` is there before any role keeps anything, and is not there if nothing starts.
+    """Context manager for the start of a run. Writes `run.json` before any role writes a checkpoint, and removes it if
+    the start fails.
 
-    `checkpoint`: as `train` takes it; does nothing if it names no place. `BadInput` if the place holds a run that has not
-    ended: none is lost because another one starts.
+    `checkpoint`: as `train` takes it; no effect if it names no place. `BadInput` if the place holds a run that has not
+    ended, so that no run is overwritten.
     """
     store = open_store(checkpoint)
     if store is None:
@@ -96,7 +97,7 @@ def kept_manifest(checkpoint: Any, plan: Plan, cluster: Any, budget: Any, comman
 
 
 def save_manifest(store: Store, plan: Plan, cluster: Any, budget: Any, commands: Any, age: int = 0) -> None:
-    """Write `run.json`. `budget`: as it was given, None included; `commands`: of the faults of the run."""
+    """Write `run.json`. `budget`: as given to `train`, possibly None; `commands`: of the fault schedule."""
     run = RunSpec(plan.problem, plan.strategy, spec_of(cluster), budget, tuple(commands))
     try:
         write_note(store, RUN, {"format": FORMAT, "age": age, "run": run.to_dict(), "shards": shards_of(plan)})
@@ -105,7 +106,7 @@ def save_manifest(store: Store, plan: Plan, cluster: Any, budget: Any, commands:
 
 
 def load_manifest(store: Store) -> Manifest:
-    """What `save_manifest` wrote. `BadInput` if there is none, if it is damaged, or if it has another format."""
+    """Read the manifest. `BadInput` if there is none, if it is damaged, or if its format is unknown."""
     said = read_note(store, RUN)
     if said is None:
         raise BadInput(
@@ -117,7 +118,7 @@ def load_manifest(store: Store) -> Manifest:
 
 
 def _of_this_format(said: Any, place: str) -> dict[str, Any]:
-    """What was read, in format 2; format 1 is converted, of another one `BadInput` says so."""
+    """The manifest in format 2; format 1 is converted, another one raises `BadInput`."""
     known = said.get("format") if isinstance(said, dict) else None
     if known == 1:
         return _from_format_1(said)
@@ -149,13 +150,13 @@ def _from_format_1(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def shards_of(plan: Plan) -> Any:
-    """Who keeps which part of the parameters: what must be the same for states to fit. Plain values."""
+    """Which role has which part of the parameters, in plain values; saved states fit only if it is the same."""
     kept = [[role["name"], role["part"]] for role in plan.layout.describe()["roles"] if role["shard"] is not None]
     return json.loads(json.dumps(kept, default=str))
 
 
 def _make_room(store: Store) -> None:
-    """Remove what an earlier run, which is over, has left."""
+    """Remove the files of an earlier run that is over; `BadInput` if it has not ended."""
     known = read_note(store, RUN)
     if known is not None and read_reached(store)[1] is None:
         run = _of_this_format(known, store.place)["run"]
@@ -176,6 +177,6 @@ def _make_room(store: Store) -> None:
 
 
 def _name(said: dict[str, Any]) -> str:
-    """Of a strategy, or of the data of a problem."""
+    """The name of a strategy, or of a problem's data."""
     known = said["fingerprint"] if "own" in said else said
     return str(known.get("data") or known.get("name") or known["lk"])

@@ -13,11 +13,11 @@ __all__ = ["as_path", "reason"]
 def as_path(name: str, given: Any) -> str:
     """`given`, text or an `os.PathLike`, as text. `BadInput` names the argument if no file or folder can have that path.
 
-    Whether there is one, and whether it can be opened, is for the system to say.
+    The file system is not accessed: the path need not exist.
     """
     try:
         path = os.fspath(given)
-    except Exception:  # TypeError, or whatever its own __fspath__ raises
+    except Exception:  # TypeError, or an error raised by its `__fspath__`
         path = None
     if not isinstance(path, str) or not path:
         raise BadInput(f"{name}={shown(given)} is not allowed; give a path, as text or a pathlib.Path.")
@@ -31,6 +31,6 @@ def as_path(name: str, given: Any) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, for a message that has named the path already."""
+    """The cause of the error, for a message that already contains the path."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text if len(text) <= 300 else f"{text[:200]}..."

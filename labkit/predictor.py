@@ -1,4 +1,4 @@
-"""The trained model, ready for use: raw samples in, answers out."""
+"""The trained model: predictions from samples that are not standardised."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Predictor", "load"]
 
 
 class Predictor:
-    """Parameters and the network they belong to. Takes samples as the data set has them and standardises them itself.
+    """A network and its parameters. Takes raw samples, as in the data set, and standardises them.
 
-    `parameters`: the flat vector, or, of a table too long to write out, `SparseParameters`.
+    `parameters`: the flat vector, or `SparseParameters` if an embedding table is too large for one.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Predictor:
         return f"<Predictor of {self.about.get('data', 'a model')}, {len(self.parameters):,} parameters>"
 
     def _prepared(self, x: Any) -> np.ndarray:
-        """Samples as the network takes them: standardised, or ids as they are."""
+        """The network's input: standardised samples, or ids unchanged."""
         if isinstance(self.network, nn.Recommender):
             x = as_numbers("predict: x", x)
             return x[None] if x.shape == (self.network.bag.fields,) else x
@@ -51,7 +51,7 @@ class Predictor:
 
     def _standardise(self, x: Any) -> np.ndarray:
         given = as_numbers("predict: x", x)
-        with np.errstate(over="ignore"):  # what does not fit is infinite then, and refused below
+        with np.errstate(over="ignore"):  # values that overflow become infinite and are refused below
             x = given.astype(self.network.dtype)
         features = len(self.mean)
         if x.shape == (features,) or (x.ndim == 2 and x.size == features and x.shape[-1] != features):
@@ -76,31 +76,31 @@ class Predictor:
         return f"numbers of this model are {self.network.dtype}, at most {np.finfo(self.network.dtype).max:g}"
 
     def _check_finite(self, values: np.ndarray, wrong: str) -> None:
-        """Refuse the first sample whose row of `values` is not finite."""
+        """`BadInput` for the first sample whose row of `values` is not finite."""
         finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if not finite.all():
             raise BadInput(f"predict: sample {int(finite.argmin())} {wrong}; {self._largest()}.")
 
     def _scores(self, x: Any) -> np.ndarray:
-        """The network's output layer. A sample for which it overflows is refused, unless the parameters themselves are not
-        finite, as after a run that diverged: then the answers are NaN, or the class 0.
+        """The network's output layer. `BadInput` for a sample for which it overflows, unless the parameters themselves are
+        not finite, as after a run that diverged: then predictions are NaN, or class 0.
         """
         x = self._prepared(x)
         with np.errstate(over="ignore", invalid="ignore"):
             scores: np.ndarray = self.network.scores(self.parameters, x)
-        if x.dtype.kind == "f" and np.isfinite(self.parameters).all():  # ids are no quantities that can be too large
+        if x.dtype.kind == "f" and np.isfinite(self.parameters).all():  # ids cannot overflow
             self._check_finite(scores, "makes the network's output infinite")
         return scores
 
     def predict(self, x: Any) -> np.ndarray:
         """Class ids, shape (n,), or predicted values for a regression.
 
-        `x`: (n, features) or (n, height, width), as the data come, not standardised: of a data set's own held-out part
-        that is `dataset.raw(dataset.x_test)`. Of clicks: (n, fields) ids.
+        `x`: (n, features) or (n, height, width), raw, not standardised; for a data set's held-out part
+        `dataset.raw(dataset.x_test)`. For clicks: (n, fields) ids.
 
         Raises:
-            BadInput: a number is not finite, or so large that it, or what the network makes of it, does not fit the
-                network's dtype; `x` has another shape, or holds no numbers.
+            BadInput: a number is not finite, or it or the network's output overflows the network's dtype; `x` has a
+                wrong shape, or is not numeric.
         """
         scores = self._scores(x)
         return self.network.loss.predict(scores)
@@ -118,7 +118,7 @@ class Predictor:
 
 
 def load(path: str | Path) -> Predictor:
-    """A model that `Predictor.save` wrote."""
+    """Load a model that `Predictor.save` wrote."""
     network, parameters, about = nn.load_model(path)
     arrays = about.pop("arrays")
     return Predictor(None, parameters, network=network, mean=arrays["mean"], scale=arrays["scale"], about=about)

@@ -1,7 +1,7 @@
-"""What is to be learned: data, network, batch size, seed. A problem says nothing about who learns it.
+"""The learning problem: data, network, batch size, seed. It is independent of strategy and cluster.
 
-A `Problem` is a frozen value; what it implies (data set, objective, first weights) is made on demand and is the same
-wherever it is made.
+A `Problem` is a frozen value; its data set, objective and initial weights are made on demand and are the same in every
+process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DTYPES = ("float32", "float64")
 
 
 def widths_from_text(text: str) -> tuple[Any, ...]:
-    """`"64, 32"` -> `(64, 32)`; `"none"` -> `()`. What is no whole number stays text, which a problem refuses."""
+    """`"64, 32"` -> `(64, 32)`; `"none"` -> `()`. Parts that are not whole numbers stay text, which `Problem` refuses."""
     words = [word.strip() for word in text.replace("none", "").split(",")]
     return tuple(int(word) if word.isdecimal() and word.isascii() and len(word) < 10 else word for word in words if word)
 
@@ -37,12 +37,12 @@ def widths_as_text(widths: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set, a network to fit it, and how the samples come.
+    """A data set, a network, and how samples are distributed and batched.
 
     `data`: the name of a data set (`labkit.data.NAMES`) or a `Dataset` made by `from_arrays`, `from_csv` or
-    `from_dask`. `hidden`: the widths of the hidden layers. `partition`: who has which samples ("even", "by-label:0.5",
-    "by-size", "by-weight:1,2,4", "shared"). `timing_only`: nothing is computed, only when and where; arrays have their
-    size but no memory. `options` go to the data set (`{"noise": 0.1}`).
+    `from_dask`. `hidden`: the widths of the hidden layers. `partition`: how samples are assigned to workers ("even",
+    "by-label:0.5", "by-size", "by-weight:1,2,4", "shared"). `timing_only`: gradients are not computed, only their timing
+    is simulated; arrays have their size but no memory. `options` go to the data set (`{"noise": 0.1}`).
     """
 
     data: Any = knob("digits", help=f"the data set: {', '.join(data.NAMES)}")
@@ -112,7 +112,7 @@ class Problem:
         )  # fmt: skip
 
     def objective(self) -> Any:
-        """A fresh objective (network and loss): one for each role that computes, because it keeps buffers."""
+        """A new objective (network and loss); every computing role needs one, because an objective keeps buffers."""
         if self.timing_only:
             whole = replace(self, timing_only=False).objective()
             return nn.NullObjective(whole.size, whole.layout, self.dtype, whole)
@@ -148,7 +148,7 @@ class Problem:
         } | self._curvature()
 
     def _curvature(self) -> dict[str, Any]:
-        """`{"curvature": [smallest, largest]}` of a quadratic bowl; nothing of a problem that nobody knows it of."""
+        """`{"curvature": [smallest, largest]}` if the data set is a quadratic bowl, else `{}`."""
         if self.name != "quadratic" or "curvature" not in getattr(self.dataset, "extra", {}):
             return {}
         known = np.asarray(self.dataset.extra["curvature"], np.float64)

@@ -1,7 +1,7 @@
-"""`resume`: go on with a run whose program is gone, from what it has left in its place.
+"""`resume`: continue a run after its program has ended, from its manifest and checkpoints.
 
-A run in virtual time is repeated, to the last bit, from the log of what was done to it, and stands where it stood. Of a
-run of real processes nobody knows the last moments; a new one begins in which every role restores what it has saved.
+A run in virtual time is repeated bit for bit from its command log, up to the time it had reached. The last moments of a
+run of real processes are not recorded: a new run starts, in which every role restores its last checkpoint.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def resume(
     path: str | Path, *, problem: Problem | None = None, strategy: Strategy | None = None, cluster: Any = None,
     budget: Budget | None = None, timeout: float | None = None,
 ) -> Run:  # fmt: skip
-    """Go on with the run that `lk.train(..., checkpoint=path)` left there. `path`: a folder, or a URL that fsspec knows.
+    """Continue the run that `lk.train(..., checkpoint=path)` wrote to `path`, a folder or an fsspec URL.
 
-    Simulated: the run is repeated exactly and stands where the other stood; a run that was over is over again. `timeout`
-    (wall seconds): after about so long it stands on the way; advance it by what is left.
+    Simulated: the run is repeated exactly, up to the time it had reached; a run that was over is over again. `timeout`
+    (wall seconds): after about this time the run is returned earlier in its time; advance it by the rest.
 
-    On Dask: a new run in which every role restores its newest whole state, and counts on: budgets of updates and samples
-    go on, one of seconds begins anew. What had been done to the run, and its faults, are not repeated.
+    On Dask: a new run in which every role restores its newest complete checkpoint. Budgets of updates and samples
+    continue; a budget of seconds starts anew. Commands executed in the earlier run, and its faults, are not repeated.
 
-    `problem`, `strategy`: needed where the run had one that is not labkit's; it must be the same. `cluster`: the
-    processes to use (Dask), as `lk.DaskCluster(client)`. `budget`: another one, to go on with a run that was over.
+    `problem`, `strategy`: required if the run used one that is not labkit's; it must be the same. `cluster`: the
+    processes to use (Dask), as `lk.DaskCluster(client)`. `budget`: a new one, to continue a run that was over.
 
-    Raises `BadInput` if there is no run, if it is damaged or another one, or is over; `ClusterError` as `train`.
+    Raises `BadInput` if there is no run, if it is damaged, different or over; `ClusterError` as `train`.
     """
     store = Store(path)
     manifest = load_manifest(store)
@@ -62,7 +62,7 @@ def resume(
 
 
 def _check_fits(manifest: Manifest, plan: Plan, place: str) -> None:
-    """`BadInput` if states that were saved would not fit."""
+    """`BadInput` if the saved states do not fit this plan."""
     if shards_of(plan) != manifest.shards:
         owners = ", ".join(name for name, _ in manifest.shards[:4])
         raise BadInput(
@@ -75,7 +75,7 @@ def _repeated(
     store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, budget: Budget | None, timeout: float | None
 ) -> Run:
     log, reached = read_commands(store)
-    if budget is not None:  # what ended the run is what is not wanted again
+    if budget is not None:  # without the command or budget that ended the run
         log = [entry for entry in log if not isinstance(entry.command, Stop)]
         save_manifest(store, plan, cluster, budget, manifest.commands, manifest.age)
     ahead = not_executed(manifest.commands, log)
@@ -93,7 +93,7 @@ def _restored(store: Store, manifest: Manifest, plan: Plan, cluster: Cluster, bu
             f"{shown(store.place)}, budget=lk.Budget(...))."
         )
     again = Store(store.place, age=manifest.age + 1).check()
-    # first of all: should this fail half way, what is saved from now on is still newer than what was
+    # first: if the rest fails, checkpoints saved from now on are still newer than the earlier ones
     save_manifest(again, plan, cluster, manifest.budget if budget is None else budget, (), again.age)
     again.files.remove(REACHED)
     return Run(plan, cluster.start(plan, checkpoint=store.place, resume=again))

@@ -1,7 +1,7 @@
 """`train`: problem + strategy + cluster + budget -> `Run`.
 
-A `Run` is the handle on one training run, the same for both engines. Everything it reports is a function of its trace;
-everything it does goes to its engine.
+A `Run` is the handle on one training run, the same for both engines. All its reports are functions of its trace; all its
+actions are calls to its engine.
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "train"]
 
-MOST_S = 1e9  # engine seconds that a run can be moved by
+MOST_S = 1e9  # the longest advance, in engine seconds
 
 
 def train(
     problem: Problem | str, strategy: Strategy, cluster: Any, budget: Budget | None = None, *, seed: int | None = None,
     faults: Any = (), checkpoint: str | Path | bool | None = None,
 ) -> Run:  # fmt: skip
-    """Start training and return at once (a simulated run stands at time zero until it is told to go on).
+    """Start training and return at once (a simulated run stays at time zero until `wait`, `advance` or `step` is called).
 
-    `seed`: None is the problem's. `faults`: what goes wrong when, as `[lk.Kill("worker-1", at=2.0), lk.Drop("worker",
+    `seed`: None is the problem's. `faults`: a fault schedule, as `[lk.Kill("worker-1", at=2.0), lk.Drop("worker",
     "server", 0.05, during=(3, 5))]`, or as the command line has it, `["kill:worker-1@2"]`. `checkpoint`:
-    a folder, or a URL that fsspec knows ("s3://bucket/run"), where roles keep what they need to begin again, and from
-    which `lk.resume` goes on with the run when this program is gone; None is a temporary folder of the run, False keeps
-    nothing. A simulated run writes only to a place that was named. A place that holds a run which has not ended is
-    refused.
+    a folder, or an fsspec URL ("s3://bucket/run"), to which roles write checkpoints, and from which `lk.resume` continues
+    the run after this program has ended; None is a temporary folder of the run, False writes no checkpoints. A simulated
+    run writes only to an explicitly given place. A place with a run that has not ended is refused.
 
-    Raises `BadInput` before anything starts if these do not fit together, `ClusterError` if the cluster cannot be had.
+    Raises `BadInput` before anything starts if the arguments do not fit together, `ClusterError` if the cluster cannot be
+    started or reached.
     """
     problem = Problem(problem) if isinstance(problem, str) else problem
     for name, value, kind in (("problem", problem, Problem), ("strategy", strategy, Strategy)):
@@ -99,7 +99,7 @@ def train(
 
 
 def _check_allowed(commands: Iterable[Command | Executed], cluster: Cluster) -> None:
-    """`BadInput` if a fault needs signals, and the processes are not ours to send them to."""
+    """`BadInput` if a fault needs signals and the processes were not started by labkit."""
     plain = (entry.command if isinstance(entry, Executed) else entry for entry in commands)
     signal = next((command for command in plain if isinstance(command, Kill | Freeze | Thaw)), None)
     if signal is not None and not cluster.may_kill:
@@ -110,7 +110,7 @@ def _check_allowed(commands: Iterable[Command | Executed], cluster: Cluster) -> 
 
 
 def _limit(timeout: Any) -> float | None:
-    """Wall seconds to wait at most; None: without a limit, as from infinity and what no clock counts up to."""
+    """The timeout in wall seconds; None means no limit, as do infinity and values beyond the clock's range."""
     if timeout is None:
         return None
     limit = check_number("timeout", timeout, 0, unit="None or a number of seconds", infinite=True)
@@ -144,9 +144,9 @@ class Run:
     # control ----------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> Self:
-        """Until the run is over. Raises what ended it if that was an error; Ctrl-C stops the run first.
+        """Block until the run is over. If an error ended the run, raises it; Ctrl-C stops the run, then raises.
 
-        Where SIGINT is ignored (in a job that a shell script starts in the background) Ctrl-C does not reach the run.
+        Where SIGINT is ignored (in a background job of a shell script) Ctrl-C has no effect.
 
         `timeout` (wall seconds): raises `TimeoutError`; the run goes on.
         """
@@ -161,26 +161,26 @@ class Run:
         return self
 
     def stop(self) -> Self:
-        """End the run now, with a last evaluation. Nothing of it is left behind."""
+        """End the run now, with a final evaluation. All its processes and temporary files are removed."""
         self.engine.execute(Stop("user"))
         return self
 
     def pause(self) -> Self:
-        """Hold every role between two effects. A pause is not engine time."""
+        """Suspend every role between two effects. Engine time does not advance during a pause."""
         if not self.done:
             self.engine.execute(Pause())
         return self
 
     def resume(self) -> Self:
-        """Go on after a pause."""
+        """Continue after a pause."""
         if not self.done:
             self.engine.execute(Resume())
         return self
 
     def step(self, timeout: float | None = None) -> Self:
-        """Go on until one more update has been applied, then pause.
+        """Continue until one more update has been applied, then pause.
 
-        `timeout` (wall seconds): after about so long it pauses without; the next step goes on from there.
+        `timeout` (wall seconds): after about this time the run pauses without an update; the next step continues there.
         """
         timeout = _limit(timeout)
         if not self.done:
@@ -188,10 +188,10 @@ class Run:
         return self
 
     def advance(self, seconds: float, timeout: float | None = None) -> Self:
-        """Let this many seconds of virtual time pass. Only simulated runs can be moved by hand.
+        """Advance by this many seconds of virtual time. Simulated runs only.
 
-        `timeout` (wall seconds): after about so long it stops on the way; what the run does is the same, whatever the
-        pieces in which it is moved.
+        `timeout` (wall seconds): after about this time the call returns early. The run does not depend on how it is
+        divided into calls.
         """
         if not isinstance(self.engine, VirtualTimeEngine):
             raise BadInput("advance: time on a real cluster passes by itself; use wait(), pause() or step().")
@@ -203,11 +203,11 @@ class Run:
         return self
 
     def fork(self, at: float | None = None, timeout: float | None = None) -> Run:
-        """What if from here: a new run that repeats this one to the last bit up to `at` seconds, stands there, and is
-        free. None: where this one stands. Only simulated runs can be repeated.
+        """A new run that repeats this one bit for bit up to `at` seconds (None: the present time), and is independent from
+        there on. Simulated runs only.
 
-        What was done to this run up to then is done again, except the command that ended it. `timeout` (wall seconds):
-        after about so long the new run stands on the way; advance it by what is left.
+        The commands executed up to then are repeated, except the one that ended the run. `timeout` (wall seconds): after
+        about this time the new run is returned before `at`; advance it by the rest.
         """
         if not isinstance(self.engine, VirtualTimeEngine):
             raise BadInput("fork: what real processes did cannot be repeated exactly; only a simulated run can.")
@@ -234,8 +234,8 @@ class Run:
     # commands ---------------------------------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> Self:
-        """Execute a command now, whatever its `at`, as `lk.Kill("worker-1")`. It is about one role, or one link, and has no
-        end; everything else is for `inject`.
+        """Execute a command now, ignoring its `at`, as `lk.Kill("worker-1")`. Only commands for one role or one link, without
+        an end; for all others use `inject`.
 
         `BadInput` if the run is over, if its engine does not support the command, or if there is no such role.
         """
@@ -245,16 +245,15 @@ class Run:
         return self
 
     def inject(self, faults: Any) -> Self:
-        """Let these faults happen, one or several, as `lk.Freeze("worker-1", during=(1, 3))`: their times are seconds from
-        now on."""
+        """Inject one or several faults, as `lk.Freeze("worker-1", during=(1, 3))`; their times are seconds from now."""
         commands = schedule_faults(faults, self.plan, self.engine.seconds)
         _check_allowed(commands, self.engine.cluster)
         return self.execute(Inject(tuple(c.command if isinstance(c, Executed) else c for c in commands)))
 
     def scale(self, workers: int) -> Self:
-        """From now on so many workers take part: those that are missing join, the last ones leave.
+        """Change the number of workers: new workers join, or the last ones leave.
 
-        Only on a cluster with `max_workers`, which is the most there can be.
+        Only on a cluster with `max_workers`, which is the upper limit.
         """
         known = [role.name for role in self.plan.layout.roles if role.kind == "worker"]
         if self.plan.elastic is None:
@@ -270,45 +269,45 @@ class Run:
         return self
 
     def slow(self, role: str, factor: float) -> Self:
-        """Make `role` compute `factor` times slower than it would; 1 undoes it."""
+        """Make `role` compute `factor` times slower than normal; 1 undoes it."""
         return self.execute(Slow(role, factor))
 
     def kill(self, role: str, restart: bool = True) -> Self:
-        """End the process that plays `role`, at once and without notice: on a cluster with SIGKILL.
+        """Kill the process of `role` without notice; on a cluster with SIGKILL.
 
-        Its next incarnation begins by itself; `restart=False`: it stays away until `restart(role)`.
+        It restarts automatically as the next incarnation; with `restart=False` only after `restart(role)`.
         """
         return self.execute(Kill(role, restart=restart))
 
     def restart(self, role: str) -> Self:
-        """Let `role`, which is away, come back. `BadInput` if it is not away."""
+        """Restart `role` after `kill(role, restart=False)`. `BadInput` if it is running."""
         return self.execute(Restart(role))
 
     def freeze(self, role: str) -> Self:
-        """Let the process that plays `role` stand still: on a cluster with SIGSTOP. After the cluster's `patience` it counts
-        as lost."""
+        """Stop the process of `role` temporarily; on a cluster with SIGSTOP. After the cluster's `patience` (the heartbeat
+        timeout) it is declared lost."""
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Let a frozen process go on. One that has been given up meanwhile is told to leave."""
+        """Continue a frozen process. An incarnation that was declared lost in the meantime is told to shut down."""
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:
-        """Let nothing pass between `role` and `peer`; None: between it and every other role. A role that is cut off from
-        every other one counts as lost after the cluster's `patience`."""
+        """Block all messages between `role` and `peer` (None: every other role). A role that is cut off from all others is
+        declared lost after the cluster's `patience` (the heartbeat timeout)."""
         return self.execute(Cut(role, peer))
 
     def reconnect(self, role: str, peer: str | None = None) -> Self:
-        """Undo `cut`: what was held passes now. None: all links of `role`."""
+        """Undo `cut`; held messages are delivered now. None: all links of `role`."""
         return self.execute(Reconnect(role, peer))
 
     def delay(self, role: str, seconds: float, peer: str | None = None) -> Self:
-        """Let messages between `role` and `peer` (None: every other role) arrive `seconds` later; 0 undoes it."""
+        """Delay messages between `role` and `peer` (None: every other role) by `seconds`; 0 undoes it."""
         return self.execute(Delay(role, EVERY if peer is None else peer, seconds))
 
     def drop(self, role: str, chance: float, peer: str | None = None) -> Self:
-        """Lose every transmission between `role` and `peer` (None: every other role) with this chance; 0 undoes it. What is
-        lost is sent again."""
+        """Lose each transmission between `role` and `peer` (None: every other role) with this probability; 0 undoes it. Lost
+        messages are retransmitted."""
         return self.execute(Drop(role, EVERY if peer is None else peer, chance))
 
     # what happened ----------------------------------------------------------------------------------------------------
@@ -325,19 +324,19 @@ class Run:
 
     @property
     def log(self) -> Log:
-        """What happened so far, a line an event: what you did, what was reached, who was slow, how it ended."""
+        """The events so far, one per line: commands, milestones, stragglers, and the end of the run."""
         return Log(log_lines(self.trace))
 
     @property
     def stragglers(self) -> Log:
-        """Who became clearly slower than the others, when, and by what: computing, its messages, or waiting for others."""
+        """Which roles became clearly slower than the others, when, and why (computation, communication, waiting)."""
         trace = self.trace
         return Log(
             [f"{seconds(f.time):.2f} s {straggler_text(trace, f)}" for f in stragglers(trace, trace.watermark())]
         )
 
     def sentence(self, t: float | None = None, reference: Run | Trace | None = None) -> str:
-        """What the pictures show, in words. `t`: at this engine time (s; None is now). `reference`: next to that run."""
+        """The state of the run in sentences. `t`: at this engine time (s; None is now). `reference`: a run to compare with."""
         other = reference.trace if isinstance(reference, Run) else reference
         if not isinstance(other, Trace | None):
             raise BadInput(f"reference={shown(reference)} is not allowed; give another run, its trace, or None.")
@@ -345,7 +344,7 @@ class Run:
         return sentence(self.trace, at, other)
 
     def result(self) -> Predictor:
-        """The trained model: the evaluated parameters that met the budget (or, of a run that goes on, the newest)."""
+        """The trained model: the evaluated parameters that met the budget (while the run continues, the newest)."""
         parameters = self.engine.parameters
         if parameters is None or self.plan.problem.timing_only:
             why = "it is timing only" if self.plan.problem.timing_only else "nothing has been evaluated yet"
@@ -362,7 +361,7 @@ class Run:
     ) -> Lab:
         """A lab that shows this run, in a notebook: the last expression of a cell shows it. See `lk.Lab` for the options.
 
-        `speed`: play a simulated run, at so many seconds of virtual time per second; None: the lab does not move the run.
+        `speed`: playback speed of a simulated run, in virtual seconds per second; None: the lab does not advance the run.
         """
         from .lab.lab import Lab
 

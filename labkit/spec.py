@@ -1,8 +1,8 @@
-"""The specification of a run: problem, strategy, cluster, budget, and what is done to it. A value; nothing starts here.
+"""The specification of a run: problem, strategy, cluster, budget and fault schedule. A value; nothing starts here.
 
-A `RunSpec` holds everything that a run is made of. JSON (`to_dict`), `run.json` (`labkit.manifest`), the command line
-(`labkit.cli.options`) and the lab's share text (`labkit.lab.share_text`) are ways to write one. Its options are those that the
-strategy, the cluster, the budget and the problem declare; names, types, ranges, units and help come from there.
+JSON (`to_dict`), `run.json` (`labkit.manifest`), the command line (`labkit.cli.options`) and the lab's share text
+(`labkit.lab.share_text`) are notations for a `RunSpec`. Its options, with names, types, ranges, units and help, are those that
+the strategy, the cluster, the budget and the problem declare.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from .strategies import STRATEGIES, AsyncPS, Strategy, strategy_by_name
 
 __all__ = ["FULL_SPEED", "PARTS", "RunSpec", "make_cluster", "spec_of", "strategy_name"]
 
-PARTS = ("strategy", "cluster", "budget", "problem")  # in this order an option is looked for
+PARTS = ("strategy", "cluster", "budget", "problem")  # the order in which an option is looked up
 FULL_SPEED = "full speed"  # instead of a distribution
-PACE = 0.1  # mean seconds of a gradient where it is not known
+PACE = 0.1  # mean seconds of a gradient if it is not known
 # two more names, for the time of a gradient: the mean, and the distribution
 SHORTHANDS = {
     "pace": Knob("pace", float, PACE, 0.0, 1e6, unit="s", help="mean time of one gradient"),
@@ -47,10 +47,10 @@ SHORTHANDS = {
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What a run is made of.
+    """The parts of a run.
 
-    `faults`: what is done to the run, and when: faults, or commands. Parts that were made by hand (a user's strategy, data,
-    cluster) may stand here; in `to_dict` they are a name and a fingerprint.
+    `faults`: the fault schedule: faults, or commands with times. User-defined parts (strategy, data, cluster) are allowed;
+    `to_dict` encodes them as a name and a fingerprint.
     """
 
     problem: Problem = field(default_factory=Problem)
@@ -62,7 +62,7 @@ class RunSpec:
     # reading ----------------------------------------------------------------------------------------------------------
 
     def options(self) -> dict[str, Knob]:
-        """The declarations of everything that `changed` takes now, but "strategy", which names one."""
+        """The declarations of all options that `changed` takes now, except "strategy"."""
         found: dict[str, Knob] = {}
         for part in PARTS:
             found |= {name: k for name, k in knobs_of(getattr(self, part)).items() if name not in found}
@@ -83,14 +83,14 @@ class RunSpec:
         return getattr(getattr(self, self._part(name)), name)
 
     def _part(self, name: str) -> str:
-        """Which part has the option of this name."""
+        """The part that declares this option."""
         for part in PARTS:
             if name in knobs_of(getattr(self, part)):
                 return part
         raise nearest("setting", name, ["strategy", *self.options()])
 
     def _owner(self, part: str) -> str:
-        """What a part is called in errors."""
+        """The name of a part in errors."""
         return str(getattr(self, part).name) if part in ("strategy", "problem") else part
 
     # changing ---------------------------------------------------------------------------------------------------------
@@ -98,9 +98,9 @@ class RunSpec:
     def changed(self, **options: Any) -> RunSpec:
         """A copy with these options, each checked: `spec.changed(strategy="ssp", s=3, workers=8, pace=0.1)`.
 
-        `strategy`: a name, or a strategy. By name it takes over the options that it shares with the present one, and the
-        problem gets what the strategy needs. `data`: other data come in their own dtype, without the options of the former.
-        `pace` keeps the kind of the law of gradients and `law` keeps its mean. Raises `BadInput`; see `check` for the whole.
+        `strategy`: a name, or a strategy. A strategy given by name keeps the options that it shares with the present one,
+        and the problem is changed to what it needs. `data`: resets the dtype and the data options. `pace` keeps the kind
+        of the distribution of gradient times, `law` keeps its mean. Raises `BadInput`; `check` checks the whole.
         """
         made = self
         if "strategy" in options:
@@ -157,7 +157,7 @@ class RunSpec:
     # text -------------------------------------------------------------------------------------------------------------
 
     def read(self, name: str, text: str) -> Any:
-        """The value that `text` means for an option here: "4" workers is 4, "none" clip_norm is None. Raises `BadInput`."""
+        """The value of `text` for an option: "4" for workers is 4, "none" for clip_norm is None. Raises `BadInput`."""
         if name == "options":
             return self._data_options(text)
         known = self.options().get(name)
@@ -166,7 +166,7 @@ class RunSpec:
         return read_knob("cluster" if name == "pace" else self._owner(self._part(name)), known, text)
 
     def write(self, name: str) -> str:
-        """The text that `read` reads as the value of this option. `BadInput` of what was made by hand."""
+        """The text that `read` reads as the value of this option. `BadInput` for a user-defined object."""
         value = self.value(name)
         if name in ("strategy", "data", "law"):
             return str(value)
@@ -176,7 +176,7 @@ class RunSpec:
         return write_knob(self.options()[name], value)
 
     def _data_options(self, text: str) -> dict[str, Any]:
-        """`noise:0.1,arms:3` -> `{"noise": 0.1, "arms": 3}`; a part without a name goes on with the value before it."""
+        """`noise:0.1,arms:3` -> `{"noise": 0.1, "arms": 3}`; a part without a name continues the value before it."""
         known = options_of_data(self.problem.data) if isinstance(self.problem.data, str) else {}
         words: dict[str, str] = {}
         last = ""
@@ -196,7 +196,7 @@ class RunSpec:
     # the whole --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise `BadInput` if the parts do not fit together, or if a role is named that the run does not have."""
+        """Raise `BadInput` if the parts do not fit together, or if they name a role that the run does not have."""
         roles = {role.name: role for role in self.strategy.layout(self.problem, self.cluster).roles}
         for role in self.cluster.slow:
             find_role(role, roles)
@@ -219,7 +219,7 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, plain: Any) -> RunSpec:
-        """The inverse of `to_dict`. `BadInput` of what this labkit does not know, and of parts that were not encoded."""
+        """The inverse of `to_dict`. `BadInput` for names unknown in this version, and for parts that were not encoded."""
         kinds = {"problem": Problem, "strategy": Strategy, "cluster": ClusterSpec, "budget": Budget, "faults": tuple}
         if not isinstance(plain, Mapping) or set(plain) != set(kinds):
             raise BadInput(f"{shown(plain)} is no specification of a run; one has {', '.join(kinds)}.")
@@ -238,7 +238,7 @@ class RunSpec:
 
 
 def make_cluster(spec: ClusterSpec) -> Any:
-    """The cluster of this specification, with no process started yet."""
+    """The cluster of this specification; no process is started yet."""
     if spec.virtual_time:
         return SimulatedCluster.of(spec)
     from .engines.dask import DaskCluster
@@ -247,7 +247,7 @@ def make_cluster(spec: ClusterSpec) -> Any:
 
 
 def spec_of(cluster: Any) -> Any:
-    """The `ClusterSpec` of a cluster; the cluster itself if that cannot be made from one: a user's class, or a client."""
+    """The `ClusterSpec` of a cluster; the cluster itself if it has none: a user's class, or a cluster given as a client."""
     kind = type(cluster)
     if kind is SimulatedCluster:
         return cluster.spec
@@ -257,12 +257,12 @@ def spec_of(cluster: Any) -> Any:
 
 
 def strategy_name(strategy: Strategy) -> str:
-    """The strategy's name in the registry; of a user's, its class's name."""
+    """The strategy's name in the registry; for a user's strategy its `name`."""
     return next((name for name, kind in STRATEGIES.items() if kind is type(strategy)), strategy.name)
 
 
 def _has(problem: Problem, name: str, value: Any) -> bool:
-    """Whether a problem has already what a strategy needs to be tried."""
+    """Whether a problem already has this value that a strategy needs."""
     if name == "hidden":
         return len(problem.hidden) >= len(value)
     return bool(problem.name == value if name == "data" else getattr(problem, name) == value)

@@ -1,4 +1,4 @@
-"""The run in numbers, for people: a table when printed, plain values for machines."""
+"""The summary of a run: a table when printed, and plain values for programs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .trace.vocabulary import seconds
 
 __all__ = ["Summary"]
 
-FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, LinkDelayed, LinkLossy, LinkCut)  # what undoes a fault is in the log
+FAULTS = (RoleKilled, RoleFrozen, RoleSlowed, LinkDelayed, LinkLossy, LinkCut)  # commands that undo a fault are in the log only
 FAULTS_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What `run.summary()` returns. `values` is what `to_dict()` hands out; `faults`: what was done to roles and links."""
+    """What `run.summary()` returns. `values`: the result of `to_dict()`; `faults`: the injected faults of roles and links."""
 
     values: dict[str, Any]
     book: dict[str, Any]
@@ -27,7 +27,7 @@ class Summary:
 
     @classmethod
     def of(cls, trace: Trace) -> Summary:
-        """The summary of a trace, as far as it goes."""
+        """The summary of a trace up to its last event."""
         return cls(summary(trace), ledger(trace), (trace.ending or {}).get("why", ""), _faults(trace))
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Summary:
 
 
 def _faults(trace: Trace) -> tuple[str, ...]:
-    """What was done to roles and links, in the order of time: `killed worker-1 at 2.00 s`."""
+    """The injected faults of roles and links, ordered by time: `killed worker-1 at 2.00 s`."""
     with trace.lock:
         faults = sorted((e for e in trace.events if isinstance(e, FAULTS)), key=lambda event: event.time)
     return tuple(f"{event} at {seconds(event.time):.2f} s" for event in faults)

@@ -1,15 +1,13 @@
-"""Mini-batches for one worker: for ever, all of one size, without replacement within an epoch.
+"""Mini-batches for one worker: an endless sequence of equal size, without replacement within an epoch.
 
-An epoch is a permutation of the worker's samples, and epochs follow each other like one endless row of samples: a
-batch that reaches the end of one takes the rest from the beginning of the next. So no sample is skipped, and every
-batch of every worker weighs the same. (A short last batch would count as much as a full one wherever gradients are
-averaged, and its samples more than the others.)
+An epoch is a permutation of the worker's samples. Epochs are concatenated: a batch that reaches the end of one epoch
+takes the rest from the beginning of the next, so no sample is skipped and all batches of all workers have equal weight.
+(Where gradients are averaged, a short last batch would count as much as a full one, and its samples would count more.)
 
-Every batch is a pair of *fresh* arrays: it stays valid as long as somebody refers to it. Gathering into two alternating
-buffers was measured and not chosen: 0.36 us instead of 0.46 us for 32 x 64 float32, and 8.0 us instead of 8.8 us for
-128 x 784 (`timeit` on `x.take(rows, 0, out, "clip")` and `x.take(rows, 0)`), which does not pay for arrays that
-change under whoever keeps one. A whole batch of 32 x 64 takes about 1.8 us, shuffling included (`timeit` on
-`next(batches)`, digits).
+Every batch is a pair of *new* arrays, which are never overwritten. Gathering into two alternating buffers was measured
+and rejected: 0.36 us instead of 0.46 us for 32 x 64 float32, and 8.0 us instead of 8.8 us for 128 x 784 (`timeit` on
+`x.take(rows, 0, out, "clip")` and `x.take(rows, 0)`), too little for arrays that change while in use. A whole batch of
+32 x 64 takes about 1.8 us, shuffling included (`timeit` on `next(batches)`, digits).
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ class Batch(NamedTuple):
 class Batches:
     """An endless iterator over mini-batches of one worker's samples, each of exactly `batch_size`.
 
-    x: (n, d), y: (n,) or (n, k), not copied unless they are unaligned or not contiguous. rng: the worker's own stream;
-    it is used once an epoch, and for nothing else, so the batches follow from it alone. `batch_size` may exceed n: such
-    a batch holds whole epochs. `deal()` gives the samples of the next epoch, int64 indices, where they are not always all.
+    x: (n, d), y: (n,) or (n, k), copied only if unaligned or not contiguous. rng: the worker's random stream; it is used
+    once per epoch and for nothing else, so it determines the batches. `batch_size` may exceed n: a batch then holds whole
+    epochs. `deal()` returns the samples of the next epoch, int64 indices, if an epoch is not always all samples.
     Raises `BadInput` for a batch size below 1 and for no or unequal samples.
     """
 
@@ -51,11 +49,11 @@ class Batches:
             raise BadInput(f"x has {len(x)} samples and y has {len(y)}; both need the same number, at least 1.")
         self.batch_size = check_whole("batch_size", batch_size, 1)
         self.epoch = -1
-        # What came over a network may lie at any address, and `take` copies all of an unaligned array in every call: 40 us
-        # for the digits. So it is copied here, once.
+        # Received arrays can be unaligned, and `take` copies the whole of an unaligned array in every call: 40 us
+        # for the digits. So they are copied here, once.
         self._x, self._y = np.require(x, requirements=["C", "A"]), np.require(y, requirements=["C", "A"])
         self._rng, self._deal = rng, deal
-        self._order = np.empty(0, dtype=np.intp)  # made at the first batch: idle workers cost nothing
+        self._order = np.empty(0, dtype=np.intp)  # allocated at the first batch, so that idle workers need no memory
         self._next = 0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -88,7 +86,7 @@ class Batches:
             start = 0
 
     def _begin_epoch(self) -> None:
-        """Shuffle in place: no array of the data's length is made after the first epoch."""
+        """Shuffle in place; no array of the data's length is allocated after the first epoch."""
         if self._deal is not None:
             self._order = self._deal().copy()
         elif self.epoch < 0:
@@ -98,7 +96,7 @@ class Batches:
 
 
 class NullBatches:
-    """Batches for runs that only measure time: always the same one, of the right shape and without memory.
+    """Batches of timing-only runs: always the same one, of the right shape and without memory.
 
     x: (batch_size, features) of zeros, y: (batch_size,) int64 zeros; all strides are 0, and both are read-only.
     """

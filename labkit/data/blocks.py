@@ -1,7 +1,7 @@
-"""What is done to one block of rows on a cluster. Plain functions of NumPy arrays: they run inside Dask tasks.
+"""Operations on one block of rows: plain functions of NumPy arrays, which run inside Dask tasks.
 
-A block's rows are shuffled by (seed, block); the first few are held out, the others are its training rows, in that
-order. Every task that needs the order recomputes it, so that no indices travel.
+A block's rows are shuffled by (seed, block); the first ones are held out, the others are its training rows, in that
+order. Every task that needs the order recomputes it, so that no indices are sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Cut", "Survey", "join", "labels_of", "merge", "survey", "take"]
 
 @dataclass(frozen=True)
 class Cut:
-    """What every block must know: how to hold out, and what comes of it."""
+    """How rows are held out; the same for all blocks."""
 
     seed: int
     test_fraction: float
@@ -30,7 +30,7 @@ class Cut:
     def rows(self, block: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """(training rows, held-out rows) of a block of `count` rows.
 
-        The held-out number is rounded at random, so that small blocks hold out the right part on average.
+        The number held out is rounded at random, so that small blocks hold out the right fraction on average.
         """
         rng = stream(self.seed, f"block {block}")
         held = int(count * self.test_fraction + rng.random())
@@ -40,10 +40,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of some neighbouring blocks. It is small, whatever they hold.
+    """Statistics of a range of blocks. Its size does not depend on their number of rows.
 
     rows, train: per block. mean, m2: (d,) float64 of the training rows; m2 is the sum of squared deviations.
-    trouble: (block, row in it or None, what is wrong), the first one.
+    trouble: the first error as (block, row in it or None, description).
     """
 
     rows: tuple[int, ...]
@@ -63,7 +63,7 @@ class Survey:
 
 
 def survey(block: int, x: Any, y: Any, cut: Cut, standardize: bool) -> Survey:
-    """Look once at a block: x (n, d), y (n,) or (n, k)."""
+    """The statistics and checks of one block: x (n, d), y (n,) or (n, k)."""
     x, y = np.asarray(x), np.asarray(y)
     trouble = _trouble(x, y, cut, standardize)
     train, _ = cut.rows(block, len(x))
@@ -79,7 +79,7 @@ def survey(block: int, x: Any, y: Any, cut: Cut, standardize: bool) -> Survey:
 
 
 def _trouble(x: np.ndarray, y: np.ndarray, cut: Cut, standardize: bool) -> tuple[int | None, str] | None:
-    """The first thing that is wrong with a block, and its row if there is one."""
+    """The first error in a block as (row or None, description); None if there is none."""
     if len(x) != len(y):
         return None, f"x has {len(x)} rows and y has {len(y)}; both must have the same number"
     for what, a in (("x", x), ("y", y)):
@@ -98,12 +98,12 @@ def _trouble(x: np.ndarray, y: np.ndarray, cut: Cut, standardize: bool) -> tuple
 
 
 def merge(parts: list[Survey]) -> Survey:
-    """Several surveys as one, in order."""
+    """Merge surveys of consecutive blocks, in order."""
     return reduce(_merge_two, parts)
 
 
 def _merge_two(a: Survey, b: Survey) -> Survey:
-    """Means and squared deviations of two samples joined: Chan, Golub, LeVeque, "Updating Formulae", 1979."""
+    """Means and squared deviations of two samples combined: Chan, Golub, LeVeque, "Updating Formulae", 1979."""
     total = max(a.n_train + b.n_train, 1)
     with np.errstate(over="ignore", invalid="ignore"):
         step = b.mean - a.mean

@@ -1,6 +1,6 @@
-"""What data must look like. Every check answers with one sentence: what was wrong, where, and what is allowed.
+"""Checks of data. The message of an error is one sentence: what is wrong, where, and what is allowed.
 
-Rows and columns are counted from 0, as NumPy counts them; lines of a file from 1, as editors count them.
+Rows and columns are counted from 0, as in NumPy; lines of a file from 1, as in editors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DTYPES = ("float32", "float64")
 
 
 def stream(seed: int, purpose: str) -> np.random.Generator:
-    """A random stream of its own for each purpose: using one more never changes another."""
+    """An independent random stream for each purpose: an additional purpose does not change the other streams."""
     return np.random.default_rng([seed, *purpose.encode()])
 
 
@@ -40,7 +40,7 @@ def check_whole(name: str, value: Any, low: int) -> int:
     """`value` as an int that is at least `low`; `BadInput` otherwise."""
     try:
         number = operator.index(value)
-    except Exception:  # TypeError, or whatever its own __index__ raises
+    except Exception:  # TypeError, or an error raised by its `__index__`
         number = low - 1
     if isinstance(value, bool) or number < low or number >= 2**63:
         raise BadInput(f"{name}={shown(value)} is not allowed; {name} is a whole number, at least {low} and below 2**63.")
@@ -58,7 +58,7 @@ def check_classes(classes: Any) -> int | None:
 
 
 def check_fraction(test_fraction: Any) -> float:
-    """The held-out part: more than nothing, less than everything."""
+    """The held-out fraction: above 0 and below 1."""
     fraction = as_number(test_fraction)
     if fraction is None or not 0.0 < fraction < 1.0:
         raise BadInput(f"test_fraction={shown(test_fraction)} is not allowed; it is a number above 0 and below 1.")
@@ -66,14 +66,14 @@ def check_fraction(test_fraction: Any) -> float:
 
 
 def check_truth(name: str, value: Any) -> bool:
-    """True or False, also NumPy's."""
+    """True or False, including NumPy's booleans."""
     if not isinstance(value, (bool, np.bool_)):
         raise BadInput(f"{name}={shown(value)} is not allowed; it is True or False.")
     return bool(value)
 
 
 def check_name(name: Any) -> str:
-    """What a data set is called: a line of text, at most 200 characters."""
+    """The name of a data set: a line of text, at most 200 characters."""
     if not isinstance(name, str) or not name or len(name) > 200 or not name.isprintable():
         raise BadInput(f"name={shown(name)} is not allowed; a data set's name is a line of text, at most 200 characters.")
     return name
@@ -83,7 +83,7 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     """`float32` or `float64`, by name or as a NumPy dtype."""
     try:
         found = np.dtype(dtype)
-    except Exception:  # TypeError, SyntaxError ...: NumPy reads it as a small language
+    except Exception:  # TypeError, SyntaxError and others: NumPy parses text as a dtype expression
         found = np.dtype(object)
     if found.name not in DTYPES:
         raise BadInput(f"dtype={shown(dtype)} is not allowed; allowed: {', '.join(DTYPES)}.")
@@ -91,9 +91,9 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def first_bad(x: np.ndarray) -> tuple[tuple[int, ...], float] | None:
-    """The first place, in row order, that is NaN or infinite, with its value; None if all are finite.
+    """The index of the first NaN or infinity, in row order, with its value; None if all are finite.
 
-    `x`: any shape, real. The sum is looked at first: it is finite almost always, and needs no array of booleans.
+    `x`: any shape, real. The sum is checked first: it is almost always finite, and needs no array of booleans.
     """
     if x.dtype.kind != "f":
         return None
@@ -133,7 +133,7 @@ def check_features(what: str, x: Any) -> tuple[np.ndarray, tuple[int, int] | Non
 
 
 def label_trouble(labels: np.ndarray, classes: int | None) -> tuple[int, str] | None:
-    """The first label that is no whole number in 0..classes-1: its row, and what is wrong. None if all are fine.
+    """The first label that is not a whole number in 0..classes-1: its row and the error. None if all are valid.
 
     labels: (n,) real. `classes=None` allows any whole number from 0 on.
     """

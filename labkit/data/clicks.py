@@ -1,13 +1,12 @@
-"""Clicks: samples made of categorical ids, a few of which stand nearly everywhere and most of which hardly ever do.
+"""Clicks: samples of categorical ids, a few of which are very frequent and most of which are rare.
 
     id of rank k (0, 1, ...)   drawn with p_k proportional to 1 / (k + 1)^zipf
     label                      1 with probability sigmoid(bias + strength * t),
                                t = sum of the hidden weights of its ids, less the mean of all samples' t
 
-Zipf's law is what sets recommenders apart: a batch of 1,000 draws from 100,000 ids with zipf=1 has 622 different ones
-on average, and one of them makes 8.3% of all draws. Every id has a hidden weight from N(0, 1), so the labels can be
-learned, the head of the law soon and its tail never quite. The number of samples decides the memory, not the number of
-ids: nothing here is as long as the table.
+Zipf's law is typical of recommenders: a batch of 1,000 draws from 100,000 ids with zipf=1 has 622 different ones
+on average, and the most frequent one is 8.3% of all draws. Every id has a hidden weight from N(0, 1), so labels can be learned,
+for frequent ids quickly and for rare ones never completely. Memory is proportional to the number of samples, not of ids.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ __all__ = ["Clicks", "draw_zipf"]
 
 
 def draw_zipf(rng: np.random.Generator, exponent: float, ids: int, size: int) -> np.ndarray:
-    """`size` draws from 0 .. ids - 1, (size,) int64, P(k) proportional to (k + 1)^-exponent. Exact, without any table.
+    """`size` draws from 0 .. ids - 1, (size,) int64, P(k) proportional to (k + 1)^-exponent. Exact, without a table.
 
     Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete
     distributions", 1996): invert the integral of x^-s, round, and accept unless the draw lies between the integral's
-    bar and the law's. An exponent of 0 is the uniform law.
+    bar and the distribution's. An exponent of 0 gives the uniform distribution.
     """
     s = float(exponent)
 
@@ -74,7 +73,7 @@ class Clicks(Recipe):
     bias: float = knob(-1.5, low=-20.0, high=20.0, help="below 0: clicks are rarer than their opposite")
 
     def draw(self, rng: np.random.Generator, samples: int) -> np.ndarray:
-        """The ids of so many samples, shape (samples, fields), int64."""
+        """Draw the ids of `samples` samples, shape (samples, fields), int64."""
         return draw_zipf(rng, self.zipf, self.rows, samples * self.fields).reshape(samples, self.fields)
 
     def build(self, seed: int, test_fraction: float, standardize: bool, dtype: np.dtype[Any]) -> Dataset:
@@ -100,7 +99,7 @@ class Clicks(Recipe):
 
 
 def _measures(name: str, chance: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Cross-entropy and accuracy of answering `chance` (n,) where the labels are y (n,)."""
+    """Cross-entropy and accuracy of the predicted probabilities `chance` (n,) for the labels y (n,)."""
     right = np.where(y == 1, chance, 1 - chance)
     loss = float(-np.log(np.maximum(right, 1e-12)).mean())
     if not math.isfinite(loss):

@@ -1,9 +1,9 @@
-"""A data set, ready to train on: split, standardised, contiguous, read-only.
+"""Data sets for training: split, standardised, contiguous, read-only.
 
-    x_standardised = (x - mean) / scale,    with mean and scale of the *training* part only:
+    x_standardised = (x - mean) / scale,    with mean and scale of the *training* part only,
 
-what is held out must not leak into what is trained on. Features that never change get scale 1, so they become 0.
-`raw` undoes it, for plots. All sums are float64, whatever the data set's own dtype.
+so that no information leaks from the held-out part. Constant features get scale 1, so they become 0. `raw` is the
+inverse, for plots. All sums are float64 for any dtype of the data set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 class Described:
-    """What data in memory and data on a cluster can both say about themselves."""
+    """Properties that data in memory and data on a cluster have in common."""
 
     classes: int | None
     mean: np.ndarray
@@ -30,12 +30,12 @@ class Described:
 
     @property
     def features(self) -> int:
-        """How many numbers a sample has: the width of the network's input."""
+        """The number of features of a sample: the width of the network's input."""
         return len(self.mean)
 
     @property
     def outputs(self) -> int:
-        """The width of the network's output: one a class, or one a target."""
+        """The width of the network's output: one per class, or one per target."""
         return self.classes if self.classes is not None else self._targets()
 
     def _targets(self) -> int:
@@ -47,11 +47,11 @@ class Described:
         raise NotImplementedError
 
     def standardise(self, x: np.ndarray) -> np.ndarray:
-        """(n, d) values as they were measured -> (n, d) values as the network sees them, in the data set's dtype."""
+        """(n, d) raw values -> (n, d) standardised values in the data set's dtype."""
         return np.ascontiguousarray((x - self.mean) / self.scale, dtype=self.dtype)
 
     def raw(self, x: np.ndarray) -> np.ndarray:
-        """The inverse of `standardise`: (n, d) or (d,) -> the same shape, as it was measured."""
+        """The inverse of `standardise`: (n, d) or (d,) -> raw values of the same shape."""
         return np.ascontiguousarray(x * self.scale + self.mean, dtype=self.dtype)
 
 
@@ -62,7 +62,7 @@ class Dataset(Described):
     x_train, x_test: (n, d) float32 or float64, C-contiguous, read-only.
     y_train, y_test: (n,) int64 labels, or (n, k) floats when `classes` is None (regression).
     mean, scale: (d,) float64; 0 and 1 if not standardised. image_shape: (height, width) if a sample is a picture.
-    about: one sentence with source and licence. extra: whatever else is known, such as an exact solution.
+    about: one sentence with source and licence. extra: further facts, such as an exact solution.
     """
 
     name: str
@@ -79,12 +79,12 @@ class Dataset(Described):
 
     @property
     def n_train(self) -> int:
-        """How many samples are trained on."""
+        """The number of training samples."""
         return len(self.x_train)
 
     @property
     def n_test(self) -> int:
-        """How many samples are held out."""
+        """The number of held-out samples."""
         return len(self.x_test)
 
     @property
@@ -112,7 +112,7 @@ def hold_out(x: np.ndarray, y: np.ndarray, test_fraction: float, seed: int) -> t
 
 
 def scale_of(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """The standard deviation, and 1 where it is nothing but rounding: a constant feature must not be blown up."""
+    """The standard deviation; 1 where it is only rounding error, so that a constant feature is not amplified."""
     deviation = np.sqrt(variance)
     constant = deviation <= 64 * np.finfo(np.float64).eps * np.abs(mean)
     return np.where(constant, 1.0, deviation)
@@ -148,7 +148,7 @@ def build(
 
 
 def _frozen(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """A contiguous copy that nobody can change: thousands of simulated workers share it."""
+    """A contiguous read-only copy, which thousands of simulated workers can share."""
     copy = np.array(values, dtype=dtype, order="C")
     copy.flags.writeable = False
     return copy

@@ -1,6 +1,6 @@
 """Handwritten digits: 1,797 pictures of 8 x 8 pixels, shipped with labkit.
 
-They are the ones that `sklearn.datasets.load_digits` loads, pixel by pixel (0 to 16). Source and licence stand in
+They are identical to those of `sklearn.datasets.load_digits` (pixels 0 to 16). Source and licence are in
 `files/digits.txt`: Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, UCI Machine Learning
 Repository, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0.
 """
@@ -25,7 +25,7 @@ ABOUT = (
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """The pictures as they are stored: images (1797, 64) uint8 from 0 to 16, labels (1797,) uint8 from 0 to 9."""
+    """The raw pictures: images (1797, 64) uint8 from 0 to 16, labels (1797,) uint8 from 0 to 9."""
     path = resources.files("labkit.data").joinpath("files", "digits.npz")
     with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         return stored["images"], stored["labels"]

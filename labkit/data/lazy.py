@@ -1,11 +1,11 @@
-"""Data that stays on the cluster: Dask arrays, split, standardised and dealt to workers block by block.
+"""Data that stays on the cluster: Dask arrays, split, standardised and distributed to workers block by block.
 
-What comes to the client is small: how long each block is, mean and variance (8 bytes a feature each), and whether
-something is wrong. Samples never do, with two exceptions that are asked for by name: `gathered()`, and the labels
-(8 bytes a sample) for a partition by label. What goes back are tasks, which recompute from (seed, block)
-which rows they need; only a partition by label sends 4 bytes a sample.
+The client receives only small results: the length of each block, mean and variance (8 bytes per feature each), and the
+first error. Samples are not sent to the client, with two exceptions: `gathered()`, and the labels (8 bytes per sample)
+for a partition by label. The client sends tasks, which recompute their rows from (seed, block); only for a partition by
+label it sends 4 bytes per sample.
 
-Dealing. The n training samples have positions 0..n-1, block after block, shuffled within a block. With a coprime to n,
+Assignment. The n training samples have positions 0..n-1, block after block, shuffled within a block. With a coprime to n,
 q = (a p + c) mod n is again a permutation of 0..n-1, and the worker whose size interval holds q gets position p:
 sizes are exact, and with a near 0.618 n every block is spread over all workers. (a p must fit into 63 bits: n < 3e9.)
 """
@@ -34,9 +34,9 @@ FAN_IN = 16
 
 @dataclass(frozen=True, eq=False)
 class DaskDataset(Described):
-    """Training and held-out samples as Dask blocks. Attributes as in `Dataset`, but for the arrays themselves.
+    """Training and held-out samples as Dask blocks. Attributes as in `Dataset`, except the arrays.
 
-    Nothing here is computed again unless it is asked for: `x.persist()` first if making it is expensive.
+    Blocks are computed again at each use: call `x.persist()` first if that is expensive.
     n_train, n_test: samples. lengths, offsets: per block, its rows, and the position of its first training sample.
     """
 
@@ -70,11 +70,11 @@ class DaskDataset(Described):
         seed: int = 0,
         addresses: Sequence[str] | None = None,
     ) -> list[Any]:
-        """One lazy (x, y) a worker: compact, standardised, every training sample exactly once (shared: all to all).
+        """One lazy (x, y) per worker: contiguous, standardised, every training sample once (`Shared`: all samples for all).
 
         Each is a `dask.delayed` object of a pair of NumPy arrays, which can also be unpacked into two: `x, y = share`.
-        addresses: the Dask worker on which each share is put together; the blocks themselves are restricted nowhere.
-        By label computes the labels, 8 bytes a sample, on the client. Raises `BadInput` as `Partition.split` does.
+        addresses: the Dask worker on which each share is assembled; the blocks are not restricted to workers.
+        A partition by label computes the labels, 8 bytes a sample, on the client. Raises `BadInput` as `Partition.split` does.
         """
         how, workers = partition_by_name(how), check_whole("workers", workers, 1)
         if addresses is not None and len(addresses) != workers:
@@ -87,11 +87,11 @@ class DaskDataset(Described):
         return made
 
     def test(self, address: str | None = None) -> Any:
-        """The held-out samples: a lazy, standardised (x, y), put together on `address` if one is given."""
+        """The held-out samples: a lazy, standardised (x, y), assembled on `address` if one is given."""
         return self._joined([("test", None)] * len(self.blocks), address)
 
     def gathered(self) -> Dataset:
-        """Everything, computed and brought here: for the simulator, which has no cluster. Needs the memory for it."""
+        """All samples, computed and sent to the client, for the simulator, which has no cluster. They must fit into memory."""
         import dask
 
         (x, y), (x_test, y_test) = dask.compute(self.shares(1, "shared")[0], self.test())
@@ -103,7 +103,7 @@ class DaskDataset(Described):
         )
 
     def _plans(self, how: Partition, workers: int, seed: int) -> list[Any]:
-        """Per block, the worker of each of its training samples, lazily; None where everybody gets all."""
+        """Per block, the worker of each of its training samples, lazily; None if every worker gets all."""
         import dask
 
         if how.shares_all:
@@ -113,14 +113,14 @@ class DaskDataset(Described):
             deal, ends = dask.delayed(Deal.owners, pure=True), (*self.offsets[1:], self.n_train)
             return [deal(rule, start, end - start) for start, end in zip(self.offsets, ends)]
         if self.classes is None:
-            how.owners(np.empty((self.n_train, 1)), workers, seed)  # says that there are no labels
+            how.owners(np.empty((self.n_train, 1)), workers, seed)  # raises the error for missing labels
         fetch = dask.delayed(labels_of, pure=True)
         labels = dask.compute(*[fetch(b, y, self.cut) for b, (_, y) in enumerate(self.blocks)])
         owners = how.owners(np.concatenate(labels), workers, seed).astype(np.int32)
         return [dask.delayed(part, pure=True) for part in np.split(owners, self.offsets[1:])]
 
     def _joined(self, plans: list[tuple[Any, int | None]], address: str | None) -> Any:
-        """One task a block that takes rows, one that joins them, on `address`."""
+        """One task per block that takes rows, and one that joins them on `address`."""
         import dask
 
         piece = dask.delayed(take, pure=True)
@@ -137,7 +137,7 @@ class DaskDataset(Described):
 
 @dataclass(frozen=True)
 class Deal:
-    """Position -> worker, without a table. See the law of this file."""
+    """The function position -> worker, computed without a table. See the docstring of the module."""
 
     sizes: np.ndarray
     a: int
@@ -145,7 +145,7 @@ class Deal:
 
     @classmethod
     def draw(cls, sizes: np.ndarray, seed: int) -> Deal:
-        """A deal with these sizes (workers,), drawn by the seed."""
+        """A random assignment with these sizes (workers,), drawn by the seed."""
         n, rng = int(sizes.sum()), stream(seed, "deal")
         a = max(int(0.618 * n) + int(rng.integers(max(n // 50, 1))), 1)
         while math.gcd(a, n) != 1:
@@ -170,7 +170,7 @@ def from_dask(
     dtype: Any = "float32",
     name: str = "dask",
 ) -> DaskDataset:
-    """A data set of Dask arrays, which stay where they are.
+    """A data set from Dask arrays, which stay on the cluster.
 
     x: (n, d), y: (n,) labels, or (n,) or (n, k) floats with `classes=None` (regression); n may be unknown, then both
     must have the same blocks. Reads the data once, on the current scheduler, for lengths, mean, variance and checks.
@@ -225,7 +225,7 @@ def _aligned(x: Any, y: Any, classes: int | None) -> tuple[Any, Any]:
 
 
 def _look(blocks: list[tuple[Any, Any]], cut: Cut, standardize: bool) -> Survey:
-    """Read the data once, as a tree of tasks whose answers are small; refuse it if something is wrong."""
+    """Read the data once, as a tree of tasks with small results; `BadInput` if something is wrong."""
     import dask
 
     look, fold = dask.delayed(survey, pure=True), dask.delayed(merge, pure=True)
@@ -238,7 +238,7 @@ def _look(blocks: list[tuple[Any, Any]], cut: Cut, standardize: bool) -> Survey:
 
 
 def _refuse(seen: Survey) -> None:
-    """Say what the survey found wrong."""
+    """`BadInput` for the first error of the survey."""
     if seen.trouble:
         block, row, text = seen.trouble
         place = f"row {sum(seen.rows[:block]) + row}" if row is not None else f"block {block}"

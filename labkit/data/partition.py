@@ -1,7 +1,8 @@
-"""Who trains on what: how the training samples are dealt to the workers.
+"""Partitions: how the training samples are distributed over the workers.
 
-Even, by weight, by size and by label give every sample to exactly one worker, and no worker nothing. `Shared` gives all
-of them to everybody. A partition is a pure function of (labels or their number, workers, seed).
+`Even`, `ByWeight`, `BySize` and `ByLabel` assign every sample to exactly one worker and at least one sample to every
+worker. `Shared` assigns all samples to all workers. A partition is a pure function of (labels or their number, workers,
+seed).
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ __all__ = [
 
 
 class Partition:
-    """The base of them all. `split` is what the rest of labkit calls. `shares_all`: everybody has every sample."""
+    """The base class of partitions; other modules call `split`. `shares_all`: every worker has every sample."""
 
     shares_all: ClassVar[bool] = False
 
     def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
-        """One sorted int64 index array a worker.
+        """One sorted int64 index array per worker.
 
-        labels_or_n: the labels (n,), or just how many samples there are where labels do not matter.
+        labels_or_n: the labels (n,), or the number of samples if the partition does not depend on labels.
         Raises `BadInput` if there are fewer samples than workers.
         """
         owners = self.owners(labels_or_n, workers, seed)
@@ -50,21 +51,21 @@ class Partition:
 
 
 class Sized(Partition):
-    """Partitions that only say how many samples each worker gets; which ones is left to chance."""
+    """A partition defined by the number of samples per worker; the samples are drawn at random."""
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
         """(workers,) int64, at least 1 each, n in all."""
         raise NotImplementedError
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
-        """A random deal with these sizes."""
+        """A random assignment with these sizes."""
         owners = np.repeat(np.arange(workers), self.sizes(_count(labels_or_n), workers))
         return stream(check_seed(seed), "partition").permutation(owners)
 
 
 @dataclass(frozen=True)
 class Even(Sized):
-    """Everybody gets the same number of samples, to one. The usual choice."""
+    """Every worker gets the same number of samples; numbers differ by at most one. The default."""
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
         """n // workers each; the first n % workers get one more."""
@@ -76,8 +77,8 @@ class Even(Sized):
 class ByWeight(Sized):
     """Worker i gets a part in proportion to `weights[i]`, by largest remainders; at least one sample.
 
-    With the speeds of unequal machines for weights, every worker passes over its share in the same time. Under an even
-    partition a fast worker of an asynchronous run passes over its own more often, and those samples count for more.
+    If the weights are the speeds of the workers' machines, an epoch takes the same time on every worker. With an even
+    partition a fast worker of an asynchronous run completes more epochs, so its samples have more weight.
 
     weights: one finite number above 0 for each worker; only their ratios matter.
     """
@@ -87,7 +88,7 @@ class ByWeight(Sized):
     def __post_init__(self) -> None:
         try:
             weights = tuple(float("nan" if as_number(w) is None else w) for w in self.weights)
-        except Exception:  # whatever it is, it is no list of numbers
+        except Exception:  # not a sequence of numbers
             weights = ()
         if not weights or not all(0 < w < float("inf") for w in weights):
             raise BadInput(
@@ -97,7 +98,7 @@ class ByWeight(Sized):
         object.__setattr__(self, "weights", weights)
 
     def sizes(self, n: int, workers: int) -> np.ndarray:
-        """Largest remainders; of equal ones, the first worker's. `BadInput` if there are not as many weights as workers."""
+        """Largest remainders; ties go to the first worker. `BadInput` if the numbers of weights and workers differ."""
         _enough(n, workers)
         if len(self.weights) != workers:
             raise BadInput(f"ByWeight has {len(self.weights)} weights for {workers} workers; it needs one for each.")
@@ -108,7 +109,7 @@ class ByWeight(Sized):
 class BySize(Sized):
     """Worker i gets a part in proportion to (i + 1) ** -skew, rounded; at least one sample.
 
-    skew 0 is even; the larger, the more unequal. `ByWeight` is for proportions of one's own.
+    With skew 0 all parts are equal; a larger skew makes them more unequal. For arbitrary proportions use `ByWeight`.
     """
 
     skew: float = knob(1.0, low=0.0, high=10.0, help="0: even; larger: more unequal")
@@ -124,9 +125,9 @@ class BySize(Sized):
 
 @dataclass(frozen=True)
 class ByLabel(Partition):
-    """Unequal in kind: each label is spread over the workers in proportions drawn from a Dirichlet distribution.
+    """Non-identical label distributions: each label is split over the workers in proportions drawn from a Dirichlet distribution.
 
-    alpha large: everybody sees every label. alpha small: most samples of a label sit with one or two workers.
+    Large alpha: every worker has samples of every label. Small alpha: one or two workers have most samples of a label.
     From Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
     Classification", 2019 (arXiv 1909.06335); here proportions are drawn per label, over the workers.
     """
@@ -137,7 +138,7 @@ class ByLabel(Partition):
         check_knobs(self)
 
     def owners(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> np.ndarray:
-        """A worker left with nothing gets one sample of the worker that has most."""
+        """The worker of every sample; a worker without samples gets one from the worker that has most."""
         n = _count(labels_or_n)
         _enough(n, workers)
         labels = np.asarray(labels_or_n)
@@ -162,12 +163,12 @@ class ByLabel(Partition):
 
 @dataclass(frozen=True)
 class Shared(Partition):
-    """Everybody draws from all samples, each with a stream of its own: one more worker changes nobody's batches."""
+    """Every worker draws from all samples with its own random stream; adding a worker changes no other worker's batches."""
 
     shares_all: ClassVar[bool] = True
 
     def split(self, labels_or_n: np.ndarray | int, workers: int, seed: int) -> list[np.ndarray]:
-        """All indices for every worker (one array, referred to by all)."""
+        """All indices for every worker (one array, shared by all)."""
         workers, n = check_whole("workers", workers, 1), _count(labels_or_n)
         if n < 1:
             raise BadInput("There are no samples; at least 1 is needed.")
@@ -177,13 +178,13 @@ class Shared(Partition):
 PARTITIONS: Mapping[str, type[Partition]] = {
     "even": Even, "by-label": ByLabel, "by-size": BySize, "by-weight": ByWeight, "shared": Shared
 }  # fmt: skip
-OPTION: Mapping[type, str] = {ByLabel: "alpha", BySize: "skew", ByWeight: "weights"}  # what stands behind the colon
+OPTION: Mapping[type, str] = {ByLabel: "alpha", BySize: "skew", ByWeight: "weights"}  # the value after the colon
 
 
 def partition_by_name(text: str | Partition) -> Partition:
     """`"even"`, `"by-label"`, `"by-label:0.5"` (alpha), `"by-size"`, `"by-size:2"` (skew), `"by-weight:1,2,4"`, `"shared"`.
 
-    A `Partition` is handed back as it is. Raises `BadInput` with the nearest name, or the limits of the number.
+    A `Partition` is returned unchanged. Raises `BadInput` with the nearest name, or the limits of the number.
     """
     if isinstance(text, Partition):
         return text
@@ -207,7 +208,7 @@ def partition_by_name(text: str | Partition) -> Partition:
 
 
 def partition_as_text(partition: Partition) -> str | None:
-    """What `partition_by_name` reads as this very partition; None if there is no such text."""
+    """The text that `partition_by_name` reads as this partition; None if there is none."""
     for name, kind in PARTITIONS.items():
         if type(partition) is kind:
             option = OPTION.get(kind, "")
@@ -218,7 +219,7 @@ def partition_as_text(partition: Partition) -> str | None:
 
 
 def _in_proportion(n: int, weights: np.ndarray) -> np.ndarray:
-    """(workers,) int64: n samples by largest remainders; whoever would get nothing gets one of the largest."""
+    """(workers,) int64: n samples by largest remainders; a part of 0 becomes 1, taken from the largest part."""
     exact = n * (weights / weights.max()) / np.sum(weights / weights.max())
     sizes = np.floor(exact).astype(np.int64)
     sizes[np.argsort(sizes - exact, kind="stable")[: n - sizes.sum()]] += 1
@@ -229,12 +230,12 @@ def _in_proportion(n: int, weights: np.ndarray) -> np.ndarray:
 
 
 def _count(labels_or_n: np.ndarray | int) -> int:
-    """How many samples there are."""
+    """The number of samples."""
     return int(labels_or_n) if isinstance(labels_or_n, (int, np.integer)) else len(labels_or_n)
 
 
 def _enough(n: int, workers: int) -> None:
-    """Refuse fewer samples than workers, and no workers at all."""
+    """`BadInput` if there are no workers, or fewer samples than workers."""
     check_whole("workers", workers, 1)
     if n < workers:
         raise BadInput(f"There are {n} samples for {workers} workers; every worker needs at least one sample.")

@@ -1,6 +1,6 @@
 """Data sets by name: `load("digits")`, `load("spirals", arms=3)`.
 
-A name stands for a recipe; the recipe's knobs are the options. One table, everything else is derived from it.
+A name refers to a recipe, whose knobs are the options.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def load(
     """A data set by name: split by the seed and standardised by its training part.
 
     name: one of `NAMES`. test_fraction: the part that is held out. dtype: "float32" or "float64"; None is the data
-    set's own, float32 but for the quadratic (float64). options: see `options_of(name)`.
+    set's default: float32, and float64 for the quadratic. options: see `options_of(name)`.
     Raises `BadInput` for an unknown name or option (with the nearest one), or a value out of its limits.
     """
     recipe = recipe_of(name, options)

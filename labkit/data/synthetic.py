@@ -1,8 +1,8 @@
-"""Data that is made up: every sample follows from a formula and a seed, so the right answer is known.
+"""Synthetic data: samples are computed from a formula and a seed.
 
 A recipe is a frozen dataclass whose knobs are the options of `load(name, **options)`; `build` makes the data set.
-Points in the plane (moons, circles, spirals) can be drawn together with what the network decides; the quadratic and
-the linear regression have answers in closed form, for tests and for theory.
+Points in the plane (moons, circles, spirals) can be plotted together with the decision boundary; the quadratic and the
+linear regression have solutions in closed form, for tests and for theory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Plane(Recipe):
     noise: float = knob(0.1, low=0.0, high=10.0, help="standard deviation of the blur")
 
     def number_of_classes(self) -> int:
-        """How many labels there are."""
+        """The number of labels."""
         return 2
 
     def points(self, label: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -100,18 +100,18 @@ class Spirals(Plane):
     turns: float = knob(1.5, low=0.1, high=10.0, help="how often an arm goes round")
 
     def number_of_classes(self) -> int:
-        """One an arm."""
+        """The number of arms."""
         return self.arms
 
     def points(self, label: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Radius t; the angle grows with t from the arm's own start. sqrt: evenly dense along the arm, about."""
+        """Radius t; the angle grows with t from the arm's initial angle. sqrt: about constant density along the arm."""
         radius = np.sqrt(t)
         angle = 2 * math.pi * (self.turns * radius + label / self.arms)
         return radius * np.cos(angle), radius * np.sin(angle)
 
 
 def numbers_from_text(text: str) -> Any:
-    """`"2"` -> 2.0; `"1,4"` -> (1.0, 4.0). What is no number stays text."""
+    """`"2"` -> 2.0; `"1,4"` -> (1.0, 4.0). Other text is returned unchanged."""
     try:
         numbers = tuple(float(word) for word in text.split(","))
     except ValueError:

@@ -1,7 +1,7 @@
-"""Your own data, from arrays or from a CSV file. What is wrong with it is said here, before anything starts.
+"""Data sets from a user's arrays or CSV file, checked completely before a run starts.
 
-With `classes` the targets are labels 0..classes-1. Without, targets of whole numbers are labels too (their largest
-says how many classes there are) and floats are targets of a regression.
+With `classes` the targets are labels 0..classes-1. Without, integer targets are labels too (the largest determines the
+number of classes), and floats are targets of a regression.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def from_arrays(
     standardize: bool = True,
     dtype: Any = "float32",
 ) -> Dataset:
-    """A data set of arrays, which are copied and checked.
+    """A data set from arrays, which are copied and checked.
 
     x: (n, d), or pictures (n, height, width); y: (n,) labels, or (n,) or (n, k) floats for a regression. x_test and
     y_test: held-out samples, together or not at all; without them `test_fraction` of x is held out, drawn by the seed.
     Raises `BadInput` for NaN or infinity (first row and column), wrong shapes, unequal lengths, labels out of range or
-    not whole, nothing at all, and anything that is not a number.
+    not whole, empty arrays, and values that are not numbers.
     """
     kind, seed, fraction = check_dtype(dtype), check_seed(seed), check_fraction(test_fraction)
     name, standardize = check_name(name), check_truth("standardize", standardize)
@@ -89,7 +89,7 @@ def _held_out(
 
 
 def _count_classes(*labels: np.ndarray) -> int:
-    """One more than the largest label; many more than there are samples are hardly labels."""
+    """The largest label plus one; `BadInput` if it far exceeds the number of samples."""
     classes = 1 + max(int(part.max()) for part in labels)
     samples = sum(len(part) for part in labels)
     if classes > max(samples, 2):
@@ -114,10 +114,10 @@ def from_csv(
     standardize: bool = True,
     dtype: Any = "float32",
 ) -> Dataset:
-    """A data set of a CSV file in UTF-8: one sample a line, one column of targets, all others numbers.
+    """A data set from a CSV file in UTF-8: one sample per line, one column of targets, all others numbers.
 
     target: the column of labels (or of numbers, if `regression`), by index or by its name in the header. header: "auto"
-    finds one where the first line has a feature that is no number. Labels that are words become 0, 1, ... in sorted
+    assumes one if the first line has a feature that is not a number. Labels that are words become 0, 1, ... in sorted
     order; `extra["class_names"]` keeps the words, `extra["feature_names"]` the header. The rest is as in `from_arrays`.
     Raises `BadInput` for a file that cannot be read and for a bad cell, by line (from 1) and column.
     """
@@ -143,7 +143,7 @@ def from_csv(
 
 @dataclass
 class _Table:
-    """A file, read: features row by row, targets as they stand there with their line numbers."""
+    """The contents of a file: features by row, and targets as text with their line numbers."""
 
     path: Path
     target: str
@@ -169,7 +169,7 @@ def _lines(path: Path, delimiter: str) -> Iterator[Line]:
 
 
 def _read(path: Path, target: int | str, header: str | bool, delimiter: str) -> _Table:
-    """The file as numbers and targets; the first line decides how many columns there are."""
+    """The file as numbers and targets; the first line determines the number of columns."""
     if not isinstance(header, (str, bool)) or header not in ("auto", True, False):
         raise BadInput(f'header={shown(header)} is not allowed; it is "auto", True or False.')
     lines = _lines(path, delimiter)

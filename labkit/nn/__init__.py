@@ -1,8 +1,7 @@
-"""Small networks in NumPy over one flat parameter vector, and everything that is done to that vector.
+"""Small networks in NumPy over one flat parameter vector, with losses, optimizers, schedules and codecs.
 
-Read in this order: `layout` (one vector, named slices), `layers`, `losses`, `network` (stages), `optimizers`,
-`schedules`. Nothing in here knows of workers, servers, clocks or messages. It imports NumPy and the standard library
-only.
+Reading order: `layout` (one vector, named slices), `layers`, `losses`, `network` (stages), `optimizers`, `schedules`.
+The package is independent of workers, servers, clocks and messages, and imports only NumPy and the standard library.
 """
 
 from __future__ import annotations

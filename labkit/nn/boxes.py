@@ -1,8 +1,8 @@
-"""An index set of the flat parameter vector: which parameters a shard owns.
+"""Index sets of the flat parameter vector: which parameters a shard owns.
 
-A box is the columns `low` to `high - 1` of a matrix of `rows` rows and `stride` columns that lies row by row from
-`offset` on; a plain slice is a box of one row. A few boxes say what a server, a stage, a rank of a split layer or a
-part of every layer owns, however large the model is: no list of indices is ever made.
+A box is the columns `low` to `high - 1` of a matrix of `rows` rows and `stride` columns, stored row by row from
+`offset` on; a plain slice is a box of one row. A few boxes describe the parameters of a server, a stage, a rank of a split
+layer or a part of every layer for a model of any size, without a list of indices.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Box(NamedTuple):
 
 
 class Boxes:
-    """Several boxes, one behind the other: the order of the parameters in the owner's own vector.
+    """A sequence of boxes: their concatenation is the owner's vector.
 
-    Raises `BadInput` for a box that is no box. Boxes must not overlap (not checked: owners are made by layouts).
+    Raises `BadInput` for an invalid box. Boxes must not overlap (not checked: they are made by layouts).
     """
 
     __slots__ = ("boxes", "size")
@@ -63,7 +63,7 @@ class Boxes:
         return cls([(part.start, 1, length, 0, length)])
 
     def take(self, flat: Array) -> Array:
-        """The owner's parameters, shape (size,): new memory; of an array without memory, another one without."""
+        """The owner's parameters, shape (size,): new memory; from an array with zero strides, another one."""
         if flat.strides == (0,):
             return np.broadcast_to(flat.dtype.type(0), (self.size,))
         return np.concatenate([box.view(flat).ravel() for box in self.boxes] or [flat[:0]])

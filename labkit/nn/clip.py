@@ -1,4 +1,4 @@
-"""Two reins on a step: clipping bounds the gradient, weight decay pulls the parameters to 0. Both work in place."""
+"""Gradient clipping and weight decay. Both work in place."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["clip_by_norm", "decay_weights"]
 
 
 def clip_by_norm(gradient: Array, max_norm: float) -> float:
-    """Shorten the gradient, any shape, to Euclidean length `max_norm` if it is longer; returns the length before.
+    """Scale the gradient, any shape, to Euclidean length `max_norm` if it is longer; returns the original length.
 
-    Pascanu, Mikolov and Bengio 2013, algorithm 1. A length that is not finite is returned and the gradient left as it
-    is: scaling would turn infinities into nan and hide what happened. Raises `BadInput` unless max_norm is positive.
+    Pascanu, Mikolov and Bengio 2013, algorithm 1. If the length is not finite it is returned and the gradient is not
+    changed: scaling would turn infinities into nan and hide the overflow. Raises `BadInput` unless max_norm is positive.
     """
     if not max_norm > 0:
         raise BadInput(f"max_norm={shown(max_norm)} is not allowed; it is a number above 0.")

@@ -1,9 +1,9 @@
-"""Delay compensation: what a stale gradient would have been at today's weights, to first order.
+"""Delay compensation: a first-order estimate of a stale gradient at the present weights.
 
 A gradient g was computed at weights w_then and is applied at w_now. By Taylor's theorem the gradient at w_now is
-g + H (w_now - w_then) + ..., with H the Hessian. DC-ASGD takes the diagonal strength * g * g for it (the outer product
-of the gradient is an estimate of the Hessian of a likelihood), which costs one multiplication a parameter, and the
-weights as they were when each worker read them.
+g + H (w_now - w_then) + ..., with H the Hessian. DC-ASGD approximates it by the diagonal strength * g * g (the outer
+product of the gradient is an estimate of the Hessian of a likelihood). This costs one multiplication per parameter, and
+the memory of the weights that each worker read.
 
 Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017.
 """
@@ -33,16 +33,16 @@ class DelayCompensation:
         check_knobs(self)
 
     def state(self, size: int, dtype: Any) -> State:
-        """Nothing is remembered between updates."""
+        """Empty; nothing is kept between updates."""
         return {}
 
     def curvature(self, gradient: Array, state: State) -> Array:
-        """The diagonal taken for the Hessian, shape (size,), new memory."""
+        """The diagonal approximation of the Hessian, shape (size,), new memory."""
         return self.strength * np.square(gradient)
 
     def compensate(self, gradient: Array, now: Array, then: Array, state: State) -> Array:
-        """The gradient as it would be at `now`; all of shape (size,). New memory; a gradient that overflows does so
-        without a warning.
+        """The gradient as it would be at `now`; all of shape (size,). New memory; overflow
+        raises no warning.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             change = self.curvature(gradient, state)
@@ -53,7 +53,7 @@ class DelayCompensation:
 
 @dataclass(frozen=True)
 class AdaptiveCompensation(DelayCompensation):
-    """The strength divided by the root of a running mean of g g: where gradients are large, less is added."""
+    """The strength divided by the root of a running mean of g g: the correction is smaller where gradients are large."""
 
     strength: float = knob(2.0, low=0.0, high=1e6, help="of the compensation, before it is divided by the root")
     decay: float = knob(0.95, low=0.0, high=0.999999, help="share of the running mean that is kept")
@@ -64,7 +64,7 @@ class AdaptiveCompensation(DelayCompensation):
         return {"mean_square": np.zeros(size, dtype)}
 
     def curvature(self, gradient: Array, state: State) -> Array:
-        """strength g g / sqrt(mean of g g + epsilon); the mean takes this gradient in first."""
+        """strength g g / sqrt(mean of g g + epsilon); the mean includes this gradient."""
         mean, square = state["mean_square"], np.square(gradient)
         mean *= self.decay
         mean += (1 - self.decay) * square

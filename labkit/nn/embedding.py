@@ -1,16 +1,14 @@
-"""A table of vectors, one row an id; and where its rows start, known for every row without the table.
+"""An embedding table: one row (a vector) per id, with initial values that can be computed for single rows.
 
     forward:   y = sum over the fields f of table[x_f]            (a bag of rows; "mean" divides by their number)
-    backward:  d table[i] = sum of dy over all places where i stands in x; no other row gets anything
+    backward:  d table[i] = sum of dy over all places where i occurs in x; 0 for all other rows
 
-The gradient of a batch has as many rows as the batch has distinct ids, and is 0 everywhere else: that is what a sparse
-parameter server lives on. An id may stand in a batch many times, so its gradients are added up with `np.add.at`
-(`table[ids] -= g` keeps only one of them).
+The gradient of a batch has as many non-zero rows as the batch has distinct ids; sparse parameter servers use this. An id
+may occur several times in a batch, so its gradients are added with `np.add.at` (`table[ids] -= g` keeps only one of them).
 
-A row starts from (seed, row) alone: a counter is scrambled, not a stream drawn from. A table of 10,000,000 rows of
-which 5,000 are ever used is therefore 5,000 rows, and its rows are the same as those of a table that exists as a whole.
-The scrambler is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
-2014).
+The initial values of a row are a hash of (seed, row), not draws from a stream. A table of 10,000,000 rows of which 5,000
+are used therefore takes the memory of 5,000 rows, with the same values as in the complete table. The hash function is the finaliser of SplitMix64 (Steele, Lea and Flood,
+"Fast splittable pseudorandom number generators", 2014).
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ _WORD = (1 << 64) - 1
 
 
 def scramble(seed: int, numbers: Array) -> Array:
-    """A random-looking uint64 for each of `numbers` (any integers, any shape), which depends on it and on `seed` only.
+    """A random-looking uint64 for each of `numbers` (any integers, any shape), a hash of the number and `seed`.
 
-    For one seed it is one-to-one: different numbers never give the same answer.
+    For one seed it is one-to-one: different numbers never give the same result.
     """
     key = np.uint64((_mixed_word(seed & _WORD) + _STEP) & _WORD)
     with np.errstate(over="ignore"):
@@ -64,7 +62,7 @@ def check_ids(x: Array, fields: int, rows: int) -> Array:
             f"of shape {x.shape}."
         )
     x = x.astype(np.int64, copy=False)
-    # A negative id is a huge one when read as unsigned: one pass finds both ends.
+    # As unsigned, a negative id is very large: one comparison checks both bounds.
     if np.ascontiguousarray(x).view(np.uint64).max() >= rows:
         raise BadInput(f"x: ids go from 0 to {rows - 1}; found {x.min()} to {x.max()}.")
     return x
@@ -74,9 +72,9 @@ def check_ids(x: Array, fields: int, rows: int) -> Array:
 class EmbeddingBag:
     """y = the sum (or mean) of the rows whose ids are in x: x (batch, fields) int64, y (batch, columns).
 
-    The parameters are the table, row by row, flat: shape (rows * columns,). `forward` and `parameter_gradient` go by
-    the length of what they are given, so the same layer works on a table of only some rows, with ids that count them.
-    A row starts uniform on +-sqrt(3 / (fields * columns)): a bag then has length 1, in the mean square.
+    The parameters are the table, row by row, flat: shape (rows * columns,). `forward` and `parameter_gradient` use
+    the length of their arguments, so the same layer works on a table of some rows, with ids relative to it. Initial
+    values are uniform on +-sqrt(3 / (fields * columns)), so that the mean squared length of a bag is 1.
     """
 
     rows: int = knob(MISSING, low=1, high=2**40, help="ids, counted from 0")
@@ -103,7 +101,7 @@ class EmbeddingBag:
         return self.fields * self.columns
 
     def start(self, seed: int, ids: Array, dtype: np.dtype) -> Array:
-        """The rows `ids` (shape (k,)) as they start, shape (k, columns): of (seed, row, column) and nothing else."""
+        """The initial rows `ids` (shape (k,)), shape (k, columns): a function of (seed, row, column) only."""
         places = ids[:, None] * self.columns + np.arange(self.columns)
         limit = math.sqrt(3 / (self.fields * self.columns))
         fraction = (scramble(seed, places) >> np.uint64(11)).astype(np.float64)  # 53 bits
@@ -112,18 +110,18 @@ class EmbeddingBag:
         return fraction.astype(dtype, copy=False)
 
     def forward(self, table: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
-        """y (in `out`, if given) and what the backward needs, which is x."""
+        """y (in `out`, if given) and the array that `backward` needs, which is x."""
         y = np.add.reduce(table.reshape(-1, self.columns)[x], axis=1, out=out)
         if self.combine == "mean":
             y /= x.shape[1]
         return y, x
 
     def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
-        """The table's gradient, summed over the batch, into `out` (flat), overwritten: 0 where no id points."""
+        """The table's gradient, summed over the batch, into `out` (flat), overwritten: 0 for rows without an id."""
         batch, fields = saved.shape
         if self.combine == "mean":
             dy = dy / fields
         out[...] = 0
         places = saved[:, :, None] * self.columns + np.arange(self.columns)
         each = np.broadcast_to(dy[:, None, :], (batch, fields, self.columns))
-        np.add.at(out, places.reshape(-1), each.reshape(-1))  # one index an element: NumPy's fast case
+        np.add.at(out, places.reshape(-1), each.reshape(-1))  # one index per element is NumPy's fast path

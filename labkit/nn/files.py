@@ -1,8 +1,7 @@
-"""A model file is an .npz of plain arrays and one JSON header. Reading one runs no code from it: there is no pickle.
+"""Model files: an .npz of plain arrays and one JSON header. Reading a file runs no code from it; there is no pickle.
 
-Layers and losses are looked up by name in closed tables. A file that is damaged, foreign or newer is refused with one
-sentence before anything of it is used. A file appears whole or not at all: it is written beside its place and moved
-there.
+Layers and losses are looked up by name in fixed tables. A file that is damaged, of another program or of a newer format
+is refused before any of it is used. Writing is atomic: to a temporary file, which is then renamed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from .rows import SparseParameters
 
 __all__ = ["FORMAT", "load_model", "save_model"]
 
-FORMAT = 2  # 2: models with an embedding table; what older labkits can read is still written as 1
+FORMAT = 2  # 2: models with an embedding table; models that older versions can read are still written as 1
 KIND = "labkit model"
 PREFIX = "array."
 DAMAGED: tuple[type[BaseException], ...] = (
@@ -47,13 +46,12 @@ def save_model(
     about: Mapping[str, Any] | None = None,
     arrays: Mapping[str, Array] | None = None,
 ) -> None:
-    """Write network, params (shape (size,)) and `about` (anything that JSON can hold) to `path`, exactly that name.
+    """Write network, params (shape (size,)) and `about` (JSON values) to `path`; no suffix is added.
 
-    The params of a recommender may be `SparseParameters`: then the file holds the rows that they hold.
+    The params of a recommender may be `SparseParameters`: then the file has only their rows.
 
-    `arrays`: what else is needed to use the model, such as `mean` and `scale` of the standardised inputs; when None,
-    those of `about["arrays"]`, so that what was loaded can be saved again. Raises `BadInput` for what cannot be saved
-    so.
+    `arrays`: further arrays that the model needs, such as `mean` and `scale` of the standardised inputs; None: those of
+    `about["arrays"]`, so that a loaded model can be saved again. Raises `BadInput` for values that cannot be saved.
     """
     if not isinstance(network, Network | Recommender):
         raise BadInput(f"Only a Network or a Recommender can be saved, not a {type(network).__name__}.")
@@ -112,7 +110,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _read(name: str) -> dict[str, Array]:
-    """All arrays of the file. Check sums come first: what NumPy then parses is what was written."""
+    """All arrays of the file. Check sums are verified before NumPy parses them."""
     with zipfile.ZipFile(name) as archive:
         broken = archive.testzip()
     if broken is not None:
@@ -145,7 +143,7 @@ def _check_params(network: Network | Recommender, params: Any) -> None:
 
 
 def _describe(network: Network | Recommender) -> dict[str, Any]:
-    """The network by the names that `Network.mlp` takes; `_rebuild` is the inverse."""
+    """The network as arguments of `Network.mlp`; `_rebuild` is the inverse."""
     if isinstance(network, Recommender):
         return {"embedding": dataclasses.asdict(network.bag), **_describe(network.tower)}
     activations = {kind: name for name, (kind, _) in ACTIVATIONS.items()}

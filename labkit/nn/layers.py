@@ -1,9 +1,9 @@
 """Layers: functions y = f(params, x) with the two halves of their derivative. A layer keeps no state.
 
-`params` is the layer's own slice of the flat vector, `out` the same slice of a gradient (overwritten, not added to).
-`forward` returns y and what `backward` will need; as everything travels through arguments, any number of batches may be
-under way at once. `backward` is `parameter_gradient` followed by `input_gradient`; a schedule may also call them apart.
-All arrays have the dtype of `params`. Results go into `out`/`dx` where given, else into a new array.
+`params` is the layer's slice of the flat vector, `out` the same slice of a gradient (overwritten, not added to). `forward`
+returns y and the array that `backward` needs; because all state is passed as arguments, any number of batches may be in
+progress at once. `backward` is `parameter_gradient` followed by `input_gradient`; a schedule may also call them
+separately. All arrays have the dtype of `params`. Results go into `out`/`dx` if given, else into a new array.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Layer(Protocol):
         """Multiplications-with-addition of one forward per sample; a backward does twice as many."""
 
     def draw(self, rng: np.random.Generator, out: Array) -> None:
-        """Write random start values to `out`, the layer's slice of the flat vector."""
+        """Write random initial values to `out`, the layer's slice of the flat vector."""
 
     def forward(self, params: Array, x: Array, out: Array | None = None) -> tuple[Array, Array]:
-        """y (in `out`, if given) and what the backward needs."""
+        """y (in `out`, if given) and the array that `backward` needs."""
 
     def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
         """The gradient with respect to the parameters, summed over the batch, into `out`."""
@@ -101,19 +101,19 @@ class Dense:
         return self.input_gradient(params, saved, dy, dx)
 
     def _split(self, flat: Array) -> tuple[Array, Array]:
-        """Weight and bias as views. New ones in every call: a cache would have to know when `flat` is gone."""
+        """Weight and bias as views. They are not cached, because a cache would keep `flat` alive."""
         count = self.inputs * self.outputs
         return flat[:count].reshape(self.inputs, self.outputs), flat[count:]
 
 
 class _Elementwise:
-    """A function of every element alone: no parameters, any width; `out` may be x and `dx` may be dy (in place)."""
+    """An elementwise function: no parameters, any width; `out` may be x and `dx` may be dy (in place)."""
 
     shapes: ClassVar[dict[str, tuple[int, ...]]] = {}
     multiply_adds: ClassVar[int] = 0
 
     def draw(self, rng: np.random.Generator, out: Array) -> None:
-        """Nothing to start."""
+        """No parameters, nothing to do."""
 
     def parameter_gradient(self, saved: Array, dy: Array, out: Array) -> None:
         """No parameters, nothing to do."""

@@ -1,8 +1,7 @@
-"""All parameters of a model live in ONE flat vector; a layout names its parts.
+"""The layout of a model's parameters: named slices of one flat vector.
 
-The parts lie one behind the other in the order given, without gaps: slices never overlap and together cover the
-vector. Whatever moves parameters (a push, a shard, an all-reduce, a checkpoint) can therefore cut the vector
-anywhere and needs to know nothing about layers.
+The parts are contiguous, in the given order: slices do not overlap and together cover the vector. Code that moves
+parameters (a push, a shard, an all-reduce, a checkpoint) can therefore split the vector anywhere, independently of layers.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ class ParameterLayout:
     """Named slices of a flat vector.
 
     `shapes` maps names to shapes, in forward order. A name is `layer.part` ("dense1.weight"); the parts of one layer
-    stand next to each other. Raises `BadInput` for a shape with a negative or fractional extent and for a layer that is
-    torn.
+    must be adjacent. Raises `BadInput` for a shape with a negative or fractional extent and for a layer whose parts are
+    not adjacent.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:

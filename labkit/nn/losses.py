@@ -1,8 +1,7 @@
-"""Losses: the mean over the batch of how wrong the scores are, and its derivative with respect to the scores.
+"""Losses: the mean loss of a batch, and its derivative with respect to the scores.
 
-A loss takes scores of shape (batch, outputs), the last layer's y as it is. `gradient` writes the derivative of the
-*mean*, so that everything behind it needs no division; the mean over M equal micro-batches is the mean of their M
-gradients.
+A loss takes scores of shape (batch, outputs), the output of the last layer. `gradient` writes the derivative of the *mean*,
+so that later steps need no division; the gradient of M equal micro-batches is the mean of their M gradients.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["Loss", "SoftmaxCrossEntropy", "SquaredError"]
 
 
 class Loss(Protocol):
-    """What a network asks of its loss."""
+    """The interface of losses."""
 
     def check(self, y: Array, rows: int, outputs: int) -> Array:
         """y in the form that the other methods take; `BadInput` if it does not fit scores of shape (rows, outputs)."""
@@ -28,10 +27,10 @@ class Loss(Protocol):
         """The mean loss; its derivative with respect to the scores into `out`, which may be `scores` itself."""
 
     def evaluate(self, scores: Array, y: Array) -> tuple[float, float | None]:
-        """Mean loss (summed in float64), and the share of right answers or None."""
+        """Mean loss (summed in float64), and the fraction of correct predictions, or None."""
 
     def predict(self, scores: Array) -> Array:
-        """The answer that the scores stand for."""
+        """The predictions: labels or values."""
 
     def probabilities(self, scores: Array) -> Array:
         """Probabilities of the classes, same shape as the scores."""
@@ -42,7 +41,7 @@ class SoftmaxCrossEntropy:
     """Classification: y holds labels 0..outputs-1, shape (batch,), any integer dtype.
 
     p = exp(z) / sum exp(z), loss = -log p[y], derivative p - onehot(y) (Bishop 2006, section 4.3.4). The greatest score
-    is subtracted first, so that no exponential overflows, and log p is never taken of a p that has become 0.
+    is subtracted first, so that no exponential overflows, and log p is computed without p, which may underflow to 0.
     """
 
     def check(self, y: Array, rows: int, outputs: int) -> Array:
@@ -52,7 +51,7 @@ class SoftmaxCrossEntropy:
                 f"y: {rows} whole-number labels, one a row of x, are needed, not {y.dtype} of shape {y.shape}."
             )
         y = y.astype(np.int64, copy=False)
-        # A negative label is a huge one when read as unsigned: one pass finds both ends.
+        # As unsigned, a negative label is very large: one comparison checks both bounds.
         if np.maximum.reduce(y.view(np.uint64)) >= outputs:
             raise BadInput(f"y: labels go from 0 to {outputs - 1}; found {y.min()} to {y.max()}.")
         return y
@@ -79,7 +78,7 @@ class SoftmaxCrossEntropy:
         return float(loss.mean(dtype=np.float64)), float((scores.argmax(axis=1) == y).mean())
 
     def predict(self, scores: Array) -> Array:
-        """Labels, shape (n,), int64; the lowest of equals."""
+        """Labels, shape (n,), int64; the lowest one of a tie."""
         return scores.argmax(axis=1)
 
     def probabilities(self, scores: Array) -> Array:

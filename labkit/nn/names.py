@@ -1,4 +1,4 @@
-"""Objects by what people type: `name`, or `name:VALUE:VALUE` with the knobs in the order of their declaration."""
+"""Objects written as text: `name`, or `name:VALUE:VALUE` with the knobs in the order of their declaration."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def make_by_name(what: str, text: str, allowed: Mapping[str, type]) -> Any:
 
 
 def name_as_text(value: Any, allowed: Mapping[str, type]) -> str | None:
-    """What `make_by_name` reads as this very value: its name and its knobs in order, without those at the end that are as by
-    default. None if its class is none of those allowed.
+    """The text that `make_by_name` reads as this value: its name and its knobs in order, without trailing defaults. None if its
+    class is not in `allowed`.
     """
     for name, kind in allowed.items():
         if type(value) is kind:

@@ -1,9 +1,8 @@
-"""A network is a row of blocks over one flat vector; a stage is some neighbouring blocks and the slice that they own.
+"""A network is a sequence of blocks over one flat vector; a stage is a range of blocks with its slice of that vector.
 
-A block is a dense layer with the activation behind it. A stage's vector is exactly its slice of the whole vector, so
-that stages that run on different machines, forward one behind the other and backward in reverse, compute what the whole
-network computes. Calling code passes parameters in and gets gradients out; what a stage keeps are shapes and work
-space.
+A block is a dense layer followed by an activation. A stage's vector is exactly its slice of the whole vector, so stages on
+different machines, run forward in order and backward in reverse, compute the same as the whole network. Parameters are
+arguments and gradients are results; a stage keeps only shapes and work space.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ LOSSES: dict[str, type[SoftmaxCrossEntropy] | type[SquaredError]] = {
     "squared-error": SquaredError,
 }
 DTYPES = ("float32", "float64")
-ROWS_AT_ONCE = 4096  # of an evaluation: bounds its memory
+ROWS_AT_ONCE = 4096  # per pass of an evaluation, to bound its memory
 BATCH_SIZES_KEPT = 4  # a run uses one or two (the end of an epoch may be shorter)
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A dense layer, its name, and the activation behind it (None for the last one)."""
+    """A dense layer, its name, and the activation after it (None for the last block)."""
 
     name: str
     dense: Dense
@@ -87,8 +86,8 @@ class Stage:
     def forward(self, params: Array, x: Array) -> tuple[Array, list[Array]]:
         """(y, saved): x of shape (batch, inputs), y of shape (batch, outputs).
 
-        `saved` is for `backward` with the same parameters. All of it is new memory or x itself: it stays valid however
-        many other batches go forward before its backward (x must not be changed until then).
+        `saved` is for `backward` with the same parameters. It consists of new arrays and x itself, so any number of other
+        batches can go forward before its backward (x must not be changed until then).
         """
         check_vector("params", params, self.size, self.dtype)
         x = check_rows(x, self.inputs, self.dtype)
@@ -99,7 +98,7 @@ class Stage:
         """dx, shape (batch, inputs), new memory; the parameters' gradient goes to `out`, shape (size,), overwritten.
 
         `dy`, shape (batch, outputs), is the derivative of the loss with respect to y; it is not changed. Without `dx`
-        (nothing stands before this stage) an array of no rows comes back.
+        (for the first stage) an array of no rows is returned.
         """
         check_vector("params", params, self.size, self.dtype)
         check_vector("out", out, self.size, self.dtype)
@@ -115,7 +114,7 @@ class Stage:
     def input_gradient(
         self, params: Array, saved: list[Array], dy: Array, dx: bool = True
     ) -> tuple[Array, list[Array]]:
-        """The half of `backward` that others wait for: (dx, dys). `dys` is for `parameter_gradient`, the other half."""
+        """The half of `backward` that the previous stage needs: (dx, dys). `dys` is for `parameter_gradient`, the other half."""
         check_vector("params", params, self.size, self.dtype)
         self._check_dy(saved, dy)
         dys = [dy] * len(self._layers)
@@ -127,7 +126,7 @@ class Stage:
         return np.empty((0, self.inputs), self.dtype), dys
 
     def parameter_gradient(self, saved: list[Array], dys: list[Array], out: Array) -> None:
-        """The parameters' gradient, from what `forward` and `input_gradient` left, into `out`, shape (size,)."""
+        """The parameters' gradient, from the results of `forward` and `input_gradient`, into `out`, shape (size,)."""
         check_vector("out", out, self.size, self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             for layer, own, kept, dy in zip(self._layers, self._slices, saved, dys):
@@ -146,7 +145,7 @@ class Stage:
         return x, saved
 
     def _backward(self, params: Array, saved: list[Array], dy: Array, out: Array, dxs: list[Array | None]) -> Array:
-        """Down to, but not through, the first layer: its dx is only wanted if something stands before it."""
+        """Back to the first layer, without its dx, which is needed only if there is a stage before this one."""
         for i in range(len(self._layers) - 1, 0, -1):
             own = self._slices[i]
             dy = self._layers[i].backward(params[own], saved[i], dy, out[own], dxs[i])
@@ -154,12 +153,12 @@ class Stage:
 
 
 class Network(Stage):
-    """The stage that owns everything, with a loss: an `Objective`.
+    """The stage of all blocks, with a loss: an `Objective`.
 
-    x: (batch, inputs) in the network's dtype (another is converted: a copy each time); y: as the loss says. A loss that
-    is not finite is returned as it is, without a warning.
+    x: (batch, inputs) in the network's dtype (another is converted: a copy each time); y: as the loss defines it. A loss
+    that is not finite is returned as it is, without a warning.
 
-    Not safe in several threads at once: `gradient` reuses its work space, one set per batch size. One object per role.
+    Not thread-safe: `gradient` reuses its work space, one set per batch size. Use one object per role.
     """
 
     def __init__(self, blocks: Sequence[Block], loss: Loss, dtype: str = "float32") -> None:
@@ -218,7 +217,7 @@ class Network(Stage):
         return value
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        """Mean loss, and the share of right answers (None for a regression)."""
+        """Mean loss, and the fraction of correct predictions (None for a regression)."""
         scores = self.scores(params, x)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.evaluate(scores, self.loss.check(y, len(scores), self.outputs))
@@ -244,8 +243,8 @@ class Network(Stage):
     def _make_buffers(self, rows: int) -> tuple[list[Array | None], list[Array | None]]:
         """Work space of `gradient` for `rows` rows: ys and dxs, one a layer.
 
-        Activations work in place, on the y and the dy of the dense layer before: that one has saved its x, not its y.
-        And the loss's derivative replaces the scores, for the same reason.
+        Activations work in place on the y and the dy of the preceding dense layer, which saves its x, not its y. The
+        loss's derivative overwrites the scores for the same reason.
         """
         ys: list[Array | None] = []
         dxs: list[Array | None] = []
@@ -265,7 +264,7 @@ class Network(Stage):
         return ys, dxs
 
     def __getstate__(self) -> dict[str, Any]:
-        """Work space does not travel when a network is pickled for another process."""
+        """The state for pickling, without the work space."""
         return {**self.__dict__, "_buffers": {}}
 
     def __repr__(self) -> str:

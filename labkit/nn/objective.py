@@ -1,7 +1,7 @@
-"""What a strategy may ask of a model: a start, a gradient, a verdict. Nothing else of a model is visible to it.
+"""The interface between strategies and models: initial parameters, gradient, evaluation, prediction.
 
 Parameters and gradients are flat vectors of shape `(size,)` and dtype `dtype`. An objective keeps no parameters: the
-same call with the same arguments gives the same answer, whoever asked in between.
+same call with the same arguments always returns the same result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 class Objective(Protocol):
-    """A function of the parameters, averaged over a batch: x of shape (batch, inputs), y as the objective says."""
+    """A function of the parameters, averaged over a batch: x of shape (batch, inputs), y as the objective defines it."""
 
     size: int
     dtype: np.dtype[Any]
@@ -34,10 +34,10 @@ class Objective(Protocol):
         """The mean loss over the batch; its gradient goes to `out`, shape (size,), overwriting what was there."""
 
     def evaluate(self, params: Array, x: Array, y: Array) -> tuple[float, float | None]:
-        """Mean loss and accuracy (0 to 1); the accuracy is None where there are no classes."""
+        """Mean loss and accuracy (0 to 1); the accuracy is None if there are no classes."""
 
     def scores(self, params: Array, x: Array) -> Array:
-        """The outputs from which `loss` makes labels, values or probabilities, shape (n, outputs)."""
+        """The outputs that `loss` converts to labels, values or probabilities, shape (n, outputs)."""
 
     def predict(self, params: Array, x: Array) -> Array:
         """Class labels, shape (n,), int64; or the values of a regression."""
@@ -74,7 +74,7 @@ class NullObjective:
     def __init__(
         self, size: int, layout: ParameterLayout | None = None, dtype: str = "float32", network: Any = None
     ) -> None:
-        self.network = network  # what it stands for: its structure can be asked for, it is never computed with
+        self.network = network  # the represented network: only its structure is used, nothing is computed with it
         self.layout = ParameterLayout({"null": (size,)}) if layout is None else layout
         if self.layout.size != size:
             raise BadInput(f"NullObjective: size={size}, but its layout describes {self.layout.size} parameters.")

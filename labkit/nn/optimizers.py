@@ -1,9 +1,9 @@
-"""Optimizers: what a shard does with a gradient. One formula each; every formula works element by element.
+"""Optimizers: how a shard applies a gradient. All formulas are elementwise.
 
-Therefore shards that apply their parts separately do, to the last bit, what one shard would do with the whole vector.
+Therefore shards that apply their parts separately give the same result, bit for bit, as one shard with the whole vector.
 `apply` changes `params` and `state` in place and never the gradient. `step` counts the updates of this state from 1.
-Keys of `state` that begin with "_" are work space: not saved, made again when missing. A step that is too large
-overflows to inf without a warning; the loss tells.
+Keys of `state` that begin with "_" are work space: not saved, allocated when missing. A step that is too large overflows
+to inf without a warning; the loss is then not finite.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Optimizer(Protocol):
     """w: params, g: gradient, both of shape (size,) and one dtype; r: learning_rate."""
 
     def state(self, size: int, dtype: Any) -> State:
-        """What the rule remembers between updates, at its start; arrays of shape (size,)."""
+        """The initial state that is kept between updates; arrays of shape (size,)."""
 
     def apply(self, params: Array, gradient: Array, learning_rate: float, state: State, step: int) -> None:
         """One update, in place."""
@@ -90,8 +90,8 @@ class Nesterov:
     """v = m v + g;  w -= r (g + m v).
 
     Nesterov's accelerated gradient (1983) as a momentum rule (Sutskever et al. 2013), written for the looked-ahead
-    parameters (Bengio et al. 2013, "Advances in optimizing recurrent networks"), so that g is taken where w
-    stands.
+    parameters (Bengio et al. 2013, "Advances in optimizing recurrent networks"), so that g is
+    computed at w.
     """
 
     momentum: float = knob(0.9, low=-0.99, high=0.9999, help="share of the velocity that is kept")

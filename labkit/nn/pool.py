@@ -1,11 +1,10 @@
-"""Buffers that are used again, but never while somebody still looks at them.
+"""A pool of reusable buffers; a buffer is reused only when nothing outside the pool refers to it.
 
-A buffer handed out belongs to whoever holds it or any view of it. It comes back by being forgotten, not by being
-returned: the pool looks at its reference count. So an array received earlier stays what it was for as long as anyone
-holds it, and nobody can give a buffer back too soon.
+Buffers are not returned explicitly: the pool checks their reference counts, so an array (or a view of it) stays unchanged
+for as long as a reference to it exists, and a buffer cannot be released too early.
 
-Why a pool at all: a fresh large array is fresh pages from the kernel, and touching them costs more than copying into
-them. Buffers come in size classes (steps of an eighth of a power of two, at most 12.5% too large).
+Reason for a pool: a new large array consists of new pages from the kernel, and the page faults cost more than a copy into
+existing pages. Buffers come in size classes (steps of an eighth of a power of two, at most 12.5% too large).
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ import numpy as np
 
 __all__ = ["BufferPool"]
 
-_SMALL = 4096  # bytes; below, a fresh array is cheaper than a look into the pool
-_LOOK_AT = 8  # buffers of a class that one call looks at; the rest have their turn in later calls
-_KEEP = 64  # buffers of a class that are kept at most
+_SMALL = 4096  # bytes; below this size a new array is cheaper than a lookup in the pool
+_LOOK_AT = 8  # buffers of a size class that one call checks; later calls check the others
+_KEEP = 64  # maximum number of buffers per size class
 
 
 def _references(buffers: deque[np.ndarray]) -> int:
-    """How many references the first buffer has, the pool's own included."""
+    """The reference count of the first buffer, including the pool's reference."""
     return sys.getrefcount(buffers[0])
 
 
 class BufferPool:
-    """uint8 arrays by size class. `limit`: bytes the pool keeps at most (those still held by others included).
+    """uint8 arrays by size class. `limit`: maximum bytes of all buffers, including those in use.
 
-    For one thread. A buffer is at least as large as asked and aligned to 16 bytes; its contents are arbitrary.
+    Not thread-safe. A buffer is at least as large as requested and aligned to 16 bytes; its contents are arbitrary.
     """
 
     def __init__(self, limit: int = 128 << 20) -> None:
         self.limit = limit
         self.kept = 0  # bytes
         self._classes: dict[int, deque[np.ndarray]] = {}
-        # What "only the pool refers to it" looks like differs between versions of Python: measured, not assumed.
+        # The reference count of an unused buffer depends on the version of Python, so it is measured here.
         self._alone = _references(deque([np.empty(0, np.uint8)]))
 
     def take(self, nbytes: int) -> np.ndarray:
-        """A buffer of at least `nbytes` bytes that nobody else refers to; `MemoryError` if there is no memory."""
+        """A buffer of at least `nbytes` bytes without other references; `MemoryError` if memory cannot be allocated."""
         if nbytes <= _SMALL:
             return np.empty(nbytes, np.uint8)
         step = 1 << (nbytes.bit_length() - 4)
@@ -59,7 +58,7 @@ class BufferPool:
         return buffer
 
     def _keep(self, size: int, buffers: deque[np.ndarray], buffer: np.ndarray) -> None:
-        """Take `buffer` in; forget others until the limits hold (what is forgotten lives on with its holders)."""
+        """Add `buffer`; drop other buffers until the limits hold (a dropped buffer exists until its users release it)."""
         if len(buffers) >= _KEEP:
             buffers.popleft()
             self.kept -= size

@@ -1,8 +1,8 @@
-"""A quadratic bowl: the one objective whose every answer is known with pencil and paper.
+"""A quadratic bowl: an objective whose gradient, minimum and convergence have closed forms.
 
 For a sample x_i, f_i(w) = 1/2 (w - x_i)^T C (w - x_i) with C = diag(curvature). Over a batch with mean m the gradient
 is C (w - m); the minimum over all data is w* = their mean. With SGD every coordinate is a scalar linear recurrence in a
-= rate x curvature, which is why the theorems about staleness and implicit momentum are stated, and tested, on it.
+= rate x curvature, so theorems about staleness and implicit momentum are stated, and tested, on it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Quadratic:
         self._start = np.array(np.broadcast_to(begin, (self.size,)))
 
     def start(self, seed: int) -> Array:
-        """A copy of the given start, shape (d,), whatever the seed."""
+        """A copy of the given start, shape (d,), for any seed."""
         return self._start.copy()
 
     def gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
@@ -63,7 +63,7 @@ class Quadratic:
         return self.gradient(params, x, y, np.empty_like(params)), None
 
     def minimum(self, x: Array) -> Array:
-        """The answer: the parameters with the least mean loss over the rows of x, which are their mean, shape (d,)."""
+        """The parameters with the least mean loss over the rows of x: the mean of the rows, shape (d,)."""
         return check_rows(x, self.size, self.dtype).mean(axis=0)
 
     def scores(self, params: Array, x: Array) -> Array:

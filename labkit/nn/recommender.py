@@ -1,12 +1,12 @@
-"""A click predictor: rows of an embedding table, added up, into a small dense network with two outputs.
+"""A click predictor: the sum of rows of an embedding table is the input of a small dense network with two outputs.
 
     ids x (batch, fields) -> bag of rows -> hidden layers -> click or not (softmax over 2 classes, cross-entropy)
 
-Its flat vector is [table | dense part]. As an `Objective` it is trained by every strategy, with gradients as long as the
-vector, nearly all of them 0. In the *compact* form the same mathematics runs on the U rows that a batch uses: the vector
-is [U rows | dense part] and x counts those rows. Nothing in it depends on how many rows there are in all.
+Its flat vector is [table | dense part]. As an `Objective` it can be trained by every strategy, with dense gradients whose
+entries are nearly all 0. The *compact* form computes the same on the U rows that a batch uses: the vector is
+[U rows | dense part] and x has indices of those rows. Its cost does not depend on the total number of rows.
 
-The shape is that of the models for which parameter servers were built (Cheng et al., "Wide & deep learning for
+The architecture is that of the models for which parameter servers were built (Cheng et al., "Wide & deep learning for
 recommender systems", 2016; Naumov et al., "Deep learning recommendation model", 2019).
 """
 
@@ -25,14 +25,14 @@ from .rows import SparseParameters
 
 __all__ = ["DENSE_BYTES", "Recommender"]
 
-DENSE_BYTES = 256_000_000  # of the whole vector: above it no dense strategy is started
+DENSE_BYTES = 256_000_000  # of the whole vector; dense strategies refuse larger models
 
 
 class Recommender:
     """An `Objective`. x: (batch, fields) ids; y: (batch,) labels 0 or 1.
 
-    `bag`: the table; `tower`: the dense layers and the loss, a `Network`. `start`, `gradient` take and give the whole
-    vector; `evaluate`, `predict` and `predict_proba` take it, or `SparseParameters`.
+    `bag`: the table; `tower`: the dense layers and the loss, a `Network`. `start` returns and `gradient` takes the
+    whole vector; `evaluate`, `predict` and `predict_proba` take it, or `SparseParameters`.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Recommender:
 
     @classmethod
     def of(cls, bag: EmbeddingBag, tower: Network) -> Recommender:
-        """Made of its two parts. `BadInput` if they do not fit."""
+        """A recommender of these two parts. `BadInput` if they do not fit."""
         if tower.inputs != bag.columns:
             raise BadInput(f"The table has {bag.columns} columns, but the dense layers take {tower.inputs} inputs.")
         made = cls.__new__(cls)
@@ -68,11 +68,11 @@ class Recommender:
         return np.concatenate([table.reshape(-1), self.tower.start(seed)])
 
     def sparse_start(self, seed: int) -> SparseParameters:
-        """The same parameters, no row of which has been touched."""
+        """The same parameters as `SparseParameters` without stored rows."""
         return SparseParameters(self.bag, np.empty(0, np.int64), self.tower.start(seed), seed)
 
     def check_dense(self) -> None:
-        """`BadInput` if the whole vector is too large for strategies that keep and send it."""
+        """`BadInput` if the whole vector is too large for dense strategies."""
         nbytes = self.size * self.dtype.itemsize
         if nbytes > DENSE_BYTES:
             raise BadInput(
@@ -90,7 +90,7 @@ class Recommender:
     # the rows of a batch ----------------------------------------------------------------------------------------------
 
     def compact_gradient(self, params: Array, x: Array, y: Array, out: Array) -> float:
-        """The same on a table of any number of rows: `params` and `out` are [rows | dense part], x counts those rows."""
+        """As `gradient`, on a table of any number of rows: `params` and `out` are [rows | dense part], x indexes those rows."""
         table = len(params) - self.tower.size
         with np.errstate(over="ignore", invalid="ignore"):
             bags, saved = self.bag.forward(params[:table], x)
@@ -103,13 +103,13 @@ class Recommender:
     # answers ----------------------------------------------------------------------------------------------------------
 
     def evaluate(self, params: Any, x: Array, y: Array) -> tuple[float, float | None]:
-        """Mean loss and the share of right answers."""
+        """Mean loss and the fraction of correct predictions."""
         scores = self.scores(params, x)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.loss.evaluate(scores, self.loss.check(y, len(scores), 2))
 
     def predict(self, params: Any, x: Array) -> Array:
-        """1 where a click is likelier than none, shape (n,), int64."""
+        """1 if a click is more probable than none, else 0; shape (n,), int64."""
         return self.loss.predict(self.scores(params, x))
 
     def predict_proba(self, params: Any, x: Array) -> Array:

@@ -1,9 +1,8 @@
-"""A model of which only some rows were ever touched: those rows, the dense part, and the seed that all others start from.
+"""Parameters of a model with an embedding table: the rows that were updated, the dense part, and the seed of all other rows.
 
-`SparseParameters` stand for the whole flat vector [table | dense part], exactly. A row that is in `ids` has the
-values kept here; every other row has the value it started with, which (seed, row) tell. So what 10,000,000 rows mean is
-known from the few thousand that moved. Where the table is small `plain` writes the vector out, and everything that takes
-a vector takes it.
+`SparseParameters` represent the whole flat vector [table | dense part] exactly. A row in `ids` has the stored values;
+every other row has its initial value, a function of (seed, row). So a table of 10,000,000 rows is represented by the few
+thousand that changed. If the table is small, `plain` returns the ordinary vector.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .objective import Array
 
 __all__ = ["PLAIN_BYTES", "SparseParameters", "find_rows"]
 
-PLAIN_BYTES = 64_000_000  # a vector of at most so many bytes is written out where somebody wants one
+PLAIN_BYTES = 64_000_000  # the largest vector, in bytes, that `plain` makes dense
 
 
 def find_rows(known: Array, ids: Array) -> tuple[Array, Array]:
@@ -34,7 +33,7 @@ def find_rows(known: Array, ids: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class SparseParameters:
-    """Rows `ids` of the table of `bag` as they are now, the others as they started from `seed`, and the dense part.
+    """The present rows `ids` of the table of `bag`, the initial values (from `seed`) of all others, and the dense part.
 
     ids: (k,) int64, sorted, each once. values: flat, (k * columns + dense size,), the rows in the order of `ids` and
     behind them the dense part.
@@ -47,7 +46,7 @@ class SparseParameters:
 
     @property
     def rows(self) -> Array:
-        """The rows that are known, shape (k, columns): a view."""
+        """The stored rows, shape (k, columns): a view."""
         return self.values[: len(self.ids) * self.bag.columns].reshape(-1, self.bag.columns)
 
     @property
@@ -56,7 +55,7 @@ class SparseParameters:
         return self.values[len(self.ids) * self.bag.columns :]
 
     def __len__(self) -> int:
-        """How many numbers are kept."""
+        """The number of stored values."""
         return len(self.values)
 
     def table(self, ids: Array) -> Array:
@@ -68,7 +67,7 @@ class SparseParameters:
         return rows
 
     def updated(self, newer: SparseParameters) -> SparseParameters:
-        """These parameters, but for the rows and the dense part of `newer`."""
+        """These parameters with the rows and the dense part of `newer` replaced."""
         others = ~find_rows(newer.ids, self.ids)[1]
         return SparseParameters.of(
             self.bag, self.seed, np.concatenate([self.ids[others], newer.ids]),
@@ -96,7 +95,7 @@ class SparseParameters:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SparseParameters:
-        """What `to_state` returned. `BadInput` if the arrays do not fit each other."""
+        """The inverse of `to_state`. `BadInput` if the arrays do not fit each other."""
         rows, columns, fields = (int(state[name]) for name in ("rows", "columns", "fields"))
         bag = EmbeddingBag(rows, columns, fields, str(state["combine"]))
         return cls(bag, state["ids"], state["values"], int(state["seed"])).checked()

@@ -1,7 +1,7 @@
 """Schedules: the learning rate is `learning_rate * schedule(update)`.
 
-`update` counts the updates that were applied before, from 0: updates, not epochs and not seconds, since only they mean
-the same with one worker and with forty. A schedule is a pure function of that number.
+`update` is the number of updates applied before, from 0: updates, not epochs or seconds, because only their meaning does
+not depend on the number of workers. A schedule is a pure function of that number.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Cosine:
 class Warmup:
     """(update + 1) / updates for the first `updates` updates, then `after`, which counts from the end of the warm-up.
 
-    Linear warm-up (Goyal et al. 2017, section 2.2). The first factor is 1/updates: 0 would waste a gradient.
+    Linear warm-up (Goyal et al. 2017, section 2.2). The first factor is 1/updates, because 0 would waste a gradient.
     """
 
     updates: int = knob(MISSING, low=1, high=10**15, help="updates until the full rate is reached")
@@ -85,9 +85,9 @@ SCHEDULES: dict[str, type] = {"constant": Constant, "step": Step, "cosine": Cosi
 
 
 def schedule_by_name(text: str) -> Schedule:
-    """`"constant"`, `"step:100:0.5"`, `"cosine:1000"`, `"warmup:50"`, or with what follows `"warmup:50+cosine:1000"`.
+    """`"constant"`, `"step:100:0.5"`, `"cosine:1000"`, `"warmup:50"`, or combined: `"warmup:50+cosine:1000"`.
 
-    Raises `BadInput` for anything else; an unknown name is answered with the nearest one.
+    Raises `BadInput` for anything else; for an unknown name it suggests the nearest one.
     """
     first, plus, rest = text.partition("+")
     schedule: Schedule = make_by_name("schedule", first, SCHEDULES)
@@ -101,7 +101,7 @@ def schedule_by_name(text: str) -> Schedule:
 
 
 def schedule_as_text(schedule: Schedule) -> str | None:
-    """What `schedule_by_name` reads as this very schedule; None of one's own."""
+    """The text that `schedule_by_name` reads as this schedule; None for a user-defined schedule."""
     text = name_as_text(schedule, SCHEDULES)
     if text is None or not isinstance(schedule, Warmup) or schedule.after == Constant():
         return text

@@ -3,10 +3,10 @@
     y = f(f1(x W1 + b1) W2 + b2)        rank r has columns r of W1 and b1, rows r of W2:  h_r = f1(x W1_r + b1_r)
     y = f(sum over ranks of h_r W2_r + b2)      dx = sum over ranks of dh_r W1_r^T,  dh_r = (dy W2_r^T) f1'
 
-f1 acts on every element alone, so it needs only the rank's own columns: between the two layers nothing travels. What
-travels are the two sums, one forward and one backward. b2 is added once: rank r adds its own slice of it to those
-columns of its sum. A layer that is left over without a partner is split by rows alone: h_r are columns r of x, and
-rank r has columns r of dx (the sum then adds zeros to them).
+f1 is elementwise, so it needs only the rank's columns and nothing is communicated between the two layers. Only the two
+sums are communicated, one forward and one backward. b2 is added once: rank r adds its slice of b2 to those columns of
+its sum. A layer without a partner is split by rows alone: h_r are columns r of x, and rank r has columns r of dx (the
+other ranks contribute zeros).
 
 Shoeybi et al., "Megatron-LM", 2019, section 3.
 """
@@ -28,7 +28,7 @@ __all__ = ["SplitPair", "split_pairs"]
 
 
 class SplitPair:
-    """What one rank has of a pair of layers (or of one layer, `first` None).
+    """One rank's part of a pair of layers (or of one layer, `first` None).
 
     `middle`: its columns of the first layer, which are its rows of the second; `bias`: its slice of the second's bias.
     `boxes`: where its parameters are in the whole vector; its own flat vector has them in this order: W1, b1, W2, b2,
@@ -68,7 +68,7 @@ class SplitPair:
         return flat[self._cut : end].reshape(self.width, self.outputs), flat[end:]
 
     def forward(self, params: Array, x: Array) -> tuple[Array, list[Array]]:
-        """(this rank's summand of what goes into the second activation, what `backward` needs); x: (batch, inputs)."""
+        """(this rank's summand of the second activation's input, the arrays that `backward` needs); x: (batch, inputs)."""
         saved = [x]
         if self.dense is None:
             h = x[:, self.middle]
@@ -100,9 +100,9 @@ class SplitPair:
 
 
 def split_pairs(network: Network, rank: int, ranks: int) -> list[SplitPair]:
-    """What `rank` of `ranks` has of every pair of a network's dense layers, in forward order.
+    """The parts that `rank` of `ranks` has of every pair of a network's dense layers, in forward order.
 
-    `BadInput` names the layer that is too narrow to be split so often.
+    `BadInput` names the layer that is too narrow for `ranks` parts.
     """
     blocks: Sequence[Block] = network.blocks
     starts = [own.start for own in network.layout.groups().values()]

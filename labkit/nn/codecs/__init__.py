@@ -1,29 +1,29 @@
-"""Codecs: a gradient in fewer bytes, and back.
+"""Codecs: compression of gradients.
 
-    wanted = g + memory / rate        what should be sent: the gradient, and what was owed
+    wanted = g + memory / rate        the vector to send: the gradient and the earlier errors
     sent   = encode(wanted)           fewer bytes, from which decode(sent) makes a dense vector
     memory = rate (wanted - decode(sent))                                        (error feedback)
 
 With d values of 4 bytes a gradient is 4d bytes; a codec sends
 
-| codec | bytes | its price |
+| codec | bytes | cost |
 |---|---|---|
 | `Float16` | 2d | 11 bits of precision |
 | `QSGD(bits=4)` | d bits/8 + 4d/512 | noise: unbiased, of up to 3.2 times the squared length of the gradient |
 | `SignSGD` | d/8 + 4 | all entries move by the same amount; memory of d values |
-| `TopK(k=0.01)` | 8 k d | entries wait in the memory until they have grown, about 1/k steps; memory of d values |
+| `TopK(k=0.01)` | 8 k d | entries stay in the memory for about 1/k steps; memory of d values |
 | `PowerSGD(rank=2)` | 4 rank (n + m) for a weight matrix n x m | two products with each matrix; memory of d values |
 
-Time is a price too, paid in the worker before it sends and in the server for each push: of a matrix of 1000 x 1000 in
-float32, on one core, encoding with error feedback took 2 ms (PowerSGD) to 9 ms (TopK), and 27 ms for QSGD, which also
-decodes slowly (30 ms). `timeit` on `Compressor.encode` takes it again. In virtual time it is free.
+Codecs also cost time, in the worker before a push and in the server for each push. For a 1000 x 1000 matrix in float32,
+on one core, encoding with error feedback took 2 ms (PowerSGD) to 9 ms (TopK), and 27 ms for QSGD, whose decoding takes
+30 ms (measured with `timeit` on `Compressor.encode`). In virtual time codecs take no time.
 
-What error feedback owes is paid later, not lost: without it sign and top-k steps need not converge (Karimireddy et
-al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019). The memory belongs to
-`labkit.roles.compressor`, which knows the rate.
+With error feedback the encoding error is sent later, not lost; without it sign and top-k steps need not converge
+(Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019). The memory is
+part of `labkit.roles.compressor`, which has the rate.
 
-A codec is *linear* if the sum of its messages is the message of a sum: only then can an all-reduce add messages up on
-their way, without decoding them. The others need a server that decodes each (or an all-gather).
+A codec is *linear* if the sum of its messages is the message of the sum. Only then can an all-reduce add messages
+without decoding them. The others need a server that decodes each message (or an all-gather).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def codec_by_name(name: str) -> Codec:
 
 
 def as_codec(given: Any) -> Codec | None:
-    """What a strategy's knob `codec` may be: a codec, its name, or None (also "none"); `BadInput` for anything else."""
+    """The value of a strategy's knob `codec`: a codec, its name, or None (also "none"); `BadInput` for anything else."""
     if isinstance(given, str):
         return None if given.strip().lower() in ("", "none") else codec_by_name(given)
     if given is None or isinstance(given, Codec):
@@ -62,7 +62,7 @@ def as_codec(given: Any) -> Codec | None:
 
 
 def linear_codec(owner: str, given: Any) -> Codec | None:
-    """The same for an all-reduce named `owner`, which adds messages up: `BadInput` for a codec that is not linear."""
+    """As `as_codec`, for an all-reduce named `owner`, which adds messages: `BadInput` for a codec that is not linear."""
     codec = as_codec(given)
     if codec is not None and not codec.linear:
         name, fit = type(codec).__name__, ", ".join(sorted(c.__name__ for c in CODECS.values() if c.linear))

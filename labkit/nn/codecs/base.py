@@ -1,4 +1,4 @@
-"""What every codec can do. Values are flat vectors of shape (size,), float32 or float64."""
+"""The interface of codecs. Values are flat vectors of shape (size,), float32 or float64."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Sums = Generator[Array, None, Array]  # vectors to be added up in place over all
 
 @dataclass(frozen=True)
 class Codec:
-    """The base of all codecs. A codec is frozen; what one worker's codec remembers is its `state`.
+    """The base class of codecs. A codec is frozen; what it keeps between messages of one worker is its `state`.
 
-    `linear`: its messages can be added up without decoding them. `feedback`: what it leaves out should be sent later.
+    `linear`: messages can be added without decoding them. `feedback`: the encoding error should be sent later.
     """
 
     linear: ClassVar[bool] = False
@@ -33,7 +33,7 @@ class Codec:
         check_knobs(self)
 
     def message(self, shapes: Shapes, dtype: Any) -> Messages:
-        """What a message of a vector made of `shapes` consists of. It never depends on the values."""
+        """Shapes and dtypes of the message of a vector made of `shapes`. They do not depend on the values."""
         raise NotImplementedError  # each codec's
 
     def nbytes(self, shapes: Shapes, dtype: Any) -> int:
@@ -41,11 +41,11 @@ class Codec:
         return sum(math.prod(shape) * kind.itemsize for shape, kind in self.message(shapes, dtype))
 
     def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> Any:
-        """What is remembered between two messages (apart from the error), at its start. `rng`: for all its draws."""
+        """The initial state, which is kept between messages (apart from the error). `rng`: for all its draws."""
         return None
 
     def encode(self, values: Array, state: Any) -> tuple[Array, ...]:
-        """The message: new arrays, as `message` says. `values` stay as they are; `state` may change in place.
+        """The message: new arrays, as in `message`. `values` are not changed; `state` may change in place.
 
         Values that are not finite raise no warning, and what they decode to is not finite either.
         """
@@ -60,9 +60,9 @@ class Codec:
         raise NotImplementedError  # each linear codec's
 
     def add_up(self, values: Array, out: Array, state: Any, workers: int) -> Sums:
-        """Yields these vectors, and takes each as done, in place, when it is asked for the next one.
+        """Yield the vectors of `sums`; the caller sums each over all workers, in place, before it asks for the next one.
 
-        In the end the sum of all workers' decoded values is in `out`, which may be `values`. Returns what of this
-        worker's `values` is in it (with `feedback`; otherwise nobody asks). Linear codecs only.
+        At the end the sum of all workers' decoded values is in `out`, which may be `values`. Returns this worker's part
+        of it (used only with `feedback`). Linear codecs only.
         """
         raise NotImplementedError  # each linear codec's

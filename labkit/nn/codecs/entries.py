@@ -1,4 +1,4 @@
-"""Codecs that look at the entries of a vector one by one: which to send, or with how few bits."""
+"""Codecs of single entries of a vector: they select entries, or encode each with fewer bits."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class TopK(Codec):
     """The k entries of largest magnitude, each with its index: 4 bytes and a value, 8 bytes for float32.
 
     Of equal magnitudes those of the lowest index are taken, so the choice does not depend on the machine. An entry that
-    is left out waits in the memory: with k = 1%, about a hundred steps on average, which is a kind of staleness, so a
-    rate that is stable without a codec may be too large here. At least one entry is sent; with several shards, k is of
-    each part. Costs a partial sort a step.
+    is not sent stays in the error memory: with k = 1% for about a hundred steps on average. This is a kind of staleness,
+    so a rate that is stable without a codec may be too large here. At least one entry is sent; with several shards, k
+    applies to each part. Cost: a partial sort per step.
 
     Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
     """
@@ -54,7 +54,7 @@ class TopK(Codec):
     def encode(self, values: Array, state: Any) -> tuple[Array, ...]:
         k = self.entries(len(values))
         length = np.abs(values)
-        length[np.isnan(length)] = np.inf  # what is no number is sent first: it must be seen
+        length[np.isnan(length)] = np.inf  # NaN is sent first, so that it is not hidden
         least = np.partition(length, len(length) - k)[len(length) - k] if k else 0.0
         chosen = length > least
         chosen[np.flatnonzero(length == least)[: k - np.count_nonzero(chosen)]] = True
@@ -72,8 +72,8 @@ class TopK(Codec):
 class SignSGD(Codec):
     """A sign for each entry, one bit, and one length for all: the mean of their magnitudes. 32 times fewer bytes.
 
-    With error feedback (EF-signSGD); zero counts as positive. All entries move by the same amount, so one that is far
-    larger than the mean is paid out over many steps, and those near zero are moved about.
+    With error feedback (EF-signSGD); zero counts as positive. All entries change by the same amount, so one that is
+    far larger than the mean is applied over many steps, and those near zero fluctuate.
 
     Karimireddy, Rebjock, Stich and Jaggi, "Error feedback fixes SignSGD and other gradient compression schemes",
     ICML 2019.
@@ -100,8 +100,8 @@ class QSGD(Codec):
 
     Levels are shares of the Euclidean length of a bucket of neighbouring entries, so that E[decoded] = value and the
     variance is at most min(n / s^2, sqrt(n) / s) |v|^2 for a bucket of n (4 bits and 512: 3.2 |v|^2, far more noise
-    than 8 bits: .03). Short buckets are less noisy, and each costs one more value. Nothing is owed, so nothing is
-    remembered; draws come from the role's own stream, one an entry.
+    than 8 bits: .03). Short buckets are less noisy, and each costs one more value. There is no error
+    feedback and no memory; draws come from the role's random stream, one per entry.
 
     Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via gradient quantization and
     encoding", NeurIPS 2017 (packed with a fixed number of bits instead of their Elias code).
@@ -126,7 +126,7 @@ class QSGD(Codec):
             share = np.abs(values) / np.where(lengths > 0, lengths, 1).repeat(self._counts(size))
             share *= levels
             share += state.random(size, share.dtype)
-        np.nan_to_num(share, copy=False, nan=0.0, posinf=0.0)  # then the length is not finite, and says so
+        np.nan_to_num(share, copy=False, nan=0.0, posinf=0.0)  # the length is then not finite either, and is sent
         codes = np.minimum(share, levels).astype(np.uint8)
         codes[values < 0] |= sign
         return np.packbits(np.unpackbits(codes[:, None], axis=1)[:, 8 - self.bits :]), lengths
@@ -153,8 +153,8 @@ class Float16(Codec):
     """Every entry in half precision: 2 bytes, 11 significant bits, at most 65,504, nothing below 6e-8.
 
     A finite value that is too large is sent as 65,504; inf and nan stay what they are. In an all-reduce the halves are
-    added as halves, each worker's divided by the number of workers before, so that a sum of large ones cannot overflow
-    (and the smallest are lost a little earlier). Nothing is remembered.
+    added in half precision, each first divided by the number of workers, so that a sum of large values cannot overflow
+    (the smallest values are lost slightly earlier). No memory.
 
     Micikevicius et al., "Mixed precision training", ICLR 2018, on what half precision keeps of a gradient.
     """

@@ -1,13 +1,13 @@
-"""A gradient of a weight matrix is nearly of low rank: send two thin factors of it.
+"""Low-rank compression: the gradient of a weight matrix is sent as two thin factors.
 
-    M, n x m:   P <- M Q            Q, m x rank, is the one that came out last time
+    M, n x m:   P <- M Q            Q, m x rank, is the result of the previous step
                 P <- orthonormal basis of P's columns
                 Q <- M^T P
                 M is about P Q^T
 
-One step of the power method a gradient; the warm start makes it converge over many. Both products are linear in M, so
-the P of all workers can be added up before they are made orthonormal, and then the Q: two all-reduces of
-rank (n + m) values in all, where M has n m. A matrix of rank <= `rank` comes back exactly.
+Each gradient takes one step of the power method; because of the warm start it converges over many gradients. Both products
+are linear in M, so the P of all workers can be added before they are made orthonormal, and then the Q: two all-reduces of
+rank (n + m) values in total, where M has n m. A matrix of rank <= `rank` is reproduced exactly.
 
 Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization",
 NeurIPS 2019.
@@ -30,7 +30,7 @@ __all__ = ["PowerSGD"]
 
 
 class Piece:
-    """One parameter in the vector: `where` it lies, and its matrix's shape and Q if it is sent as factors."""
+    """One parameter in the vector: its slice `where`, and, if it is sent as factors, its matrix's shape and Q."""
 
     __slots__ = ("q", "shape", "where")
 
@@ -42,10 +42,10 @@ class Piece:
 class PowerSGD(Codec):
     """Two thin factors of each weight matrix: rank (n + m) values for n m. With error feedback.
 
-    Vectors (biases), and matrices that would not shrink, are sent as they are. The vector must hold whole matrices: one
-    shard. The first Q is the same on all workers. Each step multiplies every matrix three times by a thin one and makes
-    a thin one orthonormal. That is done on every member of an all-reduce for itself, so their replicas stay equal to
-    the bit where their linear algebra is (machines of one kind).
+    Vectors (biases), and matrices that would not shrink, are sent uncompressed. The vector must hold whole matrices, so
+    there can be only one shard. The first Q is the same on all workers. Each step multiplies every matrix three times by
+    a thin one and makes a thin one orthonormal. Every member of an all-reduce does this separately, so replicas stay
+    equal bit for bit only if their linear algebra is (machines of one kind).
     """
 
     rank: int = knob(2, low=1, high=1024, help="columns of the factors")
@@ -70,7 +70,7 @@ class PowerSGD(Codec):
         return tuple(((size,), np.dtype(dtype)) for size in (first, second) if size)
 
     def state(self, shapes: Shapes, dtype: Any, rng: np.random.Generator) -> list[Piece]:
-        """Where each parameter lies, and the Q of those that are sent as factors, drawn from their place alone."""
+        """The slice of each parameter, and the Q of those that are sent as factors, drawn from a seed of their position only."""
         pieces, start = [], 0
         for place, shape in enumerate(shapes):
             where = slice(start, start + math.prod(shape))
@@ -97,7 +97,7 @@ class PowerSGD(Codec):
         return tuple(arrays)
 
     def decode(self, arrays: tuple[Array, ...], size: int, dtype: Any) -> Array:
-        """Factors have two dimensions and come in pairs, so a message says by itself where its pieces lie."""
+        """The dense vector. Factors have two dimensions and come in pairs, so a message defines the order of its pieces."""
         dense, start, rest = np.empty(size, dtype), 0, iter(arrays)
         with np.errstate(over="ignore", invalid="ignore"):
             for array in rest:
@@ -112,7 +112,7 @@ class PowerSGD(Codec):
         raise BadInput(f"PowerSGD: {[a.shape for a in arrays]} are not the factors of a vector of {size} values.")
 
     def add_up(self, values: Array, out: Array, state: list[Piece], workers: int) -> Sums:
-        """First all P, and what is sent as it is; then all Q."""
+        """Yield first all P and the uncompressed parameters, then all Q; see `Codec.add_up`."""
         factors = [piece for piece in state if piece.q is not None]
         matrices = [values[piece.where].reshape(piece.shape) for piece in factors]
         plain = [piece.where for piece in state if piece.q is None]
@@ -142,13 +142,13 @@ class PowerSGD(Codec):
 
 
 def _orthonormal(p: Array) -> Array:
-    """An orthonormal basis of the columns' space; also where they depend on each other, or are zero."""
+    """An orthonormal basis of the column space, also if columns are linearly dependent or zero."""
     basis: Array = np.linalg.qr(p)[0]
     return np.ascontiguousarray(basis)
 
 
 def _warm(piece: Piece, q: Array) -> None:
-    """Keep Q for the next time, unless there is nothing in it to start from, or no numbers."""
+    """Keep Q for the next step, unless it is zero or not finite."""
     if q.any() and np.isfinite(q).all():
         piece.q = q
 
