@@ -1,12 +1,12 @@
-"""Which architecture for this problem on this cluster? Predictions by formula, ranked, with the formulas shown.
+"""Ranking of strategies for a problem on a cluster, by formulas that are shown with the results.
 
-A *step* is one gradient of every worker: N gradients, as many samples whatever the strategy. It is what a synchronous
-server does in one update, an asynchronous one in N, a pipeline (whose workers make one gradient together) in N. Ranked
-is the predicted time of a step, strategies that do not fit into memory last. How much a gradient is worth is another
-question: stale or rare averages may need more of them; staleness stands beside.
+A *step* is one gradient of every worker: N gradients, and the same number of samples for all strategies. A synchronous
+server makes one update per step, an asynchronous one N, a pipeline (whose workers compute one gradient together) N.
+Strategies are ranked by the predicted time of a step; those that do not fit into memory come last. The number of steps to
+a given accuracy is not predicted: stale gradients or infrequent averaging may need more. The staleness is listed.
 
-`served`, `peers`, `split`, `rows` have a formula for every strategy, after labkit's own network model; `errors` says how far
-each was found to be from the simulator.
+`served`, `peers`, `split` and `rows` have a formula for every strategy, for labkit's network model; `errors` has the measured
+errors relative to the simulator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`advise`: every strategy that can run here, with its predicted step time, and the three answers that follow."""
+"""`advise`: predicted step times of all strategies that can run on a cluster, ranked, and the answers to three questions."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ LETTERS = "c: a gradient (c*: the slowest of N); s: server work; a: latency; m: 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is to be expected of one strategy. Seconds and bytes are of one step, N gradients.
+    """The prediction for one strategy. Seconds and bytes are per step (N gradients).
 
     `compute` (with waiting and server work), `latency` and `wire` add up to `step`. `update_gradients`: gradients that
-    one update applies. `bytes`: through the busiest direction of a node's link. `memory`: bytes of parameters,
-    gradients and optimizer state at the fullest node (activations are not counted), `fits`: whether that is allowed.
+    one update applies. `bytes`: through the busiest direction of any node's link. `memory`: bytes of parameters,
+    gradients and optimizer state at the fullest node (activations are not counted), `fits`: whether that is within the limit.
     """
 
     strategy: Strategy
@@ -110,13 +110,13 @@ def advise(
 
     `memory`: bytes a node has for parameters, gradients and optimizer state. `density`: share of the parameters that a
     batch's gradient touches; None: 1, and of an embedding what its batches touch. `latency` (seconds), `bandwidth`
-    (bytes a second), `compute` (a law or seconds) go before what the cluster says; a cluster of processes says nothing
-    of the first two (then 30 us and 5 GB/s, which labkit was measured at between processes of one machine), and without
-    a pace one gradient is timed here. Nothing is started.
+    (bytes per second) and `compute` (a distribution, or seconds) override the cluster's values. A cluster of processes
+    does not define the first two (then 30 us and 5 GB/s, as measured between processes of one machine), and without a
+    pace one gradient is timed here. Nothing is started.
 
-    Roles that are slowed, and codecs, are not in the formulas.
+    The formulas do not include slowed roles and codecs.
 
-    Raises `BadInput` for numbers that are not allowed, and if no strategy is left.
+    Raises `BadInput` for numbers that are not allowed, and if no strategy can run.
     """
     problem = Problem(problem) if isinstance(problem, str) else problem
     for name, value, fields in (("problem", problem, ("objective",)), ("cluster", cluster, ("workers", "servers"))):
@@ -132,7 +132,7 @@ def advise(
             if getattr(strategy, "codec", None) is not None:
                 raise BadInput("there is no formula with a codec; simulate it.")
             seen = facts.cluster if strategy.uses_servers else replace(facts.cluster, servers=None)
-            strategy.layout(problem, seen)  # refuses what cannot be
+            strategy.layout(problem, seen)  # raises if the strategy cannot run here
             rows.append(_predict(strategy, formula(strategy, facts), facts))
         except BadInput as why:
             refused.append((strategy.name, str(why)))
@@ -143,7 +143,7 @@ def advise(
 
 
 def considered(strategies: Iterable[Strategy | str] | None, workers: int) -> list[Strategy]:
-    """The strategies asked about; by default all that there are, a hybrid in a shape that the workers have."""
+    """The strategies to rank; by default all, a hybrid with a shape that fits the number of workers."""
     if strategies is None:
         parts = next((p for p in range(2, workers) if workers % p == 0), 1)
         shape: dict[str, Any] = {"hybrid": {"shape": f"{workers // parts}x{parts}"}} if parts > 1 else {}
@@ -165,11 +165,11 @@ def _predict(strategy: Strategy, e: Estimate, f: Facts) -> Prediction:
     )  # fmt: skip
 
 
-LABELS = ("s", "b", "K", "H", "tau", "graph", "shape", "order", "dense")  # knobs that say which variant it is
+LABELS = ("s", "b", "K", "H", "tau", "graph", "shape", "order", "dense")  # knobs that identify the variant
 
 
 def _label(strategy: Strategy) -> str:
-    """`SSP s=3`: the class, and the knob that makes it what it is."""
+    """`SSP s=3`: the class, and the knob that identifies the variant."""
     shown = next((f" {knob}={getattr(strategy, knob)}" for knob in LABELS if hasattr(strategy, knob)), "")
     return strategy.name + shown
 
@@ -194,5 +194,5 @@ def _facts_text(f: Facts) -> str:
 
 
 def _law_text(law: Distribution) -> str:
-    """A law that always says the same as a time, any other by its name and numbers."""
+    """A constant as a time, any other distribution by its name and parameters."""
     return time_text(law.seconds) if isinstance(law, Deterministic) else law.describe()

@@ -1,4 +1,4 @@
-"""The three questions of the field, answered with the numbers.
+"""The answers to three design questions, with numbers.
 
 Dense or sparse? Server or all-reduce? Split the model?
 """
@@ -56,7 +56,7 @@ def dense_or_sparse(f: Facts, rows: Sequence[Any]) -> str:
 
 
 def server_or_all_reduce(f: Facts, rows: Sequence[Any]) -> str:
-    """Both synchronous: they do the same mathematics."""
+    """Compares synchronous strategies only, because they compute the same updates."""
     server, ring = _first(rows, "SyncPS"), _first(rows, "RingAllReduce", "HalvingDoubling")
     if server is None or ring is None:
         return f"Only one of them was asked about; the fastest is {rows[0].label}, {t(rows[0].step)} a step."
@@ -86,14 +86,14 @@ SPLIT = ("TensorParallel", "Pipeline", "PipeDream", "Hybrid", "FSDP")
 
 
 def split_or_whole(f: Facts, rows: Sequence[Any]) -> str:
-    """For memory first; for time only where a whole gradient is dearer to add up than to share."""
+    """Splitting saves memory; it saves time only if summing whole gradients costs more than splitting their computation."""
     whole = next((row for row in rows if row.strategy.name not in SPLIT), None)
     parted = next((row for row in rows if row.strategy.name in SPLIT), None)
     if parted is None:
         return "This model cannot be split over these workers."
     if whole is None:
         return f"Only splits were asked about; the fastest is {parted.label}, {t(parted.step)} a step."
-    if not whole.fits:  # then none of its kind does
+    if not whole.fits:  # then no unsplit strategy fits
         whole = _leanest(row for row in rows if row.strategy.name not in SPLIT)
         if not parted.fits:
             parted = _leanest(row for row in rows if row.strategy.name in SPLIT)

@@ -1,10 +1,10 @@
-"""How often to save? A checkpoint costs time whether or not anything fails; without one a failure costs all work since
-the last. The best interval lies between.
+"""The optimal checkpoint interval. A checkpoint always costs time, and a failure costs all work since the last checkpoint;
+the interval balances the two.
 
     C  cost: how long one checkpoint takes          F  mtbf: mean time between failures
     R  restart: how long it takes to begin again    t  work between two checkpoints
 
-All in one unit of time, seconds or hours. Failures come without memory: the time to the next is exponential, mean F.
+All in one unit of time, seconds or hours. The time between failures is exponential with mean F.
 Young, "A first order approximation to the optimum checkpoint interval", Communications of the ACM 17 (9), 1974.
 Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer
 Systems 22 (3), 2006.
@@ -23,7 +23,7 @@ __all__ = ["daly", "segment_time", "young"]
 def young(cost: float, mtbf: float) -> float:
     """Work between two checkpoints that loses the least time, to first order: sqrt(2 C F) (Young 1974).
 
-    Good where C is far below F: it leaves out that a failure may come during a checkpoint, or twice in an interval.
+    Accurate if C is far below F: it ignores failures during a checkpoint, and several failures in one interval.
     `BadInput` unless `cost` is at least 0 and `mtbf` above it, both finite.
     """
     _check(above={"mtbf": mtbf}, least={"cost": cost})
@@ -34,8 +34,8 @@ def daly(cost: float, mtbf: float) -> float:
     """The same to higher order (Daly 2006): sqrt(2 C F) (1 + sqrt(C / 2F) / 3 + (C / 2F) / 9) - C, and F where a
     checkpoint takes as long as 2 F or longer.
 
-    With it the time of `segment_time` per work is close to the least; how long a restart takes does not matter for where
-    the least is. `BadInput` as for `young`.
+    This nearly minimises `segment_time` per work; the minimum does not depend on the time of a restart. `BadInput` as for
+    `young`.
     """
     _check(above={"mtbf": mtbf}, least={"cost": cost})
     if cost >= 2 * mtbf:
@@ -48,8 +48,8 @@ def segment_time(work: float, cost: float, restart: float, mtbf: float) -> float
     """Mean time until `work` and the checkpoint after it are done, failures and restarts included:
     F e^(R/F) (e^((t+C)/F) - 1) (Daly 2006).
 
-    A failure in the segment, or in the restart, loses what was done and begins with a restart. `BadInput` unless all are
-    at least 0 and finite, and `mtbf` above 0; infinity where a segment is so long that it will never be done.
+    A failure in the segment, or in the restart, loses the work of the segment and causes a restart. `BadInput` unless all
+    are at least 0 and finite, and `mtbf` above 0; infinity if the result overflows.
     """
     _check(above={"mtbf": mtbf}, least={"work": work, "cost": cost, "restart": restart})
     try:

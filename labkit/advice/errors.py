@@ -1,14 +1,14 @@
-"""How far the formulas are from the simulator: the largest errors that were found on a random grid.
+"""Errors of the formulas relative to the simulator: the largest ones found on a random grid.
 
 `tests/test_advise_errors.py` draws problems and clusters (a flat model, layers, an embedding table; 2 to 8 workers, 1 to 3
-servers; free and busy links; server work), compares every prediction with a simulated run, and holds this table to what it
-finds. With constant times most formulas are exact. With random times (exponential, shifted, uniform, lognormal) they are mostly
-too fast, because messages queue behind one another on busy links in ways that no formula has:
+servers; free and busy links; server work), compares every prediction with a simulated run, and checks this table
+against the result. With constant times most formulas are exact. With random times (exponential, shifted, uniform, lognormal)
+most predict too short times, because the queueing of messages on busy links is not modelled completely:
 
 - asynchronous servers, and synchronous ones, by up to a tenth where links and workers are equally busy; `KBatchSync`, whose
-  late gradients crowd the links then, by a fifth;
+  late gradients congest the links, by a fifth;
 - `Downpour` by a fifth, also with constant times: acknowledgements, weights and pushes of several workers queue;
-- `Hybrid` by an eighth on busy links: a replica that is ahead already sends parts to one that is behind, in whose way they are.
+- `Hybrid` by an eighth on busy links: parts sent by a replica that is ahead delay the messages of one that is behind.
   On free links it is within 3%.
 """
 

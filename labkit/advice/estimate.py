@@ -1,4 +1,4 @@
-"""What is predicted of a strategy, and how its numbers are written into a formula."""
+"""The estimate for one strategy, and the formatting of numbers in formulas."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["Estimate", "slots", "time_text"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """One update: its seconds along the longest path, and what it moves.
+    """The estimate for one update: its seconds along the longest path, its bytes and memory.
 
     `compute` (waiting for others and server work included), `latency` and `wire` add up to its seconds. `gradients`:
     how many one update applies. `busiest`: bytes through the busiest direction of a node's link; `memory`: bytes for
     parameters, gradients and the optimizer's state at the fullest node. `staleness`: mean, None where it is not known.
-    `formula`: how the seconds came about, with the numbers.
+    `formula`: the formula of the seconds, with the numbers.
     """
 
     compute: float
@@ -29,12 +29,12 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Of one update."""
+        """Seconds of one update."""
         return self.compute + self.latency + self.wire
 
 
 def slots(strategy: Any) -> int:
-    """How many vectors like the parameters the strategy's optimizer keeps: 0 for SGD, 2 for Adam."""
+    """The number of state vectors, each as long as the parameters, of the strategy's optimizer: 0 for SGD, 2 for Adam."""
     state = strategy.optimizer.state(1, "float32")
     return sum(not name.startswith("_") for name in state)
 
@@ -44,4 +44,4 @@ def time_text(seconds: float) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= size or unit == "us":
             return "0" if seconds == 0 else f"{seconds / size:.3g} {unit}"
-    raise AssertionError  # the last unit takes all
+    raise AssertionError  # unreachable: the last unit fits all

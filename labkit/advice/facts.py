@@ -1,4 +1,4 @@
-"""What a prediction is made from: bytes of the model, workers, servers, a link's latency and bandwidth, laws of time.
+"""The inputs of a prediction: bytes of the model, workers, servers, a link's latency and bandwidth, distributions of times.
 
     M  bytes of the parameters        N, S  workers, servers        b  mini-batch of one worker
     c  seconds of one gradient        s  seconds of one piece of server work (an update)
@@ -29,7 +29,7 @@ __all__ = ["DASK_BANDWIDTH", "DASK_LATENCY", "Facts", "Table", "gather"]
 # Between two processes of one machine, half of what `python -m benchmarks --only round-trip` measures there and back.
 DASK_LATENCY = 30e-6  # seconds, of a message of 40 KB
 DASK_BANDWIDTH = 5e9  # bytes a second, of messages of 10 MB
-DRAWS = 50  # mini-batches looked at for the number of their distinct ids
+DRAWS = 50  # mini-batches drawn to estimate the number of distinct ids
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Facts:
-    """See the top of the file. `memory`: bytes that a node has for the model, None: enough. `table`: None for a model
+    """See the module. `memory`: bytes that a node has for the model, None: unlimited. `table`: None for a model
     without an embedding. `density`: share of the parameters that a mini-batch's gradient touches.
     """
 
@@ -64,7 +64,7 @@ class Facts:
 
     @property
     def servers(self) -> int:
-        """Servers; one if the cluster does not say."""
+        """Servers; 1 if the cluster does not define it."""
         return self.cluster.servers or 1
 
     @property
@@ -83,17 +83,17 @@ class Facts:
         return self.cluster.latency
 
     def held(self, count: float) -> float:
-        """Seconds for which a link is held by so many bytes."""
+        """Seconds for which `count` bytes occupy a link."""
         return 0.0 if math.isinf(self.cluster.bandwidth) else count / self.cluster.bandwidth
 
     @property
     def m(self) -> float:
-        """Seconds for which a link is held by the whole model."""
+        """Seconds for which the whole model occupies a link."""
         return self.held(self.model)
 
     @cached_property
     def c(self) -> Orders:
-        """The law of one gradient's time, and what is to be expected of several."""
+        """The distribution of one gradient's time, with its order statistics."""
         return Orders(self.cluster.compute)
 
     @cached_property
@@ -111,8 +111,7 @@ def gather(
     problem: Any, cluster: Any, memory: float | None, density: float | None, latency: float | None,
     bandwidth: float | None, compute: Any,
 ) -> Facts:  # fmt: skip
-    """The facts of a problem on a cluster; what is given by hand goes before what the cluster says. `BadInput` if not
-    allowed.
+    """The facts of a problem on a cluster; explicit arguments override the cluster's values. `BadInput` for invalid ones.
     """
     for name, value in (("memory", memory), ("density", density)):
         if value is not None and not 0 < value < math.inf:
@@ -132,7 +131,7 @@ def _bytes(objective: Any) -> float:
 
 
 def _twin(problem: Any, cluster: Any, latency: Any, bandwidth: Any, compute: Any) -> SimulatedCluster:
-    """The cluster, in numbers: of a cluster of processes what was given, its pace, and what is usual on one machine."""
+    """The cluster as a simulated one; for a cluster of processes from the arguments, its pace, and defaults for one machine."""
     simulated = isinstance(cluster, SimulatedCluster)
     law = as_distribution("compute", compute) or (cluster.compute if simulated else cluster.pace) or _measured(problem)
     return SimulatedCluster(

@@ -1,14 +1,14 @@
-"""How long until the k-th of n is done? Expected order statistics of a law of time, and of waits that are made of them.
+"""Expected order statistics of a distribution of times (the k-th of n to finish), and waiting times derived from them.
 
-| law | E[the k-th of n] |
+| distribution | E[the k-th of n] |
 |---|---|
 | deterministic | the constant |
 | exponential (shifted) | shift + mean (H_n - H_(n-k)), H_n = 1 + 1/2 + ... + 1/n |
 | any other | the integral of its quantiles over the density of the k-th of n uniform numbers (a Beta), numerically |
 
-For "any other" the quantiles are those of 200,000 draws with a fixed seed: the same number every time, right to about
-1%, less so far out in a heavy tail. Waits that follow each other (stale synchronous parallel) have no closed form;
-their recursion is evaluated, with draws of a fixed seed.
+For "any other" the quantiles are those of 200,000 draws with a fixed seed: reproducible, accurate to about 1%,
+less in a heavy tail. Sequences of dependent waits (stale synchronous parallel) have no closed form; their recursion is
+evaluated, with draws of a fixed seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Orders", "harmonic"]
 
 SAMPLES = 200_000
 ROUNDS = 600  # of a recursion; the first third is not counted
-KINDS = 256  # different offsets that are looked at; more are grouped
+KINDS = 256  # maximum number of different offsets; more are grouped
 
 
 def harmonic(n: int) -> float:
@@ -37,7 +37,7 @@ def harmonic(n: int) -> float:
 
 
 class Orders:
-    """Expectations for a law of time; all in seconds."""
+    """Expectations for a distribution of times; all in seconds."""
 
     def __init__(self, law: Distribution):
         self.law = law
@@ -51,7 +51,7 @@ class Orders:
         return np.asarray(self.law.draw(np.random.default_rng(seed), n), float)
 
     def draws(self, seed: int) -> Iterator[float]:
-        """One duration after another, the same for the same seed."""
+        """An endless sequence of durations, determined by the seed."""
         if isinstance(self.law, Deterministic):
             return itertools.repeat(self.law.seconds)
         rng = np.random.default_rng([7, seed])
@@ -59,15 +59,15 @@ class Orders:
 
     @cached_property
     def mean(self) -> float:
-        """Of one."""
+        """The expectation of one draw."""
         return self.order(1, 1)
 
     def slowest(self, n: int) -> float:
-        """Of the last of n."""
+        """The expectation of the largest of n draws."""
         return self.order(n, n)
 
     def order(self, k: int, n: int) -> float:
-        """Of the k-th of n."""
+        """The expectation of the k-th smallest of n draws."""
         law = self.law
         if isinstance(law, Deterministic):
             return law.seconds
@@ -76,19 +76,19 @@ class Orders:
         return _order(self._sorted, k, n)
 
     def slowest_sum(self, n: int, terms: int) -> float:
-        """The largest of n sums of so many draws each."""
+        """The expected largest of n sums of `terms` draws each."""
         if self.constant or terms == 1:
             return terms * self.slowest(n)
         rng, few = np.random.default_rng(1), SAMPLES // 10
         if terms <= 64:
             sums = np.sum([self.law.draw(rng, few) for _ in range(terms)], axis=0)
-        else:  # long sums are normal
+        else:  # long sums are approximately normal
             sums = terms * self.mean + math.sqrt(terms) * self._sorted.std() * rng.standard_normal(few)
         return _order(np.sort(sums), n, n)
 
     def slowest_in_turns(self, n: int, shares: Sequence[float], replicas: int = 1) -> float:
-        """The largest of so many sums over `shares` of the share of the slowest of n draws: what groups of n that wait for each
-        other after every share take, if the groups wait for each other at the end.
+        """The expected time of `replicas` groups of n workers that synchronise within the group after each of `shares` (fractions
+        of a draw), and between the groups at the end.
         """
         if self.constant or replicas == 1:
             return math.fsum(shares) * self.slowest(n)
@@ -99,7 +99,7 @@ class Orders:
         return float(total.max(axis=1).mean())
 
     def slowest_of(self, starts: Sequence[float]) -> float:
-        """The last end of several that start at `starts`: E[max(start + X)]."""
+        """The expected end of the last of several draws that start at `starts`: E[max(start + X)]."""
         if self.constant or not max(starts) > min(starts):
             return max(starts) + self.slowest(len(starts))
         groups = np.array_split(np.sort(np.asarray(starts, float)), min(KINDS, len(starts)))
@@ -111,10 +111,10 @@ class Orders:
                 logs += len(group) * np.log(np.searchsorted(x, t - group.mean(), side="right") / len(x))
         return float(t[0] + np.sum(1 - np.exp(logs)) * (t[1] - t[0]))
 
-    # waits that follow each other -------------------------------------------------------------------------------------
+    # sequences of dependent waits -------------------------------------------------------------------------------------
 
     def ahead(self, n: int, slack: int) -> float:
-        """Seconds an iteration if nobody begins one more than `slack` ahead of the slowest.
+        """Seconds per iteration if no worker begins an iteration more than `slack` ahead of the slowest.
 
         start_i(k) = max(end_i(k-1), max over j of end_j(k-1-slack)).
         """
@@ -129,8 +129,8 @@ class Orders:
         return _slope(total)
 
     def grouped(self, n: int, k: int, more: float, gap: float) -> float:
-        """Seconds between two groups of k that are done, of n that go on k at a time: the j-th of a group begins again
-        j gaps later, and takes `more` seconds beside its draw.
+        """Seconds between two completed groups of k, if n workers restart in groups of k: the j-th of a group restarts j gaps
+        later, and takes `more` seconds in addition to its draw.
         """
         draws = self.draws(4)
         working, waiting, ends = [next(draws) + more + j * gap for j in range(n)], 0, list[float]()
@@ -145,7 +145,7 @@ class Orders:
         return _slope(np.array(ends), n)
 
     def done(self, starts: Sequence[float], k: int, each: int = 1) -> float:
-        """When k draws are done, of several that begin at `starts` and make `each` draws one after another."""
+        """The expected time at which k draws are done, if sequences of `each` draws begin at `starts`."""
         if self.constant:
             return sorted(start + i * self.mean for start in starts for i in range(1, each + 1))[k - 1]
         rounds = max(4, SAMPLES // (len(starts) * each))
@@ -155,7 +155,7 @@ class Orders:
 
 
 def _order(values: Any, k: int, n: int) -> float:
-    """The k-th of n, from many sorted values: each weighs as the Beta(k, n-k+1) density at its place."""
+    """The expected k-th of n, from many sorted values, weighted by the Beta(k, n-k+1) density at their quantiles."""
     u = (np.arange(len(values)) + 0.5) / len(values)
     log = (k - 1) * np.log(u) + (n - k) * np.log1p(-u)
     weights = np.exp(log - log.max())
@@ -163,8 +163,8 @@ def _order(values: Any, k: int, n: int) -> float:
 
 
 def _slope(ends: np.ndarray, turn: int = 1) -> float:
-    """Seconds a round, once the start is forgotten. `turn`: rounds after which what is regular comes round again; whole
-    turns are counted, or equal times, which end in groups, would come out a little too short or too long.
+    """Seconds per round in the steady state. `turn`: the period of a regular pattern, in rounds; whole periods are counted,
+    because with equal times rounds end in groups, and a part of a period would bias the result.
     """
     start = len(ends) // 3
     start += (len(ends) - 1 - start) % turn if turn < len(ends) // 3 else 0

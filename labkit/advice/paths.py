@@ -1,10 +1,10 @@
-"""The longest path through a pipeline schedule, or through gossip: when is each piece of work done?
+"""The longest path through a pipeline schedule, or through gossip: the time at which each piece of work is done.
 
-A stage does its list of work in order. A forward waits for the activation from the stage before, a backward for the
-delta from the stage after; each piece takes its share of a gradient, each message a latency and its bytes' time on the
-two links. Nothing else is in it, so with deterministic times it ends when the simulator does. (A closed form is known
-only for equal stages and a free network: (M + P - 1)(tf + tb) for GPipe and 1F1B.) In gossip models cross each other's
-way on the links, and who is first is decided by the order in which they were sent.
+A stage executes its list of work in order. A forward waits for the activation from the previous stage, a backward for the
+delta from the next stage; each piece takes its share of a gradient, each message a latency and its bytes' time on the two
+links. With deterministic times the result equals the simulator's. (A closed form is known only for equal stages and a
+free network: (M + P - 1)(tf + tb) for GPipe and 1F1B.) In gossip, models compete for links, in the order in which they
+were sent.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..trace.vocabulary import nanoseconds, seconds
 
 __all__ = ["Stage", "gossip", "iterations_of", "period"]
 
-GOSSIPS = 60  # iterations of gossip without chance that are followed; the second half is counted
-MOST_GOSSIPS, MESSAGES = 20_000, 100_000  # with chance: so many iterations, or as many as make so many messages
+GOSSIPS = 60  # iterations of gossip with constant times; the second half is counted
+MOST_GOSSIPS, MESSAGES = 20_000, 100_000  # with random times: maximum numbers of iterations and of messages
 
 
 @dataclass(frozen=True)
 class Stage:
     """One stage. `steps`: for each step its list of work. `cost(work)`: share of a gradient; `sends(work)`: bytes of
-    what comes of it. `begins`, `ends`: whether a piece of work is at an end of the network. `after`: seconds for which
-    the update takes the stage. It comes at the end of a step's work, or, with `always`, after every backward.
+    its result. `begins`, `ends`: whether a piece of work is at an end of the network. `after`: seconds of an update, which
+    follows a step's work, or, with `always`, every backward.
     """
 
     steps: Iterable[Iterable[Work]]
@@ -45,11 +45,11 @@ _OVER: tuple[int, Work | None, bool] = (0, None, False)
 
 
 class _Walk:
-    """Where a stage is in its work: what is next, when it is free, when what it needs has come."""
+    """The progress of a stage: its next work, when it is free, and when its inputs arrived."""
 
     def __init__(self, stage: Stage, draw: Iterator[float]):
         self.stage, self.free, self.done, self.arrived = stage, 0, list[int](), dict[Any, int]()
-        self.offered = self.waits = False  # its next end is known; it waits for its equals in other replicas
+        self.offered = self.waits = False  # its next end is known; it waits for the same stage of other replicas
         self._todo: Iterator[tuple[int, Work | None, bool]] = (
             (k, work, last) for k, step in enumerate(stage.steps) for work, last in _marked(step)
         )
@@ -62,7 +62,7 @@ class _Walk:
             self.lasts = nanoseconds(next(self._draw) * self.stage.cost(self.work))
 
     def end(self) -> int | None:
-        """When the next piece can be done; None if what it needs has not been sent yet."""
+        """The end of the next piece of work; None if its input has not been sent yet."""
         work = self.work
         if work is None or self.waits:
             return None
@@ -77,7 +77,7 @@ class _Walk:
 
 
 def _marked(works: Iterable[Work]) -> Iterator[tuple[Work, bool]]:
-    """Each with whether it is the last."""
+    """Pairs of (work, whether it is the last)."""
     for work, behind in itertools.pairwise(itertools.chain(works, [None])):
         assert work is not None
         yield work, behind is None
@@ -88,13 +88,13 @@ def period(
 ) -> float:
     """Seconds between two updates of stage 0, over the last half of its updates.
 
-    `draws`: times of a gradient, of every stage of every replica, replica by replica. Equal stages of replicas update together:
-    when the last of them has done its step's work.
+    `draws`: times of a gradient, of every stage of every replica, replica by replica. Corresponding stages of replicas update
+    together, when the last of them has done its step's work.
     """
     count = len(stages)
     network = Links(count * replicas, latency, bandwidth)
     walks = [_Walk(stages[i % count], draw) for i, draw in enumerate(draws)]
-    ready: list[tuple[int, int]] = []  # (end of its next piece of work, walk): in the order of time, as links are taken
+    ready: list[tuple[int, int]] = []  # (end of its next piece of work, walk): in the order of time, in which links are occupied
 
     def offer(i: int) -> None:
         end = None if walks[i].offered else walks[i].end()
@@ -128,7 +128,7 @@ def period(
         walk.waits = True
         equals = range(k, len(walks), count)
         if all(walks[j].waits for j in equals):
-            for j in equals:  # all have come, this one last
+            for j in equals:  # all have arrived, this one last
                 walks[j].free, walks[j].waits = now + nanoseconds(stage.after), False
                 walks[j].done.append(walks[j].free)
                 offer(j)
@@ -138,7 +138,7 @@ def period(
 
 
 def iterations_of(graph: Sequence[Sequence[int]], constant: bool) -> int:
-    """How many iterations of gossip are followed."""
+    """The number of iterations of gossip to evaluate."""
     if constant:
         return GOSSIPS
     messages = len(graph) + sum(map(len, graph))
@@ -149,15 +149,15 @@ def gossip(
     graph: Sequence[Sequence[int]], size: int, after: float, latency: float, bandwidth: float,
     draws: list[Iterator[float]], iterations: int = GOSSIPS,
 ) -> float:  # fmt: skip
-    """Seconds an iteration if all send `size` bytes to the neighbours, compute, and wait for what those sent: the mean over the
-    second half of so many iterations.
+    """Seconds per iteration if all workers send `size` bytes to their neighbours, compute, and wait for the neighbours' models:
+    the mean over the second half of the iterations.
     """
     network, n, caused = Links(len(graph), latency, bandwidth), len(graph), itertools.count()
-    count, ends = [0] * n, [(0, 0)] * n  # (time, number of the event): of one instant, what was caused first is first
-    heard = [dict[int, list[tuple[int, int]]]() for _ in range(n)]  # by iteration: when the neighbours' models came
+    count, ends = [0] * n, [(0, 0)] * n  # (time, number of the event): at equal times in the order of their causes
+    heard = [dict[int, list[tuple[int, int]]]() for _ in range(n)]  # by iteration: when the neighbours' models arrived
     ready, total = [(0, 0, i) for i in range(n)], [0, 0]
     while ready:
-        now, _, i = heapq.heappop(ready)  # begins its next iteration: in the order of time, as links are taken
+        now, _, i = heapq.heappop(ready)  # begins its next iteration, in the order of time, in which links are occupied
         if count[i] in (iterations // 2, iterations):
             total[count[i] // iterations] += now
         if count[i] == iterations:

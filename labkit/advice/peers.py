@@ -22,7 +22,7 @@ __all__ = ["adpsgd", "all_reduce", "dpsgd", "fsdp", "local_sgd", "replicas", "su
 
 
 def all_reduce(algorithm: str, n: int, f: Facts) -> tuple[float, float, str]:
-    """(latencies, share of the vector that a link carries one after the other, the formula)."""
+    """(number of latencies, bytes through a link in sequence as a multiple of the vector, the formula)."""
     if algorithm == "ring":
         return 2 * (n - 1), 2 * (n - 1) / n, "2(N-1) a + 2(N-1)/N m"
     power = 1 << n.bit_length() - 1
@@ -39,7 +39,7 @@ def summed(f: Facts, bytes_: float, n: int, algorithm: str = "ring") -> tuple[fl
 
 
 def replicas(strategy: Any, f: Facts) -> Estimate:
-    """Everybody computes, then all add up: the ring, and halving-doubling."""
+    """All workers compute, then all-reduce: the ring, and halving-doubling."""
     n = f.n
     steps, share, text = all_reduce(strategy.algorithm, n, f)
     slowest = f.c.slowest(n)
@@ -49,7 +49,7 @@ def replicas(strategy: Any, f: Facts) -> Estimate:
 
 
 def local_sgd(strategy: Any, f: Facts) -> Estimate:
-    """An all-reduce every H steps; in between everybody is alone, and slow steps even out."""
+    """An all-reduce every H steps; in between workers are independent, so slow steps average out."""
     n, h = f.n, strategy.H
     steps, share, text = all_reduce(strategy.algorithm, n, f)
     alone = f.c.slowest_sum(n, h) / h
@@ -59,7 +59,7 @@ def local_sgd(strategy: Any, f: Facts) -> Estimate:
 
 
 def dpsgd(strategy: Any, f: Facts) -> Estimate:
-    """Models travel while gradients are computed: whichever takes longer."""
+    """Models are sent while gradients are computed: the maximum of the two times."""
     graph, n = tuple(neighbours(strategy.graph, f.n)), f.n
     most = max(map(len, graph))
 
@@ -77,10 +77,10 @@ def dpsgd(strategy: Any, f: Facts) -> Estimate:
 
 
 def adpsgd(strategy: Any, f: Facts) -> Estimate:
-    """One side's replicas ask a neighbour after each gradient, the other's only answer."""
+    """Replicas of the active side send a request to a neighbour after each gradient; those of the passive side only reply."""
     graph, n, side = tuple(neighbours(strategy.graph, f.n)), f.n, sides(strategy.graph, f.n)
     asking = [i for i in range(n) if side[i] == 0 and any(side[j] for j in graph[i])]
-    alone = max(f.c.mean + f.s, 1e-9)  # a nanosecond, the grain of the clock
+    alone = max(f.c.mean + f.s, 1e-9)  # one nanosecond, the clock's resolution
     both = alone + 2 * f.a + 2 * f.m
     rate = len(asking) / both + (n - len(asking)) / alone
     text = f"N / (q/(c + s + 2a + 2m) + (N - q)/(c + s)), q = {len(asking)} ask: {n} / ({len(asking)}/{t(both)} + "

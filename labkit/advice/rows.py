@@ -1,16 +1,16 @@
 """The sparse parameter server: how long one update takes.
 
 With U distinct ids in a batch, row bytes r and D bytes in the layers behind the table, a worker pushes P = (8 + r) U,
-asks with I = 8 U and gets R = r U; P and R have D in them if the servers have the dense part. As times on a link:
+requests rows with I = 8 U and receives R = r U; P and R include D if the servers have the dense part. As times on a link:
 
     dense="server"       c* + s + 2a + (N-1)(P + I/S) + P + R/S
     the same, async      the larger of (c + s + 2a + P + I/S + R)/N and P + I/S
     dense="all-reduce"   c* + s + 2a + R + (1 + N/2S) I + (1 - 1/S) P + max(ring of D, N/S P + ring/2)
 
-A worker's pull follows its pushes at once, and a server's ingress is held for it until then: that is why P is not
-divided by S in the first two. The last one is found by comparison with the simulator, not derived. All are right on
-average only (U changes from batch to batch): with deterministic times within 4%, the last one 6%. Rows are taken to be
-spread evenly over the servers; the hottest row's server has more.
+A worker's pull follows its pushes immediately, and a server's ingress is reserved for it until then, so P is not divided
+by S in the first two. The last formula was fitted to the simulator, not derived. All are averages (U varies between
+batches): with deterministic times within 4%, the last one within 6%. Rows are assumed to be spread evenly over the
+servers; in fact the server of the most frequent row has more traffic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ID = 8  # bytes
 
 
 def sparse_ps(strategy: Any, f: Facts) -> Estimate:
-    """Rows to and from servers; the rest with them, or by a ring."""
+    """Rows are exchanged with servers; the dense part too, or by a ring all-reduce."""
     table = f.table
     assert table is not None  # the layout has refused a model without one
     ids, rows = ID * table.used, table.row_bytes * table.used
@@ -37,7 +37,7 @@ def sparse_ps(strategy: Any, f: Facts) -> Estimate:
         return _all_served(strategy, f, ids, ids + rows + table.dense, rows + table.dense, memory)
     n, servers, slowest = f.n, f.servers, f.c.slowest(f.n)
     late, wide = summed(f, table.dense, n)
-    pushes = f.held((ids + rows) * n / servers)  # half of the ring is over when the last one has come
+    pushes = f.held((ids + rows) * n / servers)  # half of the ring is done when the last push arrives
     hidden = (late + wide) / 2 >= pushes
     wire = f.held(rows + ids * (1 + n / servers / 2) + (ids + rows) * (1 - 1 / servers))
     text = (
@@ -52,7 +52,7 @@ def sparse_ps(strategy: Any, f: Facts) -> Estimate:
 
 
 def _all_served(strategy: Any, f: Facts, asked: float, pushed: float, got: float, memory: float) -> Estimate:
-    """Dense layers on the servers, too; waiting for all, or for nobody."""
+    """The dense part on the servers too; synchronous or asynchronous."""
     assert f.table is not None
     n, servers = f.n, f.servers
     blocked, used = f.held(pushed + asked / servers), _used(f.table)  # a server's ingress, for each worker
@@ -71,7 +71,7 @@ def _all_served(strategy: Any, f: Facts, asked: float, pushed: float, got: float
 
 
 def _memory(strategy: Any, f: Facts, table: Table, ids: float, rows: float) -> float:
-    """A server keeps rows, what the optimizer remembers of them, and the pushes that wait; a worker a batch's rows."""
+    """A server has rows, their optimizer state and the queued pushes; a worker has the rows of a batch."""
     keeps = 1 + slots(strategy)
     server = (table.rows * table.row_bytes * keeps + f.n * (rows + ids)) / f.servers
     return max(server, 2 * (rows + ids) + table.dense * (1 + keeps))

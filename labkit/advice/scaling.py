@@ -1,14 +1,14 @@
-"""How much more do more workers make? Three laws, and a fit of the third.
+"""Scalability laws (Amdahl, Gustafson, Gunther), and a fit of the third.
 
     N  workers                          X(N)  throughput of N workers, in any unit
 
     Amdahl       a fixed job, of which a part f cannot be divided:    1 / (f + (1 - f) / N)        never more than 1 / f
     Gustafson    a job that grows with N, of whose time f is serial:  f + (1 - f) N
     Gunther      X(N) / X(1) = N / (1 + p (N - 1) + k N (N - 1))
-                 p: contention, waiting for what only one can use at a time;  k: coherence, each must agree with each
+                 p: contention, waiting for exclusive resources;  k: coherence, pairwise synchronisation
 
-The last is the Universal Scalability Law. With p = k = 0 it is N, with k = 0 Amdahl's with f = p; with k > 0 it has a
-peak, at N = sqrt((1 - p) / k), and more workers make less.
+The last is the Universal Scalability Law. With p = k = 0 it is N, with k = 0 Amdahl's with f = p; with k > 0 the
+throughput has a maximum at N = sqrt((1 - p) / k).
 
 Amdahl, "Validity of the single processor approach to achieving large scale computing capabilities", AFIPS 1967;
 Gustafson, "Reevaluating Amdahl's law", Communications of the ACM 31 (5), 1988; Gunther, "Guerrilla capacity planning",
@@ -54,32 +54,32 @@ class Scalability:
     coherence: float
 
     def __call__(self, workers: Any) -> Any:
-        """Throughput of so many workers, a number or an array; float64 of the same shape."""
+        """Throughput of `workers` workers, a number or an array; float64 of the same shape."""
         n = np.asarray(workers, np.float64)
         return self.one * n / (1 + self.contention * (n - 1) + self.coherence * n * (n - 1))
 
     @property
     def peak(self) -> float:
-        """The number of workers from which on more make less; infinity if there is none, and at least 1."""
+        """The number of workers with the largest throughput, at least 1; infinity if it always grows."""
         if self.coherence == 0:
             return math.inf
         return math.sqrt(max((1 - self.contention) / self.coherence, 1.0))
 
     @property
     def ceiling(self) -> float:
-        """The most that any number of workers makes: the throughput at the peak, or what N without end comes near to."""
+        """The largest throughput: that at the peak, or the limit for N to infinity."""
         if self.coherence:
             return float(self(self.peak))
         return self.one / self.contention if self.contention else math.inf
 
 
 def fit_scalability(throughput: Mapping[int, float]) -> Scalability:
-    """The law that is nearest to `throughput`, {workers: throughput}; one worker must be among them.
+    """Fit the law to `throughput`, {workers: throughput}, which must include one worker.
 
     N X(1) / X(N) - 1 = p (N - 1) + k N (N - 1) is linear in p and k; both are found by least squares, neither below 0
-    (an efficiency above 1 counts as 1). Each equation is divided by N - 1, so that the largest N does not decide alone.
-    Points that follow a law exactly give its p and k back. `BadInput` for fewer than two numbers of workers, a missing
-    1, or what is not positive.
+    (an efficiency above 1 counts as 1). Each equation is divided by N - 1, so that the largest N does not dominate.
+    The fit is exact for points that follow a law. `BadInput` for fewer than two numbers of workers, a missing 1, or values
+    that are not positive.
     """
     if not isinstance(throughput, Mapping) or 1 not in throughput or len(throughput) < 2:
         raise BadInput(f"fit_scalability({shown(throughput)}): give {{workers: throughput}} of 1 and of more workers.")
@@ -97,7 +97,7 @@ def fit_scalability(throughput: Mapping[int, float]) -> Scalability:
 
 
 def _least_squares(n: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """(p, k), both >= 0, for which p + k n is nearest to y: the best of the four sets of parameters that may be above 0."""
+    """(p, k), both >= 0, for which p + k n is nearest to y: the best over the four choices of parameters that are not 0."""
     found = [(0.0, 0.0), (max(float(y.mean()), 0.0), 0.0), (0.0, max(float(n @ y / (n @ n)), 0.0))]
     if len(n) > 1:
         centred = n - n.mean()

@@ -1,13 +1,13 @@
 """Strategies with parameter servers: how long one update takes.
 
-A synchronous step, one server: it sends the model N times, one after the other (N m), each worker pushes as soon as it
-has computed, so of N pushes only the last one's m is not hidden behind those sends; a latency each way. With S shards
-every message is S times shorter: c* + s + 2a + m (1 + N/S), c* = E[slowest of N]. Exact for deterministic times.
+Synchronous step with one server: the server sends the model N times in sequence (N m), and each worker pushes as soon as it
+has computed, so of the N pushes only the m of the last one is not overlapped by those sends; one latency each way. With S
+shards every message is S times shorter: c* + s + 2a + m (1 + N/S), c* = E[slowest of N]. Exact for deterministic times.
 
-Without waiting a worker goes round in c + s + 2a + m (1 + 1/S), and the N of them are served as fast as that, or as fast
-as one server's link (m/S a gradient) or processor (s) allows: the larger of the two times. Exact for deterministic
-times; for others a bound: up to a tenth too fast where link and workers are equally busy (K-batch-sync, whose
-late gradients crowd the links then, a fifth; see `errors`).
+Asynchronous: one cycle of a worker takes c + s + 2a + m (1 + 1/S). A gradient takes 1/N of that, or, if larger, the time
+for which it occupies one server's link (m/S) or processor (s). Exact for deterministic times; a lower bound for others,
+by up to a tenth if links and workers are equally busy (by a fifth for K-batch-sync, whose late gradients congest the
+links; see `errors`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def sync_ps(strategy: Any, f: Facts) -> Estimate:
-    """Everybody is waited for."""
+    """`SyncPS`: an update waits for all workers."""
     n, servers, a, m = f.n, f.servers, f.a, f.m
     slowest = f.c.slowest_of([k * m / servers for k in range(n)]) - (n - 1) * m / servers
     text = f"c* + s + 2a + m (1 + N/S) = {t(slowest)} + {t(f.s)} + 2 x {t(a)} + {t(m)} x (1 + {n}/{servers})"
@@ -44,12 +44,12 @@ def sync_ps(strategy: Any, f: Facts) -> Estimate:
 
 
 def async_ps(strategy: Any, f: Facts) -> Estimate:
-    """No worker waits for another."""
+    """`AsyncPS`: no worker waits for another."""
     return _without_waiting(strategy, f, f.c.mean, "c", strategy.mean_staleness(f.n))
 
 
 def downpour(strategy: Any, f: Facts) -> Estimate:
-    """A worker pushes every n_push steps and fetches every n_fetch steps, and steps by itself in between."""
+    """A worker pushes every n_push steps and fetches every n_fetch steps, and makes local steps in between."""
     push, fetch, servers = strategy.n_push, strategy.n_fetch, f.servers
     compute = f.c.mean + f.s / push + (f.s if fetch > 1 else 0.0)
     latency, wire = 2 * f.a * (1 / push + 1 / fetch), f.m * (1 / push + 1 / fetch)
@@ -63,36 +63,36 @@ def downpour(strategy: Any, f: Facts) -> Estimate:
 
 
 def ssp(strategy: Any, f: Facts) -> Estimate:
-    """Nobody waits until somebody is s ahead: the same, with what is to be waited then."""
+    """`SSP`: as `async_ps`, plus the waiting time of workers that are s iterations ahead of the slowest."""
     n, s = f.n, strategy.s
     mean = f.c.ahead(n, s) if s else f.c.slowest(n)
     return _without_waiting(strategy, f, mean, f"c(s={s})", None if not f.c.constant else n - 1.0)
 
 
 def backup_workers(strategy: Any, f: Facts) -> Estimate:
-    """The last b are not waited for."""
+    """An update waits for all workers except the last b."""
     return _first_ones(strategy, f, f.n - strategy.b, f"E[number {f.n - strategy.b} of N]")
 
 
 def k_sync(strategy: Any, f: Facts) -> Estimate:
-    """The first K workers."""
+    """An update waits for the first K workers."""
     return _first_ones(strategy, f, strategy.K, f"E[number {strategy.K} of N]")
 
 
 def k_batch_sync(strategy: Any, f: Facts) -> Estimate:
-    """The first K mini-batches, whoever computed them."""
+    """An update waits for the first K mini-batches, from any workers."""
     return _first_ones(strategy, f, strategy.K, f"E[{strategy.K} mini-batches]", most=strategy.K)
 
 
 def _first_ones(strategy: Any, f: Facts, k: int, name: str, most: int = 1) -> Estimate:
     """The first k gradients are waited for, and all N workers are sent the new weights. `most`: gradients that each
-    worker sends in a step: it goes on until it hears that the step is made, and fills the servers' links with gradients
-    that come too late.
+    worker sends in a step: it continues until it is notified of the update, and occupies the servers' links with late
+    gradients.
     """
     n, servers, a, m, after = f.n, f.servers, f.a, f.m, min(k, f.n)
     starts = [i * m / servers for i in range(n)]
     wait = f.c.order(after, n)
-    if m or most > 1:  # counted from when those have their weights that are the first to be sent them
+    if m or most > 1:  # measured from the time when the first k workers have received their weights
         wait = f.c.done(starts, k, min(most, -(-k // n) + 8)) - starts[after - 1]
     free = wait + f.s + 2 * a + m * (1 + after / servers)
     alone = (free - m * (1 - 1 / servers)) / f.c.mean if f.c.mean else most
@@ -100,14 +100,14 @@ def _first_ones(strategy: Any, f: Facts, k: int, name: str, most: int = 1) -> Es
     sends = n * sent * m / servers  # the next step's messages queue behind this one's
     text = f"max(ck + s + 2a + m (1 + K/S), {'' if sent == 1 else f'{sent:.3g} '}N m/S), ck = {name}: max({t(max(wait, 0.0))} + "
     text += f"{t(f.s)} + 2 x {t(a)} + {t(m)} x (1 + {after}/{servers}), {t(sends)})"
-    compute = max(wait, 0.0) + f.s  # below 0: one of them was done before the last of them had its weights
+    compute = max(wait, 0.0) + f.s  # negative if one of them finished before the last one received its weights
     wire = max(free, sends) - compute - 2 * a
     moved = f.model * max(1.0, n / servers)
     return Estimate(compute, 2 * a, wire, k, moved, _memory(strategy, f, waiting=k), 0.0, text)
 
 
 def k_async(strategy: Any, f: Facts) -> Estimate:
-    """Groups of K go on together."""
+    """The K workers of an update continue together."""
     n, k, servers = f.n, strategy.K, f.servers
     latency, wire = 2 * f.a, f.m * (1 + k / servers)
     update = f.c.grouped(n, k, f.s + latency + f.m * (1 + 1 / servers), f.m / servers)
@@ -121,7 +121,7 @@ def k_async(strategy: Any, f: Facts) -> Estimate:
 
 
 def k_batch_async(strategy: Any, f: Facts) -> Estimate:
-    """Every gradient is answered; one in K waits for the update."""
+    """Every gradient gets a reply; the reply to every K-th one waits for the update."""
     k, servers = strategy.K, f.servers
     compute, cycle_wire = f.c.mean + f.s / k, f.m * (1 + 1 / servers)
     bound = max(f.m / servers, f.s / k)
@@ -132,7 +132,7 @@ def k_batch_async(strategy: Any, f: Facts) -> Estimate:
 
 
 def easgd(strategy: Any, f: Facts) -> Estimate:
-    """Talks every tau steps, and counts those tau gradients as one update."""
+    """Communicates every tau steps; those tau gradients count as one update."""
     tau, servers, n = strategy.tau, f.servers, f.n
     alone = tau * (f.c.mean + f.s)
     latency, wire = 2 * f.a, f.m * (1 + 1 / servers)
@@ -158,14 +158,14 @@ def _shared(
     f: Facts, compute: float, latency: float, wire: float, bound: float, moved: float, memory: float,
     staleness: float | None, text: str,
 ) -> Estimate:  # fmt: skip
-    """One gradient, if N workers go round independently and one server's link or processor needs `bound` for each."""
+    """One gradient, if N workers cycle independently and one server's link or processor needs `bound` seconds for each."""
     n = f.n
     parts = (compute / n, latency / n, wire / n)
-    if bound > sum(parts):  # the server is never idle, and everything else is hidden behind its work
+    if bound > sum(parts):  # the server is never idle, and its work overlaps everything else
         parts = (bound, 0.0, 0.0) if bound == f.s else (0.0, 0.0, bound)
     return Estimate(*parts, 1, moved * max(1 / n, 1 / f.servers), memory, staleness, text)
 
 
 def _memory(strategy: Any, f: Facts, waiting: int = 1) -> float:
-    """A worker has weights and a gradient; a server its part, what the optimizer keeps, and the pushes that wait."""
+    """A worker has weights and a gradient; a server has its part, the optimizer's state, and the queued pushes."""
     return f.model * max(2.0, (1 + slots(strategy) + waiting) / f.servers)

@@ -1,17 +1,17 @@
 """Strategies that split the model: how long one update takes.
 
-    tensor parallel   a gradient is shared by N workers, who add up activations: for each pair of layers with x inputs
-                      and y outputs 4(N-1) a + 2(N-1)/N b (x + y) bytes' time
+    tensor parallel   N workers compute one gradient and sum activations: for each pair of layers with x inputs and
+                      y outputs 4(N-1) a + 2(N-1)/N b (x + y) bytes' time
     pipeline          the longest path through the schedule (paths.py); with P equal stages, M micro-batches and a free
                       network c (M + P - 1)/(M P)
-    hybrid            that of its parts, with batches of their own, and then an all-reduce of a part between R replicas
+    hybrid            as its parts, each with its own batches, and then an all-reduce of a part between R replicas
 
-Exact for deterministic times. With random ones the replicas of a hybrid also wait for each other: their paths are followed
-together, with draws of a fixed seed. (What a replica that is ahead sends to one that is behind, and so delays it, is left out:
+Exact for deterministic times. With random ones the replicas of a hybrid also wait for each other: their paths are evaluated
+together, with draws of a fixed seed. (Messages by which a replica that is ahead delays one that is behind are not modelled:
 an eighth on busy links, see `errors`.)
 
-Of a replica all workers make one gradient together: N/R times the updates for as many gradients. What is saved is
-memory, and time only where adding up gradients costs more than computing them.
+The workers of a replica compute one gradient together, so N gradients take N/R times as many updates. Splitting saves
+memory; it saves time only if summing gradients costs more than computing them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .peers import summed
 
 __all__ = ["hybrid", "pipedream", "pipeline", "tensor_parallel"]
 
-STEPS, DRAWN = 4, 400  # steps of a path that are followed: of one without chance, of one with
+STEPS, DRAWN = 4, 400  # steps of a path to evaluate: with constant times, with random times
 
 
 def tensor_parallel(strategy: Any, f: Facts) -> Estimate:
@@ -52,18 +52,18 @@ def _tensor(f: Facts, ranks: int, replicas: int = 1) -> tuple[float, float, floa
     shares = [max(pair[i].share for pair in pairs) for i in range(len(pairs[0]))]
     widths = sum(pair.inputs + pair.outputs for pair in pairs[0])
     steps, moved = 4 * len(pairs[0]) * (ranks - 1), 2 * (ranks - 1) / ranks * f.problem.batch_size * widths * f.itemsize
-    thirds = [share * third / 3 for share in shares for third in (1, 2)]  # forward and back: a draw each
+    thirds = [share * third / 3 for share in shares for third in (1, 2)]  # forward and backward: one draw each
     compute, latency, wire = f.c.slowest_in_turns(ranks, thirds, replicas), steps * f.a, f.held(moved)
     return compute, latency, wire, moved, f"{t(compute)} + {steps} x {t(f.a)} + {t(wire)}"
 
 
 def _rank_sizes(f: Facts, ranks: int) -> int:
-    """Parameters of the rank with the most."""
+    """The number of parameters of the largest rank."""
     return max(boxes_of(split_pairs(f.network, rank, ranks)).size for rank in range(ranks))
 
 
 def pipeline(strategy: Any, f: Facts) -> Estimate:
-    """Every worker has some layers; one step is followed by the next when the pipeline is empty."""
+    """Every worker has some layers; a step begins when the pipeline is empty."""
     parts = _pipe(strategy, f, f.n, [f.s] * f.n)
     text = _path_text(strategy, f, f.n, sum(parts))
     sizes, moved = _stage_sizes(strategy, f, f.n)
@@ -72,7 +72,7 @@ def pipeline(strategy: Any, f: Facts) -> Estimate:
 
 
 def pipedream(strategy: Any, f: Facts) -> Estimate:
-    """P mini-batches are under way; stage k keeps P - k versions of its weights."""
+    """P mini-batches are in flight; stage k keeps P - k versions of its weights."""
     n = f.n
     stages = _stages(f, n, 1, 1, lambda k: [_taken(f, n, k)], [f.s] * n, always=True)
     parts = _parts(f, stages)
@@ -84,13 +84,13 @@ def pipedream(strategy: Any, f: Facts) -> Estimate:
 
 
 def _taken(f: Facts, stages: int, k: int) -> tuple[Work, ...]:
-    """The beginning of a stage's list, which has no end."""
+    """A prefix of a stage's endless list of work."""
     batches = (8 if f.c.constant else DRAWN) * stages
     return tuple(itertools.islice(pipe_dream(stages, k), stages - 1 - k + 2 * batches))
 
 
 def hybrid(strategy: Any, f: Facts) -> Estimate:
-    """One pass of a replica, then the parts agree."""
+    """One pass of a replica, then an all-reduce of each part."""
     replicas, parts = replicas_and_parts(strategy.name, strategy.shape, f.n)
     if strategy.split == "tensor":
         latency, wire = _agree(strategy, f, replicas, _rank_sizes(f, parts) * f.itemsize)
@@ -110,7 +110,7 @@ def hybrid(strategy: Any, f: Facts) -> Estimate:
 
 
 def _agree(strategy: Any, f: Facts, replicas: int, part: float) -> tuple[float, float]:
-    """Seconds of (latency, wire) until a part's replicas have the same weights again."""
+    """Seconds of (latency, wire) of the synchronisation of a part's replicas."""
     if strategy.between == "server":
         return 2 * f.a, (1 + replicas) * f.held(part)
     return summed(f, part, replicas, strategy.algorithm)
@@ -120,7 +120,7 @@ def _agree(strategy: Any, f: Facts, replicas: int, part: float) -> tuple[float, 
 
 
 def _pipe(strategy: Any, f: Facts, count: int, after: Sequence[float], replicas: int = 1) -> tuple[float, float, float]:
-    """(compute, latency, wire) of one step of a pipeline of so many stages, of which there are `replicas`."""
+    """(compute, latency, wire) of one step of a pipeline of `count` stages, with `replicas` replicas."""
     chunks = strategy.chunks if strategy.order == "interleaved" else 1
     micro = strategy.micro_batches
     order, rounds = SCHEDULES[strategy.order], STEPS if f.c.constant else DRAWN
@@ -131,7 +131,7 @@ def _pipe(strategy: Any, f: Facts, count: int, after: Sequence[float], replicas:
 def _stages(
     f: Facts, count: int, chunks: int, micro: int, steps: Any, after: Sequence[float], always: bool = False
 ) -> list[Stage]:
-    """The stages of a pipeline, as a path sees them."""
+    """The stages of a pipeline as `paths.Stage` objects."""
     rows = [part.stop - part.start for part in shard_slices(f.problem.batch_size, micro)]
     made, last = [], len(f.network.blocks)
     for k, blocks in enumerate(stages_of(f.network, count, chunks, "a pipeline")):
@@ -163,7 +163,7 @@ def _at(places: list[bool], work: Work) -> bool:
 
 
 def _parts(f: Facts, stages: list[Stage], replicas: int = 1) -> tuple[float, float, float]:
-    """The longest path on a free network, what latency adds, and what bytes add. Without chance replicas are all alike."""
+    """The longest path on a free network, and the times that latency and bytes add. With constant times replicas are equal."""
     alike = 1 if f.c.constant else replicas
 
     def path(latency: float, bandwidth: float) -> float:

@@ -1,8 +1,8 @@
 """The command line: `labkit lab | train | simulate | compare | strategies | doctor | assign | check | grade`.
 
-A command turns words into a problem, a strategy, a cluster and a budget, calls `train`, and shows the trace: it can do
-nothing that Python cannot. Results go to standard output, everything else to standard error. What is heavy to import is
-imported by the command that needs it, so `labkit --help` answers at once.
+A command reads its arguments as a problem, a strategy, a cluster and a budget, calls `train`, and prints the results.
+Everything it does is also available in Python. Results go to standard output, everything else to standard error. Slow
+imports are in the commands that need them, so that `labkit --help` is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m labkit.cli` is `labkit`. Processes of a cluster import this file again, hence the guard."""
+"""`python -m labkit.cli` is `labkit`. The guard is needed because processes of a cluster import this file again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `labkit doctor` looks at. A check measures one thing, never raises, and says what to do about what it finds."""
+"""The checks of `labkit doctor`. A check measures one property, never raises, and gives advice on what it finds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ import labkit.run; print(middle - began, time.perf_counter() - middle)
 
 @dataclass(frozen=True)
 class Line:
-    """One finding. `advice` says what to do, where there is something to do."""
+    """One finding. `advice`: what to do, if anything."""
 
     name: str
     state: str
@@ -61,7 +61,7 @@ def versions() -> Iterator[Line]:
 
 
 def cpus() -> Iterator[Line]:
-    """CPUs that this process may really use: affinity and the container's quota count."""
+    """CPUs that this process may use, limited by affinity and the container's quota."""
     usable, total = usable_cpus(), os.cpu_count() or 1
     advice = "processes share them: use --pace deterministic:0.1 to see workers scale"
     yield _judged("cpus", f"{usable:g} of {total} usable", usable >= 2, advice)
@@ -79,7 +79,7 @@ def memory() -> Iterator[Line]:
 
 
 def ports() -> Iterator[Line]:
-    """Whether processes of this machine can talk to each other, and which usual ports are taken."""
+    """Whether processes of this machine can connect to each other, and which usual ports are in use."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -100,7 +100,7 @@ def ports() -> Iterator[Line]:
 
 
 def temporary_folder() -> Iterator[Line]:
-    """Whether there is a place for short-lived files."""
+    """Whether temporary files can be written."""
     try:
         with tempfile.TemporaryFile() as file:
             file.write(b"labkit")
@@ -144,7 +144,7 @@ def cluster_time() -> Iterator[Line]:
             train(problem, strategy, cluster, Budget(updates=1), checkpoint=False).wait(60)
             trained = time.monotonic()
         ended = time.monotonic()
-    except Exception as why:  # whatever it is, this is the place to say so
+    except Exception as why:  # any error is reported as a finding
         first_line = (str(why) or type(why).__name__).split("\n", 1)[0]
         yield Line("cluster of 2", PROBLEM, f"failed: {first_line}", "labkit simulate works without a cluster")
         return
@@ -154,7 +154,7 @@ def cluster_time() -> Iterator[Line]:
 
 
 def _judged(name: str, value: str, good: bool, advice: str, otherwise: str = WARNING) -> Line:
-    """Ok, or else a warning (or a problem) with what to do."""
+    """A line that is ok, or a warning (or a problem) with advice."""
     return Line(name, OK, value) if good else Line(name, otherwise, value, advice)
 
 

@@ -1,4 +1,4 @@
-"""`labkit doctor`: first aid. A line is ok, a warning with what to do, or a problem that keeps labkit from working."""
+"""`labkit doctor`: diagnostics. A line is ok, a warning with advice, or a problem that prevents labkit from working."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How a command ends: a mistake in a sentence on standard error and exit code 2, a failed run in 1, Ctrl-C in 130.
+"""The command group. Exit codes: 2 for a user's mistake (one sentence on standard error), 1 for a failed run, 130 for Ctrl-C.
 
-Only errors that labkit raises on purpose are put into a sentence; anything else is a bug and keeps its traceback.
+Only errors that labkit raises on purpose are printed as a sentence; any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SentenceGroup(click.Group):
     """A group of commands whose errors are sentences."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read what stands before the command; no arguments at all print the help."""
+        """Parse the arguments before the command; without arguments print the help."""
         if not args:
             return super().parse_args(ctx, args)
         try:
@@ -37,7 +37,7 @@ class SentenceGroup(click.Group):
             raise Refused(_bounded(sentence(error, ctx, self))) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Carry out the command; translate what it raises."""
+        """Execute the command; translate its errors."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -49,14 +49,14 @@ class SentenceGroup(click.Group):
             raise click.exceptions.Exit(INTERRUPTED) from None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Refuse an unknown command with the nearest one."""
+        """Look up the command; the error for an unknown one suggests the nearest."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise nearest("command", args[0], self.commands)
         return super().resolve_command(ctx, args)
 
 
 def sentence(error: click.UsageError, ctx: click.Context, group: click.Group) -> str:
-    """What is wrong with a command line, and what is allowed there, in a sentence or two.
+    """The message for an error in the command line: what is wrong and what is allowed, in one or two sentences.
 
     Args:
         error: raised by click for `group` or for one of its commands.
@@ -64,7 +64,7 @@ def sentence(error: click.UsageError, ctx: click.Context, group: click.Group) ->
     """
     here = error.ctx or ctx
     name = ctx.invoked_subcommand
-    command = here.command if error.ctx else group.commands.get(name or "", group)  # some errors of click know no context
+    command = here.command if error.ctx else group.commands.get(name or "", group)  # some errors of click have no context
     if isinstance(error, click.NoSuchOption):
         return _no_such_option(error.option_name, command, ctx, group)
     if isinstance(error, click.BadOptionUsage):
@@ -80,7 +80,7 @@ def sentence(error: click.UsageError, ctx: click.Context, group: click.Group) ->
 
 
 def _no_such_option(given: str, command: click.Command, ctx: click.Context, group: click.Group) -> str:
-    """An option that `command` does not have: which commands have it, or which one of its own is meant."""
+    """The message for an unknown option: the commands that have it, or the nearest option of `command`."""
     program, own = ctx.command_path, _options(command, ctx)
     everywhere = {name: _options(other, ctx) for name, other in sorted(group.commands.items())}
     owners = [name for name, options in everywhere.items() if given in options]
@@ -101,14 +101,14 @@ def _no_such_option(given: str, command: click.Command, ctx: click.Context, grou
 
 
 def _near(given: str, options: Iterable[str]) -> str:
-    """A hint at the option that is spelled like `given`; the dashes, which all have, do not count."""
+    """A suggestion of the option nearest to `given`, compared without dashes."""
     known = {option.lstrip("-"): option for option in options}
     close = close_name(given.lstrip("-"), known)
     return f" Did you mean {known[close]!r}?" if close else ""
 
 
 def _without_value(name: str, command: click.Command, ctx: click.Context) -> str:
-    """An option without its value, or with a value that it does not take."""
+    """The message for an option without its value, or with an unexpected one."""
     for param in _params(command, ctx):
         if name in param.opts and not param.is_flag:
             return f"{name} needs a value after it, as in: {name} {_metavar(param)}."
@@ -116,13 +116,13 @@ def _without_value(name: str, command: click.Command, ctx: click.Context) -> str
 
 
 def _usage(ctx: click.Context, *more: str) -> str:
-    """The command with what it must be given."""
+    """The command with its required arguments."""
     needed = [_written(param) for param in ctx.command.params if param.required or isinstance(param, click.Argument)]
     return " ".join([f"`{ctx.command_path}", *needed, *more]) + "`"
 
 
 def _written(param: click.Parameter | None) -> str:
-    """An option with its metavar, or an argument, as they are typed."""
+    """An option with its metavar, or an argument, as typed."""
     if isinstance(param, click.Option):
         return param.opts[0] if param.is_flag else f"{param.opts[0]} {_metavar(param)}"
     if param is None:
@@ -137,7 +137,7 @@ def _metavar(param: click.Parameter) -> str:
 
 
 def _allowed(kind: click.ParamType) -> str:
-    """The values that a number may have; "" where the message of the type says it."""
+    """The allowed values of a number; "" if the message of the type contains them."""
     if isinstance(kind, click.IntRange):
         most = f" to {kind.max}" if kind.max is not None else " upwards"
         return f"a whole number from {kind.min}{most}" if kind.min is not None else "a whole number"
@@ -147,7 +147,7 @@ def _allowed(kind: click.ParamType) -> str:
 
 
 def _params(command: click.Command, ctx: click.Context) -> list[click.Option]:
-    """A command's options, with that of the help. `ctx`: of the group, whose settings its commands inherit."""
+    """A command's options, including `--help`. `ctx`: of the group, whose settings its commands inherit."""
     own = ctx if command is ctx.command else click.Context(command, parent=ctx)
     return [param for param in command.get_params(own) if isinstance(param, click.Option)]
 
@@ -159,7 +159,7 @@ def _options(command: click.Command, ctx: click.Context) -> list[str]:
 
 
 def _bounded(sentence: str) -> str:
-    """A message as it is; without its middle where what was typed makes it too long to read."""
+    """The message, shortened in the middle if user input makes it too long."""
     if len(sentence) <= MOST:
         return sentence
     return f"{sentence[: MOST // 2]}...{sentence[-MOST // 4 :]} ({len(sentence):,} characters)"

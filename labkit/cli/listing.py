@@ -1,4 +1,4 @@
-"""`labkit strategies`: what there is to run, family by family, and each one's knobs, all from their declarations."""
+"""`labkit strategies`: lists the strategies by family, and the knobs of one, from their declarations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def strategies(name: str | None) -> None:
     from ..knobs import knobs_of
     from ..strategies import FAMILIES, STRATEGIES, strategy_by_name
 
-    if name is None:  # every line begins with a name, so that whoever reads lines needs no other rule
+    if name is None:  # every line begins with a name, so that programs can parse the lines
         width, wide = max(map(len, STRATEGIES)), max(map(len, FAMILIES))
         for family, members in FAMILIES.items():
             for known, member in members.items():
@@ -33,7 +33,7 @@ def strategies(name: str | None) -> None:
 
 
 def knob_text(made: type, knob: Any) -> str:
-    """Default, limits, whether it can change during a run, and what it is for."""
+    """Default, limits, whether it can change during a run, and its help text."""
     from ..knobs import describe
 
     plain = isinstance(knob.default, (int, float, str, bool, type(None)))
@@ -44,8 +44,8 @@ def knob_text(made: type, knob: Any) -> str:
 
 
 def names_for(made: type, knob: Any) -> list[str]:
-    """What may be written for a knob that takes an object by its name: `step:EVERY:[FACTOR]`, without those that this
-    strategy refuses (an all-reduce takes linear codecs only).
+    """The allowed texts of a knob that takes an object by name: `step:EVERY:[FACTOR]`, without those that this strategy refuses
+    (an all-reduce takes linear codecs only).
     """
     import dataclasses
 

@@ -1,8 +1,7 @@
 """`labkit lab`: JupyterLab on the first notebook, in this Python environment.
 
-The process becomes JupyterLab, so Ctrl-C reaches it and nothing is left behind. Notebooks of a source checkout are
-opened where they are; those that came with an installed package are copied first, and a file that is already there is
-the user's and stays.
+The process is replaced by JupyterLab, so that Ctrl-C reaches it and no process is left over. Notebooks of a source
+checkout are opened in place; those of an installed package are copied first, without overwriting existing files.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def lab(no_browser: bool, port: int | None, jupyter: tuple[str, ...]) -> None:
     if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
         click.echo("You are root: JupyterLab is told to allow it.", err=True)
         options.append("--allow-root")
-    first = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]  # so that addresses name it
+    first = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{FIRST}"]  # so that URLs contain the name
     become([sys.executable, "-m", "jupyterlab", *first, *options])
 
 
@@ -61,7 +60,7 @@ def find_notebooks(package: Path, here: Path) -> Path:
 
 
 def copy_missing(source: Path, target: Path) -> int:
-    """Copy the files of `source` that `target` lacks; how many."""
+    """Copy the files of `source` that do not exist in `target`; returns their number."""
     added = 0
     for path in sorted(source.rglob("*")):
         copy = target / path.relative_to(source)
@@ -73,7 +72,7 @@ def copy_missing(source: Path, target: Path) -> int:
 
 
 def become(command: list[str]) -> None:
-    """Replace this process by `command` (on Windows, which cannot: run it and end as it ends)."""
+    """Replace this process by `command` (on Windows, where this is not possible: run it and exit with its code)."""
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "nt":

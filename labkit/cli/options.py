@@ -1,8 +1,8 @@
 """The options of `train`, `simulate` and `compare`: derived from the declarations, and read into a `RunSpec`.
 
-Names, types, ranges, units, defaults and help are those of the strategy, the problem, the budget and the cluster; here stands
-only which of them are options of a command, in which section of the help, and under which name if that is another one. All
-values are read by `RunSpec.read`, as a share text is.
+Names, types, ranges, units, defaults and help are those of the strategy, the problem, the budget and the cluster. This module
+only declares which of them are options of a command, in which section of the help, and their names if these differ. All
+values are parsed by `RunSpec.read`, as those of a share text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SECTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("Cluster, only with --engine dask", "cluster", {"pace": "compute", "scheduler": "scheduler"}),
 )  # fmt: skip
 OF_ENGINE = {"simulated": SECTIONS[4][2], "dask": SECTIONS[5][2]}
-AFTER = {  # what is not an option of the specification itself: the section that it ends, and how it is declared
+AFTER = {  # options that are not part of the specification: the section that they end, and their declaration
     "sets": ("Strategy", ["--set", "sets"], {"multiple": True, "metavar": "OPTION=VALUE",
              "help": "Any option of the strategy (labkit strategies --knobs NAME lists them); repeatable."}),
     "options": ("Problem", ["--option", "options"], {"multiple": True, "metavar": "NAME=VALUE",
@@ -59,17 +59,17 @@ AFTER = {  # what is not an option of the specification itself: the section that
 }  # fmt: skip
 SEVERAL = ("hidden", "slow")  # may be repeated; the values are joined with commas
 METAVARS = {"data": "NAME", "hidden": "WIDTH", "slow": "ROLE:FACTOR", "partition": "HOW", "scheduler": "ADDRESS"}
-USUAL = {  # defaults that are no plain value
+USUAL = {  # defaults that are not plain values
     "optimizer": "sgd", "partition": "even", "dtype": "the data set's own", "compute": "deterministic:0.01",
     "pace": "full speed", "dataset": "digits, or what the strategy needs", "hidden": "128, or what the strategy needs",
 }  # fmt: skip
-ENDLESS = 1e6  # a limit from here on is not worth a word in the help
+ENDLESS = 1e6  # larger limits are not shown in the help
 PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked of a run. `given`: {name on the command line, with underscores: its text}, only what was given."""
+    """The options given for a run. `given`: {name on the command line, with underscores: its text}, without defaults."""
 
     given: Mapping[str, str]
     sets: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Files:
-    """Where the results of one run go besides the terminal."""
+    """The result files of one run."""
 
     trace: str | None = None
     perfetto: str | None = None
@@ -100,7 +100,7 @@ FILES = (
 
 
 class RunCommand(click.Command):
-    """A command with the options of a run. They are made when they are first asked for: until then nothing heavy is imported."""
+    """A command with the options of a run. They are made at the first access, so that slow imports are deferred."""
 
     _complete = False
 
@@ -117,7 +117,7 @@ class RunCommand(click.Command):
         self._params, self._complete = own, False
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options by sections; first those that are the command's own."""
+        """The options by sections, the command's own options first."""
         titles = ("Options", *(title for title, _, _ in SECTIONS), "Results")
         rows: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
         for param in self.get_params(ctx):
@@ -194,7 +194,7 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def asked(options: Mapping[str, Any]) -> Asked:
-    """What was given, of all that click hands to a command."""
+    """The options that were given, out of all that click passes to a command."""
     given = {}
     for _, _, names in SECTIONS:
         for name in (name.replace("-", "_") for name in names):
@@ -209,7 +209,7 @@ def asked(options: Mapping[str, Any]) -> Asked:
 
 
 def writable_files(options: Mapping[str, Any]) -> Files:
-    """The files that were given. Refuses one that cannot be written before the run instead of after it."""
+    """The files that were given. Refuses unwritable ones before the run, not after it."""
     made = Files(**{field.name: options.get(field.name) for field in fields(Files)})
     for option, name in vars(made).items():
         if name is not None:
@@ -220,7 +220,7 @@ def writable_files(options: Mapping[str, Any]) -> Files:
 def run_specs(names: tuple[str, ...], engine: str, wanted: Asked) -> list[RunSpec]:
     """The specification of a run of each of these strategies: problem, budget, cluster and faults are the same.
 
-    Of several strategies each gets those options of `--set` that it has, and servers only if it uses any. Raises `BadInput`;
+    Each of several strategies gets those options of `--set` that it has, and servers only if it uses any. Raises `BadInput`;
     every specification is checked as a whole.
     """
     from ..engines.cluster_spec import ENGINES, ClusterSpec, default_workers
@@ -251,13 +251,13 @@ def run_specs(names: tuple[str, ...], engine: str, wanted: Asked) -> list[RunSpe
 
 
 def _for_strategy(spec: RunSpec, strategy: Any, alone: bool) -> RunSpec:
-    """The same run of one of the strategies that are compared."""
+    """The specification for one of the compared strategies."""
     spare = not alone and not strategy.uses_servers
     return replace(spec, strategy=strategy, cluster=replace(spec.cluster, servers=None) if spare else spec.cluster)
 
 
 def _strategy(name: str, names: Iterable[str], wanted: Asked) -> Any:
-    """The strategy of this command-line name, its options set as asked; of `--set`, those that it has."""
+    """The strategy of this command-line name, with the given options, and those of `--set` that it has."""
     from ..errors import BadInput, lacks
     from ..knobs import knobs_of, parse_knob, read_knob
     from ..strategies import strategy_by_name
@@ -293,7 +293,7 @@ def _data_options(spec: RunSpec, texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _faults(texts: tuple[str, ...]) -> tuple[Any, ...]:
-    """What is to go wrong, and when. A process that is killed before anything has happened is hardly meant."""
+    """The fault schedule. A kill at time 0 is refused as a likely mistake."""
     from ..engines.commands import Kill
     from ..engines.faults import parse_fault
     from ..errors import BadInput

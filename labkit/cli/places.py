@@ -1,4 +1,4 @@
-"""Files and folders as arguments of commands: what cannot be one is refused with the name of the argument."""
+"""Parameter types for files and folders; errors name the argument."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ __all__ = ["ExistingFile", "Place"]
 
 
 class Place(click.ParamType):
-    """A path that a file or folder can have, as a `pathlib.Path`; whether there is one is not asked."""
+    """A valid path, as a `pathlib.Path`; it need not exist."""
 
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Raises `BadInput` for an empty path, for characters that no path has, and for a name that is too long."""
+        """Raises `BadInput` for an empty path, for characters that a path cannot have, and for a name that is too long."""
         named = _named(param)
         path = Path(as_path(named, value))
         try:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
-            pass  # the command says what it needs
-        except OSError as why:  # a name that is too long, a circle of links
+            pass  # the command reports what it needs
+        except OSError as why:  # a name that is too long, a loop of symbolic links
             raise BadInput(f"{named} {shown(str(path))} cannot be opened: {reason(why)}.") from None
         return path
 
 
 class ExistingFile(Place):
-    """A regular file that can be read. `what` it has to be is said where it is not."""
+    """A readable regular file. `what`: the description of the file in errors."""
 
     name = "file"
 
@@ -42,7 +42,7 @@ class ExistingFile(Place):
         self.what = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Raises `BadInput` for what is no such file."""
+        """Raises `BadInput` if it is not a readable regular file."""
         path = super().convert(value, param, ctx)
         wrong = f"{_named(param)} {shown(str(path))} cannot be read: "
         try:

@@ -1,7 +1,7 @@
-"""One run from start to end, as a terminal sees it: a bar while it goes on, Ctrl-C that stops it, files at its end.
+"""Executes one run in a terminal: a progress bar, Ctrl-C to stop it, and result files at its end.
 
-The bar is drawn from the trace and never drives the engine. A simulated run is moved in slices of wall time,
-which changes neither its events nor their order.
+The bar is drawn from the trace and does not affect the engine. A simulated run advances in slices of wall time, which
+changes neither its events nor their order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .options import Files
 
 __all__ = ["Outcome", "run", "write", "write_comparison"]
 
-SLICE = 0.1  # wall seconds between two looks
+SLICE = 0.1  # wall seconds between two updates of the bar
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Outcome:
 
     @property
     def diverged(self) -> bool:
-        """Whether the loss stopped being finite."""
+        """Whether the loss is not finite any more."""
         return (self.trace.ending or {}).get("stopped_by") == "diverged"
 
     def summary(self) -> Summary:
@@ -58,16 +58,16 @@ class Outcome:
         return Summary.of(self.trace)
 
     def sentence(self) -> str:
-        """What to say about a run that diverged."""
+        """The message for a run that diverged."""
         name, why = self.trace.header["strategy"]["name"], (self.trace.ending or {}).get("why", "")
         return f"{name} diverged: {why}; a smaller --learning-rate may help."
 
 
 def run(spec: RunSpec, cluster: Any) -> Outcome:
-    """Carry out a specification on `cluster`, to the end. Errors of the run are in the outcome; what is refused before it starts
-    is raised.
+    """Execute a specification on `cluster` to the end. Errors of the run are in the outcome; errors before its start are
+    raised.
 
-    The cluster is the caller's to close.
+    The caller closes the cluster.
     """
     began = time.monotonic()
     error: LabkitError | None = None
@@ -86,7 +86,7 @@ def run(spec: RunSpec, cluster: Any) -> Outcome:
 
 
 def _follow(going: Run, interrupt: Interrupt, show: Callable[[Trace], None]) -> None:
-    """Until the run is over, however it ends."""
+    """Wait until the run is over, for any reason."""
     look = _advance(going) if isinstance(going.engine, VirtualTimeEngine) else lambda: _wait(going)
     while not going.done:
         look()
@@ -106,13 +106,13 @@ def goals(plan: Plan) -> dict[str, float]:
 
 
 def _wait(going: Run) -> None:
-    """Real time passes by itself."""
+    """Wait for a run in real time."""
     with contextlib.suppress(TimeoutError):
         going.wait(SLICE)
 
 
 def _advance(going: Run) -> Callable[[], None]:
-    """Virtual time passes in steps as long as a slice of wall time takes."""
+    """A function that advances virtual time by steps that take about one slice of wall time."""
     step = 0.001
 
     def look() -> None:
@@ -126,11 +126,11 @@ def _advance(going: Run) -> Callable[[], None]:
 
 
 class Interrupt:
-    """Ctrl-C (SIGINT) and SIGTERM end the run in order: with a last evaluation, a summary and the files that were asked for.
+    """Ctrl-C (SIGINT) and SIGTERM stop the run in an orderly way: with a final evaluation, a summary and the requested files.
 
-    A second signal raises `KeyboardInterrupt`. Where SIGINT is ignored, as in a job that a shell script starts in the
-    background, it stays ignored, and standard error says how the run can be ended. Signals can be handled in the main
-    thread only; elsewhere nothing changes.
+    A second signal raises `KeyboardInterrupt`. If SIGINT is ignored, as in a background job of a shell script, it stays
+    ignored, and a message on standard error tells how to stop the run. Signals can be handled in the main thread only;
+    in other threads this class has no effect.
     """
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class Bar:
 
 
 def progress(trace: Trace, limits: dict[str, float]) -> tuple[float, str]:
-    """(how far the run is on its way to the nearest limit, 0 to 1; the same in words)."""
+    """(progress towards the nearest limit, 0 to 1; the same as text)."""
     seen = last_evaluation(trace, trained=False)
     accuracy = seen[2] if seen else float("nan")
     now: dict[str, float] = {"updates": updates(trace), "samples": samples_applied(trace)}
@@ -200,7 +200,7 @@ def progress(trace: Trace, limits: dict[str, float]) -> tuple[float, str]:
 
 
 def write(outcome: Outcome, files: Files) -> None:
-    """The files that were asked for, of a run that ended in any way."""
+    """Write the requested files of a run, however it ended."""
     trace = outcome.trace
     if files.trace:
         save_npz(trace, files.trace)
@@ -218,7 +218,7 @@ def write(outcome: Outcome, files: Files) -> None:
 
 
 def write_comparison(outcomes: list[Outcome], files: Files) -> None:
-    """One picture of all runs."""
+    """Write one picture of all runs."""
     if files.figure:
         from ..views import compare, save
 

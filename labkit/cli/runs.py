@@ -1,4 +1,4 @@
-"""`labkit train`, `labkit simulate`, `labkit compare`: words in, a run, a table out (or, last, one JSON object)."""
+"""`labkit train`, `labkit simulate`, `labkit compare`: read options, run, and print a table (or, at the end, one JSON object)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def compare(names: tuple[str, ...], engine: str, as_json: bool, **options: Any) 
 
 
 def one_run(name: str, engine: str, options: Mapping[str, Any], as_json: bool) -> None:
-    """Train once, show it, and end with the exit code that tells how it went."""
+    """Train once, print the results, and exit with the code of the outcome."""
     from ..spec import make_cluster
     from . import running, tables
 
@@ -111,7 +111,7 @@ def several_runs(names: tuple[str, ...], engine: str, options: Mapping[str, Any]
 
 
 def show_several(outcomes: list[Any], strategies: list[Any], files: Files, as_json: bool) -> None:
-    """Side by side, as a table, a picture and an object; end with the exit code that tells how it went."""
+    """Print or write the runs side by side, as a table, a picture and JSON; exit with the code of the outcome."""
     from . import running, tables
 
     summaries = [outcome.summary() for outcome in outcomes]

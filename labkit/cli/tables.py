@@ -1,4 +1,4 @@
-"""Tables of finished runs: one line by line, several side by side. The numbers are the summary's, only aligned here."""
+"""Tables of finished runs: one run by lines, several side by side. The numbers come from the summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..summary import Summary
 
 __all__ = ["show_comparison", "show_summary"]
 
-WIDE = 400  # columns, where nobody's terminal breaks the lines
+WIDE = 400  # columns, if the output is not a terminal
 
 
 def show_summary(summary: Summary, to_stderr: bool) -> None:
@@ -22,7 +22,7 @@ def show_summary(summary: Summary, to_stderr: bool) -> None:
 
 
 def show_comparison(summaries: Sequence[Summary], strategies: Sequence[Any], to_stderr: bool) -> None:
-    """One column a run, and what an update is in each of them: without that, updates cannot be compared."""
+    """One column per run, with the meaning of an update in each, so that numbers of updates can be compared."""
     columns = []
     for summary in summaries:
         rows = dict(summary.rows())
@@ -35,7 +35,7 @@ def show_comparison(summaries: Sequence[Summary], strategies: Sequence[Any], to_
 
 
 def _order(rows: dict[str, str]) -> Iterable[str]:
-    """`reached after` before the line of what was sent, wherever it came from."""
+    """The names of rows in order; `reached after` comes before `sent`."""
     names = [name for name in rows if name not in ("reached after", "strategy")]
     names.insert(names.index("sent"), "reached after")
     return names

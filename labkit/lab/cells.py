@@ -1,8 +1,8 @@
-"""Which notebook cell made which lab: running a cell again closes the labs that it made before.
+"""Registry of the labs made by each notebook cell: running a cell again closes the labs that it made before.
 
-The registry below is the package's one piece of module-level mutable state. It exists because a cell that is run again has no
-reference to what it made the first time, and the old lab would be drawn for ever. The key is the id that JupyterLab gives a
-cell; where there is none (nbclient, nbval, scripts) nothing is kept.
+The registry is the only module-level mutable state of the package. It is needed because a cell that is run again has no
+reference to the lab that it made before, and the old lab would be drawn for ever. The key is JupyterLab's id of the cell;
+without one (nbclient, nbval, scripts) nothing is registered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command queue of a lab and the thread that executes it.
 
-Buttons are pressed on whichever thread the front end chooses, cells run on another, and a run in virtual time may be moved by
-one thread only. So every command is put into a queue, and one thread executes them in their order and moves the run in between.
+Button events can arrive on any thread, cells run on another one, and a run in virtual time must be advanced by a single thread.
+So commands are put into a queue, and one thread executes them in order and advances the run in between.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from ..errors import LabkitError
 
 __all__ = ["CommandQueue", "CommandThread", "Movable"]
 
-LINGER = 2.0  # seconds without anything to do after which the thread ends
-FINISH_POLL = 0.02  # seconds between two slices of a run that is finished as fast as possible
+LINGER = 2.0  # idle seconds after which the thread ends
+FINISH_POLL = 0.02  # seconds between two slices of a run that is advanced as fast as possible
 
 
 class CommandThread:
-    """Executes commands in their order, and calls `tick` in between. It runs while there is something to do and ends when there
-    is not; the next command starts it again.
+    """Executes commands in order, and calls `tick` in between. The thread ends when it is idle; the next command starts it again.
 
-    `tick()` does what is due and returns the seconds until its next call, or None: nothing moves. Neither `tick` nor a command
+    `tick()` does the work that is due and returns the seconds until its next call, or None: idle. Neither `tick` nor a command
     may block for long.
     """
 
@@ -39,7 +38,7 @@ class CommandThread:
         self.pending = 0  # commands that are not done yet
 
     def submit(self, command: Callable[[], Any]) -> Future[Any]:
-        """Put a command into the queue. The future has its result, or what it raised."""
+        """Put a command into the queue. The future has its result or its exception."""
         future: Future[Any] = Future()
         with self._lock:
             if self._closed:
@@ -51,13 +50,13 @@ class CommandThread:
         return future
 
     def call(self, command: Callable[[], Any]) -> Any:
-        """Execute a command and wait for it: returns its result, or raises what it raised. Ctrl-C ends only the waiting."""
+        """Execute a command and wait for it: returns its result, or raises its exception. Ctrl-C ends only the waiting."""
         if threading.current_thread() is self._thread:
             return command()
         return self.submit(command).result()
 
     def wake(self) -> None:
-        """Call `tick` now: there may be something to do."""
+        """Call `tick` now: there may be work."""
         with self._lock:
             if not self._closed:
                 self._queue.put(None)
@@ -69,7 +68,7 @@ class CommandThread:
         return self._thread is not None and self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread to end because nothing moves; returns whether it has ended."""
+        """Wait until the thread ends because it is idle; returns whether it has ended."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
@@ -117,7 +116,7 @@ class CommandThread:
         command, future = item
         try:
             future.set_result(command())
-        except BaseException as error:  # the caller gets it from the future
+        except BaseException as error:  # the future passes it to the caller
             future.set_exception(error)
         finally:
             with self._lock:
@@ -126,25 +125,25 @@ class CommandThread:
 
 
 class Movable(Protocol):
-    """What the thread moves between two commands."""
+    """The object that the thread advances between two commands."""
 
     def advance(self) -> float | None:
-        """Do what is due. Returns the seconds until there may be more to do; None: nothing moves."""
+        """Do the work that is due. Returns the seconds until there may be more; None: idle."""
 
     def finish(self) -> None:
-        """Move a simulated run as fast as possible, for a slice of time."""
+        """Advance a simulated run as fast as possible, for one slice."""
 
     def abort(self) -> None:
-        """Let nothing move any more: `advance` raised an error."""
+        """Stop advancing: `advance` raised an error."""
 
 
 class CommandQueue:
-    """Commands on one thread, from programs and from buttons. A program waits for its command and gets its error; after a
-    press the page shows at once what is being done, and later what went wrong.
+    """Executes commands from programs and from buttons on one thread. A program waits for its command and gets its exception; for
+    a button the page shows the command in progress at once, and an error later.
 
-    `moves`: what the thread moves between two commands. `changed()`: called, on any thread, when there may be something new to
-    show. `busy`: what is being done, or "". `problem`: the text of the last error. `error`: the last error of what moves by
-    itself (the next step of a scenario, the start of processes).
+    `moves`: the object that the thread advances between two commands. `changed()`: called, on any thread, when there may be
+    something new to show. `busy`: the command in progress, or "". `problem`: the text of the last error. `error`: the last error
+    that was not raised by a command (in the next step of a scenario, or the start of processes).
     """
 
     def __init__(self, name: str, moves: Movable, changed: Callable[[], None]):
@@ -158,17 +157,17 @@ class CommandQueue:
 
     @property
     def held(self) -> bool:
-        """Whether Pause was pressed: then `rest` waits until the run goes on and ends."""
+        """Whether Pause was pressed: then `rest` waits until the run has been resumed and has ended."""
         return self._held
 
     def call(self, busy: str, command: Callable[[], Any]) -> Any:
-        """Execute a command and wait for it; raises what it raises. `busy`: what the page shows meanwhile."""
+        """Execute a command and wait for it; raises its exception. `busy`: the text on the page meanwhile."""
         self._held, self.error, self.problem = False, None, ""
         return self._thread.call(partial(self._execute, busy, command))
 
     def press(self, busy: str, command: Callable[[], Any], once: bool = False, holds: bool = False) -> None:
-        """Execute a command as soon as possible; an error is shown and not raised. `once`: not if the same is being done already,
-        as after a double click. `holds`: see `held`.
+        """Execute a command as soon as possible; an error is shown and not raised. `once`: not if the same command is
+        pending already, as after a double click. `holds`: see `held`.
         """
         if once and busy == self.busy:
             return
@@ -179,21 +178,21 @@ class CommandQueue:
         self._changed()
 
     def refuse(self, problem: str) -> None:
-        """Show why something that was pressed did not become a command."""
+        """Show why pressing a button did not submit a command."""
         self.problem = problem
         self._changed()
 
     def wake(self) -> None:
-        """There may be something to do, and something new to show."""
+        """Notify the thread of possible work, and the page of a change."""
         self._thread.wake()
         self._changed()
 
     def rest(self, timeout: float | None, fast: bool) -> None:
-        """Wait until nothing moves. `fast`: a simulated run is not played but finished at once. `TimeoutError` after
+        """Wait until idle. `fast`: a simulated run is advanced as fast as possible instead of being played. `TimeoutError` after
         `timeout` s.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._thread.call(lambda: None)  # commands that are in the queue already come first
+        self._thread.call(lambda: None)  # after the commands that are in the queue already
         while True:
             if fast:
                 self._thread.call(self._moves.finish)
@@ -225,7 +224,7 @@ class CommandQueue:
     def _advance(self) -> float | None:
         try:
             pause = self._moves.advance()
-        except Exception as error:  # no caller waits for it: it is shown, and raised by `Lab.wait`
+        except Exception as error:  # no caller waits for this exception: it is shown, and raised by `Lab.wait`
             self.error, self.problem = error, _text(error)
             self._moves.abort()
             pause = None

@@ -25,7 +25,7 @@ ALWAYS = (
     "strategy", "learning_rate", "engine", "workers", "servers", "pace", "data", "batch_size", "seconds", "accuracy",
 )  # fmt: skip
 COUNTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 64, 100, 250, 500, 1000)
-MOST_PROCESSES = 16  # of one machine, in a menu; more can be set in Python
+MOST_PROCESSES = 16  # maximum in a menu, for one machine; more can be set in Python
 # presentation: the values that a slider or a menu offers; ranges, units and help come from the declarations
 STEPS: dict[str, tuple[Any, ...]] = {
     "servers": (1, 2, 3, 4, 6, 8, 16, 32),
@@ -63,8 +63,8 @@ class Control:
     """One setting that can be changed on the page.
 
     `kind`: "menu" (one of `choices`; pairs of what is shown and the value), "steps" (a slider over `choices`), "slider"
-    (a number from `low` to `high`, logarithmic if `log`), "check", or "text". `live`: it acts on the run that goes on;
-    the others act on the next run.
+    (a number from `low` to `high`, logarithmic if `log`), "check", or "text". `live`: it affects the present run;
+    the others affect the next run.
     """
 
     name: str
@@ -151,7 +151,7 @@ def _texts(settings: Settings, known: Knob) -> list[str]:
 
 
 def _of_knob(known: Knob, value: Any, more: dict[str, Any]) -> Control:
-    """A control that follows from the declaration alone."""
+    """A control derived from the declaration alone."""
     name = known.name
     if known.choices:
         return Control(name, kind="menu", value=value, choices=_menu([str(c) for c in known.choices]), **more)

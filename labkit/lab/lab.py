@@ -1,7 +1,7 @@
-"""`lk.Lab()`: the laboratory. Every button is a method here, which does the same without a browser.
+"""`lk.Lab()`: the laboratory. Every button calls a method here, which works without a browser too.
 
-The lab connects a session (the run that is shown), a scenario runner, a command queue with its thread, and a page (widgets, drawn
-by a thread of their own). What is shown is a function of the trace and of the moment that is looked at.
+The lab connects a session (the displayed run), a scenario runner, a command queue with its thread, and a page (widgets and
+the drawing thread). What is shown is a function of the trace and of the displayed time.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ ONCE = (
     "reset",
     "what_if",
     "play",
-)  # a second press while the first is carried out is the rest of a double click
+)  # a second press while the first is executed is ignored as a double click
 
 
 class Lab:
     """A live laboratory in a notebook: the last expression of a cell shows it.
 
-    `lk.Lab()` has everything, ready to run. `problem`, `strategy`, `cluster`, `budget`: what the first run is made of. `run`:
+    `lk.Lab()` without arguments is ready to run. `problem`, `strategy`, `cluster`, `budget`: the parts of the first run. `run`:
     show this run, which is active or over (`run.watch()`). `scenario`: a prepared experiment, by its name
     (`lk.Lab.scenarios()`). `controls`: which settings can be changed on the page (names; None: all; empty: none). `panels`:
     which panels, in order (None: the first view). `speed`: seconds of virtual time per second at which simulated runs are
-    played (1). A run that was given is played only if `speed` is given, or after Resume: until then the program that started
-    it may move it.
+    played (1). A given run is played only if `speed` is given, or after Resume: until then the program that started it may
+    advance it.
 
-    Nothing here needs a browser: `lk.Lab().run().wait()` does the same in a script. Raises `BadInput` at once for what does not
-    fit together.
+    No method needs a browser: `lk.Lab().run().wait()` works in a script. Raises `BadInput` at once if the arguments do not fit
+    together.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Lab:
         return self._do("run")
 
     def pause(self) -> Self:
-        """Pause the run (or the look back)."""
+        """Pause the run (or the replay)."""
         return self._do("pause")
 
     def resume(self) -> Self:
@@ -117,7 +117,7 @@ class Lab:
         return self._do("resume")
 
     def stop(self) -> Self:
-        """End the run now, with a last evaluation; this ends a scenario, too."""
+        """End the run now, with a final evaluation; this ends a scenario, too."""
         return self._do("stop")
 
     def reset(self) -> Self:
@@ -129,7 +129,7 @@ class Lab:
         return self._do("step")
 
     def seek(self, seconds: float) -> Self:
-        """Look at an earlier moment of the run; every panel follows."""
+        """Show an earlier time of the run in all panels."""
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
             raise BadInput(f"seek({seconds!r}): give a time of the run in seconds, 0 or more.")
         self.session.seek(round(min(seconds, 1e9) * NANO))
@@ -137,22 +137,21 @@ class Lab:
         return self
 
     def live(self) -> Self:
-        """Look at the present again."""
+        """Show the present again."""
         self.session.live()
         self._queue.wake()
         return self
 
     def what_if(self) -> Self:
-        """Repeat a simulated run up to the moment that is looked at, and go on from there. The run so far becomes the
-        reference.
+        """Repeat a simulated run up to the displayed time, and continue from there. The run so far becomes the reference run.
         """
         return self._do("what_if")
 
     def wait(self, timeout: float | None = None, *, fast: bool = False) -> Self:
-        """Wait until nothing moves any more: until the run or the scenario is over, or a question waits for its answer, or a
-        program has paused the run. Displays the lab first, if no cell has.
+        """Wait until the lab is idle: the run or the scenario is over, a question waits for its answer, or a program has paused
+        the run. Displays the lab first, if no cell has.
 
-        `fast`: simulated runs are not played at their speed but finished at once, as they always are in a script. Raises the
+        `fast`: simulated runs are not played at their speed but advanced as fast as possible, as always in a script. Raises the
         error that ended the run; `TimeoutError` after `timeout` seconds. Ctrl-C stops the run.
         """
         self._display()
@@ -171,13 +170,13 @@ class Lab:
             raise error
         self._changed()
         if self._page is not None:
-            self._page.join(10)  # the last picture
+            self._page.join(10)  # the last frame
         return self
 
     # changing ---------------------------------------------------------------------------------------------------------
 
     def set(self, **settings: Any) -> Self:
-        """Change settings by name: live options act on the run that goes on, all others on the next run."""
+        """Change settings by name: live options affect the present run, all others the next run."""
         self.session.change(settings)
         return self._do("set", settings)
 
@@ -195,7 +194,7 @@ class Lab:
         return self._do("pin", number)
 
     def unpin(self) -> Self:
-        """Have no reference run."""
+        """Remove the reference run."""
         return self._do("unpin")
 
     def show_run(self, number: int) -> Self:
@@ -205,7 +204,7 @@ class Lab:
     # commands ---------------------------------------------------------------------------------------------------------
 
     def execute(self, command: Command) -> Self:
-        """Execute a command on the run that goes on, at once, as `run.execute` does: `lab.execute(lk.Kill("worker-1"))`.
+        """Execute a command on the present run, at once, as `run.execute` does: `lab.execute(lk.Kill("worker-1"))`.
 
         Before the first run a `Slow` is a setting of the next run. `BadInput` for other commands while no run is active.
         """
@@ -217,20 +216,20 @@ class Lab:
 
     def kill(self, role: str, restart: bool = True) -> Self:
         """Kill a role: on a cluster its process, with SIGKILL. It is restarted automatically; with `restart=False` it stays
-        away until `restart(role)`, as after the Kill button, so that one can see the effect of its absence.
+        down until `restart(role)`, as after the Kill button, so that the effect of its absence can be observed.
         """
         return self.execute(Kill(role, restart=restart))
 
     def restart(self, role: str) -> Self:
-        """Restart a role that is away: its next incarnation begins with the state that the last one had saved."""
+        """Restart a role that is down: its next incarnation restores the last checkpoint."""
         return self.execute(Restart(role))
 
     def freeze(self, role: str) -> Self:
-        """Suspend a role's process (SIGSTOP); after the cluster's heartbeat timeout (`patience`) it counts as lost."""
+        """Suspend a role's process (SIGSTOP); after the cluster's heartbeat timeout (`patience`) it is declared lost."""
         return self.execute(Freeze(role))
 
     def thaw(self, role: str) -> Self:
-        """Resume a suspended process; one that was declared lost meanwhile is told to leave."""
+        """Resume a suspended process; an incarnation that was declared lost in the meantime is told to shut down."""
         return self.execute(Thaw(role))
 
     def cut(self, role: str, peer: str | None = None) -> Self:
@@ -275,12 +274,12 @@ class Lab:
 
     @property
     def log(self) -> Log:
-        """What happened up to the moment that is looked at, one line an event."""
+        """The events up to the displayed time, one per line."""
         return Log(log_lines(self.trace, self.session.moment()))
 
     @property
     def sentence(self) -> str:
-        """What the panels show, in a sentence or two."""
+        """What the panels show, in one or two sentences."""
         return sentence(self.trace, self.session.moment(), self.session.reference)
 
     @property
@@ -291,7 +290,7 @@ class Lab:
 
     @property
     def answered(self) -> str | None:
-        """The answer that was given to the question; None before."""
+        """The answer given to the question; None before."""
         question, answer = self._scenarios.question, self._scenarios.answer
         return question.answers[answer] if question is not None and answer is not None else None
 
@@ -305,15 +304,15 @@ class Lab:
         return self.runs.to_csv(path)
 
     def snapshot(self) -> LabFigure:
-        """A static figure of the moment that is looked at: for reports, and for pages without widgets."""
+        """A static figure of the displayed time: for reports, and for pages without widgets."""
         return overview(self.trace, self.session.moment(), self.session.reference)
 
     # as a text --------------------------------------------------------------------------------------------------------
 
     def share_text(self) -> str:
         """The lab as a short text that `Lab.from_share_text` opens again: settings, scenario, panels, and the commands that were
-        executed on the run (in virtual time it is then the same run, to the last bit). `BadInput` if an object of the user's own
-        has no text.
+        executed on the run (in virtual time the run is then identical bit for bit). `BadInput` if a user-defined object has no
+        text.
         """
         scenario = self._scenarios.scenario
         done = log_text(list(self.session.command_log())) if scenario is None else ""
@@ -337,7 +336,7 @@ class Lab:
     # the page ---------------------------------------------------------------------------------------------------------
 
     def press(self, action: str, *arguments: Any) -> None:
-        """Do what a button does: the action is carried out as soon as possible; an error is shown and not raised.
+        """Execute the action of a button as soon as possible; an error is shown and not raised.
 
         `action`: the name of a method without arguments from "running"; or "set" (a dict of settings), "answer", "play", "pin",
         "unpin", "show_run", "execute", with the arguments of the method.
@@ -364,12 +363,12 @@ class Lab:
         self._queue.press(_progress(action, arguments), command, once=action in ONCE, holds=action == "pause")
 
     def view(self) -> View:
-        """Everything that the page shows, now."""
+        """The present state, as the page shows it."""
         return make_view(self.session, self._scenarios, self._queue.busy, self._queue.problem)
 
     @property
     def drawing(self) -> bool:
-        """Whether the page is being drawn, or will be drawn again by itself."""
+        """Whether the page is being drawn, or will be drawn again without a change."""
         return self._page is not None and self._page.drawing
 
     @property
@@ -389,7 +388,7 @@ class Lab:
         return "<labkit Lab>"
 
     def close(self, keep_processes: bool = False) -> None:
-        """Stop the lab's run, threads and own processes, and take it off the page. Idempotent."""
+        """Stop the lab's run, threads and own processes, and remove it from the page. Idempotent."""
         with self._close_lock:
             if self._closed:
                 return
@@ -405,7 +404,7 @@ class Lab:
             self._processes.close()
 
     def hand_over_processes(self) -> Processes | None:
-        """Close the lab, but leave its own processes running, and return them; None if they are not its own."""
+        """Close the lab without ending its own processes, and return these; None if the cluster was given."""
         self.close(keep_processes=True)
         return self._processes if self._processes.ours else None
 
@@ -415,10 +414,10 @@ class Lab:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # carrying out actions ---------------------------------------------------------------------------------------------
+    # executing actions ---------------------------------------------------------------------------------------------
 
     def _carries_out(self, action: str) -> Callable[..., Any]:
-        """What carries out an action, on the command thread."""
+        """The function that executes an action, on the command thread."""
         session, scenarios = self.session, self._scenarios
         actions: dict[str, Callable[..., Any]] = {
             "run": scenarios.start, "pause": session.pause, "resume": session.resume, "stop": scenarios.stop,
@@ -445,7 +444,7 @@ class Lab:
         self._scenarios.start()
 
     def _read(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """What was typed or chosen, as values: `"8"` is a seed; a field that was emptied is left as it was."""
+        """Parse typed or chosen values: `"8"` is a seed; an emptied field is ignored."""
         given = {name: value for name, value in settings.items() if value != ""}
         return {n: self.session.settings.read(n, v) if isinstance(v, str) else v for n, v in given.items()}
 
@@ -472,7 +471,7 @@ def _names(given: Iterable[str] | str | None) -> tuple[str, ...] | None:
 
 
 def _inherited_processes(cell: tuple[str, str] | None) -> Processes:
-    """The processes of the lab that this cell made before, which is closed; else new ones, not started yet."""
+    """The processes of the lab that this cell made before, which is closed; else new ones, which are not started yet."""
     for old in stale(cell):
         kept: Processes | None = old.hand_over_processes()
         if kept is not None:

@@ -1,11 +1,11 @@
-"""`lk.Prediction`: a question whose answer the user predicts before it is measured; later both are shown side by side.
+"""`lk.Prediction`: a question that the user answers before the result is measured; later both are shown side by side.
 
-A result that was only watched seems obvious afterwards; a prediction can be wrong. So a prediction is committed once, before
-the result is known, and kept: `committed` never changes, and nothing can be committed after `reveal`. It is optional: nothing
-waits for a click, and `reveal` says if there was none. `commit` does the same as a click.
+A result that was only observed seems obvious afterwards; a prediction can be wrong. So a prediction is committed once, before
+the result is known: `committed` never changes, and nothing can be committed after `reveal`. A prediction is optional: no method
+waits for a click, and `reveal` reports if there was none. `commit` is equivalent to a click.
 
-A prediction has no thread and no processes, so an old one costs nothing and needs no entry in the registry of cells. Running its
-cell again makes a new one.
+A prediction has no thread and no processes, so it needs no entry in the registry of cells. Running its cell again makes a new
+one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Prediction", "Revealed"]
 
 ONCE = "A prediction is committed once: run its cell again for a new one."
 LATE = "The result has been revealed: it is too late for a prediction. Run its cell again for a new one."
-# The looks of a lab, without its frame. Answers are as wide as their text.
+# The style of a lab, without its frame. Answers are as wide as their text.
 LOOKS = (
     f".{ROOT}.lk-predicts {{ box-shadow: none; background: none; }} "
     f".{ROOT}.lk-predicts .lk-asked {{ margin: 0; }} "
@@ -40,8 +40,8 @@ BARS = {True: "#2a9158", False: "#cc1f1f", None: "#7a8394"}
 class Prediction:
     """A question with a few answers: the last expression of a cell shows it, with a button for each.
 
-    `Prediction("Which worker sets the pace?", "the fastest", "the slowest")`; or with numbers, where the answer nearest to the
-    measured value is the right one: `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})`.
+    `Prediction("Which worker sets the pace?", "the fastest", "the slowest")`; or with numbers, of which the nearest to
+    the measured value is the right one: `Prediction("How much is left?", {"80%": 0.8, "50%": 0.5, "20%": 0.2})`.
 
     Raises `BadInput` for fewer than two answers, for equal ones, and for answers that are not texts (or not finite numbers).
     """
@@ -130,7 +130,7 @@ class Prediction:
         return away.index(min(away)), f"{_written(100 * value)}%" if percent else _written(_python(measured))
 
     def record(self) -> dict[str, Any]:
-        """`question`, `answers`, `committed`, `measured`, `right`, as plain Python values; None for what is not known (yet)."""
+        """`question`, `answers`, `committed`, `measured`, `right`, as plain Python values; None if not known (yet)."""
         seen = self._revealed
         return {
             "question": self.question, "answers": list(self.answers), "committed": self.committed,
@@ -166,7 +166,7 @@ class Prediction:
         return f"{self.question}\n  {' | '.join(self.answers)}\n{prediction}"
 
     def close(self) -> None:
-        """Take it off the page. The prediction is kept."""
+        """Remove the widgets from the page. The prediction is kept."""
         self._factory.close()
 
 

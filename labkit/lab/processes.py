@@ -1,5 +1,5 @@
-"""The processes that a lab runs on: a cluster that was given, or one of its own, which starts in the background. Where bokeh is
-installed the lab's own cluster has Dask's dashboard (half a second of processor time, 19 MB).
+"""The processes of a lab: a given cluster, or the lab's own, which starts in the background. If bokeh is installed the lab's
+own cluster has Dask's dashboard (half a second of processor time, 19 MB).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ __all__ = ["Processes"]
 
 
 class Processes:
-    """`cluster` exists from the beginning, its processes when `ready`. `ours`: they end with the lab. `problem`: why they
-    could not be started. `wanted`: how many are started.
+    """`cluster` exists from the beginning, its processes when `ready`. `ours`: closing the lab ends them. `problem`: why they
+    could not be started. `wanted`: the number to start.
     """
 
     def __init__(self, given: DaskCluster | None = None):
@@ -59,7 +59,7 @@ class Processes:
         return min(self._cluster.progress()[0], self.wanted), self.wanted
 
     def start(self, nodes: int) -> None:
-        """Start `nodes` processes, on a thread; `starting` until they are up or `problem` says why not."""
+        """Start `nodes` processes, on a thread; `starting` until they are up or `problem` is set."""
         if self.starting:
             return
         cluster, self.problem, self.wanted = self.cluster, None, nodes

@@ -1,6 +1,6 @@
 """The table of runs of a lab: its rows, and the last runs themselves, which can be shown again.
 
-`Runs` is the table as a user gets it: it shows itself in a notebook and in a terminal, and a spreadsheet can open it.
+`Runs` is the table for users: it is displayed in a notebook and in a terminal, and can be exported as CSV.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .settings import Settings
 
 __all__ = ["KEPT", "Entry", "RunTable", "Runs"]
 
-KEPT = 12  # finished runs that are kept; of older ones only the row
+KEPT = 12  # number of finished runs to keep; for older ones only the row is kept
 
 
 @dataclass
 class Entry:
-    """One row. `run` is None when the run is not kept any more, to save memory."""
+    """One row. `run` is None if the run was released to save memory."""
 
     number: int
     settings: Settings
@@ -44,7 +44,7 @@ class RunTable:
         self._entries: list[Entry] = []
 
     def add(self, settings: Settings, run: Run, keep: Trace | None = None) -> None:
-        """Add a finished run. Of all but the last `KEPT`, and the run with the trace `keep`, only the row stays."""
+        """Add a finished run. Releases all runs except the last `KEPT` and the one with the trace `keep`; the rows remain."""
         number = self._entries[-1].number + 1 if self._entries else 1
         self._entries.append(Entry(number, settings, run, run_row(run.engine.trace)))
         for old in self._entries[:-KEPT]:

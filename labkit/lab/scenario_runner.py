@@ -37,7 +37,7 @@ class ScenarioRunner:
     # commands ---------------------------------------------------------------------------------------------------------
 
     def choose(self, scenario: Scenario | None) -> None:
-        """`start` plays this scenario from now on. None: leave the one that is played; the run that is shown goes on."""
+        """Set the scenario that `start` plays. None: leave the one that is played; the displayed run continues."""
         self.chosen = scenario
         if scenario is None:
             self._leave()
@@ -76,7 +76,7 @@ class ScenarioRunner:
         self._next_step()
 
     def stop(self) -> None:
-        """Stop the run that goes on, and leave the scenario."""
+        """Stop the active run, and leave the scenario."""
         self.session.end()
         self._leave()
 
@@ -91,14 +91,14 @@ class ScenarioRunner:
         self._leave()
 
     def abort(self) -> None:
-        """Let nothing move by itself any more, and leave the scenario: `advance` raised an error."""
+        """Stop advancing, and leave the scenario: `advance` raised an error."""
         self.session.halt()
         self._leave()
 
-    # time passes ------------------------------------------------------------------------------------------------------
+    # advancing ------------------------------------------------------------------------------------------------------
 
     def advance(self) -> float | None:
-        """Do what is due now. Returns the seconds until there may be more to do; None: nothing moves."""
+        """Do the work that is due now. Returns the seconds until there may be more; None: idle."""
         session = self.session
         if session.advance():
             self._step_over()
@@ -108,7 +108,7 @@ class ScenarioRunner:
         return session.next_advance()
 
     def finish(self) -> None:
-        """Move a simulated run as fast as possible, for a slice of time."""
+        """Advance a simulated run as fast as possible, for one slice."""
         self.session.finish()
 
     def _step_over(self) -> None:
@@ -134,7 +134,7 @@ class ScenarioRunner:
         step = self.step + 1
         self.session.prepare(self.settings_of(self._playing, step))
         self.session.start(commands=self._playing.steps[step].faults)
-        self.step = step  # not before: until then the step before is shown
+        self.step = step  # set last: until then the previous step is shown
 
     def _leave(self) -> None:
         self._playing, self.step, self.asked, self.answer = None, -1, False, None

@@ -1,8 +1,8 @@
-"""The session of a lab: the run that is shown, the run that it is compared with, and the moment that is looked at.
+"""The session of a lab: the displayed run, the reference run, and the displayed time.
 
-No widgets and no threads. One thread calls everything here (the command thread), except what only sets a value: `seek`, `live`,
-`change` and `prepare`. A moment in the past is a number, and every picture is drawn from (trace, moment); so looking back needs
-nothing but that number, and the run itself does not notice.
+No widgets and no threads. All methods are called by one thread (the command thread), except those that only set a value: `seek`,
+`live`, `change` and `prepare`. Every frame is a function of the trace and the displayed time, so looking back does not affect
+the run.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from .settings import Settings
 
 __all__ = ["Session"]
 
-SLICE = 0.02  # seconds of wall time for which a simulated run is moved at once: commands are executed in between
-FINISH_SLICE = 0.2  # the same for a simulated run that is not played but finished
-ROLES_PER_SLICE = 500  # roles whose reports take as long to collect, after every slice, as a slice lasts
+SLICE = 0.02  # wall seconds of one slice in which a simulated run is advanced; commands are executed between slices
+FINISH_SLICE = 0.2  # the same for a simulated run that is advanced as fast as possible
+ROLES_PER_SLICE = 500  # number of roles whose reports, collected after every slice, take as long as a slice
 LONGEST = (
-    0.25  # seconds of wall time that are made up for at once: a machine that is too slow plays slower, without jumps
+    0.25  # maximum wall seconds to catch up at once: a slow machine plays slower, without jumps
 )
-POLL = 0.1  # seconds between two looks at a run that moves by itself
+POLL = 0.1  # seconds between two checks of a run on processes
 
 Commands = tuple[Command | Executed, ...]
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """A run that starts when the processes are there. Until then a simulated preview of it is played."""
+    """A run that starts when its processes are ready. Until then a simulated preview of it is played."""
 
     settings: Settings
     commands: Commands
 
 
 class Session:
-    """See the module. `settings`: those of the next run. `clock`: returns seconds of wall time. `slice_s`: seconds of real
-    time for which a simulated run is moved at once.
+    """See the module. `settings`: those of the next run. `clock`: returns seconds of wall time. `slice_s`: wall seconds of
+    one slice in which a simulated run is advanced.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Session:
         self._began_with = self._now_with = settings  # settings of the run shown: at its beginning, and now
         self.reference: Trace | None = None
         self.table = RunTable()
-        self.position: int | None = None  # the moment that is looked at, ns; None: now
-        self._playing = False  # a simulated run, or a look back, moves by itself
+        self.position: int | None = None  # the displayed time, ns; None: now
+        self._playing = False  # a simulated run, or a replay, advances with wall time
         self._paused = False  # a run on processes was paused
-        self._driven_elsewhere = False  # another program may move this simulated run
+        self._driven_elsewhere = False  # another program may advance this simulated run
         self._pending: _Pending | None = None
-        self._recorded = True  # the run that is shown is in the table, or does not belong there
+        self._recorded = True  # the displayed run is in the table, or does not belong there
         self._blank: tuple[Settings, Trace] | None = None
         self._last_played: float | None = None
 
@@ -78,7 +78,7 @@ class Session:
 
     @property
     def trace(self) -> Trace:
-        """The trace of the run that is shown; before the first run, an empty trace of what would be run."""
+        """The trace of the run that is shown; before the first run, an empty trace of the next run."""
         if self.run is not None:
             return self.run.engine.trace
         settings = self.settings
@@ -91,7 +91,7 @@ class Session:
 
     @property
     def simulated(self) -> bool:
-        """Whether the run that is shown is in virtual time, so that this session moves it."""
+        """Whether the run that is shown is in virtual time, so that this session advances it."""
         return self.run is not None and isinstance(self.run.engine, VirtualTimeEngine)
 
     @property
@@ -106,7 +106,7 @@ class Session:
 
     @property
     def replaying(self) -> bool:
-        """Whether a look back moves by itself."""
+        """Whether recorded time is being replayed."""
         return self.position is not None and self._playing
 
     @property
@@ -128,7 +128,7 @@ class Session:
 
     @property
     def actions(self) -> frozenset[str]:
-        """The names of the actions that make sense now."""
+        """The names of the actions that are available now."""
         found = {"run", "set"}
         run, active, back = self.run, self.active, self.position is not None
         if (active and not self._paused and (self._playing or not self.simulated)) or (back and self._playing):
@@ -150,7 +150,7 @@ class Session:
         return frozenset(found)
 
     def moment(self) -> int:
-        """The time (ns) that is looked at."""
+        """The displayed time (ns)."""
         now = self.trace.watermark()
         return now if self.position is None else min(self.position, now)
 
@@ -162,7 +162,7 @@ class Session:
             self.settings = self.settings.changed(**settings)
             self._commands = _at_times(
                 self._commands
-            )  # it is another run: turns of the event loop do not hold any more
+            )  # a different run: recorded turns of the event loop are not valid any more
 
     def prepare(self, settings: Settings, commands: Commands = ()) -> None:
         """The next run has these settings, and repeats these commands."""
@@ -171,7 +171,7 @@ class Session:
             self._commands = commands if settings.cluster.virtual_time else _at_times(commands)
 
     def set_options(self, settings: dict[str, Any]) -> None:
-        """Set those of these settings that are live options of the strategy on the run that goes on."""
+        """Set those of these settings that are live options of the strategy on the present run."""
         if not self.active:
             return
         known = knobs_of(self.run.plan.strategy)  # type: ignore[union-attr]
@@ -182,16 +182,16 @@ class Session:
             self._change_pending(**live)
 
     def _change_pending(self, **settings: Any) -> None:
-        """The run that is previewed begins as its preview is now."""
+        """Change the settings of the pending run to the present ones of its preview."""
         if self._pending is not None:
             self._pending = replace(self._pending, settings=self._pending.settings.changed(**settings))
 
     # running ----------------------------------------------------------------------------------------------------------
 
     def start(self, settings: Settings | None = None, commands: Commands | None = None) -> None:
-        """Start a run, with the settings and the commands that were prepared, or with these. A run that goes on is stopped first.
+        """Start a run, with the prepared settings and commands, or with these. An active run is stopped first.
 
-        If the run needs processes that are not there yet, a simulated preview of it is played until they are.
+        If the run needs processes that are not ready yet, a simulated preview of it is played until they are.
         """
         settings = self.settings if settings is None else settings
         commands = self._commands if commands is None else commands
@@ -212,7 +212,7 @@ class Session:
         self._driven_elsewhere = False
 
     def adopt(self, run: Run, settings: Settings, play: bool) -> None:
-        """Show a run that a program started. A simulated one is moved from here only if `play`."""
+        """Show a run that a program started. The session advances a simulated one only if `play`."""
         self._show(run, settings)
         self._driven_elsewhere = not play
         self._playing = play or not self.simulated
@@ -236,7 +236,7 @@ class Session:
         self.start(pending.settings, pending.commands)
 
     def end(self) -> None:
-        """Stop the run that goes on, if any, and record it in the table."""
+        """Stop the active run, if any, and record it in the table."""
         self._pending = None
         if self.run is not None and not self.run.done:
             self.run.stop()
@@ -254,18 +254,18 @@ class Session:
         self.prepare(settings, self._commands)
 
     def pause(self) -> None:
-        """Pause the run, or the look back."""
+        """Pause the run, or the replay."""
         self._playing = False
         if self.position is None and self.active and not self.simulated:
             self.run.pause()  # type: ignore[union-attr]
             self._paused = True
 
     def halt(self) -> None:
-        """Let nothing move by itself any more, after an error."""
+        """Stop advancing and replaying, after an error."""
         self._playing = False
 
     def resume(self) -> None:
-        """Go on after a pause; a look back is played from the moment that is looked at."""
+        """Continue after a pause; when looking back, replay from the displayed time."""
         self._last_played, self._driven_elsewhere = None, False
         if self.position is None and self._paused and self.active:
             self.run.resume()  # type: ignore[union-attr]
@@ -273,7 +273,7 @@ class Session:
         self._playing = self.active or self.position is not None
 
     def step(self) -> None:
-        """Go to the next applied update and pause there: in a look back to the next one recorded, else the run makes one."""
+        """Go to the next applied update and pause there: when looking back to the next recorded one, else the run makes one."""
         if self.position is not None:
             self._playing = False
             after = next_apply(self.trace, self.position)
@@ -287,7 +287,7 @@ class Session:
             self._paused = not self.simulated
 
     def execute(self, command: Command) -> None:
-        """Execute a command on the run that goes on. Before the first run a `Slow` becomes a setting of the next run."""
+        """Execute a command on the active run. Before the first run a `Slow` becomes a setting of the next run."""
         slow = {command.role: command.factor} if isinstance(command, Slow) else {}
         if self.active:
             self.run.execute(command)  # type: ignore[union-attr]
@@ -304,17 +304,17 @@ class Session:
     # looking back -----------------------------------------------------------------------------------------------------
 
     def seek(self, t: int) -> None:
-        """Look at the time `t` (ns). Meanwhile a simulated run stands still; a run on processes goes on."""
+        """Show the time `t` (ns). Meanwhile a simulated run does not advance; a run on processes continues."""
         self.position, self._playing = max(0, min(int(t), self.trace.watermark())), False
 
     def live(self) -> None:
-        """Look at the present again; a simulated run goes on from where it stands."""
+        """Show the present again; a simulated run continues."""
         self.position, self._last_played = None, None
         self._playing = self.active
 
     def what_if(self) -> None:
-        """Repeat the simulated run exactly up to the moment that is looked at, and go on from there. The run that is shown so far
-        becomes the reference run.
+        """Repeat the simulated run exactly up to the displayed time, and continue from there. The run displayed before becomes
+        the reference run.
         """
         if not self.simulated:
             raise BadInput(
@@ -343,7 +343,7 @@ class Session:
             self.reference = self.run.engine.trace
 
     def unpin(self) -> None:
-        """Have no reference run."""
+        """Remove the reference run."""
         self.reference = None
 
     def show_run(self, number: int) -> None:
@@ -358,10 +358,10 @@ class Session:
             self._recorded = True
             self.table.add(self._now_with, self.run, keep=self.reference)
 
-    # time passes ------------------------------------------------------------------------------------------------------
+    # advancing ------------------------------------------------------------------------------------------------------
 
     def advance(self) -> bool:
-        """Do what is due now. Returns whether the run has just come to its end by itself."""
+        """Do the work that is due now. Returns whether the run has just ended without a command."""
         if self._pending is not None and not self.processes.starting:
             self._end_preview()
         if self.replaying:
@@ -376,16 +376,16 @@ class Session:
         return True
 
     def next_advance(self) -> float | None:
-        """Seconds of wall time until `advance` may have something to do; None: nothing moves."""
+        """Seconds of wall time until `advance` may have work; None: idle."""
         if self._playing and (self.position is not None or (self.simulated and self.active)):
             return SLICE
         moves = self._driven_elsewhere or not self.simulated or self._playing
         return POLL if self.previewing or (self.active and moves and not self._paused) else None
 
     def finish(self) -> None:
-        """Move a simulated run that is being played as fast as possible, for a slice of time."""
+        """Advance a simulated run that is being played as fast as possible, for one slice."""
         if self.run is not None and self.simulated and self.active and self._playing and not self.previewing:
-            with contextlib.suppress(TimeoutError):  # a run that would wait for ever for a role is ended with an error
+            with contextlib.suppress(TimeoutError):  # a run that would wait for a role for ever is ended with an error
                 self.run.engine.wait(FINISH_SLICE * (1 + len(self.trace.roles) / ROLES_PER_SLICE))
 
     def _elapsed(self) -> float:

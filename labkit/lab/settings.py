@@ -1,7 +1,7 @@
-"""The settings of a lab: the specification of the next run, the speed at which it is played, and objects of the user's own.
+"""The settings of a lab: the specification of the next run, its playback speed, and user-defined objects.
 
-A value; `settings.changed(strategy="ssp", s=3, workers=8, pace=0.1)` makes another one, by the names that controls, scenarios and
-share texts use. It raises `BadInput` for what is not allowed.
+A value; `settings.changed(strategy="ssp", s=3, workers=8, pace=0.1)` returns a changed copy, with the names that controls,
+scenarios and share texts use. It raises `BadInput` for settings that are not allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..strategies import STRATEGIES, Strategy
 
 __all__ = ["Settings", "initial_settings", "name_of"]
 
-# what belongs to processes, to the recording, or has other names here ("pace" and "law")
+# options of processes, of the recording, or with other names here ("pace" and "law")
 NOT_SETTINGS = ("compute", "record", "scheduler", "place", "dashboard", "may_kill")
 
 
@@ -34,7 +34,7 @@ def _default() -> RunSpec:
 
 @dataclass(frozen=True)
 class Settings:
-    """`spec`: the next run. `own`: strategies and data of the user's own, which can be chosen again by their names."""
+    """`spec`: the next run. `own`: user-defined strategies and data, which can be chosen again by their names."""
 
     spec: RunSpec = field(default_factory=_default)
     speed: float = knob(
@@ -62,7 +62,7 @@ class Settings:
 
     @property
     def cluster(self) -> ClusterSpec:
-        """Of the next run, in values."""
+        """The cluster specification of the next run."""
         return self.spec.cluster
 
     @property
@@ -71,7 +71,7 @@ class Settings:
         return self.spec.budget
 
     def cluster_on(self, processes: DaskCluster | None) -> Any:
-        """The cluster to run on: of the engine "dask", `processes` seen with these values."""
+        """The cluster to run on: for the engine "dask", `processes` with these values."""
         if self.cluster.virtual_time:
             return make_cluster(self.cluster)
         if processes is None:
@@ -87,7 +87,7 @@ class Settings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Everything that `changed` takes now."""
+        """All names that `changed` takes now."""
         return ("strategy", *self.options())
 
     def value(self, name: str) -> Any:
@@ -95,11 +95,11 @@ class Settings:
         return self.speed if name == "speed" else self.spec.value(name)
 
     def read(self, name: str, text: str) -> Any:
-        """The value that `text` means for a setting: "4" workers is 4, "none" clip_norm is None. Raises `BadInput`."""
+        """The value of `text` for a setting: "4" for workers is 4, "none" for clip_norm is None. Raises `BadInput`."""
         return read_knob("lab", knobs_of(self)["speed"], text) if name == "speed" else self.spec.read(name, text)
 
     def changed(self, **settings: Any) -> Settings:
-        """These settings with others, checked as a whole: `BadInput` if they are not allowed, or do not fit together.
+        """A changed copy, checked as a whole: `BadInput` if settings are not allowed, or do not fit together.
 
         Settings that the strategy, the data or the engine cannot use are dropped, and a run without an end gets one: 20 s.
         """
@@ -114,7 +114,7 @@ class Settings:
 
 
 def _usable(spec: RunSpec) -> RunSpec:
-    """Without what the strategy or the data cannot use, and with an end that can be waited for."""
+    """A copy without options that the strategy or the data cannot use, and with a finite budget."""
     cluster, budget = spec.cluster, spec.budget
     if not spec.strategy.uses_servers and (cluster.servers or cluster.replicas):
         cluster = replace(cluster, servers=None, replicas=0)
@@ -129,7 +129,7 @@ def _usable(spec: RunSpec) -> RunSpec:
 
 
 def name_of(own: Any) -> str:
-    """Under which name a strategy or data of the user's own can be chosen."""
+    """The name under which a user-defined strategy or data set can be chosen."""
     return strategy_name(own) if isinstance(own, Strategy) else str(own.name)
 
 
@@ -140,8 +140,7 @@ def initial_settings(
     budget: Budget | None,
     run: Run | None,
 ) -> Settings:
-    """The settings with which a lab opens: of what was given; else those of `run`; else the defaults. `BadInput` names what is
-    wrong.
+    """The initial settings of a lab: from the arguments; else those of `run`; else the defaults. `BadInput` names the error.
     """
     if run is not None and not isinstance(run, Run):
         raise BadInput(f"run={run!r}: give what lk.train returned.")
@@ -161,5 +160,5 @@ def initial_settings(
 
 
 def _recorded(cluster: Cluster) -> ClusterSpec:
-    """The values of a cluster that was given. A lab shows what is recorded, so everything is recorded."""
+    """The specification of a given cluster, with complete recording, because a lab shows what is recorded."""
     return replace(cluster.spec, record=True)

@@ -2,8 +2,8 @@
 
     strategy=ssp&s=5&workers=8&pace=0.2&seconds=30&slow=worker-2:5
 
-Each setting stands under the name, and is written as, its declaration says (`RunSpec.write`). Only what differs from the default
-lab is written. Objects of the user's own (arrays, a strategy class) have no text: `BadInput` names them.
+Names and formats of settings are those of their declarations (`RunSpec.write`). Only differences from the default lab are
+written. User-defined objects (arrays, a strategy class) have no text: `BadInput` names them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ RENAMED = {"story": "scenario"}  # names in texts of older labs
 
 
 def share_text(settings: Settings, **more: str) -> str:
-    """The text of a lab's settings; `more`: what else belongs to it (its scenario, its panels, the commands executed on the
-    run).
+    """The text of a lab's settings; `more`: further entries (its scenario, its panels, the commands executed on the run).
     """
     name, data = strategy_name(settings.strategy), settings.problem.name
     if name not in STRATEGIES:
@@ -47,7 +46,7 @@ def share_text(settings: Settings, **more: str) -> str:
 
 
 def read_share_text(text: str, also: tuple[str, ...] = ()) -> tuple[Settings, dict[str, str]]:
-    """(the settings, what else was in it: only the names in `also` are allowed). `BadInput` says what is wrong with a text."""
+    """(the settings, the other entries: only names in `also` are allowed). `BadInput` for an invalid text."""
     try:
         pairs = dict(
             parse_qsl(str(text).strip().replace("+", "%2B"), keep_blank_values=True, strict_parsing=bool(text))

@@ -1,4 +1,4 @@
-"""Everything that the page shows, as one value. It is made anew for every frame, and the page is drawn from nothing else."""
+"""The state of a lab as one value. A new one is made for every frame; the page is a function of it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["View", "make_view"]
 
 @dataclass(frozen=True)
 class View:
-    """`t`: the moment that is looked at, `recorded`: how far the trace goes, `ends`: where the budget ends (ns, or None).
+    """`t`: the displayed time, `recorded`: the end of the trace, `ends`: the end of the budget (ns, or None).
 
-    `live`: `t` is the present. `state`: "ready", "running", "paused", "over", "failed". `replaying`: a look back moves by itself.
+    `live`: `t` is the present. `state`: "ready", "running", "paused", "over", "failed". `replaying`: recorded time is replayed.
     `simulated`: the run is in virtual time. `processes`: (up, wanted) while they start and a simulated preview is shown. `busy`:
-    the command that is being executed, as "stopping". `problem`: the last error. `settings`: of the next run; `shown`: of the run
-    that is shown; `changed`: names of settings that differ. `step`: number of the scenario's step, -1 for none; `text`: its
+    the command that is being executed, as "stopping". `problem`: the last error. `settings`: of the next run; `shown`: of the
+    displayed run; `changed`: names of settings that differ. `step`: number of the scenario's step, -1 for none; `text`: its
     sentence; `asked`: the question is to be shown; `answer`: number of the answer given. `slow`: {role: factor} at `t`;
     `conditions`: {role: "killed", "frozen", ...} at `t`. `supported`: the commands that the engine executes; `undo`: {role: words
-    of the commands that would undo something now}. `actions`: names of the actions that make sense now.
+    of the commands that would undo something now}. `actions`: names of the actions that are available now.
     """
 
     trace: Trace
@@ -61,7 +61,7 @@ class View:
 
 
 def make_view(session: Session, runner: ScenarioRunner, busy: str = "", problem: str = "") -> View:
-    """The session and the scenario as they are now."""
+    """The view of the present state of the session and the scenario."""
     run, settings, position = session.run, session.settings, session.position
     trace = session.trace if run is None else run.engine.trace
     recorded = trace.watermark()

@@ -7,8 +7,8 @@ The gradient of a batch has as many non-zero rows as the batch has distinct ids;
 may occur several times in a batch, so its gradients are added with `np.add.at` (`table[ids] -= g` keeps only one of them).
 
 The initial values of a row are a hash of (seed, row), not draws from a stream. A table of 10,000,000 rows of which 5,000
-are used therefore takes the memory of 5,000 rows, with the same values as in the complete table. The hash function is the finaliser of SplitMix64 (Steele, Lea and Flood,
-"Fast splittable pseudorandom number generators", 2014).
+are used therefore takes the memory of 5,000 rows, with the same values as in the complete table. The hash
+function is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""From a panel to pixels to a PNG, as fast as possible.
+"""Fast drawing of a panel to pixels and encoding as PNG.
 
-Two thirds of the time that matplotlib takes for a frame is for axes: ticks, their labels, the grid. They are drawn once and
-kept as pixels until they change. The PNG is made by Pillow at its fastest setting: on the same frame matplotlib's own encoder
-takes about twice as long.
+Two thirds of matplotlib's time for a frame is for axes: ticks, their labels, the grid. They are drawn once and cached as
+pixels until they change. Pillow encodes the PNG at its fastest setting; matplotlib's encoder takes about twice as long.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ __all__ = ["Canvas", "encode"]
 
 
 class Canvas:
-    """The figure of one panel, drawn on axes that are kept: the same pixels as a complete redraw. `figure`: one on
-    which the panel is set up already; None makes one.
+    """The figure of one panel, drawn on cached axes: the same pixels as a complete redraw. `figure`: one on which the
+    panel is set up already; None makes one.
     """
 
     def __init__(self, panel: Panel, figure: LabFigure | None = None):

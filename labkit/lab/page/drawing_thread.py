@@ -1,13 +1,13 @@
-"""The drawing thread: as many frames as the budget and the browser allow, always the newest, and none when nothing changes.
+"""The drawing thread: draws the newest frame as often as the budget and the browser allow, and stops when nothing changes.
 
-Drawing takes processor time from the roles that are watched. So frames are paid for from a token bucket: it fills with `share`
-seconds of processor time per second of wall time, each frame takes out what this thread has really used, and while the bucket is
-empty nothing is drawn. The thread has a lower priority, so it gives way when a role wakes up.
+Drawing takes processor time from the roles. It is limited by a token bucket, which fills with `share` seconds of processor time
+per second of wall time; each frame takes out the processor time that the thread used, and while the bucket is empty nothing is
+drawn. The thread has a lower priority, so that it yields to roles.
 
-Each frame that is sent has a number that the browser acknowledges. The next frame waits until at most one is not acknowledged. A
-browser that has acknowledged frames before and is silent for a while is gone: the thread ends, and the next acknowledgement
-starts it again. Where acknowledgements never come, frames come at a slow rate. When nothing moves any more `paint` says so, and
-the thread ends too; then `wake` starts it again, and an acknowledgement does not.
+Each frame that is sent has a number that the browser acknowledges. The next frame waits until at most one is unacknowledged. If a
+browser that has acknowledged frames stops doing so, it is taken to be gone: the thread ends, and the next acknowledgement starts
+it again. Without any acknowledgements frames are sent at a slow rate. When the lab is idle `paint` returns None and the thread
+ends too; then `wake` starts it again, and an acknowledgement does not.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from collections.abc import Callable
 
 __all__ = ["BUSY", "SHARE", "DrawingThread", "TokenBucket"]
 
-SHARE, BUSY = 0.28, 0.12  # of one core: while the cores are idle most of the time; beside roles that never wait
-NICE = 5  # lower priority, on Linux, where a thread has its own; more, and a busy machine shows no frames at all
-SAVED = 1.2  # seconds of wall time whose share the bucket holds: a click may then redraw everything at once
+SHARE, BUSY = 0.28, 0.12  # of one core: if the cores are mostly idle; if roles compute without waiting
+NICE = 5  # lower priority, on Linux, where threads have their own; with a higher value a busy machine shows no frames
+SAVED = 1.2  # capacity of the bucket in seconds of wall time, so that a click can redraw everything at once
 GRANT = 0.15  # seconds of processor time that are available at once after an action of the user
 GRANT_EVERY = 1.0  # seconds of wall time between two such grants
-URGENT = 0.03  # seconds between two frames at least, however many buttons are pressed
+URGENT = 0.03  # minimum seconds between two frames, for any number of button presses
 SILENT, MOST_SILENT = (
     0.4,
     2.0,
 )  # seconds between two frames if no browser has ever acknowledged one: at first, and later
 LATE = 1.0  # seconds without an acknowledgement after which frames come at a slow rate
-GONE = 15.0  # seconds without an acknowledgement after which the browser counts as gone
+GONE = 15.0  # seconds without an acknowledgement after which the browser is taken to be gone
 
 
 class TokenBucket:
-    """Seconds of processor time that may be used for drawing. `share`: how many come in per second of wall time."""
+    """Seconds of processor time that may be used for drawing. `share`: the fill rate per second of wall time."""
 
     def __init__(self, share: float, clock: Callable[[], float], processor_clock: Callable[[], float]):
         self.share, self._clock, self._processor_clock = share, clock, processor_clock
@@ -45,7 +45,7 @@ class TokenBucket:
         self._granted = -GRANT_EVERY
 
     def restart(self) -> None:
-        """The processor clock begins anew: it is another thread's now."""
+        """Restart the measurement of processor time, for a new thread."""
         self._spent = self._processor_clock()
 
     def left(self) -> float:
@@ -64,11 +64,11 @@ class TokenBucket:
 
 
 class DrawingThread:
-    """Calls `paint()` from a thread of its own: it draws one frame and returns the seconds until the next one, or None: nothing
-    moves, and the thread ends. `paint` may not raise.
+    """Calls `paint()` on a separate thread. `paint` draws one frame and returns the seconds until the next one, or None if the
+    lab is idle: then the thread ends. `paint` must not raise.
 
-    `share`: of one core, at most, for drawing. The clocks return seconds of wall time, and of processor time of the calling
-    thread.
+    `share`: the maximum fraction of one core for drawing. The clocks return seconds of wall time, and of processor time of the
+    calling thread.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class DrawingThread:
     ):  # fmt: skip
         self.name, self._paint, self._clock = name, paint, clock
         self.sent = 0  # frames sent so far
-        self.acknowledged = -1  # the last one that a browser has shown; -1: none ever was
+        self.acknowledged = -1  # the last frame that a browser acknowledged; -1: none
         self._tokens = TokenBucket(share, clock, processor_clock)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -92,7 +92,7 @@ class DrawingThread:
 
     @property
     def share(self) -> float:
-        """Of one core, at most, for drawing. It can be changed at any time."""
+        """The maximum fraction of one core for drawing. It can be changed at any time."""
         return self._tokens.share
 
     @share.setter
@@ -106,7 +106,7 @@ class DrawingThread:
 
     @property
     def urgent(self) -> bool:
-        """Whether a newer frame is wanted than the one that is being drawn."""
+        """Whether a newer frame than the one being drawn was requested."""
         return self._urgent
 
     @property
@@ -122,7 +122,7 @@ class DrawingThread:
         self._wakes.set()
 
     def after_action(self) -> None:
-        """The user has acted: what follows is drawn at once, even if the budget is spent."""
+        """The user has acted: draw the next frame at once, even if the budget is spent."""
         self._acted = self._clock()
         self._tokens.grant()
 
@@ -136,7 +136,7 @@ class DrawingThread:
         self._wakes.set()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread to end because nothing moves; returns whether it has ended."""
+        """Wait until the thread ends because the lab is idle; returns whether it has ended."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
@@ -194,7 +194,7 @@ class DrawingThread:
                 break
 
     def _wait(self, began: float, rest: float) -> bool:
-        """Wait until the next frame is due. Returns False, and the thread has ended, if there is to be none."""
+        """Wait until the next frame is due. Returns False, and the thread has ended, if there is none."""
         while True:
             now = self._clock()
             if self._due(now, began, rest):

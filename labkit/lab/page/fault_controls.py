@@ -1,9 +1,8 @@
 """Fault injection: choose a role, then slow it down, kill it, freeze it, or cut its links. Servers are green, roles with a fault
 are orange; the chip of a role that is down, frozen or cut off is dashed and names the condition.
 
-The buttons follow from the commands that the engine supports. A command is undone by the same button, which then says so: Kill is
-Restart while the role is down. There is a chip for every role, and none is ever removed, only hidden: so the chip that has the
-focus keeps it.
+The buttons are derived from the commands that the engine supports. The same button undoes a command, with another label: Kill
+is Restart while the role is down. There is a chip for every role; chips are hidden but never removed, so that the focus stays.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FaultControls"]
 
-MOST_CHIPS = 16  # of one kind; beyond, a menu
+MOST_CHIPS = 16  # of one kind; a menu if there are more
 FACTORS = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
 Kind = type[Command]
 PAIRS: dict[Kind, Kind] = {Kill: Restart, Freeze: Thaw, Cut: Reconnect}  # a command, and the one that undoes it
@@ -89,7 +88,7 @@ class FaultControls:
         self._press("execute", now(role, **stays_down))
 
     def _now(self, kind: Kind, view: View) -> Kind:
-        """The class of the command that a button executes now: the one that undoes `kind`, if there is something to undo."""
+        """The class of the command that a button executes now: `kind`, or the one that undoes it if it is in effect."""
         undo = PAIRS[kind]
         return undo if undo in view.supported and undo.word in view.undo.get(self.role, ()) else kind
 

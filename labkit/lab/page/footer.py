@@ -1,4 +1,4 @@
-"""Below the panels: exact numbers, and the log. This is what a screen reader reads."""
+"""The part below the panels: exact numbers, and the log, as text for screen readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Footer:
         self.box = factory.box([self._numbers, self._log], "lk-foot")
 
     def show(self, view: View) -> None:
-        """Numbers and log at the moment that is looked at."""
+        """Numbers and log at the displayed time."""
         found = [f"<span>{html.escape(n)} <b>{html.escape(v)}</b></span>" for n, v in numbers(view.trace, view.t)]
         if view.dashboard:
             link = html.escape(view.dashboard, quote=True)
@@ -37,6 +37,6 @@ class Footer:
 
 
 def _log(lines: list[str]) -> str:
-    """Newest first, so that it is seen without scrolling."""
+    """The log, newest lines first, so that these are visible without scrolling."""
     inner = "".join(f"<div>{html.escape(line)}</div>" for line in reversed(lines)) or "<div>&nbsp;</div>"
     return f'<div class="lk-log" role="log" aria-live="polite" aria-label="log" tabindex="0">{inner}</div>'

@@ -1,12 +1,11 @@
-"""Messages from the browser: which frame it has shown, and how messages reach the kernel while a cell runs.
+"""Messages from the browser: acknowledgements of frames, and the reception of messages while a cell runs.
 
-A frame number is written to one hidden field; a link that runs in the browser copies it to another field, and the kernel hears
-of that.
+A frame number is written to one hidden field; a link in the browser copies it to another field, whose change is sent to the
+kernel.
 
-While a cell runs, JupyterLab sends messages of widgets to a second shell of the kernel. But ipykernel 7.4 sends them to the shell
-that has last sent the widget a message, and for a widget that was made in a cell this is the cell's own shell: then Stop would
-wait for the very cell that it should stop. `receive_during_cells` makes the kernel forget which shell that was (it does nothing
-on other versions).
+While a cell runs, JupyterLab sends messages of widgets to a second shell of the kernel. But ipykernel 7.4 sends them to the
+shell that last sent the widget a message; for a widget made in a cell this is the shell of that cell, so Stop would wait for
+the cell that it should stop. `receive_during_cells` removes this association (it does nothing on other versions).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["FrameAcknowledgement", "receive_during_cells"]
 
 
 def receive_during_cells(*changed: Any) -> None:
-    """Receive messages of these widgets also while a cell runs. To be called after every change made to them."""
+    """Receive messages of these widgets also while a cell runs. Call it after every change of them."""
     for widget in changed:
         if widget.comm is not None:
             vars(widget.comm).pop("_reply_subshell_id", None)
@@ -36,7 +35,7 @@ class FrameAcknowledgement:
         receive_during_cells(self.shown)
 
     def send(self, frame: int) -> None:
-        """This frame has been sent."""
+        """Ask the browser to acknowledge this frame, which has been sent."""
         self.sent.value = frame
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The sentence on top, and the question of a scenario.
 
-The headline has room for two lines whatever its text, and an error takes the place of the sentence: so the page does not jump.
-The answers stay where they were pressed: the given one is filled, and when the scenario is over the right one is green.
+The headline always has the height of two lines, and an error replaces the sentence, so that the layout does not shift. The
+answers stay in place: the given one is filled, and when the scenario is over the right one is green.
 """
 
 from __future__ import annotations

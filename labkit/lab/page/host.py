@@ -1,4 +1,4 @@
-"""What the page needs of a lab."""
+"""The interface of a lab for its page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Host", "Press"]
 
 
 class Press(Protocol):
-    """Carries out the action of a button, as soon as possible. It raises nothing: errors are shown."""
+    """Executes the action of a button as soon as possible. Never raises: errors are shown."""
 
     def __call__(self, action: str, *arguments: Any) -> None:
         """`action`: see `Lab.press`."""
@@ -22,10 +22,10 @@ class Host(Protocol):
 
     @property
     def press(self) -> Press:
-        """Carries out the action of a button."""
+        """Executes the action of a button."""
 
     def view(self) -> View:
-        """Everything that the page shows, now."""
+        """The present state, as the page shows it."""
 
     def scenarios(self) -> dict[str, str]:
         """{name: title} of the scenarios in the menu."""

@@ -1,7 +1,7 @@
-"""`Page`: everything that a browser shows of a lab, drawn from one `View` after another and from nothing else.
+"""`Page`: the widgets of a lab in the browser. Each frame is a function of one `View`.
 
-One thread draws. The handler of a press calls the lab, which returns at once, and shows the effect itself: so a reaction never
-waits for a picture.
+One thread draws. The handler of a button calls the lab, which returns at once, and shows the effect itself, so that a
+reaction never waits for a frame.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["Page"]
 
 FASTEST = 0.12  # seconds between two frames
 TEXT_EVERY = 0.5  # seconds between two updates of sentence, numbers and log
-SETTLES = 0.3  # seconds after which a lab at rest is drawn once more
-FOR_FAST = 0.6  # of the budget for panels that change with every moment; the rest is for the others
-TURN = 8  # frames after which a panel is drawn whatever is left of the budget
-LIVELY = 5.5  # frames per second that are wanted before panels are drawn with more pixels than they are shown with
-FINE, COARSE = 1.5, 1.0  # pixels drawn per pixel shown, of a panel that changes with every moment
-COARSE_FOR = 10.0  # seconds until it is tried again whether they can be fine
-SHARP = 2.0  # pixels drawn per pixel shown, of all other panels, and of everything at rest
-TRIES = 3  # frames in a row that may fail before the page waits for a change
+SETTLES = 0.3  # seconds after which an idle lab is drawn once more
+FOR_FAST = 0.6  # fraction of the budget for panels that change continuously; the rest is for the others
+TURN = 8  # frames after which a panel is drawn even without budget
+LIVELY = 5.5  # minimum frames per second for drawing more pixels than are shown
+FINE, COARSE = 1.5, 1.0  # pixels drawn per pixel shown, for panels that change continuously
+COARSE_FOR = 10.0  # seconds until the fine resolution is tried again
+SHARP = 2.0  # pixels drawn per pixel shown, for all other panels, and for all panels of an idle lab
+TRIES = 3  # consecutive failures of frames before the page waits for a change
 _numbers = count(1)
 
 
@@ -98,7 +98,7 @@ class Page:
 
     @property
     def drawing(self) -> bool:
-        """Whether the page is being drawn, or will be drawn again by itself."""
+        """Whether the page is being drawn, or will be drawn again without a change."""
         return self._thread.alive
 
     def choose(self, panels: tuple[str, ...] | None) -> None:
@@ -113,7 +113,7 @@ class Page:
         self._thread.wake()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until the last frame of a lab at rest is drawn; returns whether it is."""
+        """Wait until the last frame of an idle lab is drawn; returns whether it is."""
         return self._thread.join(timeout)
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class Page:
     # what the user does -----------------------------------------------------------------------------------------------
 
     def press(self, action: str, *arguments: Any) -> None:
-        """Hand an action to the lab, and show at once that it was received."""
+        """Pass an action to the lab, and show at once that it was received."""
         self.lab.press(action, *arguments)
         if action == "set":  # accepted or refused by now
             with self._factory.lock:
@@ -176,7 +176,7 @@ class Page:
         try:
             still, rest = self._frame()
             self._failed = 0
-        except Exception as error:  # shown; and tried again, but not for ever
+        except Exception as error:  # shown, and retried a limited number of times
             self._failed += 1
             still, rest = self._failed > TRIES, 1.0
             with factory.lock:
@@ -189,11 +189,11 @@ class Page:
         return rest
 
     def _frame(self) -> tuple[bool, float]:
-        """Draw everything as it is now. Returns (nothing moves by itself, seconds until the next frame)."""
+        """Draw everything as it is now. Returns (whether the lab is idle, seconds until the next frame)."""
         presses = self._presses
         view = self.lab.view()
         with self._factory.lock:
-            if presses != self._presses:  # a press has been shown meanwhile, and this view may be older
+            if presses != self._presses:  # a button was pressed in the meantime, and this view may be older
                 view = self.lab.view()
             self._show(view)
         still = _still(view)
@@ -205,7 +205,7 @@ class Page:
         return still, rest
 
     def _draw_text(self, view: View, still: bool) -> None:
-        """Sentence, numbers, log and share text, every now and then."""
+        """Sentence, numbers, log and share text, at most every `TEXT_EVERY` seconds."""
         now = self._factory.clock()
         if not still and now - self._text_at < TEXT_EVERY and view.live and not view.problem:
             return
@@ -217,7 +217,7 @@ class Page:
                 self._sidebar.show_text(view, self.panels)
 
     def _draw_panels(self, view: View, still: bool) -> float:
-        """The panels that change with every moment; and of the others as many as the budget allows, in turn. Returns the seconds
+        """Draw the panels that change continuously, and as many of the others as the budget allows, in turn. Returns the seconds
         until the next frame.
         """
         thread = self._thread
@@ -229,7 +229,7 @@ class Page:
         shown, began = self._grid.shown, time.monotonic()
         for image in self._grid.hidden:
             image.forget()
-        blank = any(image.blank for image in shown)  # until each panel was drawn once, none is drawn a second time
+        blank = any(image.blank for image in shown)  # each panel is drawn once before any is drawn again
         moving = [i for i in shown if i.fast and i.behind(view, fast_scale) and (i.blank or not blank)]
         spent = sum(self._draw(image, view, fast_scale) for image in moving)
         if fine and not still and spent * LIVELY > FOR_FAST * thread.share:
@@ -265,11 +265,11 @@ def _known(panels: tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def _still(view: View) -> bool:
-    """Whether nothing moves any more by itself."""
+    """Whether the lab is idle: nothing changes without a user's action."""
     moving = (view.state == "running" and view.live) or view.replaying or bool(view.busy) or view.processes is not None
     return not moving
 
 
 def _crowded(view: View) -> bool:
-    """Whether roles on processes train without a pause and need every core."""
+    """Whether role processes train without pacing and use all cores."""
     return not view.shown.cluster.virtual_time and view.shown.cluster.compute is None and view.state == "running"

@@ -1,7 +1,7 @@
-"""The panels on the page: one image widget each, drawn only when there is something new, each at its own rate.
+"""The panels on the page: one image widget each, drawn only when its contents change, at a rate per panel.
 
-A panel takes its space on the page as soon as it is chosen. It is drawn by the drawing thread, the only one that uses figures.
-Panels that are not chosen any more are hidden and kept.
+The space of a panel is reserved as soon as it is chosen. Only the drawing thread uses figures. Panels that are not chosen any
+more are hidden and kept.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_VIEW", "PanelGrid", "PanelImage", "shape_of"]
 
 FIRST_VIEW = ("timeline", "staleness", "gradient_flow", "throughput", "accuracy", "predictions")
-WIDE = 600  # pixels: a panel with a wider preferred size has a row of its own
-BESIDE = (724, 354, 0.86)  # pixels of wide and half panels, and how high, beside a column of controls
+WIDE = 600  # pixels: a panel with a wider preferred size takes a whole row
+BESIDE = (724, 354, 0.86)  # widths in pixels of wide and half panels, and factor of the height, beside a column of controls
 ALONE = (940, 462, 1.0)
 _EMPTY = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAG7buVgAAAABJRU5ErkJggg=="
@@ -46,7 +46,7 @@ class PanelImage:
         self.factory, self.name = factory, name
         kind = PANELS[name]
         self.size = shape_of(name, beside)
-        self.fast = kind.period == 1  # it changes with every moment
+        self.fast = kind.period == 1  # it changes continuously
         self.place = factory.layout(order="0")
         self._title = factory.html("lk-title", _heading(kind.title, ""))
         self._image = factory.make(widgets.Image, value=_EMPTY, format="png")
@@ -60,7 +60,7 @@ class PanelImage:
 
     @property
     def blank(self) -> bool:
-        """Whether it was never drawn."""
+        """Whether the panel was never drawn."""
         return self._of is None
 
     def behind(self, view: View, scale: float) -> bool:
@@ -79,7 +79,7 @@ class PanelImage:
         self.waits = 0
         try:
             title, png = self._drawn(view, scale)
-        except Exception as error:  # the other panels are drawn all the same
+        except Exception as error:  # the other panels are still drawn
             self._key = self._canvas and self._canvas.panel.key(view.trace, view.t)
             why = f"could not be drawn. {type(error).__name__}: {error}"
             title, png = _heading(PANELS[self.name].title, why, "lk-red"), b""
@@ -100,11 +100,11 @@ class PanelImage:
         return _heading(panel.title, panel.caption(trace, t)), png
 
     def forget(self) -> None:
-        """It is hidden: release its run and its pixels. Called by the drawing thread."""
+        """Release the run and the pixels of a hidden panel. Called by the drawing thread."""
         self._canvas = self._of = None
 
     def _begin(self, trace: Trace, reference: Trace | None) -> None:
-        """A new panel for a new run: what a panel keeps of one run does not hold for another."""
+        """Make a new panel for a new run, because a panel caches data of one run."""
         self._of = trace, reference
         panel = make_panel(self.name, reference)
         figure = self._canvas.figure if self._canvas is not None else blank(*self.size)

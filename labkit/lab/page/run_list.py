@@ -1,4 +1,4 @@
-"""The list of runs: the newest on top, each with buttons to show it again and to pin it; and all of them as a file."""
+"""The list of runs: the newest on top, with buttons to show and to pin each, and a file of all runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunList"]
 
-MOST = 8  # rows on the page; the file has them all
+MOST = 8  # rows on the page; the file has all runs
 
 
 class RunList:

@@ -1,7 +1,7 @@
 """A widget for each `Control`, and sections of them.
 
 A widget is replaced only if its control is of another kind (other choices, another range); a new value is shown by the same
-widget. So a menu that is open stays open, and the focus stays where it is.
+widget, so that an open menu stays open and the focus does not move.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ class SettingWidget:
         )
 
     def show(self, control: Control, next_run: bool) -> None:
-        """Show the value. `next_run`: the run that is shown has another one."""
+        """Show the value. `next_run`: the displayed run has a different value."""
         self._input.show(_index(control) if control.choices else control.value)
         self.factory.mark(self.widget, lk_next=next_run)
 
     def settle(self) -> None:
-        """What was chosen has been accepted or refused."""
+        """The user's choice was accepted or refused."""
         self._input.settle()
 
 
 def kind_of(control: Control) -> tuple[Any, ...]:
-    """Controls of equal kind can be shown by one widget."""
+    """A key: controls with equal keys can be shown by the same widget."""
     return control.name, control.label, control.kind, control.choices, control.low, control.high, control.log
 
 
 def _index(control: Control) -> int:
-    """The index of the choice: a browser does not know values as None and inf."""
+    """The index of the choice; a browser cannot represent values such as None and inf."""
     return next(i for i, (_, value) in enumerate(control.choices) if value == control.value)
 
 
 def _value(control: Control, value: Any) -> Any:
-    """The value that was chosen: of a slider with three digits; a text is read by the lab."""
+    """The chosen value: three digits for a slider; text is parsed by the lab."""
     if control.choices:
         return control.choices[value][1]
     if control.kind == "slider":
@@ -107,7 +107,7 @@ class Section:
         self.box = factory.box([self._head], "lk-sec lk-gone lk-more" if folded else "lk-sec lk-gone")
 
     def show(self, shown: tuple[Control, ...], next_run: frozenset[str]) -> None:
-        """Show these controls, in this order. `next_run`: the names of those of which the run that is shown has another value."""
+        """Show these controls, in this order. `next_run`: the names of those of which the displayed run has a different value."""
         self._shown, self._next_run = shown, next_run
         factory = self.factory
         factory.mark(self.box, lk_gone=not shown)
@@ -126,7 +126,7 @@ class Section:
         factory.drop(*(made.widget for name, made in before.items() if self._widgets.get(name) is not made))
 
     def settle(self) -> None:
-        """What was chosen has been accepted or refused."""
+        """The user's choice was accepted or refused."""
         for made in self._widgets.values():
             made.settle()
 

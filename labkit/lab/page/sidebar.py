@@ -64,13 +64,13 @@ class Sidebar:
         return InputWidget(self.factory, made, partial(choose_panel, name))
 
     def settle(self) -> None:
-        """What was chosen has been accepted or refused: show the lab's values next time."""
+        """The user's choice was accepted or refused: show the lab's values next time."""
         self._shown = None
         for section in self._sections.values():
             section.settle()
 
     def show(self, view: View, panels: tuple[str, ...]) -> None:
-        """Everything as the view says. `panels`: those that are shown."""
+        """Show the view. `panels`: those that are shown."""
         self._runs.show(view)
         for name, check in self._panels.items():
             check.show(name in panels)
@@ -83,7 +83,7 @@ class Sidebar:
             section.show(tuple(c for c in found if c.group == group), next_run)
 
     def show_text(self, view: View, panels: tuple[str, ...]) -> None:
-        """The share text of the lab, or why it has none."""
+        """The share text of the lab, or the reason why it has none."""
         now = (view.settings, view.trace, len(view.trace.events), view.scenario, panels)
         if now == self._written:
             return

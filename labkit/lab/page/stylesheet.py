@@ -1,8 +1,8 @@
 """The style sheet of a page, the sizes of its panels, and one script.
 
 JupyterLab handles keys wherever the focus is in a notebook: `a` on a button of the lab would insert a cell, `d d` would delete
-the cell with the lab. The script stops keys without a modifier at the edge of the lab, so that arrows move menus and letters
-do nothing. Where scripts are forbidden it does not run, and everything else works.
+the cell with the lab. The script stops the propagation of keys without a modifier at the lab's element, so that arrows move
+menus and letters do nothing. If scripts are not allowed it does not run, and everything else works.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _GUARD = (
 
 
 def stylesheet(shapes: dict[str, tuple[int, int]]) -> str:
-    """The text of the HTML widget with all this. `shapes`: {selector: (width, height) in pixels} of panels, so that their
-    space is reserved before they are drawn, and nothing jumps.
+    """The text of the HTML widget. `shapes`: {selector: (width, height) in pixels} of panels, so that their space is reserved
+    before they are drawn and the layout does not shift.
     """
     style = (resources.files(__package__) / "style.css").read_text(encoding="utf-8")
     rooms = [f".{ROOT}.{name} img {{ aspect-ratio: {wide} / {high}; }}" for name, (wide, high) in shapes.items()]

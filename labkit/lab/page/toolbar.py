@@ -1,8 +1,8 @@
 """The top of the page: the menu of scenarios, the buttons that control the run, and the player with its time slider.
 
 The effect of a press is shown at once: the handler calls the lab and then `refresh`, without waiting for the drawing thread.
-No button is ever disabled, because a browser takes the focus away from what is disabled; a button that makes no sense now is
-pale, and says so when it is pressed.
+Buttons are never disabled, because a browser moves the focus away from disabled elements; a button that has no effect now is
+pale, and pressing it shows a message.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ENDED = {
     "error": "by an error", "closed": "the cluster was closed",
 }  # fmt: skip
 NO_SCENARIO = "no scenario: my own settings"
-TICKS = 300  # of the slider: whole numbers, because a browser rounds others and reports that as the user's choice
-REFUSED = 1.5  # seconds for which the page says that an action makes no sense now
-LONG = 60.0  # seconds: a run that ends later than this has a slider that grows with it
+TICKS = 300  # of the slider: integers, because a browser rounds other numbers and reports the change as the user's choice
+REFUSED = 1.5  # seconds for which the page shows that an action has no effect now
+LONG = 60.0  # seconds: the slider of a longer run grows with the run
 
 
 class Toolbar:
@@ -42,7 +42,7 @@ class Toolbar:
         self.factory, self._press, self._refresh = factory, press, refresh
         self._actions: frozenset[str] = frozenset()
         self._refused, self._refused_at = "", -REFUSED
-        self._toggled = {"pause": False, "pin": False}  # whether the button does the opposite now
+        self._toggled = {"pause": False, "pin": False}  # whether the button executes the opposite action now
         self._buttons: dict[tuple[str, ...], Any] = {}
         self._scenario = self._scenario_menu(scenarios)
         make = self._button
@@ -76,7 +76,7 @@ class Toolbar:
         return InputWidget(self.factory, menu, lambda name: self._press("play", name or None))
 
     def _button(self, label: str, actions: tuple[str, ...], *more: Any, **flags: Any) -> Any:
-        """A button for one action, or for an action and its opposite. It acts only if one of them makes sense now."""
+        """A button for one action, or for an action and its opposite. It acts only if one of them is available now."""
 
         def act() -> None:
             action = actions[-1] if self._toggled.get(actions[0]) else actions[0]
@@ -100,19 +100,19 @@ class Toolbar:
     # drawing ----------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """What was chosen has been accepted or refused."""
+        """The user's choice was accepted or refused."""
         self._speed.settle()
 
     def show(self, view: View) -> None:
-        """Everything as the view says."""
+        """Show the view."""
         factory, self._actions = self.factory, view.actions
         dask = not view.settings.cluster.virtual_time
         active = view.state in ("running", "paused")
         label = "Run again" if active and view.changed else "Run on cluster" if dask else "Run"
         factory.put(self._run, description=label)
         paused = "pause" not in view.actions and "resume" in view.actions
-        paused = {"pausing": True, "resuming": False}.get(view.busy, paused)  # as it will be, at once
-        pinned = "unpin" in view.actions  # also if the reference run is this one, of which nothing is drawn twice
+        paused = {"pausing": True, "resuming": False}.get(view.busy, paused)  # show the requested state at once
+        pinned = "unpin" in view.actions  # also if the reference run is this one, which is not drawn twice
         self._toggled = {"pause": paused, "pin": pinned}
         label, icon = ("Resume", "play") if paused else ("Pause", "pause")
         factory.put(self._pause, description=label, icon=icon, tooltip="go on" if paused else "pause the run")
@@ -142,7 +142,7 @@ class Toolbar:
         self.factory.write(self._ends, _ends(view, t))
 
     def _state(self, view: View) -> str:
-        """The state of the run, and its time; below, what is being done."""
+        """The state of the run and its time; below, the command that is being executed."""
         refused = self._refused if self.factory.clock() - self._refused_at < REFUSED else ""
         at = f"{view.t / NANO:.2f} s" if not view.live else f"{view.t / NANO:.1f} s"
         below = view.busy + "…" if view.busy else refused
@@ -163,7 +163,7 @@ class Toolbar:
 
 
 def _why(view: View) -> str:
-    """Why the run does not move."""
+    """The reason why the run does not advance."""
     ending = view.trace.ending
     if view.state == "over" and ending is not None:
         return ENDED.get(ending["stopped_by"], ending["stopped_by"])
@@ -171,14 +171,14 @@ def _why(view: View) -> str:
 
 
 def _length(recorded: float, ends: float | None) -> float:
-    """The end of the slider, in seconds: the end of the run, if that is near enough."""
+    """The end of the slider, in seconds: the end of the run, unless that is later than `LONG`."""
     if ends is not None and (ends <= LONG or recorded >= ends / 4):
         return max(ends, recorded)
     return nice_above(max(recorded, 10.0))
 
 
 def _ends(view: View, t: float) -> str:
-    """When the run will end by itself."""
+    """When the run's budget ends."""
     goal, active = view.shown.budget.accuracy, view.state in ("running", "paused")
     limits = [f"ends at {view.ends / NANO:g} s"] if view.ends is not None else []
     if goal is not None:
@@ -190,5 +190,5 @@ def _ends(view: View, t: float) -> str:
 
 
 def _speeds(now: float) -> tuple[tuple[str, float], ...]:
-    """The speeds that are offered, with the present one."""
+    """The speeds in the menu, including the present one."""
     return tuple((f"{speed:g}x", speed) for speed in sorted({*SPEEDS, now}))

@@ -1,8 +1,8 @@
 """Makes the widgets of one page, writes to them, and closes them.
 
-Presses come on whichever thread the front end chooses and pictures from the drawing thread, so all writing is done under one
-lock, and only what has changed is sent. All looks are in the style sheet, under class names: so one layout and one style of
-each kind serve all widgets, and a page takes a third of the messages that it would take otherwise.
+Button events arrive on any thread and frames on the drawing thread, so all writes are done under one lock, and only changes
+are sent. All styles are in the style sheet, by class names: widgets share one layout and one style of each kind, which reduces
+the messages of a page to a third.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .frontend import receive_during_cells
 
 __all__ = ["InputWidget", "WidgetFactory"]
 
-DOUBLE_CLICK = 0.35  # seconds within which a second press of the same button is the rest of a double click
+DOUBLE_CLICK = 0.35  # seconds within which a second press of the same button is ignored as a double click
 
 
 class WidgetFactory:
@@ -47,13 +47,13 @@ class WidgetFactory:
         return made
 
     def layout(self, **traits: Any) -> Any:
-        """A layout for one widget alone, of which something changes."""
+        """A layout for one widget only, if it changes."""
         made = widgets.Layout(**traits)
         self._made.append(made)
         return made
 
     def box(self, children: Iterable[Any], classes: str = "", **traits: Any) -> Any:
-        """A box around these."""
+        """A box with these children."""
         return self.make(widgets.Box, classes, children=tuple(children), **traits)
 
     def html(self, classes: str = "", text: str = "") -> Any:
@@ -69,7 +69,7 @@ class WidgetFactory:
         tip: str = "",
         again: bool = False,
     ) -> Any:
-        """A button. A double click presses it once, unless it makes sense to press it `again` and again."""
+        """A button. A double click presses it once, unless repeated presses are allowed (`again`)."""
         made = self.make(widgets.Button, classes, description=label, icon=icon, tooltip=tip or None)
         last = [-DOUBLE_CLICK]
 
@@ -88,7 +88,7 @@ class WidgetFactory:
     # writing, with the lock held --------------------------------------------------------------------------------------
 
     def put(self, widget: Any, **traits: Any) -> None:
-        """Give a widget these traits. What has not changed is not sent; what has goes in one message."""
+        """Set these traits of a widget. Only changed traits are sent, in one message."""
         new = {name: value for name, value in traits.items() if getattr(widget, name) != value}
         if not new or self.closed:
             return
@@ -99,7 +99,7 @@ class WidgetFactory:
         receive_during_cells(widget)
 
     def write(self, widget: Any, text: str) -> None:
-        """Give a piece of text its text."""
+        """Set the text of a text widget."""
         self.put(widget, value=text)
 
     def mark(self, widget: Any, **classes: bool) -> None:
@@ -129,10 +129,10 @@ class WidgetFactory:
 
 
 class InputWidget:
-    """A widget with a value that the user chooses and the lab shows. What the lab shows never comes back as a command.
+    """A widget with a value that the user chooses and the lab shows. Values shown by the lab are not reported as choices.
 
-    `chosen(value)`: called when the user has chosen something. For `hold` seconds after that the widget is left alone, so that it
-    does not jump back while the lab still has the old value. `trait`: which of the widget's traits is the value.
+    `chosen(value)`: called when the user has chosen a value. For `hold` seconds after that `show` does not change the value, so
+    that the widget does not jump back while the lab still has the old one. `trait`: which of the widget's traits is the value.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class InputWidget:
         self._chosen(change["new"])
 
     def settle(self) -> None:
-        """The lab has the chosen value already, or has refused it."""
+        """The lab accepted or refused the chosen value: end the hold."""
         self._since = None
 
     def show(self, value: Any, **traits: Any) -> None:

@@ -1,4 +1,4 @@
-"""Scenarios about failures: what the other workers do meanwhile, and which updates are lost.
+"""Scenarios about failures: the throughput of the remaining workers, and the updates that are lost.
 
 One of N workers is down. Throughput until it is restarted, relative to before:
 
@@ -22,7 +22,7 @@ FOUR = {"workers": 4, "servers": 1, "law": "deterministic", "pace": 0.1}
 
 
 def down(role: str, since: float, until: float) -> tuple[Any, ...]:
-    """Kill a role and restart it later: on processes an automatic restart would be too fast to be seen."""
+    """Kill a role and restart it later: on processes an automatic restart would be too fast to be visible."""
     return Kill(role, at=since, restart=False), Restart(role, at=until)
 
 

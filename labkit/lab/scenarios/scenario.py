@@ -1,4 +1,4 @@
-"""A scenario: a few steps, each a run that shows one thing, and sometimes a question that is answered before the result is shown.
+"""A scenario: a few steps, each a run that shows one effect, and sometimes a question to answer before the result is shown.
 
 A scenario is a value. `ScenarioRunner` plays it.
 """
@@ -29,7 +29,7 @@ class Question:
 class Step:
     """One run of a scenario.
 
-    `settings`: what differs from the scenario's settings (names as `Settings.changed` takes them). `faults`: faults that are
+    `settings`: changes of the scenario's settings (names as `Settings.changed` takes them). `faults`: faults that are
     injected (`lk.Slow("worker-2", 5, at=4)`). `pin`: when the run is over it becomes the reference run of the next step. `text`:
     the sentence on top of the page during the step, before the computed one.
     """

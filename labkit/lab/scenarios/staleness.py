@@ -1,6 +1,6 @@
 """Scenarios about staleness: how large it is, when training diverges, and what bounds it.
 
-    mean staleness             N - 1, whichever worker is slow: each other worker updates the weights once in between
+    mean staleness             N - 1, for any slow worker: each other worker updates the weights once in between
     constant staleness k       on the loss w^2 / 2 converges iff rate x curvature < 2 sin(pi / (2 (2 k + 1)))
     bounded staleness          no worker begins an iteration more than s ahead of the slowest
 

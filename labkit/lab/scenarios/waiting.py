@@ -1,4 +1,4 @@
-"""Scenarios about waiting: what a straggler costs, and what random compute times cost, synchronously and asynchronously.
+"""Scenarios about waiting: the cost of a straggler and of random compute times, for synchronous and asynchronous training.
 
 One of N workers becomes F times slower. Throughput, relative to before:
 
@@ -6,7 +6,7 @@ One of N workers becomes F times slower. Throughput, relative to before:
     asynchronous    (N - 1 + 1/F)/N   only its own share is lost
     backup worker   1                 a step does not wait for the last worker
 
-The time of a gradient is paced, not computed: so the formulas hold on two cores, too.
+Gradients are paced, not limited by the processor, so the formulas hold on two cores, too.
 """
 
 from __future__ import annotations
