@@ -1,11 +1,11 @@
-"""Frames: the format of messages on a connection, the codec, and the parser. No pickle: what arrives can be wrong, but it
-can never run code.
+"""Frames: the format of messages on a connection, the codec, and the parser. Pickle is not used, so received bytes can be
+invalid but cannot execute code.
 
 A frame is a header of 48 bytes, then `meta`, then `payload`. The payload is the raw bytes of the message's arrays, in the
 order of its fields, each starting at a multiple of 16. Everything else is meta: first one struct with the fields that are
-declared int or float, then the other fields, each behind a tag of one byte. A message with a value that cannot be encoded
+declared int or float, then the other fields, each after a tag of one byte. A message with a value that cannot be encoded
 is an error of the sending role (`RoleError`, which names the field); bytes that cannot be decoded are an error of the
-connection (`ProtocolError`). No length is used before it is checked against the bytes that are there.
+connection (`ProtocolError`). No length is used before it is checked against the available bytes.
 
     header   magic 4s | kind u16 | category u8 | flags u8 | meta bytes u32 | padding u32
              sequence u64 | sent_ns i64 | computed u64 | payload bytes u64          (little-endian)
@@ -14,7 +14,7 @@ connection (`ProtocolError`). No length is used before it is checked against the
     array    length of the dtype's code u8 | the code ("<f4") | shape, u64 each
 
 A close frame is a header with a flag and without a message. It is the last frame of a connection: `FINAL` if the sender
-will send nothing more, `SUSPENDED` if the link goes on in another connection.
+will send no more messages, `SUSPENDED` if the link continues in another connection.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ Piece = bytes | memoryview  # of a frame; at run time also flat arrays of uint8,
 
 MAGIC = b"LKF1"
 HEADER = struct.Struct("<4sHBBIIQqQQ")
-FINAL = 1  # flag of a close frame: the sender has sent everything
-SUSPENDED = 2  # flag of a close frame: the link is cut, and goes on in another connection
+FINAL = 1  # flag of a close frame: the sender has sent all messages
+SUSPENDED = 2  # flag of a close frame: the link is cut, and continues in another connection
 ALIGN = 16  # bytes
 MAX_FRAME = 2 << 30  # bytes of meta and payload together
-READ_AHEAD = 512  # bytes that are read beyond the frame that has begun
-_DEPTH = 32  # tuples within tuples
-_CACHED = 512  # array descriptions remembered
+READ_AHEAD = 512  # bytes that are read beyond the current frame
+_DEPTH = 32  # limit of the nesting of tuples
+_CACHED = 512  # limit of cached array descriptions
 _DTYPE = re.compile(r"[|<>][biufcmMSUV]\d+(\[\w+\])?")
 _TYPES: dict[Any, str] = {int: "q", float: "d", "int": "q", "float": "d"}
 _U16, _U32, _INT, _FLOAT = (struct.Struct("<" + code) for code in "HIqd")
@@ -60,7 +60,7 @@ _ALLOWED = "a message is made of numbers, strings, booleans, None, NumPy arrays 
 
 
 def read_header(buffer: bytes | bytearray | memoryview, offset: int, max_frame: int = MAX_FRAME) -> Header:
-    """The header at `offset`, of which 48 bytes are there; `ProtocolError` if they are no header."""
+    """The header at `offset`, where at least 48 bytes are available; `ProtocolError` if they are no valid header."""
     fields: Header = HEADER.unpack_from(buffer, offset)
     magic, _, _, flags, meta, padding, _, _, _, payload = fields
     if magic != MAGIC or flags > SUSPENDED or meta % ALIGN or padding > payload:
@@ -71,7 +71,7 @@ def read_header(buffer: bytes | bytearray | memoryview, offset: int, max_frame: 
 
 
 def close_frame(flag: int, sequence: int) -> bytes:
-    """The close frame with `flag` (`FINAL` or `SUSPENDED`), in the place of frame number `sequence`."""
+    """The close frame with `flag` (`FINAL` or `SUSPENDED`) and number `sequence`."""
     return HEADER.pack(MAGIC, 0, 0, flag, 0, 0, sequence, 0, 0, 0)
 
 
@@ -90,10 +90,10 @@ class _Plan:
         self.types = tuple(int if codes[name] == "q" else float for name in self.numbers)
         self.layout = "Q" + "".join(codes[name] for name in self.numbers)
         self.struct = struct.Struct("<" + self.layout)
-        # What follows the numbers in meta, where that describes arrays only -> (field, dtype, shape, start) and the
-        # payload's bytes. Most messages of a run have the shapes of the one before.
+        # Cache for decoding: {meta after the numbers, if it describes arrays only: ([(field, dtype, shape, start)], bytes of
+        # the payload)}. Most messages of a run have the same shapes as the previous one.
         self.familiar: dict[bytes, tuple[list[tuple[str, np.dtype, tuple[int, ...], int]], int]] = {}
-        # The same when sending, for a kind with one array: (dtype, shape) -> how its frames are packed, in one call.
+        # Cache for encoding, for a kind with one array: {(dtype, shape): layout of its frames}.
         self.all_numbers = _all_of(self.numbers)
         self.array = self.others[0] if len(self.others) == 1 and self.numbers else ""
         self.prepared: dict[tuple[np.dtype, tuple[int, ...]], Prepared] = {}
@@ -116,7 +116,7 @@ class Prepared:
 
 
 class Codec:
-    """Turns the messages of `kinds` into meta and arrays, and back. Both ends list the same kinds in the same order."""
+    """Encodes messages of `kinds` as meta and arrays, and decodes them. Both ends must list the same kinds in the same order."""
 
     def __init__(self, kinds: Sequence[type[Message]]) -> None:
         self.kinds = tuple(kinds)
@@ -133,7 +133,7 @@ class Codec:
         return plan.index
 
     def encode(self, message: Message) -> tuple[bytes, list[np.ndarray]]:
-        """(meta, the arrays as flat bytes, uint8). The arrays are the message's own memory where that is contiguous.
+        """(meta, the arrays as flat bytes, uint8). The arrays are views of the message's memory where that is contiguous.
 
         `RoleError` names the field with a value that cannot be encoded. The kind must be listed: see `index`.
         """
@@ -167,7 +167,7 @@ class Codec:
         own = message.__dict__
         try:
             values, array = plan.all_numbers(own), own[plan.array]
-        except KeyError:  # a field that the class has, and not the message
+        except KeyError:  # the field is an attribute of the class only
             return None
         if tuple(map(type, values)) != plan.types or array.__class__ is not np.ndarray or array.ndim != 1:
             return None
@@ -225,9 +225,9 @@ class Codec:
             raise RoleError(f"{kind.__name__}.{name} holds a {type(value).__name__}; {_ALLOWED}.{hint}")
 
     def decode(self, index: int, meta: memoryview, payload: memoryview, sender: str, incarnation: int) -> Message:
-        """The message, fresh, without calling its `__init__`. Its arrays are views into `payload`, writable if that is.
+        """A new message, created without calling `__init__`. Its arrays are views of `payload`, writable if that is.
 
-        `ProtocolError` if the bytes are not those of a message of kind number `index`, and nothing else.
+        `ProtocolError` if the bytes are not exactly one message of kind number `index`.
         """
         try:
             plan = self._plans[index]
@@ -250,7 +250,7 @@ class Codec:
         return message
 
     def _read(self, plan: _Plan, own: dict[str, Any], mask: int, meta: memoryview, payload: memoryview) -> None:
-        """Everything that is tagged, into `own`."""
+        """Decode the tagged values into `own`."""
         reader = _Reader(meta, plan.struct.size, payload)
         late = [name for bit, name in enumerate(plan.numbers) if mask >> bit & 1]
         for name in (*plan.others, *late):
@@ -265,13 +265,13 @@ class Codec:
 
 
 class _Reader:
-    """Takes tagged values out of meta, and their arrays out of the payload, in order."""
+    """Reads tagged values from meta, and their arrays from the payload, in order."""
 
     __slots__ = ("at", "meta", "offset", "payload", "starts")
 
     def __init__(self, meta: memoryview, at: int, payload: memoryview) -> None:
         self.meta, self.at, self.payload, self.offset = meta, at, payload, 0
-        self.starts: list[int] = []  # of the arrays, in the payload
+        self.starts: list[int] = []  # offsets of the arrays in the payload
 
     def value(self, depth: int) -> Any:
         tag = self.meta[self.at]
@@ -313,12 +313,12 @@ class _Reader:
 
 
 class FrameParser:
-    """Cuts the bytes of one connection into frames. Without I/O: `buffers` says where bytes go, `received` how many came.
+    """Splits the bytes of one connection into frames, without I/O: read into `buffers()`, then call `received(count)`.
 
-    A small read-ahead takes the header, and whole frames if they are small; the rest of a large frame goes straight into
-    the buffer that its arrays will live in, and the same read takes the beginning of the next one. `check` is called with
-    each header before memory is allocated for the frame; it raises `ProtocolError` if the frame is not due. `first`: bytes
-    that were read before, at most `READ_AHEAD`.
+    A small read-ahead buffer receives the header, and small frames as a whole; the rest of a large frame is read directly into
+    the memory of its arrays, together with the beginning of the next one. `check` is called with each header before memory is
+    allocated for the frame; it raises `ProtocolError` if the frame is not due. `first`: bytes that were read before, at most
+    `READ_AHEAD`.
     """
 
     __slots__ = (
@@ -331,18 +331,18 @@ class FrameParser:
         self._view = memoryview(self._ahead)
         self._ahead[: len(first)] = first
         self._start, self._stop = 0, len(first)  # the part of the read-ahead that is not parsed
-        self._header: Header | None = None  # of the frame that has begun
+        self._header: Header | None = None  # header of the current frame
         self._body: memoryview | None = None
-        self._size = self._filled = 0  # bytes of the body; how many of them are there
+        self._size = self._filled = 0  # bytes of the body, and bytes of it that were received
 
     def buffers(self) -> list[memoryview]:
-        """Where the next bytes go, one buffer after the other."""
+        """The buffers for the next bytes, in order."""
         if self._body is None:
             return [self._view[self._stop :]]
         return [self._body[self._filled :], self._view]
 
     def received(self, count: int) -> bool:
-        """`count` bytes are in the buffers. Returns whether these are full, and there may be more bytes."""
+        """Record that `count` bytes were read into the buffers. Returns whether these are full, so there may be more bytes."""
         if self._body is None:
             self._stop += count
         else:
@@ -372,9 +372,9 @@ class FrameParser:
         return header, body
 
     def whole(self, data: memoryview) -> tuple[int, Header, memoryview] | None:
-        """The frame at the start of `data`, if it is there as a whole: (bytes used, header, a copy of its body).
+        """The frame at the start of `data`, if it is complete: (bytes used, header, copy of its body); else None.
 
-        Only where nothing is read ahead: see `empty`.
+        Only while the parser is `empty`.
         """
         if len(data) < HEADER.size:
             return None
@@ -389,16 +389,16 @@ class FrameParser:
 
     @property
     def empty(self) -> bool:
-        """Whether no frame has begun, and no byte is waiting to be parsed."""
+        """Whether no frame has begun, and no unparsed byte is left."""
         return self._header is None and self._start == self._stop
 
     @property
     def between(self) -> bool:
-        """Whether no frame has begun, but bytes are waiting to be parsed."""
+        """Whether no frame has begun, and unparsed bytes are left."""
         return self._header is None and self._start < self._stop
 
     def discard(self) -> None:
-        """Forget the bytes that are waiting to be parsed."""
+        """Discard the unparsed bytes."""
         self._start = self._stop = 0
 
     def _begin(self, header: Header) -> None:
@@ -411,7 +411,7 @@ class FrameParser:
         self._header, self._body = header, body
 
     def _announced(self, header: Header, size: int) -> memoryview:
-        """The memory for the body, of `size` bytes, of a frame that is due."""
+        """Check the header, and allocate `size` bytes for the body."""
         self._check(header)
         try:
             return memoryview(self._pool.take(size))[:size]  # type: ignore[arg-type]
@@ -437,14 +437,14 @@ def lay_out(arrays: list[np.ndarray]) -> tuple[list[Piece], int, int]:
 
 
 def _all_of(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """A function that takes these out of a dict, as a tuple."""
+    """A function that returns these items of a dict as a tuple."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda own: tuple(own[name] for name in names)
 
 
 def _sort_out(plan: _Plan, values: list[Any]) -> tuple[int, list[Any], list[str]]:
-    """(mask, values for the struct, fields that travel tagged). NumPy's numbers become plain ones first."""
+    """(mask, values for the struct, fields to encode with a tag). NumPy scalars are converted to Python numbers first."""
     mask, packed, late = 0, [], []
     for bit, (name, value, declared) in enumerate(zip(plan.numbers, values, plan.types)):
         if isinstance(value, np.generic):
@@ -473,7 +473,7 @@ def _describe(kind: type, name: str, value: np.ndarray) -> bytes:
 
 
 def _understand(described: bytes) -> tuple[np.dtype, tuple[int, ...], int]:
-    """(dtype, shape, bytes) of an array; raises what NumPy raises where it makes no sense of them."""
+    """(dtype, shape, bytes) of an array. `ProtocolError` or NumPy's errors for invalid descriptions."""
     end = 1 + described[0]
     code = described[1:end].decode("ascii")
     if not _DTYPE.fullmatch(code):

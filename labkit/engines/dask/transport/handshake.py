@@ -1,17 +1,17 @@
 """The handshake of a connection between two roles: each side proves which role instance it is.
 
-Every role instance makes a key pair (X25519) when it starts. The private key never leaves its process; the public key is
-distributed through Dask, together with the instance's address. The key of a link follows from the private key of one end and
-the public key of the other, so only these two processes have it. There is no secret of the run that could be read from the
-network, or be used by one role against another.
+Every role instance generates a key pair (X25519) when it starts. The private key never leaves its process; the public key is
+distributed through Dask, together with the instance's address. The key of a link is derived from the private key of one end and
+the public key of the other, so only these two processes have it. There is no shared secret of the run that could be read from
+the network, or used by one role to impersonate another.
 
     dialer    HELLO     protocol, run, sender, incarnation, receiver, number, offer of memory, HMAC under the link's key
     acceptor  WELCOME   HMAC of the HELLO's HMAC under the same key; or REFUSED with the acceptor's protocol, and the end
 
-The dialer sends its frames after WELCOME. A recorded HELLO cannot be used again: `number` increases with every connection
-between two instances, and the keys of the next incarnation are others. A HELLO is not accepted as a WELCOME, nor as a
-HELLO in the other direction: each HMAC begins with its purpose, and both names are in it. Magic, protocol number and
-REFUSED are the same in all versions of the protocol, so that two versions can tell each other their numbers.
+The dialer sends its frames after WELCOME. A recorded HELLO cannot be replayed: `number` increases with every connection
+between two instances, and the next incarnation has other keys. A HELLO is not accepted as a WELCOME, nor as a
+HELLO in the reverse direction: each HMAC covers its purpose and both names. Magic, protocol number and
+REFUSED are the same in all versions of the protocol, so that two versions can report their numbers to each other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REFUSED = _PREFIX.pack(_REFUSED, PROTOCOL)
 
 
 class Refusal(ConnectionError):
-    """The acceptor refuses this role instance, or did not prove its identity. Another attempt would end the same way."""
+    """The acceptor refuses this role instance, or did not prove its identity. A retry would fail, too."""
 
 
 class Identity:
@@ -64,10 +64,10 @@ class Identity:
 
 
 class Hello(NamedTuple):
-    """The first bytes on a connection: which instance of which role dials, in which run, and which role it dials.
+    """The first bytes on a connection: run, dialing role and incarnation, and dialled role.
 
-    `number`: of the connection, counted by the dialer from 1. `offer`: memory to share. `after`: the number of the last
-    frame before this connection, where the link was cut and goes on.
+    `number`: number of the connection, counted by the dialer from 1. `offer`: memory to share. `after`: the number of the last
+    frame before this connection, if it continues a link that was cut.
     """
 
     run: str
@@ -79,7 +79,7 @@ class Hello(NamedTuple):
     after: int = 0
 
     def pack(self, key: bytes) -> bytes:
-        """The hello as bytes; `BadInput` if it has more than `MAX_HELLO`."""
+        """The hello as bytes; `BadInput` if these are more than `MAX_HELLO`."""
         offer = self.offer or Offer(0, 0, "")
         texts = [text.encode() for text in (self.run, self.sender, self.to, offer.token)]
         size = _HELLO.size + sum(map(len, texts)) + MAC
@@ -91,7 +91,7 @@ class Hello(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple[Hello, bytes] | None:
-        """(hello, its bytes), or None while it is incomplete; `ProtocolError` if it is none. It is not verified yet."""
+        """(hello, its bytes), not verified yet; None while it is incomplete; `ProtocolError` if the bytes are no hello."""
         if data[:4] != _HELLO_MAGIC[: len(data)]:
             raise ProtocolError(f"no hello starts with {data[:8]!r}")
         if len(data) >= _PREFIX.size and (number := _PREFIX.unpack_from(data)[1]) != PROTOCOL:
@@ -135,9 +135,9 @@ class DialerHandshake:
         self._heard = b""
 
     def receive(self, data: bytes) -> bytes | None:
-        """The acceptor has sent `data`: returns what follows the welcome; None while that is incomplete.
+        """Process bytes from the acceptor. Returns the bytes after the welcome; None while the welcome is incomplete.
 
-        `Refusal` if it is anything else.
+        `Refusal` for any other answer.
         """
         self._heard += data
         heard = self._heard[: len(self._wanted)]

@@ -1,9 +1,9 @@
-"""The listener of one role, and the connections that it has accepted and that are not authenticated yet.
+"""The listener of one role, and the accepted connections that are not authenticated yet.
 
-The number of these connections and the time that they may take are limited. Where there are too many, some are closed: first
-those of hosts on which there is no role, of these the ones of the host that has most, and of these the oldest. So processes
-that open connections and send nothing crowd out each other, and not the roles, which send their hello at once. A role that is
-closed nevertheless dials again.
+Their number and their time are limited. If there are too many, some are closed: first those without a complete hello, then those
+from hosts without roles, then those of the host with the most connections, then the oldest. So processes that open connections
+and send nothing displace each other, and not the roles, which send their hello at once. A role whose connection is closed
+dials again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .tcp import TcpStream, accept, listen
 
 __all__ = ["Listener", "Unauthenticated"]
 
-PENDING = 256  # unauthenticated connections at one time; most of these may be of no role
-ROOM = 64  # of them that are closed where there is no room for another; and accepted in a row
-HELLO_S, KNOWN_S = 3.0, 60.0  # seconds that a connection has for its hello, from a host without roles and with
+PENDING = 256  # limit of unauthenticated connections
+ROOM = 64  # number of connections that are closed at that limit; also limit of consecutive accepts
+HELLO_S, KNOWN_S = 3.0, 60.0  # timeout for the hello, seconds: from hosts without roles, and with roles
 
 
 class Unauthenticated:
-    """A connection that was accepted and whose hello is not verified. `hello`: (hello, its bytes) when it is complete."""
+    """An accepted connection whose hello is not verified yet. `hello`: (hello, its bytes) once it is complete."""
 
     __slots__ = ("_data", "_listener", "deadline", "hello", "host", "tcp", "where")
 
@@ -44,11 +44,11 @@ class Unauthenticated:
 
     @property
     def rest(self) -> bytes:
-        """What the peer has sent behind its hello."""
+        """The bytes that the peer has sent after its hello."""
         return bytes(self._data[len(self.hello[1]) :]) if self.hello else b""
 
     def receive(self) -> None:
-        """Read what has arrived. `EOFError` or `OSError` at the end, `ProtocolError` if it is no hello."""
+        """Read the available bytes. `EOFError` or `OSError` at the end, `ProtocolError` if they are no hello."""
         buffer = memoryview(bytearray(MAX_HELLO - len(self._data)))
         if not buffer:
             raise ProtocolError("too many bytes before the handshake is complete")
@@ -60,18 +60,18 @@ class Unauthenticated:
             self.hello = Hello.unpack(bytes(self._data))
 
     def on_ready(self) -> None:
-        """Something has happened to the socket."""
+        """Handle a socket event."""
         self._listener.read(self)
 
 
 class Listener:
     """Accepts connections. `address`: (host, port).
 
-    `authenticate(connection)` is called with each whose hello is complete: it calls `release` and takes the connection
-    over, does nothing where it has to wait for news of the peer (see `news_of`), or raises `ProtocolError`, and the
-    connection is refused. `hosts()`: those with roles. `record(text)`: of a connection that was closed for cause.
+    `authenticate(connection)` is called for each connection with a complete hello: it calls `release` and takes over the
+    connection, does nothing if the peer is not known yet (see `news_of`), or raises `ProtocolError` to refuse the connection.
+    `hosts()`: hosts with roles. `record(text)` is called for each connection that was closed because of an error.
 
-    To read: `pending`, the unauthenticated connections, the oldest first; `retries`, what `retry` has to do.
+    Attributes to read: `pending`, the unauthenticated connections, oldest first; `retries`, the connections for `retry`.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Listener:
         poller.register(self._socket.fileno(), READ, self)
 
     def on_ready(self) -> None:
-        """Accept connections, a limited number in a row."""
+        """Accept connections, at most `ROOM` of them."""
         for _ in range(ROOM):
             try:
                 sock, address = self._socket.accept()
-            except OSError:  # there is none, or it has left again
+            except OSError:  # there is none, or the peer has disconnected
                 return
             try:
                 tcp = accept(sock, self._context)
@@ -109,38 +109,38 @@ class Listener:
             self.read(connection)
 
     def make_room(self) -> None:
-        """Close some unauthenticated connections. A role that is among them dials again."""
+        """Close some unauthenticated connections. Roles dial again."""
         known, crowd = set(self._hosts()), Counter(connection.host for connection in self.pending)
 
         def worth(connection: Unauthenticated) -> tuple[bool, bool, int]:
             return connection.hello is not None, connection.host in known, -crowd[connection.host]
 
-        for connection in sorted(self.pending, key=worth)[:ROOM]:  # stable: of equal ones the oldest
+        for connection in sorted(self.pending, key=worth)[:ROOM]:  # stable sort: among equals the oldest
             self._record(f"{connection.where}: closed, too many connections that say nothing")
             self._close(connection)
 
     def read(self, connection: Unauthenticated) -> None:
-        """Read what has arrived on an unauthenticated connection."""
+        """Read from an unauthenticated connection, and authenticate it if its hello is complete."""
         self._step(connection, connection.receive)
 
     def news_of(self, name: str) -> None:
-        """There is news of role `name`: authenticate its connections at the next `retry`."""
+        """Authenticate the connections of role `name` at the next `retry`, because a membership change has announced it."""
         self.retries += [c for c in self.pending if c.hello is not None and c.hello[0].sender == name]
 
     def retry(self) -> None:
-        """Authenticate the connections of roles of which there was news."""
+        """Authenticate the connections that `news_of` has selected."""
         retry, self.retries = self.retries, []
         for connection in retry:
             self._step(connection, lambda: None)
 
     def release(self, connection: Unauthenticated) -> tuple[TcpStream, bytes]:
-        """Hand the connection over: (its stream, the bytes behind its hello)."""
+        """Give up ownership of a connection. Returns (its stream, the bytes after its hello)."""
         self._poller.unregister(connection.tcp.fileno())
         del self.pending[connection]
         return connection.tcp, connection.rest
 
     def expire(self, now: float) -> float:
-        """Close connections that have not sent a hello in time. Returns when the next may have to be closed, in seconds."""
+        """Close connections that have not sent a hello in time. Returns the next deadline, in seconds."""
         for connection in list(self.pending):
             if now >= connection.deadline:
                 self._record(f"{connection.where}: no hello in time")
@@ -162,7 +162,7 @@ class Listener:
                 self._authenticate(connection)
         except (ProtocolError, EOFError, OSError) as error:
             self._record(f"{connection.where}: {str(error) or 'closed before its hello'}")
-            with contextlib.suppress(OSError):  # it is gone, or reads nothing
+            with contextlib.suppress(OSError):  # the peer is gone, or does not read
                 connection.tcp.send_control(REFUSED)
             self._close(connection)
 

@@ -1,14 +1,13 @@
-"""Waits for sockets and for shared memory, until something happens, a time is over, or another thread rings the doorbell.
+"""Waits for sockets and for shared memory, until an event, a timeout, or the doorbell from another thread.
 
-A wait first looks, then watches for a moment while it offers its core to other processes, and only then sleeps: to be woken
-on an idle core takes longer than a 40 KB message itself, about 50 us where cores are virtual. If the last wait took longer
-than a moment the next one sleeps at once, so a role whose answers take long (a paced worker, the chief) burns no core. The
-length of the moment: a ring of 4 workers on 2 cores made 2,600 gradients a second with 0.2 ms, 3,700 with 1 ms, 3,900 with
+A wait first polls once, then polls repeatedly for 1 ms while yielding its core to other processes, and only then sleeps: a
+wake-up on an idle core takes longer than the transfer of a 40 KB message, about 50 us on virtual cores. If the last wait took
+longer than that, the next one sleeps at once, so a role that waits long (a paced worker, the chief) uses no processor time. The
+choice of 1 ms: a ring of 4 workers on 2 cores made 2,600 gradients per second with 0.2 ms, 3,700 with 1 ms, 3,900 with
 2.5 ms; for an asynchronous server with 2 workers 0.2 to 1 ms made no difference (`python -m benchmarks --only throughput`).
 
-A wait ends when its time is over, to the accuracy of the kernel's timers (about 0.1 ms), not at the next whole
-millisecond, which is as exact as `epoll` and `poll` are: an epoll descriptor is itself waited for by `select`, whose
-timeout is in microseconds.
+Timeouts have the accuracy of the kernel's timers (about 0.1 ms). `epoll` and `poll` themselves round to milliseconds, so the
+epoll descriptor is waited for with `select`, whose timeout is in microseconds.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from typing import Any, Protocol
 __all__ = ["READ", "WRITE", "Pollable", "Poller"]
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll's have the same values
-_WATCH_NS = 1_000_000  # a moment
+_WATCH_NS = 1_000_000  # duration of repeated polling
 _SELECTABLE = 1024  # FD_SETSIZE: descriptors from here on cannot be given to select()
-_TURNS = 8  # looks into shared memory for one look at the sockets
-_offer = getattr(os, "sched_yield", lambda: time.sleep(0))  # the core, to processes that are ready to run
+_TURNS = 8  # polls of shared memory per poll of the sockets
+_offer = getattr(os, "sched_yield", lambda: time.sleep(0))  # yields the core to runnable processes
 
 
 class Pollable(Protocol):
-    """What a descriptor belongs to."""
+    """The owner of a descriptor."""
 
     def on_ready(self) -> None:
-        """Something has happened to the descriptor."""
+        """Handle an event of the descriptor."""
 
 
 class Memory(Protocol):
-    """The reader's end of a stream in shared memory, as far as waiting is concerned: see `shared_memory.MemoryReader`."""
+    """The methods of `shared_memory.MemoryReader` that a poller uses."""
 
     def ready(self) -> bool: ...
     def sleep(self) -> bool: ...
@@ -45,19 +44,19 @@ class Memory(Protocol):
 
 
 class Poller:
-    """epoll where there is one, poll elsewhere (macOS). Each descriptor is registered with its owner.
+    """A poller based on epoll, or poll where there is no epoll (macOS). Each descriptor is registered with its owner.
 
-    `exact=False`: without `select`, as for descriptors that are too large for it.
+    `exact=False`: do not use `select`, as for descriptors that are too large for it.
     """
 
     def __init__(self, exact: bool = True) -> None:
         epoll = hasattr(select, "epoll")
         poller: Any = select.epoll() if epoll else select.poll()
         self._poller = poller
-        self._second = 1.0 if epoll else 1000.0  # in the poller's unit of time
+        self._second = 1.0 if epoll else 1000.0  # one second in the poller's unit of time
         self._exact = exact and epoll and self._poller.fileno() < _SELECTABLE
         self._looks = 0
-        self._short = True  # the last wait was
+        self._short = True  # whether the last wait was shorter than `_WATCH_NS`
         self._memories: list[Memory] = []
         self._owners: dict[int, Pollable] = {}
         self._doorbell, self._button = socket.socketpair()
@@ -67,41 +66,41 @@ class Poller:
         self.modify = self._poller.modify  # (descriptor, interest)
 
     def register(self, fd: int, interest: int, owner: Pollable) -> None:
-        """From now on wait for the descriptor, too; `interest`: of READ and WRITE."""
+        """Add a descriptor. `interest`: READ, WRITE, or both."""
         self._poller.register(fd, interest)
         self._owners[fd] = owner
 
     def unregister(self, fd: int) -> None:
-        """Wait for the descriptor no longer."""
+        """Remove a descriptor."""
         self._poller.unregister(fd)
         del self._owners[fd]
 
     def add_memory(self, memory: Memory) -> None:
-        """From now on look into this memory, too."""
+        """Add a shared memory."""
         self._memories.append(memory)
 
     def remove_memory(self, memory: Memory) -> None:
-        """Look into this memory no longer."""
+        """Remove a shared memory."""
         self._memories.remove(memory)
 
     def wait(self, timeout_s: float, watch: bool = True) -> list[Pollable]:
-        """The owners of descriptors that something has happened to; none if it was a memory, or nothing.
+        """Wait at most `timeout_s` seconds. Returns the owners of ready descriptors; none after an event of shared memory.
 
-        Waits at most `timeout_s` seconds, less if the doorbell rings. `watch=False`: sleeps at once; for a caller that
-        lets time pass and does not wait for an answer.
+        The doorbell ends the wait. `watch=False`: sleep at once; for callers that let time pass and do not wait for an
+        answer.
         """
         self._looks += 1
         if self._news():
             if self._looks % _TURNS:
                 return []
-            timeout_s = 0.0  # where memories always have news, sockets have their turn from time to time
+            timeout_s = 0.0  # sockets are polled at intervals even if memories always have data
         events = self._poller.poll(0)
         if not events and timeout_s > 0:
             events = self._watch(timeout_s) if watch else self._sleep(timeout_s)
         return self._owners_of(events) if events else []
 
     def look(self) -> list[Pollable]:
-        """The owners of descriptors that something has happened to, as of now; memory is not looked into."""
+        """The owners of descriptors that are ready now. Does not wait, and does not check shared memory."""
         return self._owners_of(self._poller.poll(0))
 
     def _owners_of(self, events: list[tuple[int, int]]) -> list[Pollable]:
@@ -116,13 +115,13 @@ class Poller:
         return ready
 
     def _news(self) -> bool:
-        for memory in self._memories:  # noqa: SIM110 - a generator costs more than the looks, some 100,000 times a second
+        for memory in self._memories:  # noqa: SIM110 - a generator costs more than the checks, about 100,000 times per second
             if memory.ready():
                 return True
         return False
 
     def _watch(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Nothing has come yet: watch for a moment if the last wait was short, then sleep."""
+        """Poll repeatedly if the last wait was short, then sleep."""
         clock, news = time.perf_counter_ns, self._news
         began = clock()
         end = began + round(timeout_s * 1e9)
@@ -146,7 +145,7 @@ class Poller:
         return events
 
     def _events(self, timeout_s: float) -> list[tuple[int, int]]:
-        """What has happened to descriptors, within `timeout_s` seconds, to the accuracy of the kernel's timers."""
+        """The events of descriptors within `timeout_s` seconds, with the accuracy of the kernel's timers."""
         if self._exact:
             select.select([self._poller], [], [], timeout_s)
             return self._poller.poll(0)  # type: ignore[no-any-return]
@@ -157,8 +156,8 @@ class Poller:
         return self._poller.poll(0)  # type: ignore[no-any-return]
 
     def wake(self) -> None:
-        """End the current `wait`, or the next one. For any thread."""
-        with contextlib.suppress(OSError):  # full: it rings already; closed: nothing waits any more
+        """End the current `wait`, or the next one. Any thread may call it."""
+        with contextlib.suppress(OSError):  # full: it rings already; closed: no thread waits
             self._button.send(b"!")
 
     def close(self) -> None:
