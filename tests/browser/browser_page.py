@@ -230,7 +230,7 @@ class Notebook:
         """Interrupt the kernel."""
         self.server.request("POST", f"api/kernels/{self.kernel_id}/interrupt")
 
-    # display and errors--------------------------------------------------------------------------------------------------
+    # display and errors -----------------------------------------------------------------------------------------------
 
     def _heard(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "assert"):

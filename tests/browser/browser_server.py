@@ -97,7 +97,7 @@ class LabServer:
     def _said(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]
 
-    # requests to the server--------------------------------------------------------------------------------------------
+    # requests to the server -------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """The response of the server's REST interface, or None if it is empty. OSError if it refuses."""

@@ -127,7 +127,7 @@ class Oracle:
 
         return counted
 
-    # incarnations-------------------------------------------------------------------------------------------------------
+    # incarnations -----------------------------------------------------------------------------------------------------
 
     def _watch_mail(self, monkeypatch: Any) -> None:
         send, deliver, release = Network.send, SimulatedRole.deliver, SimulatedRole.resume

@@ -116,8 +116,7 @@ class World:
         )
         self._in(TIMER_S, self._timer)
 
-    # the cluster, as the policy sees it
-    # -----------------------------------------------------------------------------------
+    # the cluster, as the policy sees it -----------------------------------------------------------------------------------
 
     @property
     def returning(self):
@@ -215,8 +214,7 @@ class World:
         self.tell(policy.Timer())
         self._in(TIMER_S, self._timer)
 
-    # roles
-    # ----------------------------------------------------------------------------------------------------------------
+    # roles ----------------------------------------------------------------------------------------------------------------
 
     def _report(self, task):
         if task.over:
@@ -289,8 +287,7 @@ class World:
                 self._in(3.0, self._told_to_leave, task)
                 self.tell(TaskFailed(task.role, task.incarnation, "cancelled"))
 
-    # requests
-    # ---------------------------------------------------------------------------------------------------------------
+    # requests ---------------------------------------------------------------------------------------------------------------
 
     def kill(self, role, restart=True):
         task = self.tasks.get((role, self.members.incarnation[role]))
@@ -314,8 +311,7 @@ class World:
     def restart(self, role):
         self.request(Restart(role))
 
-    # what the policy decides
-    # --------------------------------------------------------------------------------------------------
+    # what the policy decides --------------------------------------------------------------------------------------------------
 
     def tell(self, event):
         """Pass one event to the policy, and perform its actions."""
@@ -460,8 +456,7 @@ class World:
         self.ended = action
         self.lost_at.clear()
 
-    # how it stands
-    # ----------------------------------------------------------------------------------------------------------
+    # how it stands ----------------------------------------------------------------------------------------------------------
 
     def quiescent(self):
         """Whether every participating role has begun and has the full membership, and the rest is absent or outside

@@ -155,7 +155,7 @@ def test_the_next_home_keeps_the_wish_if_it_can():
     assert host_of(next_home("worker-1", roles, at(a=1, b=1), {}, Counter(), wish)) == "a"
 
 
-# where roles store checkpoints------------------------------------------------------------------------------------------
+# where roles store checkpoints ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

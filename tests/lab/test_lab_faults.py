@@ -131,7 +131,7 @@ def test_faults_that_a_program_injected_have_no_text(lab):
         lab.share_text()
 
 
-# conditions from events-------------------------------------------------------------------------------------------------
+# conditions from events ------------------------------------------------------------------------------------------------
 
 
 def recorded(*events):

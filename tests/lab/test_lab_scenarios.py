@@ -93,8 +93,7 @@ def training_bytes(trace, sender=None, before=math.inf):
     return int(size[seen & (True if sender is None else who == trace.roles.index(sender))].sum())
 
 
-# what a scenario is
-# ------------------------------------------------------------------------------------------------------
+# what a scenario is ------------------------------------------------------------------------------------------------------
 
 
 def test_scenarios_cannot_be_changed_and_have_the_names_they_are_listed_under():

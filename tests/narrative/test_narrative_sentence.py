@@ -157,8 +157,7 @@ def test_the_slow_ones_gradients_are_old():
     assert "the mean is 2.99 (theory: mean = N − 1 = 3)." in said
 
 
-# next to a reference run
-# -------------------------------------------------------------------------------------------------
+# next to a reference run -------------------------------------------------------------------------------------------------
 
 
 def test_the_sketch():

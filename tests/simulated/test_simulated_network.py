@@ -212,7 +212,7 @@ def test_a_run_with_trouble_is_repeated_exactly(strategy):
     assert run.trace.ending["parameters_sha256"] == again.trace.ending["parameters_sha256"]
 
 
-# unreachable roles----------------------------------------------------------------------------------------------------
+# unreachable roles ----------------------------------------------------------------------------------------------------
 
 
 def kinds(run, name):

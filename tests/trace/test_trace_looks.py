@@ -29,7 +29,7 @@ def said(problem, parameters, points):
     return problem.objective().predict(parameters, np.asarray(points, dtype=np.float32)).tolist()
 
 
-# recorded by the chief ---------------------------------------------------------------------------------------------------
+# recorded by the chief --------------------------------------------------------------------------------------------------
 
 
 def test_the_last_look_is_what_the_result_says():
@@ -174,7 +174,7 @@ def test_files_without_looks_are_read_and_looks_that_do_not_fit_are_refused(tmp_
         load_npz(tmp_path / "bad.npz")
 
 
-# the header's description of the data--------------------------------------------------------------------------------------
+# the header's description of the data -----------------------------------------------------------------------------------
 
 
 def test_the_header_has_the_samples_as_they_were_measured():
@@ -237,7 +237,7 @@ def test_shares_of_a_regression_and_of_nothing():
     assert "none" in start(lk.Problem("digits", timing_only=True)).trace.header["shares"]
 
 
-# the ledger as of an earlier time---------------------------------------------------------------------------------------
+# the ledger as of an earlier time ---------------------------------------------------------------------------------------
 
 
 STRATEGIES = [

@@ -290,8 +290,7 @@ def test_ends_that_are_closed_leave_nothing() -> None:
     assert descriptors() < before[0] + 15  # a leak would be 20 or more; others may open or close one meanwhile
 
 
-# two endpoints
-# ------------------------------------------------------------------------------------------------------------
+# two endpoints ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
