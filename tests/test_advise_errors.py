@@ -1,6 +1,6 @@
 """Errors of the formulas of `lk.advise` relative to the simulator, measured on random problems and clusters.
 
-`labkit.advice.errors.ERRORS` says, for every strategy, the largest errors found: with constant and with random times of
+`labkit.advice.errors.ERRORS` lists, for every strategy, the largest errors found: with constant and with random times of
 gradients. The test measures them again and compares the table with the result; `-m slow -s` prints it.
 """
 

@@ -144,7 +144,7 @@ def test_a_place_without_room_does_not_end_the_run(tmp_path, monkeypatch):
     assert read_reached(Store(tmp_path)) == (0.1, None)
 
 
-# what is refused ------------------------------------------------------------------------------------------------------
+# refusals -------------------------------------------------------------------------------------------------------------
 
 
 class MyOwn(lk.AsyncPS):
@@ -425,4 +425,4 @@ def test_a_real_run_that_is_over_needs_another_budget(tmp_path):
         lk.resume(tmp_path, cluster=Paper())
     run = lk.resume(tmp_path, cluster=Paper(), budget=lk.Budget(seconds=9))
     assert run.plan.budget.seconds == 9
-    assert lk.resume(tmp_path, cluster=Paper()).plan.budget.seconds == 9  # it goes on, with that one
+    assert lk.resume(tmp_path, cluster=Paper()).plan.budget.seconds == 9  # it continues with that one

@@ -369,7 +369,7 @@ OF_PARTS = (
     "labkit.course", "labkit.roles.sparse.placement",
 )  # fmt: skip
 DIFFER = {
-    ("on_loss", "AsynchronousServer"),  # asynchronous servers go on without a lost worker
+    ("on_loss", "AsynchronousServer"),  # asynchronous servers continue without a lost worker
     ("optimizer", "SparsePS"),  # rows are touched seldom: Adagrad
     ("compute", "SimulatedCluster"),  # in virtual time a gradient needs a time
     ("order", "Pipeline"),  # with the interleaved schedule, which `Hybrid` does not have

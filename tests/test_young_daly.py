@@ -53,9 +53,9 @@ def test_the_best_interval_is_where_daly_says(cost, mtbf):
 
 
 def test_limits():
-    assert lk.segment_time(100, 5, 3, 1e15) == pytest.approx(105)  # nothing fails
+    assert lk.segment_time(100, 5, 3, 1e15) == pytest.approx(105)  # no failures
     assert lk.segment_time(1e9, 1, 1, 1) == math.inf
-    assert lk.young(0, 100) == lk.daly(0, 100) == 0  # what costs nothing is done all the time
+    assert lk.young(0, 100) == lk.daly(0, 100) == 0  # a checkpoint without cost is made all the time
     assert lk.daly(300, 100) == 100
     assert lk.daly(1e-6, 1e6) == pytest.approx(lk.young(1e-6, 1e6), rel=1e-5)
 
@@ -106,7 +106,7 @@ def test_many_segments_by_hand_take_what_the_law_says():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_run_takes_what_its_failures_cost(seed):
     """The engine, which implements checkpoints, restarts and lost updates but no formula, on the same failures."""
-    gradient, segments = 4.0, 150  # while the server saves, its worker goes on for one gradient: 0.4% of a segment
+    gradient, segments = 4.0, 150  # while the server saves, its worker continues for one gradient: 0.4% of a segment
     cluster = lk.SimulatedCluster(
         workers=1, servers=1, compute=gradient, checkpoint_every=WORK, checkpoint_time=COST, restart_after=RESTART,
         record=False,

@@ -37,7 +37,7 @@ _LIKE_A_DELIMITER = re.compile(r"\b(BEGIN|END)\s+(SOLUTION|HIDDEN\s+TESTS?)\b", 
 
 
 def normalize_newlines(source: str) -> str:
-    """The source with `\\n` at the end of each line, whatever system wrote it."""
+    """The source with `\\n` at the end of each line, for files from any system."""
     return source.replace("\r\n", "\n").replace("\r", "\n")
 
 

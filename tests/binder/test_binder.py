@@ -106,7 +106,7 @@ def start(*command, **variables):
 def test_start_becomes_what_it_starts():
     code = "import os; print(os.getppid(), os.environ['OPENBLAS_NUM_THREADS'])"
     done = start(sys.executable, "-c", code, "two words")
-    assert done.stdout == f"{os.getpid()} 1\n"  # no shell stands between: signals arrive
+    assert done.stdout == f"{os.getpid()} 1\n"  # no shell in between: signals arrive
     assert start(sys.executable, "-c", "import sys; sys.exit(7)").returncode == 7
 
 

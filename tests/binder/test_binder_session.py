@@ -1,4 +1,4 @@
-"""A session as on Binder, without Docker: an environment of the files in `binder/` and nothing else, on one CPU and 2 GB.
+"""A session as on Binder, without Docker: an environment of the files in `binder/` only, on one CPU and 2 GB.
 
 The limits are set by control groups if this user can create them; else by CPU affinity, and memory is only sampled.
 With `-s`, the method and the memory per process are printed.
@@ -86,5 +86,5 @@ def test_a_session_stays_small_and_leaves_nothing(environment, notebook, request
     print(f"\n{notebook.name}, held by {kind} (this machine has {os.cpu_count()} CPUs)\n{session.memory}")
     assert not left
     assert session.memory.looks > 10
-    assert 100_000_000 < session.memory.pss < MOST  # a session that takes nothing was not seen
+    assert 100_000_000 < session.memory.pss < MOST  # a session without memory was not measured
     assert session.memory.uss < MOST

@@ -110,7 +110,7 @@ class Notebook:
         return self
 
     def close_tab(self) -> None:
-        """Close the tab without saving; the kernel goes on."""
+        """Close the tab without saving; the kernel continues."""
         self.page.close()
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Notebook:
         self.server.shut_down(self.name)
 
     def save(self) -> None:
-        """Write the file, with its outputs: widgets come back in a new tab only if this was done."""
+        """Write the file, with its outputs: widgets are restored in a new tab only if this was done."""
         self.command("docmanager:save")
 
     def resize(self, width: int, height: int = HEIGHT) -> None:

@@ -94,7 +94,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(too_few(config), red=True)
 
 
-# what tests use ---------------------------------------------------------------------------------------------------------
+# fixtures ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")

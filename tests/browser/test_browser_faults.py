@@ -1,6 +1,6 @@
 """Fault injection in a real JupyterLab: a role is killed and restarted, frozen and thawed, and the page shows it at once.
 
-The scenarios about failures are played with all the others.
+The scenarios about failures are run with all the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def gradients(page):
 
 
 def press(page, name, chip, then):
-    """Press a button; the chip names the condition of the role, and the run goes on."""
+    """Press a button; the chip shows the condition of the role, and the run continues."""
     button(page, name).click()
     page.page.wait_for_function(f"{CHIPS}.includes('{chip}')", timeout=20_000)
     page.await_kernel(then, 30)

@@ -175,7 +175,7 @@ def test_scrub_step_and_what_if_in_virtual_time(simulated):
     page.await_kernel("not lab.view().live")
     page.page.wait_for_function(f"{TEXT}.includes('looking back')")
     page.await_kernel("not lab.drawing")  # the moment that is looked at is drawn
-    assert sum(page.frames(seconds=1).given) == 0  # and it stands still
+    assert sum(page.frames(seconds=1).given) == 0  # and it is paused
     at = page.kernel("lab.view().t")
     button(page, "Step").click()
     page.await_kernel(f"lab.view().t > {at}")

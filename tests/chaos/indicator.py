@@ -5,7 +5,7 @@ appends one
 record (role, incarnation, number) to a file in `folder`; the place of the record in the file is the gradient's number m,
 and the gradient is 1 in coordinate m of every shard's part of the parameters, 0 elsewhere. Plain SGD subtracts rate x
 mark (x 1/n in a mean of n), so at the end coordinate m of a part differs from its start if and only if that part holds
-gradient m. Pieces of a split model mark their own part, and a record says which mini-batch the mark belongs to.
+gradient m. Pieces of a split model mark their own part, and a record contains the mini-batch of the mark.
 
 Nothing here reads labkit's counters: calls are counted by the length of the files (also those of processes that were
 killed a moment later), applied gradients are
@@ -61,7 +61,7 @@ class Records:
         return np.frombuffer(raw, np.int64).reshape(-1, 3)
 
 
-# what roles compute with ------------------------------------------------------------------------------------------------
+# models of roles ------------------------------------------------------------------------------------------------------------
 
 
 class MarkedModel(Model):
@@ -248,7 +248,7 @@ def problem_for(kind: type, servers: int = 1, room: int = 2000) -> Any:
     return lk.Problem("quadratic", batch_size=1, options=options)
 
 
-# what is there at the end ---------------------------------------------------------------------------------------------------
+# the end of a run -----------------------------------------------------------------------------------------------------------
 
 
 class Held:

@@ -18,7 +18,7 @@ LIMIT = 60.0  # seconds
 
 
 def eventually(condition, limit=LIMIT):
-    """What `condition` returns once that is true; fails after `limit` seconds."""
+    """The result of `condition` once it is true; fails after `limit` seconds."""
     until = time.monotonic() + limit
     while not (found := condition()):
         assert time.monotonic() < until, condition.__doc__ or condition

@@ -120,7 +120,7 @@ def _faults(luck: random.Random, roles: list[str], span: float, shape: dict[str,
 
 
 def random_faults(luck: random.Random, roles: list[str], span: float, shape: dict[str, Any]) -> tuple[Any, ...]:
-    """Faults for processes that begin within `span` seconds. Roles that are killed come back."""
+    """Faults for processes that begin within `span` seconds. Killed roles are restarted."""
     made, _ = _faults(luck, roles, span, shape, True)
     return tuple(fault for fault in made if getattr(fault, "restart", True))
 

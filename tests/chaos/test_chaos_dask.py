@@ -31,7 +31,7 @@ def processes():
 
 
 def eventually(condition, limit):
-    """What `condition` returns once that is true; None after `limit` seconds."""
+    """The result of `condition` once it is true; None after `limit` seconds."""
     until = time.monotonic() + limit
     while not (found := condition()) and time.monotonic() < until:
         time.sleep(0.02)

@@ -116,7 +116,7 @@ def test_workers_that_come_and_go(strategy, role, tmp_path):
 
 
 def test_a_centre_that_was_restored_holds_what_the_next_position_holds(tmp_path):
-    """EASGD pushes positions: what the centre has lost comes back with the next one. One worker, so nothing comes from others."""
+    """EASGD pushes positions: what the centre has lost is restored by the next one. One worker, so no other contributes."""
     shape = {"workers": 1, "servers": 1, "compute": 0.02, "restart_after": 0.2, "checkpoint_every": 0.5}
     run = started(lk.EASGD(), tmp_path, shape, 40, faults=[lk.Kill("server-0", at=1.4)]).wait()
     found, book = indicator.held_by_model(run, run.result().parameters, tmp_path), ledger(run.trace)
@@ -157,7 +157,7 @@ def restored_centres(seed):
     return strategy, shape, luck.choice([40, 120]), faults
 
 
-CENTRES = [*range(8), 21, 123]  # the last two: positions that were refused after the end, and come back to a restored centre
+CENTRES = [*range(8), 21, 123]  # the last two: positions that were refused after the end, and are applied by a restored centre
 
 
 @pytest.mark.parametrize("seed", [*CENTRES, *(pytest.param(n, marks=pytest.mark.slow) for n in range(150) if n not in CENTRES)])

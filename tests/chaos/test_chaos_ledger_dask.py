@@ -86,7 +86,7 @@ def test_a_chief_that_is_killed_has_computed_nothing(processes, tmp_path):
 
 
 def test_positions_bring_gradients_of_a_lost_worker_back_to_a_lost_centre(processes, tmp_path):
-    """One of two centres begins again with the first weights, and a worker is lost with it: others hold its gradients."""
+    """One of two centres restarts with the initial weights, and a worker is lost with it: others hold its gradients."""
     budget = lk.Budget(updates=150)
     run = started(processes, lk.EASGD(tau=2), budget, tmp_path, checkpoint_every=None)
     eventually(lambda: min(reported(run, "server-0"), reported(run, "server-1")) > 30)

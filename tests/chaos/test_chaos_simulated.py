@@ -124,7 +124,7 @@ WEATHER = [
     lk.AsyncPS(), lk.SSP(), lk.KBatchAsync(), lk.SyncPS(), lk.SyncPS(on_loss="continue"), lk.BackupWorkers(),
 ], ids=lambda s: f"{s.name}-{s.on_loss}")  # fmt: skip
 def test_digits_to_95_percent_whatever_the_weather(strategy, oracle):
-    """Asynchronous runs go on, synchronous ones wait or go on: all of them learn."""
+    """Asynchronous runs continue, synchronous ones wait or continue: all of them learn."""
     cluster = lk.SimulatedCluster(
         workers=4, compute=0.005, latency=0.0005, patience=0.2, restart_after=0.1, checkpoint_every=0.1
     )

@@ -211,7 +211,7 @@ def test_faults_happen_as_they_were_written(labkit, tmp_path):
     result = labkit("simulate", *SMALL, "--updates", 60, *faults, "--log", tmp_path / "log.txt", "--json")
     assert result.exit_code == 0, result.stderr
     said, lines = last_object(result), (tmp_path / "log.txt").read_text()
-    assert (said["updates"], said["ledger"]["lost"]) == (60, 1)  # what w1 was computing
+    assert (said["updates"], said["ledger"]["lost"]) == (60, 1)  # the gradient that w1 was computing
     assert "0.05 s w1 was killed\n" in lines
     assert "20% of what is sent between w0, w1" in lines
     result = labkit("compare", "sync-ps", "async-ps", "--engine", "simulated", *SMALL, *faults, "--json")

@@ -52,7 +52,7 @@ EACH = [
 
 
 def passed(engine, run, kind, role):
-    """Let the run go on until there is such an event."""
+    """Advance the run until there is such an event."""
     engine.advance_until(
         run, lambda: any(event.kind == kind and getattr(event, "name", "") == role for event in run.trace.events)
     )
@@ -66,7 +66,7 @@ def test_every_class_that_is_supported_is_executed_and_is_in_the_log(engine):
     for command, event in EACH:
         at = run.engine.seconds
         run.execute(command)
-        if not (engine.simulated and isinstance(command, Pause | Resume)):  # which are nothing in virtual time
+        if not (engine.simulated and isinstance(command, Pause | Resume)):  # which have no effect in virtual time
             entry = run.engine.commands[-1]
             assert entry.command == command.changed(at=entry.at)
             assert at <= entry.at <= at + 60

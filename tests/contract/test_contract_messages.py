@@ -56,7 +56,7 @@ def test_everything_a_message_can_hold_comes_back(engine):
     assert engine.wait(QUADRATIC, Echo(), lk.Budget(seconds=30)).stopped_by == "finished"
 
 
-COUNTED = (  # by hand: 8 bytes a number, whatever it travels in; Letter has no header, and that of Chunk is not counted
+COUNTED = (  # by hand: 8 bytes per number in any container; Letter has no header, and that of Chunk is not counted
     (Letter(3, np.arange(3.0)), 8 + 24),
     (Letter(3, (0.0, 1.0, 2.0)), 8 + 24),
     (Letter(3.5, "w\u00f6rd"), 8 + 5),

@@ -307,7 +307,7 @@ def test_deadlock_without_servers(engine):
         assert f"worker-{rank} waits for Letter from worker-{(rank - 1) % 3}" in text
 
 
-SEEN = {}  # what a strategy must not do: a value that lives in the module, not in a message
+SEEN = {}  # a mistake in a strategy: a value shared through a module, not by a message
 
 
 def write_down(rank):
@@ -327,7 +327,7 @@ class Shares(Script):
 
 
 def test_a_global_is_shared_in_virtual_time_only(engine):
-    """Roles share nothing but messages. In virtual time all roles live in one process, so a global seems to work; on
+    """Roles share nothing but messages. In virtual time all roles are in one process, so a global seems to work; on
     a cluster each process has a separate copy. That is why changing one inside a role is refused on both (next test)
     where it
     can be seen.

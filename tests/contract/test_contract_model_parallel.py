@@ -65,7 +65,7 @@ def test_e4_pipeline_is_one_process(engine, workers, more):
 
 
 def test_e4_all_orders_end_with_the_same_bits(engine):
-    """Gradients of micro-batches are added in one order, whatever the order of the work."""
+    """Gradients of micro-batches are added in one order, for any order of the work."""
     made = {trained(engine, Pipeline(order=order), 3, 20).tobytes() for order in ("gpipe", "1f1b", "zb-h1")}
     assert len(made) == 1
 

@@ -114,7 +114,7 @@ def test_stopped_by_the_user(engine, strategy):
     assert run.stopped_by == "user"
     assert run.summary()["updates"] >= 1
     closed(run)
-    run.stop()  # again: nothing happens
+    run.stop()  # again: no effect
     assert run.stopped_by == "user"
 
 

@@ -1,10 +1,10 @@
 """Mutants of the masters' solutions: one small change each, as students make them.
 
-`folded(source, values)` is a solution as a student of one variant writes it: `V[...]` and what follows from it is computed.
+`folded(source, values)` is a solution as a student of one variant writes it: `V[...]` and values that depend on it are computed.
 `mutants(source)` are (description, source) pairs: comparisons and operators swapped, numbers one off, statements, conditions and
 copies left out, arguments, elements and branches exchanged, one name for another. The fields of a class are not changed: these
 lines are given to students.
-`survives(master, answers, outputs)` says whether a master's checks, hidden ones included, let answers pass.
+`survives(master, answers, outputs)` returns whether a master's checks, including hidden ones, accept the answers.
 """
 
 import ast
@@ -308,7 +308,7 @@ def survives(master, answers, outputs, seconds=SECONDS):
 
 
 def outputs_of(master):
-    """What the checks print for the master's own answers."""
+    """The output of the checks for the master's own answers."""
     kept = {}
     assert survives(master, kept, None, ENOUGH)
     return kept["outputs"]

@@ -80,7 +80,7 @@ class TestRefusals:
 
     @pytest.fixture
     def without(self, monkeypatch):
-        """Make a package look as if it were not installed."""
+        """Simulate that a package is not installed."""
         import importlib.util
 
         find = importlib.util.find_spec

@@ -1,4 +1,4 @@
-"""Variants are drawn from the seed and nothing else."""
+"""Variants depend on the seed only."""
 
 import os
 import subprocess

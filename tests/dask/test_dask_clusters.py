@@ -179,7 +179,7 @@ def handlers():
 
 @needs("dask_jobqueue", "dask-jobqueue")
 def test_a_cluster_of_jobs(tmp_path, handlers):
-    """The queue whose jobs are processes of this machine; what differs with Slurm or PBS is how they are handed in."""
+    """A queue whose jobs are local processes; Slurm and PBS differ only in how jobs are submitted."""
     from dask_jobqueue.local import LocalCluster as LocalJobs
 
     with (

@@ -129,7 +129,7 @@ class Stall(lk.AsyncPS):
         weights = await lk.pull(ctx)
         for _, batch in zip(range(5), ctx.batches()):
             weights = await lk.push_pull(ctx, await ctx.compute(model.gradient, weights, batch))
-        if ctx.name != "worker-1":  # this one goes on until it leaves
+        if ctx.name != "worker-1":  # this one continues until it leaves
             await ctx.recv(lk.Weights)
         for batch in ctx.batches():
             weights = await lk.push_pull(ctx, await ctx.compute(model.gradient, weights, batch))

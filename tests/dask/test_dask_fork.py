@@ -1,4 +1,4 @@
-"""A program that forks while its run goes on: the child leaves at once, and the run and its processes are the parent's."""
+"""A program that forks during a run: the child exits at once; the run and its processes remain with the parent."""
 
 import os
 import subprocess

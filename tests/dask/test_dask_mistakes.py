@@ -26,7 +26,7 @@ class Word(lk.Message):
 
 
 class Play(lk.AsyncPS):
-    """Servers wait for pushes; workers do what a test says."""
+    """Servers wait for pushes; the test defines the workers."""
 
     messages: ClassVar = (*lk.AsyncPS.messages, Word)
 

@@ -18,7 +18,7 @@ VERBS = {
     "set": lambda run: run.set(learning_rate=0.02), "slow": lambda run: run.slow("worker-0", 2.0),
     "kill": lambda run: run.kill("worker-0"), "stop": lambda run: run.stop(),
 }  # fmt: skip
-HANG_S = 10.0  # after which a call is taken for one that never returns
+HANG_S = 10.0  # seconds after which a call counts as hanging
 
 
 def together(*works):
@@ -51,7 +51,7 @@ def test_whatever_is_clicked_with_a_stop_the_run_stops_in_order(cluster, started
     run = moving(started(on=cluster.resized(pace=0.002)))
     together(lambda: VERBS[other](run), run.stop)
     assert run.stopped_by == "user"
-    assert run.trace.ending["why"] == ""  # the chief has answered: nothing held it up
+    assert run.trace.ending["why"] == ""  # the chief has answered: it was not blocked
     assert run.summary()["accuracy"] is not None
     assert all(event.time <= run.trace.ending["time"] for event in run.trace.events)
     closes(run)
@@ -208,7 +208,7 @@ def test_the_scheduler_is_killed(tmp_path):
             cluster.open()
 
 
-# how far it has come --------------------------------------------------------------------------------------------------
+# progress -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def poller():
 
 
 def shortest(wait, under):
-    """Seconds of the shortest wait; goes on until one takes less than `under`. On a busy machine most are longer."""
+    """Seconds of the shortest wait; repeats until one takes less than `under`. On a busy machine most are longer."""
     until, best = time.monotonic() + LIMIT_S, float("inf")
     while best >= under and time.monotonic() < until:
         began = time.perf_counter()

@@ -187,7 +187,7 @@ def test_dask_arrays_that_can_no_longer_be_computed_are_an_error(cluster, tmp_pa
     assert not any(cluster._backend.usage.values())
 
 
-# unauthenticated connections, and encryption -------------------------------------------------------------------------
+# unauthenticated connections, and encryption -----------------------------------------------------------------------
 
 
 def listeners(run):

@@ -86,7 +86,7 @@ EVENTS: dict[str, str] = {  # kind of today -> kind in the digest
     "delayed": "delay", "lossy": "drop", "group restarted": "regroup", "paused": "pause", "gradient refused": "refused",
     "connection refused": "refused",
 }  # fmt: skip
-NO_EVENTS = frozenset({"warning", "set"})  # text for people only; knobs show in their effects
+NO_EVENTS = frozenset({"warning", "set"})  # display text only; options are visible in their effects
 # kind of today -> the fields that belong to the digest, the digest's name first
 EVENT_VALUES: dict[str, dict[str, str]] = {
     kind: {name: name for name in names}
@@ -131,8 +131,8 @@ def options(given: dict[str, Any]) -> dict[str, Any]:
 class Execution:
     """Carries out one description. `runs`: the run, and those that were forked from it, repeated or resumed, in order.
 
-    Verbs beside those of `Run`: ("wait",) to the end; ("fork", at): a fork, with which the script goes on; ("replay",):
-    the run goes to its end and a new one is made from its command log; ("resume_folder", budget): the run is left where it
+    Verbs beside those of `Run`: ("wait",) to the end; ("fork", at): a fork, with which the script continues; ("replay",):
+    the run advances to its end and a new one is made from its command log; ("resume_folder", budget): the run is left where it
     stands, and resumed from its folder.
     """
 
@@ -266,7 +266,7 @@ def _rows(trace: Any, table: str, columns: tuple[str, ...]) -> np.ndarray:
 
 
 def _by_role(rows: np.ndarray) -> np.ndarray:
-    """Rows in the order in which each role recorded them; when they were handed to the trace does not matter."""
+    """Rows in the order in which each role recorded them; independent of when they were added to the trace."""
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
 

@@ -19,7 +19,7 @@ __all__ = ["QUICK", "RUNS", "Description", "New"]
 
 @dataclass(frozen=True)
 class New:
-    """An object of labkit's public interface: `New("TopK", k=0.05)` stands for `lk.TopK(k=0.05)`."""
+    """An object of labkit's public interface: `New("TopK", k=0.05)` represents `lk.TopK(k=0.05)`."""
 
     kind: str
     args: tuple[Any, ...]
@@ -56,7 +56,7 @@ class Description:
         return "accuracy" in self.budget or not self.budget
 
     def features(self) -> frozenset[Any]:
-        """What this run exercises; `QUICK` covers the union of all features."""
+        """The features of this run; `QUICK` covers the union of all features."""
         found: set[Any] = {("strategy", self.strategy.kind)}
         one = ("optimizer", "schedule", "placement")  # any value of these is sufficient
         found |= {("option", k, "" if k in one else _plain(v)) for k, v in self.strategy.options.items()}
@@ -69,7 +69,7 @@ class Description:
 
 
 def _plain(value: Any) -> str:
-    """Numbers of one option count as one feature; texts and classes each as one of their own."""
+    """Numbers of one option count as one feature; each text and each class is a separate feature."""
     if isinstance(value, New):
         return value.kind
     return str(value) if isinstance(value, (str, bool, type(None))) else type(value).__name__

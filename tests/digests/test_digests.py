@@ -16,7 +16,7 @@ change, which carries out these runs and the quick set (`--all`: all runs) and s
 Registration is refused if anything outside of `--runs` and `--sections` differs. After a merge or a rebase in which two changes
 list the same section of the same run, register the newer one again (`register NAME`, with the change it has). The baseline
 is never edited. New runs (a new option needs one) are added at the end of their list in `digest_runs`, and registered as a
-change of their own, with all sections.
+separate change, with all sections.
 
 **Floating-point sections** are compared where NumPy, BLAS, C library and machine are those of the recording, and are skipped with
 the reason elsewhere. All runs are made with kernels that every x86-64 processor has, one thread, and without NumPy's
@@ -102,7 +102,7 @@ def test_floats_of_all_runs(everything):
     check_floats(RUNS, everything)
 
 
-# what is recorded ----------------------------------------------------------------------------------------------------
+# recorded data -------------------------------------------------------------------------------------------------------
 
 
 def test_every_run_has_a_digest_of_every_section():

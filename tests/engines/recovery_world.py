@@ -75,8 +75,7 @@ class Task:
 
 
 class World:
-    """Of one run. `ours`: lost processes are started again by the cluster. `same_address`: they come back where they
-    were.
+    """The world of one run. `ours`: the cluster restarts lost processes. `same_address`: at the same address.
 
     `chance`: numbers in [0, 1).
     """
@@ -193,7 +192,7 @@ class World:
         until = self.now + seconds
         while self._heap and self._heap[0][0] <= until and not self.ended:
             due, _, what, arguments = heapq.heappop(self._heap)
-            self.now = max(self.now, due)  # what was due while the client was suspended comes late
+            self.now = max(self.now, due)  # events due while the client was suspended are late
             process = arguments[0].process if arguments and isinstance(arguments[0], Task) else None
             if process is not None and process.frozen:
                 process.held_back.append((what, arguments))
@@ -311,7 +310,7 @@ class World:
     def restart(self, role):
         self.request(Restart(role))
 
-    # what the policy decides --------------------------------------------------------------------------------------------------
+    # actions of the policy ------------------------------------------------------------------------------------------------
 
     def tell(self, event):
         """Pass one event to the policy, and perform its actions."""
@@ -456,7 +455,7 @@ class World:
         self.ended = action
         self.lost_at.clear()
 
-    # how it stands ----------------------------------------------------------------------------------------------------------
+    # state ----------------------------------------------------------------------------------------------------------------
 
     def quiescent(self):
         """Whether every participating role has begun and has the full membership, and the rest is absent or outside
@@ -486,7 +485,7 @@ class World:
         return self.longest <= REPORT_S + self.absent
 
     def be_absent(self, seconds):
-        """The client is suspended; the others go on."""
+        """The client is suspended; the other components continue."""
         self.now += seconds
         self.absent += seconds
 

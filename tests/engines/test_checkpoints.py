@@ -415,7 +415,7 @@ def test_errors_of_a_file_system_are_of_the_system(store):
     real, store.files._fs = store.files._fs, Gone()
     with pytest.raises(OSError, match="no connection"):
         store.write("server-0", STATE, 2)
-    with pytest.raises(OSError, match="no connection"):  # "nothing there" would be another answer
+    with pytest.raises(OSError, match="no connection"):  # "not found" would be another answer
         store.read("server-0")
     store.files._fs = real
     assert store.tags("server-0") == [1]

@@ -234,7 +234,7 @@ def test_a_role_that_has_missed_an_order_gets_it_again_until_it_reports_its_numb
     world.control.reported("server-0", 0, 0)
     world.ask("pause", Pause())
     pause, _ = world.sent[0]
-    for world.time in (0.1, REPEAT_S):  # it may still be on its way
+    for world.time in (0.1, REPEAT_S):  # it may still be in flight
         world.control.reported("server-0", 0, 0)
     assert world.repeated == []
     for world.time in (REPEAT_S + 0.1, REPEAT_S + 0.2, 2 * REPEAT_S + 0.2):

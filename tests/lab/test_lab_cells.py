@@ -1,4 +1,4 @@
-"""Which cell made which lab; and that nothing of the lab is loaded before it is used."""
+"""Assignment of labs to notebook cells; and that the lab is loaded only when it is used."""
 
 from __future__ import annotations
 

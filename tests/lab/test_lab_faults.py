@@ -135,7 +135,7 @@ def test_faults_that_a_program_injected_have_no_text(lab):
 
 
 def recorded(*events):
-    """A record of three workers with these events, their times in seconds, and nothing else."""
+    """A trace of three workers with these events only, their times in seconds."""
     cluster = lk.SimulatedCluster(workers=3, compute=0.1)
     trace = lk.train("digits", lk.AsyncPS(), cluster, lk.Budget(seconds=1)).trace
     for event in events:

@@ -234,7 +234,7 @@ def test_close_ends_threads_and_widgets_and_is_idempotent():
     one.close()
     assert threads() == before
     assert one.latest.done
-    one.press("run")  # nothing happens
+    one.press("run")  # no effect
     with pytest.raises(lk.BadInput, match="closed"):
         one.run()
     assert set(_instances) <= widgets

@@ -194,7 +194,7 @@ def test_a_command_is_undone_by_the_same_button(open_page, label, command, back,
     pressed.click()
     assert page.lab.pressed[-1] == ("execute", undo)
     by_class(page, "lk-chips").children[1].value = True
-    assert pressed.description == label  # nothing was done to the other one
+    assert pressed.description == label  # the other one is unchanged
 
 
 def test_commands_that_the_engine_does_not_support_are_off(open_page):

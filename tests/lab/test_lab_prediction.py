@@ -177,7 +177,7 @@ def test_texts_want_one_of_them(ask, measured):
     assert guess.reveal("the slowest").right
 
 
-# what is kept, and shown ----------------------------------------------------------------------------------------------
+# storage and display --------------------------------------------------------------------------------------------------
 
 
 def test_the_record_survives_revealing_again(ask):

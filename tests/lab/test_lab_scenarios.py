@@ -149,7 +149,7 @@ def test_every_step_is_valid_on_both_engines_and_fits_a_laptop(name, engine):
             assert setup.value("pace") / getattr(setup.strategy, "micro_batches", 1) >= 0.05
 
 
-# how it is played -----------------------------------------------------------------------------------------------------
+# execution ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -214,7 +214,7 @@ def test_a_slow_worker_leaves_a_fifth_or_four_fifths(name, synchronous, at):
 
 
 def test_of_four_workers_one_dead_one_leaves_nothing_or_three_quarters():
-    """From 2.55 s to 5.55 s w2 is away: 0 where all wait, (N - 1)/N where they go on; before and after 40 a second."""
+    """From 2.55 s to 5.55 s w2 is away: 0 where all wait, (N - 1)/N where they continue; before and after 40 a second."""
     _, waits, goes_on, asynchronous = traces("worker-fails")
     for trace, left in ((waits, 0), (goes_on, 30), (asynchronous, 30)):
         assert applied(trace, 0, 2.5) / 2.5 == pytest.approx(40, abs=1)
@@ -413,7 +413,7 @@ def test_fewer_bytes_for_the_same_gradient():
 def test_rows_instead_of_tables_are_the_same_steps_in_fewer_bytes():
     dense, sparse = traces("sparse")
     dense_bytes, sparse_bytes = (training_bytes(trace) / applied(trace, 0, 8) for trace in (dense, sparse))
-    assert dense_bytes == pytest.approx(2 * 4 * (10_000 * 8 + 178), rel=0.1)  # some are under way at the end
+    assert dense_bytes == pytest.approx(2 * 4 * (10_000 * 8 + 178), rel=0.1)  # some are in flight at the end
     other_layers = 2 * 3 * 178 * 4 / 4  # a ring of four
     ids = (sparse_bytes - other_layers) / (2 * (8 + 4 * 8))
     batches = sparse.header["problem"]["batch_size"] * 8

@@ -121,7 +121,7 @@ def test_looking_back_changes_only_what_is_looked_at():
     tick(on)
     pass_by(on, clock, 0.2)
     assert NANO < on.moment() < known
-    pass_by(on, clock, 3.0)  # it reaches now, and the run goes on
+    pass_by(on, clock, 3.0)  # it reaches now, and the run continues
     assert on.position is None
     assert on.trace.watermark() > known
 
@@ -199,7 +199,7 @@ def test_pin_show_and_unpin_by_number():
     assert on.reference is one
     on.show_run(1)
     assert on.trace is one
-    assert view_of(on).reference is None  # nothing is compared with itself
+    assert view_of(on).reference is None  # no run is compared with itself
     on.pin(2)
     assert view_of(on).reference is two
     on.unpin()

@@ -18,7 +18,7 @@ from typing import Any
 def main() -> None:
     """Read `["do" | "ask", code]` a line; answer `{"value": ...}` or `{"error": name, "says": text}`, and the seconds."""
     names: dict[str, Any] = {"__name__": "__notebook__"}
-    answers, sys.stdout = sys.stdout, sys.stderr  # what labkit or Dask prints is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # output of labkit or Dask is not an answer
     for line in sys.stdin:
         what, code = json.loads(line)
         began = time.monotonic()

@@ -65,7 +65,7 @@ def test_a_worker_is_cut_off_and_its_next_life_plays_elsewhere(own_cluster):
     homes = start(own_cluster)
     role = lonely_worker(homes)
     homes[role].unplug()
-    assert own_cluster.client.ask("books.moves(run, 20, 10)")  # the others go on
+    assert own_cluster.client.ask("books.moves(run, 20, 10)")  # the others continue
     assert marked_in_time(own_cluster, role, "lost")["incarnation"] == 0
     homes[role].plug()
     assert marked_in_time(own_cluster, role, "restarted", 40)["incarnation"] == 1

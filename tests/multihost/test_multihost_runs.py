@@ -23,7 +23,7 @@ def trained(cluster, strategy, on="cluster", budget="updates=1500"):
 
 
 def roles_left(cluster):
-    """Plugins of labkit that Dask workers still have: each stands for roles that have not ended."""
+    """Remaining plugins of labkit on Dask workers: each indicates roles that have not ended."""
     look = "cluster.client.run(lambda dask_worker: [n for n in dask_worker.plugins if n.startswith('labkit')])"
     return [name for names in cluster.client.ask(look).values() for name in names]
 

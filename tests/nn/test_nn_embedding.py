@@ -71,7 +71,7 @@ def test_a_row_starts_the_same_alone_and_in_the_table():
     whole = bag.start(7, np.arange(1000), F8)
     some = np.array([999, 0, 17, 17])
     assert np.array_equal(bag.start(7, some, F8), whole[some])
-    assert np.array_equal(EmbeddingBag(10**9, 8, 4).start(7, some, F8), whole[some])  # whatever else there is
+    assert np.array_equal(EmbeddingBag(10**9, 8, 4).start(7, some, F8), whole[some])  # independent of other rows
     assert not np.array_equal(bag.start(8, some, F8), whole[some])
     assert abs(whole.mean()) < 0.01
     assert np.square(whole).sum(axis=1).mean() * 4 == pytest.approx(1, rel=0.02)  # a bag of 4 has length 1

@@ -47,7 +47,7 @@ def outcomes(folder, notebook):
     command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-q", "-p", "no:cacheprovider"]
     command += ["-c", str(folder / "pytest.ini"), f"--rootdir={folder}", f"--junitxml={report}", "parrots.ipynb"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder, check=False)
-    assert done.returncode == 1, done.stdout + done.stderr  # some have failed, and nothing else has happened
+    assert done.returncode == 1, done.stdout + done.stderr  # some cells have failed, without other errors
     return [case.find("failure") is None for case in ET.parse(report).iter("testcase")]
 
 

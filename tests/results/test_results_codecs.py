@@ -1,4 +1,4 @@
-"""Results E7 and E8 in whole runs: error feedback loses nothing, bytes are the closed forms, and digits are learned."""
+"""Results E7 and E8 in whole runs: error feedback is lossless in total, bytes equal the closed forms, and digits are learned."""
 
 import numpy as np
 import pytest

@@ -92,7 +92,7 @@ def test_e2_halving_doubling_is_the_ring_and_the_server(workers, reduce):
 
 
 def test_a_vector_shorter_than_the_group():
-    """Some chunks are empty: they are sent all the same."""
+    """Some chunks are empty, and are sent nevertheless."""
     data = {"dimension": 3, "samples": 16, "noise": 1.0}
     problem = lk.Problem("quadratic", batch_size=2, options=data)
     ends = [

@@ -68,7 +68,7 @@ def test_p4_example():
 
 
 def test_activations_that_travel():
-    """Between stages: rows x width, forward and back, whatever the number of micro-batches; nothing else."""
+    """Between stages: rows x width, forward and back, for any number of micro-batches, and no other bytes."""
     trace = paced(Pipeline(micro_batches=8), 4, 8, steps=5)
     sender, size, category = trace.column("messages", "sender", "bytes", "category")
     for k, worker in enumerate(trace.role_ids("worker")):

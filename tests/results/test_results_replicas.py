@@ -144,7 +144,7 @@ def easgd(problem, workers, rate, a, tau, pulls, momentum=0.0, decay=0.0):
     """(z, X) after `pulls` pulls of the spring, of equal workers who take turns: the paper's lines, one by one."""
     x, gradient = start(problem, workers), gradients(problem, workers)
     z, v, t = x[0].copy(), np.zeros_like(x), [0] * workers
-    for pull in range(pulls + workers):  # those at t = 0 pull nothing, and are none
+    for pull in range(pulls + workers):  # those at t = 0 have no effect, and do not count
         i = pull % workers
         for _ in range(tau):
             old, force = x[i].copy(), 0.0
@@ -443,7 +443,7 @@ def test_adpsgd_sends_training_and_not_start_up():
     mixes = kind == kinds.index("Mix")
     assert mixes.sum() == 2 * 2 * 50
     assert (count[mixes] == M).all()
-    assert (category[mixes] == 0).mean() > 0.98  # all but the very first one of a replica that has done nothing yet
+    assert (category[mixes] == 0).mean() > 0.98  # all except the first one of a replica without steps
     assert query.bytes_sent(trace)["worker"]["training"] == 4 * 50 * M
 
 

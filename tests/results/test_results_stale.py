@@ -360,7 +360,7 @@ def test_downpour_sends_as_many_times_less(n_push, n_fetch):
     trace = lk.train(problem, strategy, cluster, lk.Budget(updates=steps // n_push)).wait().trace
     sent = query.bytes_sent(trace)
     assert sent["worker"]["training"] == steps // n_push * size * 8
-    # the last fetch comes after the last push, when the run is over, or is on its way
+    # the last fetch comes after the last push, when the run is over, or is in flight
     assert sent["server"]["startup"] == size * 8
     fetched = sent["server"]["training"] / (size * 8)
     assert steps // n_fetch - 1 <= fetched <= steps // n_fetch

@@ -73,7 +73,7 @@ def test_a3_mean_staleness_is_a_conservation_law(updates, servers, server_time):
             Counter(sender.tolist())[trace.roles.index("worker-3")],
             Counter(sender.tolist()).most_common(1)[0][1],
         )
-        assert fastest > 2 * slowest  # the law was applied at all
+        assert fastest > 2 * slowest  # the identity was checked at least once
     assert query.staleness(trace)["mean"] == pytest.approx(workers - 1, abs=0.1)
     assert ledger(trace)["closes"]
 

@@ -84,7 +84,7 @@ def test_t3_one_server_takes_all_in_and_gives_all_out():
 
 
 def test_t3_colocated_servers_send_as_much_as_a_ring():
-    """A shard on every worker's node: 2(N-1)/N M leave a node each step; what stays on the node is free."""
+    """A shard on every worker's node: 2(N-1)/N M leave a node each step; messages within a node are free."""
 
     class Colocated(lk.SyncPS):
         def layout(self, problem, cluster):

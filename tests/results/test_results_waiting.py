@@ -371,7 +371,7 @@ def test_what_looks_too_much_and_is_not():
 
 def can_lock(workers, k, shards):
     """Whether all workers of K-async can wait at once, by enumerating all orders in which pushes can arrive."""
-    start = ((" " * shards),) * workers  # of each worker at each shard: " " answered, "f" push on its way, "p" pending
+    start = ((" " * shards),) * workers  # of each worker at each shard: " " answered, "f" push in flight, "p" pending
     found, todo = {start}, [start]
     while todo:
         state, moves = todo.pop(), []

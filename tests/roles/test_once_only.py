@@ -58,7 +58,7 @@ class OnceOnly(RuleBasedStateMachine):
         self.time += 1
         return self.time
 
-    # what can happen --------------------------------------------------------------------------------------------------
+    # rules ------------------------------------------------------------------------------------------------------------
 
     def made(self, sender, skip, count):
         """The next push of a sender: of `count` gradients, after `skip` that were never sent here."""
@@ -149,7 +149,7 @@ class OnceOnly(RuleBasedStateMachine):
         self.met, self.forgets = set(), True
         self.start(None)
 
-    # what must hold then ----------------------------------------------------------------------------------------------
+    # invariants -------------------------------------------------------------------------------------------------------
 
     @staticmethod
     def key(push):

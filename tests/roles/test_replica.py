@@ -65,7 +65,7 @@ def test_a_replica_knows_whose_gradients_its_parameters_hold():
     assert replica.clock_of(("worker-2", "worker-1")) == (0, 4)
     assert (replica.values.tolist(), replica.version) == ([7.0, 8.0], 2)  # mixing is no update
     assert replica.recorder.counters.applied == {0: [2, 1], 1: [5, 4], 2: [1, 0]}
-    replica.become(np.array([0.0, 0.0]), WORKERS, (0, 3, 2))  # an older clock takes nothing away
+    replica.become(np.array([0.0, 0.0]), WORKERS, (0, 3, 2))  # an older clock removes nothing
     assert replica.clock_of(WORKERS) == (1, 4, 2)
 
 
@@ -121,13 +121,13 @@ def test_replicas_without_memory_only_count():
 def test_the_mean_of_replicas_is_the_model():
     shown = tuple(Snapshot(np.array([1.0 * i, 10.0]), i, 5, 20) for i in range(4))
     assert mean_of_replicas(shown).tolist() == [1.5, 10.0]
-    assert shown[0].values.tolist() == [0.0, 10.0]  # what was shown is not changed
+    assert shown[0].values.tolist() == [0.0, 10.0]  # a snapshot is not changed
 
 
 def test_what_is_shown_is_the_replica_right_after_a_step():
     """Mixed with others meanwhile, replicas at the same step would have a mean that no step ever had."""
     replica, seen = made(eval_every=2)
-    assert replica.request(0)  # at the start nothing has been mixed
+    assert replica.request(0)  # at the start no average was made
     for step in range(2):
         replica.apply(gradient(1.0, 1.0, step=step), 0.5)
     replica.become(np.array([9.0, 9.0]), WORKERS, (1, 1, 1))
@@ -200,7 +200,7 @@ def test_a_restored_centre_holds_what_positions_bring_back():
 @settings(deadline=None, max_examples=50)
 @given(luck=st.randoms(use_true_random=False), shards=st.integers(1, 3))
 def test_clocks_say_what_centres_and_positions_hold(luck, shards):
-    """Coordinate (worker, life, step) of each part shows whether the part holds that gradient; shards and workers are
+    """Coordinate (worker, incarnation, step) of each part shows whether the part holds that gradient; shards and workers are
     lost.
     """
     marks = [(worker, life, step) for worker in range(2) for life in range(4) for step in range(8)]

@@ -120,7 +120,7 @@ def test_the_adaptive_compensation_of_rows_remembers_row_by_row():
         ids = np.sort(rng.choice(100, 40, replace=False))
         shard.rows(pull(*ids))
         then, version = whole[ids], shard.version
-        shard.apply(push("worker-1", step, ids, np.ones((40, 2)), version=version), 0.1)  # nothing was given to it
+        shard.apply(push("worker-1", step, ids, np.ones((40, 2)), version=version), 0.1)  # it received no gradient
         whole[ids] -= 0.1
         g = rng.standard_normal((40, 2))
         shard.apply(push("worker-0", step, ids, g, version=version), 0.1)
@@ -172,7 +172,7 @@ def test_the_chief_sees_the_rows_that_it_needs_and_at_the_end_all_that_were_touc
     assert shard.snapshot(True, True).ids.tolist() == [7, 50, 60]
     assert shard.snapshot(False, False).ids is None
     shard.apply(push("worker-0", 1, [], [], np.zeros(6), 1), 1.0)
-    assert shard.snapshot(False, True).ids.tolist() == [7, 50, 60]  # nothing more comes
+    assert shard.snapshot(False, True).ids.tolist() == [7, 50, 60]  # no more messages
     whole = Assembly(MODEL.bag, 9)([shard.snapshot(True, True)]).plain()
     TABLE_NOW = TABLE.copy()
     TABLE_NOW[[50, 60]] -= [[1, 1], [2, 2]]

@@ -229,7 +229,7 @@ def evaluator(budget, owners=("server-0",), limits=None):
     )
 
 
-NEWS = (Snapshot, Joined)  # what the chief of parameter servers waits for
+NEWS = (Snapshot, Joined)  # messages for which the chief of parameter servers waits
 
 
 def snapshot(loss, accuracy, version=10, shard=0, final=False, values=None):

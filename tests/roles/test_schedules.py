@@ -58,7 +58,7 @@ def test_every_piece_is_done_once_and_in_its_turn(order, stages, micro):
         assert len(set(pieces)) == len(pieces)
         kinds = (FORWARD, BACKWARD, WEIGHTS) if order == "zb-h1" else (FORWARD, BACKWARD)
         assert set(pieces) == {(kind, m, c) for kind in kinds for m in range(micro) for c in range(chunks)}
-        for kind in kinds:  # gradients are added up in one order, whatever the schedule
+        for kind in kinds:  # gradients are added in one order, for every schedule
             for c in range(chunks):
                 assert [m for what, m, chunk in pieces if (what, chunk) == (kind, c)] == list(range(micro))
         assert all(work.split == (order == "zb-h1") for work in works if work.kind == BACKWARD)

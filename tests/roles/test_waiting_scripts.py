@@ -148,7 +148,7 @@ def test_worker_that_may_be_late_begins_again_on_the_newest_weights(strategy):
     assert work[2][0].values.tolist() == [1.0]
     assert work[4] is (lk.Weights if strategy.give_up else None)
     if strategy.give_up:
-        assert worker.send(None) == WAIT  # given up: nothing is sent
+        assert worker.send(None) == WAIT  # cancelled: no message is sent
         assert ctx.posted() == []
     else:
         assert worker.send(perform(work)) == WAIT  # late, but sent
@@ -261,7 +261,7 @@ def replicas(name):
 
 
 def test_a_replica_that_answers():
-    """replica-1 is on the side that never asks: a neighbour's parameters, averaged, go back at once."""
+    """replica-1 is on the side that only answers: a neighbour's parameters are averaged and sent back at once."""
     ctx, mine = replicas("replica-1")
     role = lk.ADPSGD(learning_rate=0.5).replica(ctx, mine)
     wait = (RECV, (lk.Push, lk.Pull, lk.Mix), None, None)
@@ -325,7 +325,7 @@ def test_the_chief_of_ad_psgd_looks_at_all_when_one_has_come_to_the_next_multipl
         full = shown[0] == 20
         assert chief.send(snapshot(0, 0, shown[0], 0, values=[1.0])) == wait  # one has come so far
         assert ctx.posted() == [(r, SnapshotRequest(final=True)) for r in owners]
-        assert chief.send(snapshot(0, 0, shown[1], 1, values=[9.0])) == wait  # an answer to an earlier look
+        assert chief.send(snapshot(0, 0, shown[1], 1, values=[9.0])) == wait  # an answer to an earlier snapshot request
         assert chief.send(snapshot(0, 0, shown[1], 1, final=True, values=[2.0])) == wait
         perform(chief.send(snapshot(0, 0, shown[0], 0, final=True, values=[1.0])))
         assert (j.update, j.parameters.tolist()) == (min(shown), [1.0, 2.0])

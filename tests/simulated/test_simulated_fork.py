@@ -46,7 +46,7 @@ def all_of(run):
     return contents(run.trace, in_order=False), run.engine.parameters.tobytes()
 
 
-# what if --------------------------------------------------------------------------------------------------------------
+# forks ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", KINDS, ids=lambda s: s.name)
@@ -313,7 +313,7 @@ def test_ctrl_c_reaches_the_main_thread_while_another_one_moves_the_run(move):
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
     thread.join(60)
-    assert run.stopped_by == "updates"  # and nothing breaks
+    assert run.stopped_by == "updates"  # and no state is damaged
     assert all_of(run) == all_of(lk.train(MOONS, lk.AsyncPS(), cluster, lk.Budget(updates=300)).wait())
 
 

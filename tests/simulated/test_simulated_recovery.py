@@ -60,7 +60,7 @@ def test_a_worker_of_an_asynchronous_server_takes_only_its_own_share_with_it():
         ("killed", 505_000_000), ("lost", 505_000_000), ("restarted", 1_305_000_000),
     ]  # fmt: skip
     book = closed(run)
-    assert (book["lost"], book["rolled_back"], book["dropped"]) == (0, 0, {})  # what was half computed is no gradient
+    assert (book["lost"], book["rolled_back"], book["dropped"]) == (0, 0, {})  # an unfinished computation is no gradient
 
 
 def test_the_next_life_of_a_worker_draws_other_batches():
@@ -91,7 +91,7 @@ def test_a_synchronous_run_that_waits_makes_no_update_meanwhile(kill):
 
 @pytest.fixture
 def computed(monkeypatch):
-    """What workers compute: {(role's number, incarnation, step): gradient}."""
+    """The gradients that workers compute: {(role's number, incarnation, step): gradient}."""
     kept, gradient = {}, Model.gradient
 
     def noted(model, *arguments):
@@ -155,7 +155,7 @@ def test_who_can_make_a_step_without_the_lost_goes_on(strategy, lost, goes_on):
     run = started(strategy, workers=4).advance(0.2)
     for i in range(lost):
         run.kill(f"worker-{i}", restart=False)
-    run.advance(0.1)  # what was there already makes a last step at most
+    run.advance(0.1)  # gradients already received make at most one more step
     before = run.summary()["updates"]
     run.advance(0.5)
     assert (run.summary()["updates"] > before + 5) == goes_on

@@ -263,7 +263,7 @@ def test_cut_through_by_hand():
     assert net.arrival(0, 3, 1, 2000) == 8 * MS  # the ingress of 1 is busy until 6 ms, so it starts at 1 ms
     assert net.arrival(0, 1, 0, 1000) == 6 * MS  # full duplex: 1 receives, and sends
     assert net.arrival(0, 3, 3, 10**9) == 0  # on one node: free
-    assert net.arrival(20 * MS, 0, 1, 0) == 25 * MS  # nothing but latency
+    assert net.arrival(20 * MS, 0, 1, 0) == 25 * MS  # latency only
     assert net.arrival(20 * MS, 0, 1, 3) == 25 * MS + 3000
     assert Links(2, 0.0, float("inf")).arrival(7, 0, 1, 10**9) == 7
 

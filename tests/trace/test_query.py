@@ -34,7 +34,7 @@ WORKERS = 3
 
 
 def empty(servers=1, keep=4_000_000, copies=""):
-    """A trace of a parameter server in which nothing has happened: servers, then three workers."""
+    """An empty trace of a parameter server: servers, then three workers."""
     names = [f"server-{i}" for i in range(servers)] + [f"worker-{i}" for i in range(WORKERS)]
     roles = [
         {
@@ -111,7 +111,7 @@ APPLY = st.tuples(st.just("apply"), st.integers(0, 9), WORKER, st.integers(1, 3)
 RESTORE = st.tuples(st.just("restore"), st.integers(0, 12))
 STORY = st.lists(
     st.tuples(st.integers(0, 1), st.lists(st.one_of(APPLY, APPLY, APPLY, RESTORE), max_size=6)), min_size=1, max_size=8
-)  # what servers do between one report and the next
+)  # actions of servers between two reports
 MOMENTS = st.lists(st.integers(0, 120), min_size=1, max_size=4)
 
 

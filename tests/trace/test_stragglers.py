@@ -18,7 +18,7 @@ MS = 10**6
 
 
 def empty(workers=4, servers=1, engine="simulated", pace=None):
-    """A trace of a parameter server in which nothing has happened."""
+    """An empty trace of a parameter server."""
     names = [f"server-{i}" for i in range(servers)] + [f"worker-{i}" for i in range(workers)] + ["chief"]
     roles = [
         {
@@ -121,7 +121,7 @@ def test_who_alone_waits_is_one():
 
 
 def test_the_network_is_blamed_for_messages_that_take_long():
-    """Of 400 ms a message is under way for 300: the third is there after 1.2 s."""
+    """Of 400 ms a message is in flight for 300: the third arrives after 1.2 s."""
     trace = empty()
     for i in range(3):
         turns(trace, f"worker-{i}", 100.0, 20.0, transit=20.0)
@@ -229,7 +229,7 @@ def test_read_in_pieces_is_read_at_once_and_the_past_does_not_change(strategy):
         past = [found for found in whole if found.time <= t]
         assert stragglers(run.trace, t) == memory.until(run.trace, t) == past
     if strategy.name == "KSync":
-        assert whole == []  # what it gives up took as long as what others finished
+        assert whole == []  # its cancelled gradients took as long as the finished ones of others
     else:
         worker = run.trace.roles.index("worker-2")
         assert [(found.role, found.what is None) for found in whole] == [(worker, False), (worker, True)]

@@ -75,7 +75,7 @@ def test_bytes_arrive_in_order_and_a_full_stream_takes_no_more(ends: Ends) -> No
         left = left[taken:]
         if not sent:  # with TLS both ends take part in the handshake
             assert read(reader, 100) == b""
-        elif not taken:  # else nothing is read, and the stream becomes full
+        elif not taken:  # else no byte is read, and the stream becomes full
             full += 1
             for _ in range(chance.randrange(1, 5)):
                 got += read(reader, 7, 100_000, 1)

@@ -100,7 +100,7 @@ def test_many_arrays_in_one_message(pair: tuple[Endpoint, Endpoint]) -> None:
     total = sum(array.nbytes for array in arrays)
     shapes = 8 * sum(
         not array.size for array in arrays
-    )  # an empty array carries nothing but its shape, which is counted
+    )  # an empty array consists of its shape only, which is counted
     assert one.send("two", Push(arrays, 0, 0, 0)) == total + shapes  # type: ignore[arg-type]
     run(pair, lambda: two.inbox)
     assert two.inbox[0].nbytes == total
@@ -404,9 +404,9 @@ def test_a_vanished_peer_is_counted_and_no_exception(make: Callable[..., Endpoin
     two.close()
     run((one,), lambda: one.unreachable)
     assert one.send("two", Pull()) == 0
-    assert 2 <= one.undelivered["two"] <= 5  # what the kernel had taken counts as sent
+    assert 2 <= one.undelivered["two"] <= 5  # bytes accepted by the kernel count as sent
     assert one.sent["two"] + one.undelivered["two"] == 6
-    one.add_peer("gone", "127.0.0.1", two.address[1], two.identity.public, 0)  # where nothing listens
+    one.add_peer("gone", "127.0.0.1", two.address[1], two.identity.public, 0)  # a port without listener
     one.send("gone", Pull())
     run((one,), lambda: one.undelivered["gone"] == 1)
     one.remove_peer("gone")

@@ -31,7 +31,7 @@ PULL = HEADER.pack(MAGIC, 1, 0, 0, 16, 0, 1, 0, 0, 0) + bytes(16)
 
 @pytest.fixture
 def share() -> bool:
-    """Whether the endpoints of `make` use shared memory: what comes before it is tested here."""
+    """Whether the endpoints of `make` use shared memory: False, since this module tests the handshake before it."""
     return False
 
 
@@ -162,7 +162,7 @@ def test_frames_wait_for_an_acceptor_that_proves_who_it_is(make: Callable[..., E
             assert "prove" in one.unreachable["two"]
             assert said[:4] == b"LKHi"
             assert len(said) < MAX_HELLO
-            assert is_closed(sock)  # and nothing followed
+            assert is_closed(sock)  # and no bytes followed
     assert (one.sent["two"], one.undelivered["two"]) == (0, 1)
 
 

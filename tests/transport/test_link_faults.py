@@ -187,7 +187,7 @@ def test_what_is_lost_is_said_again_and_kept_in_order(pair: tuple[Endpoint, Endp
     idle(one, two)
     assert steps(two) == list(range(60))
     assert rounds > 20  # 60 frames, 2 of 5 transmissions lost: some 40 waits
-    assert max(np.diff(seen)) < 30  # what is behind a lost frame waits for it
+    assert max(np.diff(seen)) < 30  # frames after a lost frame wait for it
     assert two.repeated["one"] > 10  # their acknowledgements were lost
     assert one.sent["two"] == two.received["one"]
 
@@ -250,7 +250,7 @@ def test_a_cut_closes_the_connections_and_nothing_is_lost(pair: tuple[Endpoint, 
     impair(one, two)
     run(pair, lambda: len(one.inbox) == 2 and len(two.inbox) == 3)
     assert (steps(one), steps(two)) == ([-2, -3], [1, 2, 3])
-    run(pair, lambda: not (one.held or two.held))  # as if nothing had been
+    run(pair, lambda: not (one.held or two.held))  # unaffected by the fault
     for endpoint in pair:
         assert not any((endpoint.left, endpoint.lost, endpoint.refused, endpoint.unreachable, endpoint.repeated))
     warm(one, two)
@@ -573,7 +573,7 @@ def test_everything_arrives_once_and_in_order(make: Callable[..., Endpoint], see
         tuple(endpoints),
         lambda: sum(len(endpoint.inbox) for endpoint in endpoints) == sum(last + 1 for last in sent.values()),
     )
-    run(tuple(endpoints), lambda: not any(endpoint.held for endpoint in endpoints))  # as if nothing had been
+    run(tuple(endpoints), lambda: not any(endpoint.held for endpoint in endpoints))  # unaffected by the fault
     idle(*endpoints)
     for (here, there), last in sent.items():
         receiver = next(endpoint for endpoint in endpoints if endpoint.name == there)

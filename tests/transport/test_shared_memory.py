@@ -480,7 +480,7 @@ def test_a_sleeping_writer_is_woken_when_there_is_room(make: Callable[..., Endpo
     assert one.queued
     for _ in range(30):
         two.poll(0.0)
-        one.poll(0.0)  # and no flush: the doorbell alone makes it go on
+        one.poll(0.0)  # and no flush: the doorbell alone resumes it
     assert [message.step for message in values(two)] == [1, 2]
 
 

@@ -45,11 +45,11 @@ def test_every_dot_is_inside_the_frame(log):
         assert values.max() < high
     assert (axes.get_xscale(), axes.get_yscale()) == tuple("log" if a in log else "linear" for a in "xy")
     if "y" in log:
-        assert axes.get_ylim()[0] > 1e-14  # the line that is far from all dots decides nothing
+        assert axes.get_ylim()[0] > 1e-14  # the line far from all dots has no influence
 
 
 def test_words_fit_into_the_figure():
-    """The names of the axes do not lie on the ticks, and nothing is cut."""
+    """The labels of the axes do not overlap the ticks, and no text is cut off."""
     figure = lk.pictures.dots(
         {h: h**2 for h in 10.0 ** np.arange(-8, 0)}, {"h²": np.square}, "t", "h", "error", log="xy"
     )
@@ -90,7 +90,7 @@ def test_several_runs_beside_each_other():
     assert len(figure.axes) == 2
     assert {"free", "held"} <= set(said(figure))
     tops = [axes.get_ylim()[1] for axes in figure.axes]
-    assert tops[0] > 2 * tops[1]  # scales of their own: 15 ahead, and 2
+    assert tops[0] > 2 * tops[1]  # separate scales: 15 ahead, and 2
     with pytest.raises(lk.BadInput, match="Did you mean 'progress'"):
         lk.pictures.beside("progres", {"free": runs[0]})
     with pytest.raises(lk.BadInput, match="at least one run"):

@@ -234,7 +234,7 @@ def test_other_runs_have_no_backwards(slowed_trace):
     assert not Passes().backward(slowed_trace, slowed_trace.now, role, start, end).any()
 
 
-# what was learned ---------------------------------------------------------------------------------------------------
+# accuracy -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

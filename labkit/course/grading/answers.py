@@ -91,7 +91,7 @@ class _Collector:
     # cells ----------------------------------------------------------------------------------------------------------
 
     def add(self, cell: SubmittedCell) -> None:
-        """Assign the next cell to an answer, to the helpers, or to nothing."""
+        """Assign the next cell to an answer or to the helpers, or ignore it."""
         known = self.other_ids.get(cell.grade_id)
         if known is None and cell.grade_id not in self.solution_ids:
             known = self.keys.get(cell.key)  # the cell id is the least reliable, because programs change it

@@ -1,8 +1,8 @@
 """Runs a rebuilt notebook with nbval in a separate process, isolated from the user's configuration.
 
-The result is nbval's verdict on each cell, or one sentence with the reason why there is none. It is reproducible: a
-new folder holds the
-notebook and its sources only; the environment is clean (no PYTHONPATH, no PYTEST_*, no user folders of IPython or Jupyter, a
+The result is nbval's verdict on each cell, or one sentence with the reason why there is none. It is reproducible:
+a new folder holds the notebook and its sources only; the environment is clean (no PYTHONPATH, no PYTEST_*, no user
+folders of IPython or Jupyter, a
 fixed hash seed, one thread); `conftest.py`, `pytest.ini` and other plugins are not loaded. Wall time is used for the outer limit
 only: a run that exceeds it is ended with all its children, and repeated alone.
 """
@@ -201,7 +201,7 @@ def _run(command: list[str], work: Path, environment: dict[str, str], harness: H
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and all its descendants; the kernel has a process group of its own."""
+    """End the process and all its descendants; the kernel has a separate process group."""
     import psutil
 
     if process.poll() is not None:

@@ -1,7 +1,7 @@
 """Parses one submitted notebook file: the sources and ids of its cells.
 
-For any bytes the result is either the sources or a `BadInput` with one sentence. Outputs are dropped while parsing, whatever
-their size; nothing else in the file is used.
+For any bytes the result is either the sources or a `BadInput` with one sentence. Outputs of any size are dropped
+while parsing; nothing else in the file is used.
 """
 
 from __future__ import annotations

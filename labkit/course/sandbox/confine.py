@@ -58,7 +58,7 @@ MACHINES = {
 
 
 class Unconfined(Exception):
-    """A process cannot be confined on this host; the text says why."""
+    """A process cannot be confined on this host; the text is the reason."""
 
 
 @functools.cache

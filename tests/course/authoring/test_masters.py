@@ -100,7 +100,7 @@ def test_a_master_is_released_through_nbval(path, tmp_path):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", [path.stem for path in MASTERS])
 def test_right_answers_get_full_marks_in_a_drawn_variant(name, seed):
-    course = Course.of(name, seed)  # says so if the reference does not get full marks
+    course = Course.of(name, seed)  # raises if the reference does not get full marks
     visible = run_here(rebuild(parse(course.released, "released"), master_answers(course.master), None))
     assert {name: cell.message for name, cell in visible.cells.items() if not cell.passed} == {}
 
@@ -114,7 +114,7 @@ def test_variants_change_what_must_be_written(path):
     written = "".join(cell.source for cell in master.of_kind("solution", "test"))
     assert all(f'V["{key}"]' in written for key in master.variants)
     texts = "".join(cell.source for cell in master.of_kind("text"))
-    assert all(f"{{{{{key}}}}}" in texts for key in master.variants)  # and the student is told
+    assert all(f"{{{{{key}}}}}" in texts for key in master.variants)  # and the hint is shown to the student
 
 
 @pytest.mark.parametrize("name", [path.stem for path in MASTERS])

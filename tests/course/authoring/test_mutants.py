@@ -26,7 +26,7 @@ def drawn(name):
         yield with_variant(parse(in_variant(notebook, values), name), None), values
 
 
-# (assignment, cell, what stands in the description, choice or ""): why such a mutant is the same answer
+# (assignment, cell, text in the description, choice or ""): the reason why such a mutant is equivalent
 EQUIVALENT = {
     ("01", "q2", "z > 0 with GtE", "relu"): "the rectifier has no derivative at 0: both of its slopes are right there",
     ("01", "q2", "line 5: -z: without USub", "sigmoid"): "the slope of the logistic function is the same at z and -z",

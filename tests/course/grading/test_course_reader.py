@@ -256,4 +256,4 @@ def test_a_notebook_that_is_not_there_is_not_read(tmp_path):
         Reader().about(stream.fileno())
 
 
-assert sys.getrecursionlimit() < 100_000  # what is nested deeper is refused by Python
+assert sys.getrecursionlimit() < 100_000  # deeper nesting is refused by Python

@@ -263,7 +263,7 @@ class TestZip:
         monkeypatch.setattr(archive, "LARGEST_FILE", 10**6)
         path = zipped(tmp_path / "m.zip", **{"bomb.ipynb": b"0" * 10**7, "ada.ipynb": NOTEBOOK})
         data = bytearray(path.read_bytes())
-        for signature, at in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):  # the zip says that it is small
+        for signature, at in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):  # the zip declares a small size
             start = data.index(b"bomb.ipynb", data.index(signature)) - (30 if at == 22 else 46)
             data[start + at : start + at + 4] = (100).to_bytes(4, "little")
         (tmp_path / "liar.zip").write_bytes(data)
@@ -314,7 +314,7 @@ with zipfile.ZipFile(INNER, "w") as _archive:
     _archive.writestr(f"{ADA}/toy.ipynb", answering("666"))
     _archive.writestr(f"{ADA}toy.ipynb", answering("666"))
     _archive.writestr("ada_200_1_toy.ipynb", answering("666"))
-# what a student can put below the platform's own name
+# names that a student can choose below the platform's name
 IMITATIONS = {
     "a file like Moodle's": {f"{ADA}toy.ipynb": answering("666")},
     "a folder like Moodle's": {f"{ADA}/toy.ipynb": answering("666")},

@@ -43,7 +43,7 @@ def gone(pids, deadline=20.0):
     return not any(alive(pid) for pid in pids)
 
 
-# what it cannot do ----------------------------------------------------------------------------------------------------
+# refused operations ---------------------------------------------------------------------------------------------------
 
 CONFINED = """
 import ctypes, json, mmap, os, resource, signal, socket, sys, threading, time
@@ -141,7 +141,7 @@ def test_without_confinement_nothing_is_run_if_it_is_required(monkeypatch):
         assert SharedAnswers([solution("def f(): return 1", f="function")], free).defined("q")["f"]() == 1
 
 
-# what it can import --------------------------------------------------------------------------------------------------
+# imports --------------------------------------------------------------------------------------------------------------
 
 LOADED = """
 import sys
@@ -205,7 +205,7 @@ except ModuleNotFoundError as error:
     assert {"refused:", name} <= loaded_by(script)
 
 
-# what is left ---------------------------------------------------------------------------------------------------------
+# leftovers ------------------------------------------------------------------------------------------------------------
 
 LOOP = "def f():\n    while True: pass\ndef g(): return 1\n"
 STRATEGY = """
@@ -338,7 +338,7 @@ def test_threads_can_each_use_a_fork_server():
         assert list(pool.map(one, range(3))) == [[n + i for i in range(5)] for n in range(3)]
 
 
-# what is shared -------------------------------------------------------------------------------------------------------
+# shared state ---------------------------------------------------------------------------------------------------------
 
 
 @linux

@@ -41,7 +41,7 @@ def own_class(monkeypatch, before, source):
     vars(module).update(np=np, lk=lk, dataclass=dataclasses.dataclass)
     for cell in [*before, source]:
         if "plt" in cell or "course" in cell:
-            continue  # pictures and trials, which do nothing in the sandbox
+            continue  # plots and trials, which have no effect in the sandbox
         for statement in ast.parse(cell).body:
             with contextlib.suppress(ZeroDivisionError, FileNotFoundError):
                 flags = __future__.annotations.compiler_flag if "__future__" in cell else 0
