@@ -38,7 +38,7 @@ def whole_replicas(layout: Layout) -> bool:
 
 
 def not_waited_for(layout: Layout, spec: RoleSpec, on_loss: str) -> bool:
-    """Whether the others continue without a lost role until it is back; else they wait for it."""
+    """Whether the other roles continue without a lost role until it is restarted; otherwise they wait for it."""
     if spec.backs is not None:
         return True
     return spec.computes and on_loss == "continue" and (not restarts_as_group(layout) or whole_replicas(layout))
@@ -48,10 +48,10 @@ def group_restart_states(
     layout: Layout, survivors: Mapping[str, State], saved: Callable[[str], Mapping[int, State]],
     members: Iterable[str],
 ) -> dict[str, State | None]:  # fmt: skip
-    """{role with a shard: state to begin with, None: the first weights}.
+    """{role with a shard: its initial state, None: the initial weights}.
 
-    `survivors`: {role: its shard's state now} of those that have one. `saved(role)`: {version: state} of its checkpoints.
-    `members`: the roles that begin.
+    `survivors`: {role: the present state of its shard}. `saved(role)`: {version: state} of its checkpoints. `members`: the roles
+    that restart.
     """
     owners = [role.name for role in layout.roles if role.shard is not None and role.name in set(members)]
     if not whole_replicas(layout):
@@ -77,7 +77,7 @@ def _saved_together(layout: Layout, owners: list[str], saved: Callable[[str], Ma
 
 
 def _mean(states: list[State]) -> dict[str, Any]:
-    """The average of replicas, which holds whatever gradient any of them holds."""
+    """The mean of replicas, which contains every gradient that one of them contains."""
     last: dict[int, list[int]] = {}
     for state in states:
         for life, count, step in state["applied"]:
@@ -93,8 +93,8 @@ def _mean(states: list[State]) -> dict[str, Any]:
 
 
 def drop_unapplied(recorder: Any, now: int, role: int, roles: int, state: State | None) -> None:
-    """An instance of a role ends in order, and all roles begin again from `state`: its gradients that are neither in the state
-    nor on their way are dropped as cancelled.
+    """Record, for a role instance that ends in a group restart, that its gradients which are neither in `state` nor in flight
+    are dropped as cancelled. `state`: the state from which all roles restart.
     """
     counters, held = recorder.counters, 0
     if state is not None:

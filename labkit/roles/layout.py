@@ -1,7 +1,7 @@
 """The layout of a run: its roles, their nodes, and their parts of the model and of the data.
 
-A layout is pure: it is made from a problem and a cluster's shape before anything starts. Engines execute it, views
-draw it, impossible shapes are refused in it.
+A layout is a value computed from a problem and the shape of a cluster before the run starts. Engines execute it and views draw
+it; impossible shapes are refused when it is made.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from .messages import Snapshot
 __all__ = ["Layout", "RoleSpec", "mean_of_replicas", "shard_slices"]
 
 Snapshots = tuple[Snapshot, ...]
-EXPORTED = {"": "", "synchronized": "equal", "local": "own"}  # `replication`, as traces spell it
+EXPORTED = {"": "", "synchronized": "equal", "local": "own"}  # {`replication`: its name in traces}
 
 
 @dataclass(frozen=True)
 class RoleSpec:
-    """One role. `kind` is the name of the strategy's method that plays it, `index` its number among its kind.
+    """One role. `kind` is the name of the strategy's method that implements it, `index` its number within its kind.
 
-    `node`: roles with the same node share a process (and its cores). `computes`: it is given a model. `shard`, `part`:
-    it is given a shard with this number, that owns this part of the parameters. `data`: it has the share of the data
-    with this number; roles with the same number draw the same batches.
+    `node`: roles with the same node share a process (and its cores). `computes`: whether it has a model. `shard`, `part`: the
+    number of its shard, and the part of the parameters that this owns. `data`: the number of its share of the data; roles with
+    the same number draw the same batches.
 
-    `backs`: it holds a copy of the shard of the role with this place in the layout.
+    `backs`: the index in the layout of the role whose shard it replicates.
 
-    `model`, `store`: what makes the thing that it computes with, and the thing that it owns, where these are not a
-    `Model` of the whole network and a `Shard`. Both are picklable and called by name:
-    `model(objective=, recorder=, clock=, strategy=)` and
+    `model`, `store`: factories for the model and the shard, if these are not a `Model` of the whole network and a `Shard`.
+    Both are picklable and called with keywords: `model(objective=, recorder=, clock=, strategy=)` and
     `store(spec=, plan=, objective=, recorder=, clock=, watcher=, strategy=)`.
     """
 
@@ -55,19 +54,19 @@ class RoleSpec:
 class Layout:
     """All roles, in the order of their numbers in the trace. `groups`: named sets of roles (stages, replicas).
 
-    `observed`: the roles whose shards together are the model that the chief evaluates. `parts[i]`: the slice of shard
-    i as workers push to it. `replication`: how the shards are related:
+    `observed`: the roles whose shards make up the model that the chief evaluates. `parts[i]`: the slice that workers push to
+    shard i. `replication`: how the shards are related:
 
     - "": parts of one model, to which workers push their gradients;
-    - "synchronized": all shards step together, and each records one gradient of all workers a step (replicas of a model, or
-      the parts of a model whose workers hold the weights themselves);
+    - "synchronized": all shards step together, and each records one gradient of all workers per step (replicas of a model, or
+      the parts of a model whose workers own the weights);
     - "local": replicas that step independently and are averaged from time to time.
 
-    `assemble`: makes the model to evaluate from the observed shards' snapshots, in the order of the shards; without it
-    each is put in the place of its part.
+    `assemble`: computes the model to evaluate from the observed shards' snapshots, in the order of the shards; by default each
+    is inserted at its part.
 
-    `positions`: workers push weights instead of gradients. Weights hold every gradient that has moved them, so a shard that holds
-    a worker's gradient of some step holds the earlier ones, too, even if it had dropped one of them.
+    `positions`: workers push weights instead of gradients. Weights contain every gradient that has moved them, so a shard that
+    contains a worker's gradient of some step also contains the earlier ones, even if it had dropped one of them.
     """
 
     roles: tuple[RoleSpec, ...]
@@ -84,16 +83,16 @@ class Layout:
         return tuple(dict.fromkeys(role.node for role in self.roles))
 
     def backup_of(self, role: str) -> str | None:
-        """The name of the role that keeps a copy of the shard of `role`; None if there is none."""
+        """The name of the backup of `role`; None if there is none."""
         return self._backups.get(role)
 
     @cached_property
     def _backups(self) -> dict[str, str]:
-        """{role: its backup}. Every role asks, and there may be 10,000."""
+        """{role: its backup}, cached because it is used by every role."""
         return {self.roles[spec.backs].name: spec.name for spec in self.roles if spec.backs is not None}
 
     def on_node_of(self, role: str) -> set[str]:
-        """The names of the roles that share a node, and so a process, with `role`, which is one of them."""
+        """The names of the roles that share a node, and so a process, with `role`, including itself."""
         nodes = {spec.name: spec.node for spec in self.roles}
         return {name for name, node in nodes.items() if node == nodes[role]}
 
@@ -104,15 +103,15 @@ class Layout:
 
     @property
     def replicated(self) -> bool:
-        """Whether a gradient counts once every shard has it, and not once its own part of it has been pushed."""
+        """Whether a gradient counts as applied only when every shard has applied it."""
         return bool(self.replication)
 
     def together(self, snapshots: Snapshots) -> Any:
-        """The model that the observed shards' snapshots make up."""
+        """The model assembled from the observed shards' snapshots."""
         if self.assemble is not None:
             return self.assemble(snapshots)
         if len(snapshots) == 1 or snapshots[0].values.strides == (0,):
-            return snapshots[0].values  # the whole model, or, in a timing-only run, as good as any
+            return snapshots[0].values  # the whole model, or any array of a timing-only run
         parts = {role.shard: role.part for role in self.roles if role.shard is not None}
         whole = np.empty(sum(len(s.values) for s in snapshots), snapshots[0].values.dtype)
         for snapshot in snapshots:
@@ -129,7 +128,7 @@ class Layout:
         return {kind: tuple(names) for kind, names in kinds.items()} | dict(self.groups)
 
     def describe(self) -> dict[str, Any]:
-        """The layout in plain values, for the header of a trace."""
+        """The layout as plain values, for the header of a trace."""
         roles = [
             {
                 "name": r.name, "kind": r.kind, "node": r.node, "shard": r.shard,
@@ -149,7 +148,7 @@ def _part_in_plain(part: slice | Boxes) -> list[Any]:
 
 
 def mean_of_replicas(snapshots: Snapshots) -> np.ndarray:
-    """The average of the parameters of local replicas, which is their model."""
+    """The mean of the parameters of local replicas, which is the evaluated model."""
     total = snapshots[0].values.copy()
     for snapshot in snapshots[1:]:
         total += snapshot.values
@@ -157,6 +156,6 @@ def mean_of_replicas(snapshots: Snapshots) -> np.ndarray:
 
 
 def shard_slices(size: int, shards: int) -> tuple[slice, ...]:
-    """`size` parameters in `shards` contiguous slices whose lengths differ by at most one."""
+    """Divide `size` parameters into `shards` contiguous slices whose lengths differ by at most one."""
     edges = [size * i // shards for i in range(shards + 1)]
     return tuple(slice(a, b) for a, b in zip(edges, edges[1:]))

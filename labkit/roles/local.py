@@ -1,11 +1,11 @@
-"""A worker's own weights, on which it steps by itself between two exchanges with the servers.
+"""Local weights of a worker, on which it steps between two exchanges with the servers.
 
-Downpour SGD adds up the gradients of several steps and pushes their sum; elastic averaging pushes the weights
-themselves. Both need weights that change without a server, and both push several gradients at once.
+Downpour SGD accumulates the gradients of several steps and pushes their sum; elastic averaging pushes the weights themselves.
+Both need weights that change without a server, and both push several gradients at once.
 
-Weights that are pulled towards a centre hold gradients of other workers, too: those that the centre's weights held. A position
-therefore says which ones (its clocks, one for each shard, because shards may hold different ones). A centre that was
-restored gets them back with it, and knows that it has them.
+Weights that are pulled towards a centre also contain gradients of other workers: those contained in the centre's weights. A
+position therefore lists them (clocks, one per shard, because shards may contain different gradients). A centre that was
+restored recovers these gradients from the next position, and can account for them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["Local", "Moved"]
 
 
 class Moved(Gradient):
-    """Weights (flat, parameter size), pushed in the place of the gradients that `moved` them here. `clocks`: of each shard,
-    which gradients of other lives its part of the weights holds, {life: last step}.
+    """Weights (flat, parameter size), pushed in place of the gradients `moved`, which were applied to them. `clocks`: for each
+    shard, the gradients of other role instances contained in its part of the weights, {role instance: last step}.
     """
 
     __slots__ = ("clocks",)
@@ -43,9 +43,9 @@ class Moved(Gradient):
 
 
 class Local(Part):
-    """Weights (shape (size,)) that a worker moves itself, with the strategy's optimizer and schedule.
+    """Weights (shape (size,)) that a worker updates locally, with the strategy's optimizer and schedule.
 
-    The schedule counts the worker's own steps. `values` and `read` are what a gradient is computed on.
+    The schedule counts the worker's steps. Gradients are computed on `values`, whose versions are `read`.
     """
 
     work: ClassVar[Work] = "server"
@@ -59,7 +59,7 @@ class Local(Part):
         self._force: Any = None  # of the spring, for the next step
 
     def take(self, weights: Weights | Any) -> None:
-        """Continue from the weights of the servers."""
+        """Replace the local weights by those of the servers."""
         real = weights.values.strides != (0,)
         self.values, self.read = weights.values.copy() if real else weights.values, weights.read
         self._clocks: list[dict[int, int]] = [{} for _ in weights.clocks]
@@ -84,19 +84,19 @@ class Local(Part):
         self._sum = gradient if self._sum is None else self._sum.plus(gradient)
 
     def gradients(self) -> Gradient:
-        """The sum of the gradients since the last time, as one with a `count`: Downpour's push."""
+        """The sum of the gradients since the last call, as one gradient with a `count`: Downpour's push."""
         assert self._sum is not None
         total, self._sum = self._sum, None
         return total
 
     def position(self) -> Moved:
-        """The weights themselves, standing for the gradients that brought them here: elastic averaging's push."""
+        """The weights, in place of the gradients since the last position: elastic averaging's push."""
         return Moved(self.values, self.gradients(), self._clocks)
 
     def tie(self, centre: Weights | Any, share: float) -> None:
-        """A spring pulls the weights towards the servers' by `share` of the way, together with the next step:
-        x <- x - rate g(x) - share (x - z), with x as it is now. The servers' weights count as read from now on, and what
-        they hold is held by every later position, as a step lies between.
+        """Pull the weights towards the servers' weights z, together with the next step:
+        x <- x - rate g(x) - share (x - z), with the present x. From now on the version of z counts as read, and later positions
+        contain the gradients in z, because a step lies in between.
         """
         self.read = centre.read
         self._join(centre.clocks)
@@ -105,7 +105,7 @@ class Local(Part):
             self._force *= self._force.dtype.type(share)
 
     def _join(self, clocks: Sequence[Sequence[int]]) -> None:
-        """For each shard: the weights also hold the gradients in `clocks`."""
+        """Record that the weights also contain the gradients in `clocks`, one clock per shard."""
         for mine, clock in zip(self._clocks, clocks, strict=True):
             for life, step in zip(clock[::2], clock[1::2]):
                 if step > mine.get(life, -1):

@@ -1,14 +1,13 @@
 """The messages that roles send to each other.
 
-A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can be
-sent, on either engine: the transport carries no pickles, and the simulator keeps the same rule, so that a strategy that runs
-on one engine runs on the other. A message is never aliased: the receiver gets a copy of its own.
+A message is a frozen dataclass made of numbers, strings, booleans, None, arrays, and tuples of them. Nothing else can be sent:
+the transport does not use pickle, and the simulator has the same rule, so that a strategy that runs on one engine runs on the
+other. A message is never aliased: the receiver gets a copy.
 
-The payload of a message is counted in bytes, on both engines alike: arrays as they lie in memory, and everything else in the
-fields that are not in the `header` of its kind: 8 bytes a number, 1 a truth value, None, or a tuple in a tuple, text in
-UTF-8, and 8 bytes a dimension of an array without elements in a tuple, or of more than two dimensions. So data cost the same
-whatever type they travel as. The headers of labkit's own kinds (which step, which version, which part) travel in the
-frame's head and are not counted; a strategy's own kind has no header unless it declares one.
+The payload is counted in bytes, by the same rules on both engines: the bytes of arrays, plus, for fields that are not in the
+`header` of the kind, 8 bytes per number; 1 per boolean, None, or nested tuple; text in UTF-8; and 8 bytes per dimension of an
+empty array that is in a tuple or has more than two dimensions. The headers of labkit's kinds (step, version, part) are sent in
+the frame header and are not counted; a strategy's kind has no header unless it declares one.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ __all__ = [
 class Message:
     """The base of every message. `sender` and `incarnation` are filled in by the engine on delivery.
 
-    What an engine has to know of a kind of message is declared with its class:
+    Class attributes that engines use:
 
-    - `carries`: True if it carries gradients: those numbered `step - count + 1` to `step` of its sender. The engine counts
-      them as released when it is sent and as received when a role takes it out of its inbox, and reports those that are lost.
-    - `reads`: True if it carries weights of a shard at `version`: its receiver has then read this version, from which
+    - `carries`: True if it carries gradients, numbered `step - count + 1` to `step` of its sender. The engine counts them as
+      released when the message is sent and as received when a role takes it from its inbox, and reports those that are lost.
+    - `reads`: True if it carries weights of a shard at `version`: its receiver has then read this version, relative to which
       the staleness of its next gradient is counted.
-    - `header`: the fields that say what the message is about. Only arrays in them count as payload.
+    - `header`: the metadata fields. Only arrays in them count as payload.
     """
 
     sender: str = field(default="", init=False, compare=False)
@@ -55,10 +54,10 @@ class Pull(Message):
 
 @dataclass(frozen=True)
 class Push(Message):
-    """worker -> server: the part of the worker's gradient that belongs to the shard.
+    """worker -> server: the shard's part of a gradient.
 
-    `values`: flat, the shard's size. `step`: the sender's number of its newest gradient in it; `count`: how many
-    gradients it holds; `samples`: how many examples. `generation`, `version`: of the weights it was computed on.
+    `values`: flat, the shard's size. `step`: the sender's number of the newest gradient in it; `count`: the number of gradients;
+    `samples`: the number of examples. `generation`, `version`: those of the weights it was computed on.
     """
 
     values: np.ndarray
@@ -84,23 +83,23 @@ class Weights(Message):
 
     @property
     def read(self) -> tuple[tuple[int, int], ...]:
-        """The (generation, version) of each shard: here, of one that holds the whole model."""
+        """The (generation, version) of each shard: here, of a single shard with the whole model."""
         return ((self.generation, self.version),)
 
     @property
     def clocks(self) -> tuple[tuple[int, ...], ...]:
-        """For each shard the gradients that its part holds; empty, except of `CentreWeights`."""
+        """For each shard, the gradients contained in its part; empty except for `CentreWeights`."""
         return ()
 
 
 @dataclass(frozen=True)
 class Position(Push):
-    """worker -> centre: the part of the worker's weights that belongs to the shard. The rest as in `Push`: `step` and `count`
-    name the gradients that have moved the weights since the last position.
+    """worker -> centre: the shard's part of the worker's weights. Other fields are as in `Push`: `step` and `count` identify the
+    gradients that have moved the weights since the last position.
 
-    `clock`: which gradients of other lives the values hold, because a centre's weights held them: a life, the last step of
-    that life, and so on, two numbers a life (a life is a role and an incarnation: their number is role + incarnation x
-    roles). Of its own life they hold all gradients up to `step`.
+    `clock`: the gradients of other role instances contained in the values, received with a centre's weights: (role instance, its
+    last step, the next role instance, ...), where the number of a role instance is role + incarnation x roles. Of the sender's
+    role instance, the values contain all gradients up to `step`.
     """
 
     clock: tuple[int, ...] = ()
@@ -109,14 +108,14 @@ class Position(Push):
 
 @dataclass(frozen=True)
 class CentreWeights(Weights):
-    """centre -> worker: as `Weights`. `clock`: which gradients the values hold, as in `Position`, of all lives."""
+    """centre -> worker: as `Weights`. `clock`: the gradients of all role instances contained in the values, as in `Position`."""
 
     clock: tuple[int, ...] = ()
     header: ClassVar[tuple[str, ...]] = (*Weights.header, "clock")
 
     @property
     def clocks(self) -> tuple[tuple[int, ...], ...]:
-        """Of each shard which gradients its part holds: here, of one that holds the whole model."""
+        """For each shard, the gradients contained in its part: here, for a single shard with the whole model."""
         return (self.clock,)
 
 
@@ -142,7 +141,7 @@ class Chunk(Message):
 class Mix(Message):
     """replica -> replica: the sender's parameters, to be averaged with the receiver's.
 
-    `clock`: the last step of every worker, in their order, whose gradient they hold (-1: none).
+    `clock`: for each worker, in order, the last step whose gradient the parameters contain (-1: none).
     """
 
     values: np.ndarray
@@ -152,9 +151,10 @@ class Mix(Message):
 
 @dataclass(frozen=True)
 class SnapshotRequest(Message):
-    """chief -> shard, answered by the engine: send a `Snapshot` of the weights.
+    """chief -> shard: request for a `Snapshot` of the weights; answered by the engine.
 
-    At the first multiple of `eval_every` from version `at` on, or when the budget is used up; `final`: as they are now.
+    The snapshot is taken at the first multiple of `eval_every` from version `at` on, or when the budget is used up; if `final`,
+    at once.
     """
 
     at: int = 0
@@ -164,10 +164,10 @@ class SnapshotRequest(Message):
 
 @dataclass(frozen=True)
 class Snapshot(Message):
-    """shard -> chief, sent by the engine: weights to evaluate. `final` answers a final look.
+    """shard -> chief: weights to evaluate; sent by the engine. `final`: whether it answers a final request.
 
-    `ids`: of a shard that owns rows of a table, the rows that `values` begin with. `held`: which gradients the values hold, as
-    JSON (`AppliedLog.held`, and the time in ns), where the shard may be lost before it reports them.
+    `ids`: for a shard that owns rows of a table, the rows at the beginning of `values`. `held`: the gradients contained in the
+    values, as JSON (`AppliedLog.held`, and the time in ns), in case the shard is lost before it reports them.
     """
 
     values: np.ndarray
@@ -182,10 +182,10 @@ class Snapshot(Message):
 
 @dataclass(frozen=True)
 class Joined(Message):
-    """engine -> role: `name` has joined the run, or is back in its next `incarnation`.
+    """engine -> role: `name` has joined the run, or was restarted with its next `incarnation`.
 
-    What was sent to its earlier incarnation and has not been answered is lost. A role that takes this message out of its inbox
-    sends it again; what it sends from now on goes to the new incarnation. Sent only in strategies that list this kind.
+    Unanswered messages to its earlier incarnation are lost. A role that receives this message retransmits them; messages that it
+    sends from now on are addressed to the new incarnation. Sent only in strategies that list this kind.
     """
 
     name: str = ""
@@ -194,7 +194,7 @@ class Joined(Message):
 
 @dataclass(frozen=True)
 class Left(Message):
-    """engine -> role: `name` has left the run, or was lost and is not waited for: it is not a peer any more.
+    """engine -> role: `name` has left the run, or was lost and is not waited for; it is no longer a peer.
 
     Sent only in strategies that list this kind.
     """
@@ -203,14 +203,14 @@ class Left(Message):
     header: ClassVar[tuple[str, ...]] = ("name",)
 
 
-_FIELDS: dict[type, tuple[str, ...]] = {}  # a cache of what the classes themselves say; never holds a run's state
+_FIELDS: dict[type, tuple[str, ...]] = {}  # a cache of `field_names`; contains no state of a run
 _PLAIN = (int, float, str, bool, type(None))
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _NUMBERS = "biufc"  # kinds of dtype
 
 
 def field_names(kind: type[Message]) -> tuple[str, ...]:
-    """The fields that travel, in order (`sender` and `incarnation` travel in the frame's header)."""
+    """The fields that are sent, in order (`sender` and `incarnation` are in the frame header)."""
     names = _FIELDS.get(kind)
     if names is None:
         names = _FIELDS[kind] = tuple(f.name for f in dataclasses.fields(kind) if f.init)
@@ -218,7 +218,7 @@ def field_names(kind: type[Message]) -> tuple[str, ...]:
 
 
 def loose_bytes(message: Message) -> int:
-    """The bytes of a message's payload that are in no array: see the beginning of this module."""
+    """The payload bytes of a message outside of arrays: see the docstring of this module."""
     kind: Any = message.__class__
     have, size = message.__dict__, 0
     for name in _counted(kind):
@@ -242,17 +242,17 @@ def _loose(value: Any) -> int:
     if isinstance(value, tuple):
         return 1 + sum(map(_loose, value))
     if isinstance(value, np.ndarray):
-        return 0 if value.size else 8 * value.ndim  # what it says is its shape
+        return 0 if value.size else 8 * value.ndim  # only the shape is sent
     if isinstance(value, str):
         return len(value.encode("utf-8", "surrogatepass"))
     return 1 if value is None or isinstance(value, (bool, np.bool_)) else 8
 
 
 def weightless(kind: type[Message], fields: dict[str, Any]) -> Any:
-    """A message of a timing-only run, made by labkit itself: numbers, and arrays without memory.
+    """Create a message of a timing-only run: numbers, and arrays without memory.
 
-    There is nothing in it to check or to copy, so it says, beside its `fields`, how many bytes it stands for
-    (`weightless`). It takes 0.35 us where a frozen dataclass's own `__init__` takes 0.7 us (`timeit`).
+    It needs no check and no copy. `fields` includes `weightless`, its payload in bytes. This takes 0.35 us, the `__init__` of a
+    frozen dataclass 0.7 us (`timeit`).
     """
     made = object.__new__(kind)
     made.__dict__.update(fields)
@@ -260,10 +260,10 @@ def weightless(kind: type[Message], fields: dict[str, Any]) -> Any:
 
 
 def own_copy(message: Message, sender: str, incarnation: int = 0) -> tuple[Message, int]:
-    """(a message from an `incarnation` of `sender` that shares no memory with the sender's, the bytes of its payload).
+    """(a copy of a message, marked as sent by an `incarnation` of `sender`, its payload bytes).
 
-    A message is frozen, so one without memory of its own to share is its own copy. `RoleError` names the field that
-    holds something else than data.
+    The copy shares no memory with the original. A message without arrays is immutable and may be returned itself. `RoleError`
+    names a field that cannot be sent.
     """
     kind = message.__class__
     have = message.__dict__
@@ -276,7 +276,7 @@ def own_copy(message: Message, sender: str, incarnation: int = 0) -> tuple[Messa
             continue
         if what is np.ndarray:
             size += value.nbytes
-            # Arrays of a timing-only run have zero strides and no memory of their own: nothing can be aliased.
+            # Arrays of a timing-only run have zero strides and no writable memory: they need no copy.
             if value.strides != (0,):
                 own[name] = value.copy() if value.dtype.kind in _NUMBERS else _copy_value(kind, name, value)
         else:
@@ -319,7 +319,7 @@ def _copy_value(kind: type, name: str, value: Any) -> Any:
         return value if value.strides == (0,) else value.copy()
     if type(value) is tuple:
         if value and set(map(type, value)) == {int} and min(value) >= _LEAST and max(value) <= _MOST:
-            return value  # as a gossip's clock: one number a worker
+            return value  # fast path for clocks, with one number per worker
         return tuple(_copy_value(kind, name, item) for item in value)
     hint = " Is an `await` missing?" if hasattr(value, "__await__") or hasattr(value, "send") else ""
     raise RoleError(

@@ -1,4 +1,4 @@
-"""The optimizer of one flat vector of parameters, with its state (momenta, running squares): a step, saved and restored."""
+"""The optimizer of one flat vector of parameters, with its state (momenta, running squares)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OptimizerState:
         self._state = optimizer.state(size, dtype)
 
     def step(self, values: np.ndarray, gradient: np.ndarray, rate: float, update: int) -> None:
-        """Change `values` in place by update number `update`, counted from 1."""
+        """Apply update number `update`, counted from 1, to `values` in place."""
         if self._decay:
             decay_weights(values, rate, self._decay)
         self._apply(values, gradient, rate, self._state, update)
@@ -32,17 +32,17 @@ class OptimizerState:
         return saved_state("optimizer", self._state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore the state from `arrays()`, or from a checkpoint that holds it among other entries."""
+        """Restore the state from `arrays()`, or from a checkpoint that contains its entries."""
         load_state("optimizer", self._state, arrays)
 
 
 def saved_state(name: str, state: State) -> dict[str, np.ndarray]:
-    """Copies of the arrays in `state` as "name:key"; work space (keys that begin with "_") is left out."""
+    """Copies of the arrays in `state` as "name:key"; work space (keys that begin with "_") is omitted."""
     return {f"{name}:{key}": value.copy() for key, value in state.items() if not key.startswith("_")}
 
 
 def load_state(name: str, into: State, arrays: Mapping[str, np.ndarray]) -> None:
-    """Restore into `into` what `saved_state(name, ...)` has saved."""
+    """Restore `into` from the entries of `saved_state(name, ...)`."""
     for key, value in arrays.items():
         if key.startswith(f"{name}:"):
             into[key.partition(":")[2]] = np.array(value)

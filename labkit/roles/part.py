@@ -1,4 +1,4 @@
-"""What an engine asks of the objects that a role computes with: the kind of their work, and what to do when work is given up."""
+"""Base class of the objects that a role computes with: declares the kind of their work, and handles cancelled work."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Work = Literal["gradient", "server", "measure"]
 
 
 class Part:
-    """Base of the objects that a layout gives to a role, and whose methods the role passes to `ctx.compute`: models, shards,
-    a worker's local weights, the evaluator.
+    """Base class of the objects whose methods a role passes to `ctx.compute`: models, shards, a worker's local weights, the
+    evaluator.
 
-    `work`: the kind of work that all its methods are. It decides from which distribution of the cluster virtual time draws
-    their duration, whether processes are paced, and under which phase the time is recorded:
+    `work`: the kind of work of all its methods. It determines the distribution from which their duration is drawn in virtual
+    time, whether processes are paced, and the phase under which the time is recorded:
 
     - "gradient": `compute` (the pace of the cluster), phase "compute";
     - "server": `server_time`, phase "apply";
@@ -26,7 +26,7 @@ class Part:
     work: ClassVar[Work]
 
     def cancelled(self) -> None:
-        """Work was given up before it was done (`ctx.compute(..., unless=...)` in virtual time): no method was called."""
+        """Work was cancelled before it was done (`ctx.compute(..., unless=...)` in virtual time): no method was called."""
 
     def discard(self, result: Any) -> None:
         """Work was done, but its `result` is not used (`ctx.compute(..., unless=...)` on processes)."""

@@ -1,10 +1,8 @@
-"""The model's predictions for a few held-out samples, and, where data lie in a plane, for every cell of a grid, recorded beside
-loss and accuracy.
+"""Records the model's predictions for a few held-out samples and, for data in a plane, for every cell of a grid.
 
-Predictions are recorded more and more rarely, so that they cost little. After k evaluations, the next is recorded when
-k / `DENSITY` more have passed: all of the
-first hundred, then ever fewer, 100 (1 + ln(n / 100)) of n. The rule counts evaluations and reads no clock, so a run in
-virtual time repeats it exactly. The last evaluation is always recorded.
+To limit the cost, predictions are recorded at decreasing density. After k evaluations, the next is recorded when k / `DENSITY`
+more have passed: all of the first hundred, then 100 (1 + ln(n / 100)) of n. The rule counts evaluations and reads no clock, so
+a run in virtual time repeats it exactly. The last evaluation is always recorded.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from ..trace.recorder import Recorder
 __all__ = ["DENSITY", "Probe", "ProbeInputs"]
 
 DENSITY = 100
-ROWS = 405  # of one forward: a quarter of 18 samples and 40 x 40 cells took 0.2 ms on 2-128-2, all at once 0.8 ms
+ROWS = 405  # per forward pass: a quarter of 18 samples and 40 x 40 cells took 0.2 ms on 2-128-2, all at once 0.8 ms
 
 
 @dataclass(frozen=True)
 class ProbeInputs:
-    """What predictions are recorded for: the first `samples` held-out samples, and `side` x `side` cells from `low` to `high`
-    (x, y), in the coordinates that the network gets. `side` 0: no grid.
+    """The inputs of recorded predictions: the first `samples` held-out samples, and `side` x `side` cells from `low` to `high`
+    (x, y), in the coordinates of the network's input. `side` 0: no grid.
     """
 
     samples: int
@@ -35,7 +33,7 @@ class ProbeInputs:
     high: tuple[float, float] = (1.0, 1.0)
 
     def cells(self) -> np.ndarray:
-        """The middles of the cells, float64 of shape (side * side, 2): row by row from the lowest y, x from the left."""
+        """The centres of the cells, float64, shape (side * side, 2): row by row from the lowest y, x from the left."""
         steps = (np.arange(self.side) + 0.5) / max(self.side, 1)
         x, y = (low + steps * (high - low) for low, high in zip(self.low, self.high))
         return np.stack([np.tile(x, self.side), np.repeat(y, self.side)], axis=1)
@@ -53,7 +51,7 @@ class Probe:
         self._evaluations = self._recorded = 0
 
     def record(self, time: int, update: int, values: Any, finite: bool, last: bool) -> None:
-        """Call once for every evaluation of the parameters `values`. `finite`: whether their loss is. `last`: record always."""
+        """Called at every evaluation of the parameters `values`. `finite`: whether the loss is finite. `last`: always record."""
         self._evaluations += 1
         if not last and DENSITY * (self._evaluations - self._recorded) < self._evaluations:
             return
@@ -62,5 +60,5 @@ class Probe:
         self.recorder.look(time, update, said[: self._samples], said[self._samples :])
 
     def predict(self, values: Any) -> bytes:
-        """The predicted classes, a byte each: of the samples, then of the cells."""
+        """The predicted classes, one byte each, of the samples, then of the cells."""
         return b"".join(self.objective.predict(values, part).astype(np.uint8).tobytes() for part in self._parts)

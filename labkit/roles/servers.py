@@ -1,9 +1,8 @@
-"""How workers exchange messages with parameter servers: `pull`, `push`, `push_pull`, `post` and `NewestWeights`, over any
-number of shards. A server that is restarted before it has answered gets the request again.
+"""Communication of workers with parameter servers: `pull`, `push`, `push_pull`, `post` and `NewestWeights`, for any number of
+shards. Requests to a server that is restarted before it has answered are retransmitted.
 
-A push and the pull that follows are one operation at each shard: the reply to a push is the shard's newest weights.
-With several shards an asynchronous pull may be a torn read (shards at different versions); it carries the vector of
-versions.
+A push and the following pull are one operation at each shard: the reply to a push is the shard's newest weights. With several
+shards an asynchronous pull may be a torn read (shards at different versions); it carries the vector of versions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PULL, WEIGHTS = Pull(), (Weights, Joined)
 
 
 async def pull(ctx: Context, kind: type[Weights] = Weights) -> Parameters | Weights:
-    """Fetch the weights of every shard. `kind`: the message that they come in."""
+    """Fetch the weights of every shard. `kind`: the kind of message of the replies."""
     servers = ctx.peers("server")
     if len(servers) == 1:
         return await _asked(ctx, servers[0], PULL, kind)
@@ -44,7 +43,7 @@ async def push(ctx: Context, gradient: Gradient) -> None:
 
 
 async def push_pull(ctx: Context, gradient: Gradient, kind: type[Weights] = Weights) -> Parameters | Weights:
-    """Send `gradient` to every shard and wait for the weights that each answers with, in a message of this `kind`."""
+    """Send `gradient` to every shard and wait for the weights in their replies, messages of this `kind`."""
     servers = ctx.peers("server")
     if len(servers) == 1:
         return await _asked(ctx, servers[0], gradient.push(0), kind)
@@ -52,7 +51,7 @@ async def push_pull(ctx: Context, gradient: Gradient, kind: type[Weights] = Weig
 
 
 async def _asked(ctx: Context, server: str, said: Message, kind: type[Weights]) -> Weights:
-    """The answer of the only server: its weights have all attributes of `Parameters`. As `answers`, and faster."""
+    """Fast path of `answers` for a single server; its weights have all attributes of `Parameters`."""
     ctx.send(server, said)
     kinds = WEIGHTS if kind is Weights else (kind, Joined)
     while True:
@@ -64,7 +63,7 @@ async def _asked(ctx: Context, server: str, said: Message, kind: type[Weights]) 
 
 
 def _sent(ctx: Context, gradient: Gradient) -> list[Any]:
-    """Send the pushes of `gradient`. Returns them, so that one that is sent again is not compressed again."""
+    """Send the pushes of `gradient`. Returns them for retransmissions, which must not be compressed again."""
     pushes = []
     for shard, server in enumerate(ctx.peers("server")):
         pushes.append(gradient.push(shard))
@@ -75,8 +74,8 @@ def _sent(ctx: Context, gradient: Gradient) -> list[Any]:
 async def answers(
     ctx: Context, servers: Sequence[str], said: Callable[[int], Any], kind: type[Message] = Weights
 ) -> list[Any]:  # fmt: skip
-    """The answer of every server, in the order of the servers. A server that is restarted before it has answered gets its
-    request again, `said(shard)`; a push that it had received before is applied only once.
+    """The replies of all servers, in the order of the servers. The request `said(shard)` is retransmitted to a server that is
+    restarted before it has answered; a push that it had received before is applied only once.
     """
     kinds = (kind, Joined)
     arrived: list[Any] = [None] * len(servers)
@@ -94,12 +93,12 @@ async def answers(
 
 
 class NewestWeights:
-    """Receives weights where servers send every version to all workers without a request.
+    """Receives weights from servers that send every version to all workers without a request.
 
     A worker that was busy during several versions gets the last one. With several shards it waits until it has the same version
-    of all, which arrives because every shard sends every version. (Once a role has been lost the versions of the shards may
-    differ for ever: a shard was restored, or only some have received a worker's last push. Then newer weights of any shard are
-    enough.)
+    of all, which will arrive because every shard sends every version. (After the loss of a role, the versions of the shards may
+    differ permanently: a shard was restored, or only some have received a worker's last push. Newer weights of any shard are
+    then sufficient.)
     """
 
     def __init__(self, ctx: Context):
@@ -109,16 +108,16 @@ class NewestWeights:
         self._uneven = ctx.incarnation > 0
 
     async def pull(self) -> Parameters | Weights:
-        """Request the first weights and wait for them."""
+        """Request the initial weights and wait for them."""
         for server in self._ctx.peers("server"):
             self._ctx.send(server, PULL)
         return await self.weights()
 
     async def weights(self, wait: bool = True) -> Parameters | Weights:
-        """Weights newer than those returned last (`wait=False`: if they have arrived, else the same again).
+        """Wait for weights newer than those returned last (`wait=False`: return the same again if none have arrived).
 
-        Of several versions that have arrived the newest is returned. If no newer one arrives, because a server has answered
-        twice, the same is returned again.
+        Of several arrived versions the newest is returned. If only a duplicate reply arrives, the same weights are returned
+        again.
         """
         came = False
         while True:

@@ -1,15 +1,15 @@
-"""A shard owns a part of the parameters: it applies gradients to them, and records what it applies.
+"""A shard owns a part of the parameters: it applies gradients to them, and records them.
 
-A shard is made of parts:
+A shard is composed of
 
-- the parameters (`DenseParameters`, `RowParameters`) with the state of their optimizer: how a gradient changes them;
-- the applied log (`AppliedLog`): which gradients they hold, each once, and which were dropped or refused;
-- the check of pushes (`GradientCheck`): does a push fit, is it finite.
+- the parameters (`DenseParameters`, `RowParameters`) with the state of their optimizer;
+- the applied log (`AppliedLog`): which gradients were applied, exactly once, and which were dropped or refused;
+- the check of pushes (`GradientCheck`): whether a push fits and is finite.
 
-The shard itself holds the version, the budget, and the requests of the chief for snapshots. `apply` is the only way in, so
-no strategy can leave out staleness, the ledger or the end of the budget. A version is (generation, updates applied); a
-restore opens a new generation. Staleness is the number of versions applied since the weights were read, not counting the
-application itself; fresh is 0, and across generations it is unknown.
+The shard itself has the version, the budget, and the chief's snapshot requests. All updates go through `apply`, so that no
+strategy can bypass staleness, accounting or the budget. A version is (generation, updates applied); a restore starts a new
+generation. Staleness is the number of versions applied since the weights were read, not counting the update itself: 0 is fresh;
+across generations it is unknown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REDUCTIONS = ("mean", "sum")
 
 class ShardParameters(Protocol):
     """The parameters of a shard. `values`: a read-only view of the flat vector; `nbytes`: its size; `timing_only`: nothing is
-    computed; `steps`: False if `step` has nothing to do; `correction`: what is done to stale gradients.
+    computed; `steps`: False if `step` need not be called; `correction`: corrects stale gradients.
     """
 
     index: int
@@ -57,30 +57,30 @@ class ShardParameters(Protocol):
         """The type of the parameters."""
 
     def part_of(self, gradient: Any) -> np.ndarray:
-        """The part of a gradient that belongs to these parameters, decoded; `RoleError`: it does not fit."""
+        """The decoded part of a gradient for these parameters; `RoleError` if it does not fit."""
 
     def step(self, gradients: Sequence[Any], rate: float, reduce: str, version: int, generation: int) -> None:
         """One optimizer step, from `version` to the next."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Values and states, copied, as entries of a checkpoint."""
+        """Copies of values and optimizer state, as entries of a checkpoint."""
 
     def load(self, arrays: Mapping[str, Any]) -> None:
         """Restore `arrays()`."""
 
 
 class Shard(Part):
-    """`parameters`, and what is applied to them.
+    """Owns `parameters` and applies gradients to them.
 
-    `schedule(version)`: a factor of the learning rate. `senders`: how many roles push to the shard. `role_ids`: {name: number
-    in the trace}. `clock` returns ns. `watcher(shard)` is called when the shard reaches a version that the chief asked for
-    (a multiple of `eval_every`, and the last one). `keeper(shard)` is called after an application at `save_at` (ns) or later.
-    `observed`: whether the chief evaluates this shard; of synchronized replicas the others are when the first is away.
+    `schedule(version)`: a factor of the learning rate. `senders`: the number of roles that push to the shard. `role_ids`: {name:
+    number in the trace}. `clock` returns ns. `watcher(shard)` is called when the shard reaches a version requested by the chief
+    (a multiple of `eval_every`, or the last one). `keeper(shard)` is called after an update at `save_at` (ns) or later.
+    `observed`: whether the chief evaluates this shard (a synchronized replica only if the first one is absent).
     """
 
     work: ClassVar[Work] = "server"
     pushes: ClassVar[dict[str, type]] = {"Push": Push}  # what can be applied, by name
-    cumulative: ClassVar[bool] = False  # whether a push holds all earlier steps of its sender
+    cumulative: ClassVar[bool] = False  # whether a push contains all earlier steps of its sender
 
     def __init__(
         self, parameters: ShardParameters, recorder: Recorder, clock: Callable[[], int], role_ids: Mapping[str, int],
@@ -108,7 +108,7 @@ class Shard(Part):
         cls, *, spec: Any, plan: Any, objective: Any, recorder: Recorder, clock: Callable[[], int],
         watcher: Callable[[Any], None], strategy: Any,
     ) -> Self:  # fmt: skip
-        """The shard of role `spec` in a run by `plan`, with the first weights. `strategy`: the engine's own copy."""
+        """The shard of role `spec` in a run of `plan`, with the initial weights. `strategy`: the engine's copy."""
         parameters = DenseParameters(
             spec.shard, spec.part, Boxes.of(spec.part).take(plan.start(objective)), strategy.optimizer,
             weight_decay=strategy.weight_decay, codec=getattr(strategy, "codec", None), correction=staleness_correction(strategy),
@@ -120,7 +120,7 @@ class Shard(Part):
         cls, parameters: ShardParameters, spec: Any, plan: Any, recorder: Recorder, clock: Callable[[], int],
         watcher: Callable[[Any], None], strategy: Any,
     ) -> Self:  # fmt: skip
-        """A shard of `parameters` with the limits and options that role `spec` has in a run by `plan`."""
+        """A shard of `parameters` with the limits and options of role `spec` in a run of `plan`."""
         shard = cls(
             parameters, recorder, clock, plan.role_ids,
             plan.limits.divided(plan.layout.shares) if plan.layout.replication == "local" else plan.limits,
@@ -130,10 +130,10 @@ class Shard(Part):
         shard.observed = spec.name in plan.layout.observed
         return shard
 
-    # what strategies call ---------------------------------------------------------------------------------------------
+    # for strategies ---------------------------------------------------------------------------------------------------
 
     def weights(self) -> Weights:
-        """The weights as they are now, as a message. Its array is the shard's own: sending it copies."""
+        """The present weights as a message. Its array is a view of the shard's parameters; sending makes a copy."""
         if not self._timing_only:
             if self.parameters.correction is not None:
                 self.parameters.correction.remember(self.version, self.values, self.recorder.counters.reads)
@@ -144,10 +144,10 @@ class Shard(Part):
         })  # fmt: skip
 
     def apply(self, gradients: Any, learning_rate: float, reduce: str = "mean") -> bool:
-        """Apply one gradient, or several reduced to one step ("mean" or "sum", added in the order given).
+        """Apply one gradient, or several reduced to one step ("mean" or "sum", added in the given order).
 
-        `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False, and records why, if nothing was
-        applied: the budget is used up, or all were applied before.
+        `gradients`: a `Push`, a `Gradient`, or a sequence of them. Returns False, and records the reason, if nothing was
+        applied: the budget is used up, or all were duplicates or refused.
         """
         if reduce not in REDUCTIONS:
             raise nearest("reduction", reduce, REDUCTIONS)
@@ -161,19 +161,19 @@ class Shard(Part):
         return True
 
     def drop(self, gradient: Any, why: str = "late") -> None:
-        """Record that `gradient` is never applied to this shard; `why`: "late", "cancelled", "unused" or "refused"."""
+        """Record that `gradient` will not be applied to this shard; `why`: "late", "cancelled", "unused" or "refused"."""
         if why not in REASONS:
             raise nearest("reason for dropping a gradient", why, REASONS)
         self.log.drop(gradient, REASONS.index(why), self.version)
 
     def fresh(self, gradient: Any) -> bool:
-        """Whether a push was computed on the weights as they are now."""
+        """Whether a push was computed on the present version of the weights."""
         return bool(gradient.version == self.version and gradient.generation == self.generation)
 
     # one application --------------------------------------------------------------------------------------------------
 
     def _admitted(self, gradients: Sequence[Contribution]) -> Sequence[Contribution]:
-        """Those that may be applied now, pushes decoded; the log has the others."""
+        """The gradients that may be applied now, with decoded pushes; the others are recorded in the log."""
         if self.finished:
             for gradient in gradients:
                 self.log.drop(gradient, AFTER_END, self.version)
@@ -192,7 +192,7 @@ class Shard(Part):
         return kept
 
     def _applied(self, gradients: Sequence[Contribution]) -> None:
-        """The parameters hold `gradients`: one more version."""
+        """Record that `gradients` were applied, and increment the version."""
         now, before = self.clock(), self.version
         self.version = version = before + 1
         self.samples += self.log.record(gradients, before, self.generation, now)
@@ -205,7 +205,7 @@ class Shard(Part):
     # snapshots for the chief ------------------------------------------------------------------------------------------
 
     def requested(self, at: int, final: bool) -> bool:
-        """The chief has sent a `SnapshotRequest`. True if the snapshot is due now; else `watcher` is called when it is."""
+        """Handle a `SnapshotRequest` of the chief. True if the snapshot is due now; else `watcher` is called when it is due."""
         self.observed = True
         return final or self.request(at)
 
@@ -227,20 +227,20 @@ class Shard(Part):
         return Snapshot(self.values if shown else self.values[:0], self.index, self.version, self.samples, final)
 
     def evaluation(self, final: bool, time: int) -> Snapshot:
-        """The snapshot that an engine sends at `time` (ns). One with parameters names the gradients that they hold."""
+        """The snapshot that an engine sends at `time` (ns). If it has parameters, it lists the gradients that they contain."""
         made = self.snapshot(final, self.observed)
         return replace(made, held=json.dumps({**self.log.held(), "time": time})) if self.observed else made
 
     # checkpoints ------------------------------------------------------------------------------------------------------
 
     def to_state(self) -> dict[str, Any]:
-        """The whole state, copied: names to arrays and plain values, as in a checkpoint. In a timing-only run without arrays."""
+        """A copy of the whole state, {name: array or plain value}, as in a checkpoint; without arrays in a timing-only run."""
         progress = {"version": self.version, "generation": self.generation, "samples": self.samples}
         return self.log.to_state() | progress | self.parameters.arrays()
 
     def restore(self, state: Mapping[str, Any] | None, same: bool = False) -> None:
-        """Restore the state from `to_state()` (None: keep the present one) in a new generation; with `same` in the old one,
-        because nothing was lost.
+        """Restore the state from `to_state()` (None: keep the present one) and start a new generation. With `same`, nothing was
+        lost, and the generation of `state` continues.
         """
         self.log.restore(state, same)
         self.generation = self.recorder.incarnation

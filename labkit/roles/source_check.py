@@ -1,8 +1,8 @@
 """Checks the source of a strategy before it runs: a missing or superfluous `await`, and state that roles share.
 
-A coroutine that is not awaited does nothing. A global that one role writes and another reads works only if all roles are in one
-process, which they are in virtual time only. The error names the line. Mistakes that the check cannot find (no source, a function
-under another name) raise when the role runs.
+A coroutine that is not awaited does nothing. A global that is shared by roles works only if all roles are in one process, as in
+virtual time. The error names the line. Mistakes that the check cannot find (no source, a function under another name) raise
+when the role runs.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _awaits(method: _Method) -> Iterator[tuple[Any, str]]:
 
 
 def _is_awaited(method: _Method, node: ast.AST, awaited: set[str]) -> bool:
-    """Awaited or returned, there or under the name that it was given."""
+    """Whether a call is awaited or returned, directly or through the variable that it is assigned to."""
     parent = method.parents.get(node)
     if isinstance(parent, ast.Await | ast.Return | ast.Lambda):
         return True
@@ -164,7 +164,8 @@ def _shared(method: _Method) -> Iterator[tuple[Any, str]]:
 
 
 def _changed(method: _Method, node: ast.Attribute | ast.Subscript, kinds: tuple[type, ...] = ()) -> str:
-    """What is changed when `node` is stored to, or (`kinds`) when a method of something of these kinds is called."""
+    """A text for the shared object that is changed by a store to `node`, or, with `kinds`, by a call of the method `node` of an
+    object of these classes; "" if there is none."""
     root: ast.expr = node
     inner: ast.expr = node
     while isinstance(root, ast.Attribute | ast.Subscript):

@@ -1,13 +1,12 @@
-"""What an asynchronous server does to a stale gradient before it applies it: a smaller step, or a better gradient.
+"""Corrections of stale gradients on asynchronous servers: a staleness-aware learning rate, and delay compensation.
 
-Both are options of every asynchronous server, so they stand beside the shard and not in a strategy. Off, they cost
-nothing.
+Both are options of every asynchronous server, so they are part of the shard, not of a strategy. They are off by default.
 
 - Staleness-aware rate: the step of a gradient that is k updates old is divided by k, if k > 0 (Zhang, Gupta, Lian and
   Liu, "Staleness-aware Async-SGD for distributed deep learning", IJCAI 2016).
-- Delay compensation: see `labkit.nn.compensation`. The weights that each reader was given are kept until its gradient
-  has been applied: where each read is followed by one gradient, at most two copies a reader (a gradient may still be
-  waiting when its worker has read again), and one copy for all that read the same version.
+- Delay compensation: see `labkit.nn.compensation`. The weights sent to each reader are stored until its gradient has been
+  applied. If each read is followed by one gradient, there are at most two copies per reader (a gradient may still be waiting
+  when its worker reads again), and one copy for all readers of the same version.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ __all__ = ["StalenessCorrection", "staleness_correction"]
 
 
 def staleness_correction(strategy: Any) -> StalenessCorrection | None:
-    """What the strategy's knobs `staleness_aware` and `compensation` ask for; None if it has none or both are off."""
+    """The correction for the strategy's options `staleness_aware` and `compensation`; None if they are missing or off."""
     compensation = getattr(strategy, "compensation", None)
     aware = bool(getattr(strategy, "staleness_aware", False))
     return StalenessCorrection(compensation, aware) if compensation is not None or aware else None
 
 
 class StalenessCorrection:
-    """The correction of one shard. `kept`: {version: the shard's weights as they were then}, for those who read it."""
+    """The correction of one shard. `kept`: {version: the shard's weights at this version}, for its readers."""
 
     __slots__ = ("_held", "aware", "compensation", "kept", "state")
 
@@ -39,10 +38,10 @@ class StalenessCorrection:
         self.compensation, self.aware = compensation, aware
         self.kept: dict[int, np.ndarray] = {}
         self.state: State = {}
-        self._held: dict[int, list[int]] = {}  # the versions on which a gradient of each reader may still come, rising
+        self._held: dict[int, list[int]] = {}  # {reader: versions for which a gradient may still arrive, ascending}
 
     def remember(self, version: int, values: np.ndarray, readers: dict[int, int]) -> None:
-        """`values` are handed out as `version`. What no reader holds any more is forgotten."""
+        """Store the weights `values` sent as `version`. Versions without readers are discarded."""
         if self.compensation is None or version in self.kept:
             return
         for reader, read in readers.items():
@@ -54,8 +53,8 @@ class StalenessCorrection:
             self.state = self.compensation.state(len(values), values.dtype)
 
     def applied(self, reader: int, version: int, newest: int | None) -> None:
-        """A gradient of `reader`, computed on `version`, has been applied; `newest`: what the reader has read last, if
-        it still counts as outstanding. A worker may read again before its gradient is applied, and then holds that.
+        """Register that a gradient of `reader`, computed on `version`, was applied; `newest`: the version that the reader read
+        last, if outstanding. A worker may read again before its gradient is applied; that version is then kept.
         """
         if newest is not None:
             self._has_read(reader, newest)
@@ -68,8 +67,8 @@ class StalenessCorrection:
             reads.append(version)
 
     def correct(self, gradient: np.ndarray, read: int, version: int, now: np.ndarray) -> np.ndarray:
-        """The gradient, computed on version `read`, as it is to be applied at `version`, where the weights are `now`."""
-        then = self.kept.get(read)  # None: its weights came from somewhere else, as from before a restore
+        """The corrected gradient. It was computed on version `read`, and is applied at `version`, with the weights `now`."""
+        then = self.kept.get(read)  # None if the version is not stored, as after a restore
         if self.compensation is not None and then is not None:
             gradient = self.compensation.compensate(gradient, now, then, self.state)
         return self.slowed(gradient, version - read)
@@ -81,7 +80,7 @@ class StalenessCorrection:
         return gradient
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What the compensation remembers between updates, copied, as entries of a checkpoint."""
+        """A copy of the state of the compensation, as entries of a checkpoint."""
         return saved_state("correction", self.state)
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> None:

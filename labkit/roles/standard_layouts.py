@@ -1,4 +1,4 @@
-"""The layouts that most strategies have: parameter servers with workers, and workers with replicas of the model."""
+"""The standard layouts: parameter servers with workers, and workers with replicas of the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["refuse_servers", "replica_layout", "server_layout", "worker_specs"]
 
 
 class Placed(Protocol):
-    """What a layout depends on of a strategy: its name in errors, and whether worker 0 is on the chief's node."""
+    """The attributes of a strategy that a layout uses: its name for errors, and whether worker 0 is on the chief's node."""
 
     @property
     def name(self) -> str: ...
@@ -24,9 +24,9 @@ class Placed(Protocol):
 
 
 def server_layout(strategy: Placed, problem: Any, cluster: Any, store: Any = None) -> Layout:
-    """Parameter servers, workers, and a chief: every role on a node of its own, shards of even size.
+    """Parameter servers, workers, and a chief: one node per role, shards of equal size.
 
-    `store`: what makes a server's shard, if it is not a `Shard`.
+    `store`: the factory of a server's shard, if it is not a `Shard`.
     """
     servers = 1 if cluster.servers is None else cluster.servers
     size = problem.objective().size
@@ -69,7 +69,7 @@ def replica_layout(strategy: Placed, problem: Any, cluster: Any, replication: st
 
 
 def refuse_servers(strategy: Placed, cluster: Any) -> None:
-    """`BadInput` if servers were named for a strategy that has none."""
+    """`BadInput` if servers were given to a strategy that has none."""
     if cluster.servers:
         raise BadInput(
             f"{strategy.name} has no servers and was given servers={cluster.servers}; leave servers out, or 0."

@@ -1,1 +1,1 @@
-"""Roles that hold one model together: pipeline stages with their schedules, and tensor-parallel ranks."""
+"""Roles that share one model: pipeline stages with their schedules, and tensor-parallel ranks."""

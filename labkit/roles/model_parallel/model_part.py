@@ -1,8 +1,8 @@
-"""A model that several roles hold together: each has a piece, and one gradient of the whole is made of all their parts.
+"""A model that is partitioned over several roles; each computes its part of the gradient.
 
-The roles of a group (the stages of a pipeline, the ranks of a tensor-parallel network) draw the same mini-batches,
-work on each together, and all make the same step, each on its own piece of the parameters. So there is one gradient a
-mini-batch: the first of the group, its leader, counts it, and it is applied once every piece has made its step.
+The roles of a group (the stages of a pipeline, the ranks of a tensor-parallel network) draw the same mini-batches, process each
+of them together, and all make the same step, each on its part of the parameters. There is therefore one gradient per mini-batch:
+it is counted by the first role of the group, its leader, and counts as applied when every part has made its step.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ..part import Part, Work
 
 __all__ = ["ModelPart", "clip_by_global_norm", "mean_of_pushes", "network_of", "model_parallel_layout"]
 
-NORMS_EVERY = 10  # mini-batches between two whose gradients are measured
+NORMS_EVERY = 10  # gradient norms are recorded every so many mini-batches
 
 
 class ModelPart(Part):
-    """What a role computes with that holds `size` of the parameters, flat, as member `index` of the group `group`.
+    """The model of a role that has `size` of the parameters, flat, as member `index` of the group `group`.
 
-    `leads`: it counts the group's gradients. `null`: a timing-only run; arrays have a size and no memory.
+    `leads`: it counts the group's gradients. `null`: a timing-only run; arrays have a size but no memory.
     """
 
     work: ClassVar[Work] = "gradient"
@@ -51,14 +51,14 @@ class ModelPart(Part):
         self.parts = (slice(0, size),)
         self.values = self.nothing(size) if self.null else np.zeros(size, self.dtype)  # this piece's gradient
         self.step, self.samples = -1, 0
-        self.layers: list[tuple[int, slice]] = []  # (number of a layer, where it is in this piece's vector): measured
+        self.layers: list[tuple[int, slice]] = []  # (number of a layer, its slice in this part's vector), for norms
 
     def nothing(self, size: int) -> np.ndarray:
         """An array of a timing-only run: shape (size,), no memory."""
         return np.broadcast_to(self.dtype.type(0), (size,))
 
     def count(self, samples: int) -> None:
-        """Work on the next mini-batch begins."""
+        """Count the next mini-batch, at the start of its work."""
         self.step, self.samples = self.step + 1, samples
         if self.leads:
             self.recorder.counters.computed += 1
@@ -66,9 +66,9 @@ class ModelPart(Part):
             self.recorder.counters.steps += 1
 
     def gradient(self, weights: Weights, step: int | None = None) -> Gradient:
-        """This piece's part of the gradient number `step` (the newest), computed on `weights`.
+        """This role's part of the gradient number `step` (default: the newest), computed on `weights`.
 
-        Its values are the piece's own: they hold until the next mini-batch's backward.
+        Its values are a reused buffer, valid until the backward pass of the next mini-batch.
         """
         step = self.step if step is None else step
         if self.measures(step):
@@ -77,18 +77,18 @@ class ModelPart(Part):
         return Gradient(self.values, step, weights.read, self.samples, self.parts, everyone=True)
 
     def measures(self, step: int) -> bool:
-        """Whether the lengths of this gradient's layers go into the trace."""
+        """Whether the norms of this gradient's layers are recorded."""
         return step % NORMS_EVERY == 0 and self.recorder.record and not self.null
 
     def measure(self, step: int, layer: int, gradient: np.ndarray, weights: np.ndarray) -> None:
-        """Write down how long the gradient and the weights of a layer are, or of what this piece has of it."""
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so by its loss
+        """Record the norms of the gradient and of the weights of a layer, or of this role's part of it."""
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the loss
             norms = [float(np.dot(values, values)) ** 0.5 for values in (gradient, weights)]
         self.recorder.norms.extend((self.clock(), step, layer, *norms))
 
 
 def network_of(objective: Any, who: str) -> Network:
-    """The network whose layers can be cut apart; `BadInput` for an objective without layers."""
+    """The layered network of an objective; `BadInput` for an objective without layers."""
     network = objective.network if isinstance(objective, NullObjective) else objective
     if not isinstance(network, Network):
         raise BadInput(
@@ -102,11 +102,11 @@ def model_parallel_layout(
     strategy: Any, parts: Sequence[Boxes], models: Sequence[Any], *, replicas: int = 0, served: bool = False,
     own_data: bool = False,
 ) -> Layout:  # fmt: skip
-    """Workers that hold a model together, part k with worker k, and a chief.
+    """Workers that share a model, with part k on worker k, and a chief.
 
-    `models[k]` makes what part k computes with. `replicas`: that many times over, each replica with data of its own;
-    groups "replica-i" and "part-k" name those of one replica, and of one part. `served`: server k owns part k, not the
-    workers. `own_data`: each worker has its own data, and counts its own gradients.
+    `models[k]`: the factory of part k's model. `replicas`: the number of replicas of the model, each with its share of the data;
+    the groups "replica-i" and "part-k" contain the workers of one replica and of one part. `served`: server k owns part k,
+    not the workers. `own_data`: each worker has its share of the data, and counts its gradients.
     """
     specs, pieces = [], len(parts)
     for i, k in itertools.product(range(max(replicas, 1)), range(pieces)):
@@ -129,7 +129,7 @@ def model_parallel_layout(
 
 
 async def clip_by_global_norm(ctx: Context, gradient: Gradient, max_norm: float | None, group: str) -> None:
-    """Shorten a gradient whose parts lie with the members of `group` to `max_norm`: they add up their squares."""
+    """Scale down a gradient, partitioned over the members of `group`, to `max_norm`; squares are summed by an all-reduce."""
     if max_norm is None:
         return
     values = gradient.values
@@ -142,7 +142,7 @@ async def clip_by_global_norm(ctx: Context, gradient: Gradient, max_norm: float 
 
 
 def mean_of_pushes(pushes: Sequence[Push]) -> Gradient:
-    """One gradient of everyone: the mean of one push of each replica, added in the order given."""
+    """The mean of one push of each replica, as one gradient of all workers; added in the given order."""
     first = pushes[0]
     total = first.values
     if total.strides != (0,):

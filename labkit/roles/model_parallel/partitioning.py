@@ -1,6 +1,7 @@
-"""Where a network is cut: which layers each stage of a pipeline gets, and what cannot be cut.
+"""Partitioning of a network into pipeline stages.
 
-PipelineStage are neighbouring blocks, of multiply-adds as even as whole layers allow: the slowest stage sets the pace.
+A stage consists of consecutive blocks. Stages are balanced by multiply-adds as far as whole layers allow, because the slowest
+stage determines the throughput.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Blocks = tuple[int, int]  # blocks first..last-1 of the network
 def pipeline_parts(
     strategy: Any, problem: Any, stages: int, order: str = "1f1b", chunks: int = 1, micro_batches: int = 1
 ) -> tuple[list[Boxes], list[Any]]:
-    """(what each stage owns, what makes the thing it computes with); `BadInput` for what cannot be cut so."""
+    """(the parameters of each stage, the factory of each stage's model); `BadInput` if the network cannot be cut so."""
     check_order(strategy.name, order, stages, micro_batches, problem.batch_size)
     network = network_of(problem.objective(), strategy.name)
     own = stages_of(network, stages, chunks, strategy.name)
@@ -34,7 +35,7 @@ def pipeline_parts(
 
 
 def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tuple[Blocks, ...]]:
-    """The blocks of every worker's chunks: the network in workers x chunks pieces, dealt out in turn.
+    """The blocks of every worker's chunks: the network in workers x chunks pieces, assigned round-robin.
 
     `BadInput` if there are fewer blocks than that.
     """
@@ -51,7 +52,7 @@ def stages_of(network: Network, workers: int, chunks: int, who: str) -> list[tup
 
 
 def replicas_and_parts(who: str, shape: str, workers: int) -> tuple[int, int]:
-    """ "2x3" is 2 replicas of 3 parts; `BadInput` if these are not `workers` in all."""
+    """Parses "2x3", 2 replicas of 3 parts; `BadInput` if the product is not `workers`."""
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
     replicas, parts = map(int, found.groups()) if found else (0, 0)
     if replicas * parts != workers:
@@ -61,7 +62,7 @@ def replicas_and_parts(who: str, shape: str, workers: int) -> tuple[int, int]:
 
 
 def check_order(who: str, order: str, stages: int, micro_batches: int, batch_size: int) -> None:
-    """`BadInput` for micro-batches without samples, and for what an interleaved order cannot do."""
+    """`BadInput` for micro-batches without samples, and for numbers that an interleaved order does not support."""
     if micro_batches > batch_size:
         raise BadInput(
             f"{who}: micro_batches={micro_batches} cuts a batch of {batch_size} into pieces of less than one sample; "
@@ -76,7 +77,7 @@ def check_order(who: str, order: str, stages: int, micro_batches: int, batch_siz
 
 
 def balanced(work: Sequence[int], pieces: int) -> list[Blocks]:
-    """Neighbours in so many pieces, none empty, that the largest sum of `work` is as small as it can be."""
+    """Divide a sequence into `pieces` non-empty contiguous pieces such that the largest sum of `work` is minimal."""
     best: list[list[tuple[float, int]]] = [[(0.0 if i == 0 else math.inf, 0) for i in range(len(work) + 1)]]
     for _ in range(pieces):
         before = best[-1]
@@ -91,5 +92,5 @@ def balanced(work: Sequence[int], pieces: int) -> list[Blocks]:
 
 
 def part_of(network: Network, chunks: Sequence[Blocks]) -> Boxes:
-    """The parameters of these blocks, chunk after chunk."""
+    """The parameters of these blocks, in the order of the chunks."""
     return Boxes(box for blocks in chunks for box in Boxes.of(network.stage(*blocks).slice).boxes)

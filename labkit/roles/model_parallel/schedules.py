@@ -1,17 +1,17 @@
-"""Pipeline schedules: in which order each stage does its work on the micro-batches of one mini-batch.
+"""Pipeline schedules: the order in which each stage processes the micro-batches of one mini-batch.
 
-A schedule is a pure function; it gives stage k its list of `Work`. When a piece of work starts is no part of it: a
-stage does its list in order, and waits for what a piece needs from its neighbours. With P stages, M micro-batches and
-tf, tb the time of a forward and of a backward of one stage on one micro-batch:
+A schedule is a pure function that returns the list of `Work` of stage k. It does not determine start times: a stage performs its
+list in order, and waits for the inputs of each item from its neighbours. With P stages, M micro-batches and tf, tb the time of
+a forward and of a backward of one stage on one micro-batch:
 
     gpipe        all forwards, then all backwards           (M + P - 1)(tf + tb); M micro-batches are held
     1f1b         P - 1 - k forwards ahead, then by turns    the same time; min(M, P - k) are held at stage k
     interleaved  v chunks of blocks a stage, each 1/v long  M (tf + tb) + (P - 1)(tf + tb) / v
     zb-h1        1f1b; weight gradients fill the gaps       M (tf + tb) + (P - 1)(tf + tb - 2 tw), tw in tb
 
-In the last one a backward is two pieces, one for the inputs and one for the weights (tw): only the first is waited for
-by others. Backwards of a chunk are in the order of its micro-batches in every schedule, so their gradients are added up
-in one order, and all schedules end with the same bits (GPipe's authors draw them in reverse, which takes as long).
+In zb-h1 a backward has two parts, the gradients of the inputs and of the weights (tw); other stages wait only for the first.
+In every schedule the backwards of a chunk are in the order of its micro-batches, so their gradients are summed in the same
+order, and all schedules give bitwise equal results (GPipe's authors draw them in reverse, which takes as long).
 
 Huang et al., "GPipe", 2019; Narayanan et al., "PipeDream", 2019 (1F1B), and "Efficient large-scale language model
 training on GPU clusters using Megatron-LM", 2021 (interleaved); Qi et al., "Zero bubble pipeline parallelism", 2024.
@@ -29,9 +29,9 @@ FORWARD, BACKWARD, WEIGHTS = "forward", "backward", "weights"
 
 
 class Work(NamedTuple):
-    """One piece of work of a stage: what, on which micro-batch, and with which of its chunks of blocks.
+    """One item of work of a stage: its kind, the micro-batch, and the chunk of blocks.
 
-    `split`: this backward leaves the gradient of the weights to a `WEIGHTS` of its own.
+    `split`: this backward does not compute the gradient of the weights; a separate `WEIGHTS` item does.
     """
 
     kind: str
@@ -46,16 +46,16 @@ def gpipe(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple
 
 
 def one_forward_one_backward(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple[Work, ...]:
-    """As many forwards ahead as there are stages behind, then one forward and one backward by turns."""
+    """First one forward for each later stage, then alternately one forward and one backward."""
     ahead = min(stages - 1 - stage, micro_batches)
     return _by_turns([Work(FORWARD, m) for m in range(micro_batches)], ahead, _backwards(micro_batches))
 
 
 def interleaved(stages: int, micro_batches: int, stage: int, chunks: int = 2) -> tuple[Work, ...]:
-    """1F1B over `chunks` chunks a stage: chunk c of stage k is piece c x stages + k of the network.
+    """1F1B over `chunks` chunks per stage: chunk c of stage k is piece c x stages + k of the network.
 
-    Micro-batches go in groups of `stages`, a group through one chunk after the other; `micro_batches` is a multiple of
-    `stages`.
+    Micro-batches are processed in groups of `stages`, each group through one chunk after the other; `micro_batches` is a
+    multiple of `stages`.
     """
     places = [
         (group + m, chunk)
@@ -69,9 +69,9 @@ def interleaved(stages: int, micro_batches: int, stage: int, chunks: int = 2) ->
 
 
 def zero_bubble(stages: int, micro_batches: int, stage: int, chunks: int = 1) -> tuple[Work, ...]:
-    """1F1B whose backwards compute the inputs' gradient only; stage k puts the weights' off by k micro-batches.
+    """1F1B whose backwards compute only the gradient of the inputs; stage k defers that of the weights by k micro-batches.
 
-    While stage 0 still waits for the first backward to come up, the others work on what they put off.
+    The deferred work fills the time in which a stage would wait.
     """
     order: list[Work] = []
     for work in one_forward_one_backward(stages, micro_batches, stage):
@@ -86,7 +86,7 @@ def zero_bubble(stages: int, micro_batches: int, stage: int, chunks: int = 1) ->
 
 
 def pipe_dream(stages: int, stage: int) -> Iterator[Work]:
-    """1F1B without end: `micro` numbers whole mini-batches, and `stages` of them are under way at once."""
+    """Infinite 1F1B: `micro` numbers whole mini-batches, of which `stages` are in progress at once."""
     for m in range(stages - 1 - stage):
         yield Work(FORWARD, m)
     for m in count():
