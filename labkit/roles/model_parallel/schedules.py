@@ -104,7 +104,7 @@ def _backwards(micro_batches: int) -> list[Work]:
 
 
 def _by_turns(forwards: list[Work], ahead: int, backwards: list[Work]) -> tuple[Work, ...]:
-    """`ahead` forwards, then a forward and a backward by turns, then the backwards that are left."""
+    """`ahead` forwards, then alternately a forward and a backward, then the remaining backwards."""
     order = forwards[:ahead]
     for forward, backward in zip(forwards[ahead:], backwards):
         order += [forward, backward]

@@ -1,12 +1,12 @@
-"""What a pipeline stage computes with, and the way of one mini-batch through it.
+"""Pipeline stages: the model of a stage, and the pass of one mini-batch through it.
 
-A stage has one or more chunks of neighbouring blocks. It takes activations from the stage before and hands its own
-on; backward, it takes the derivative of the loss with respect to what it handed on (a delta), and hands on that with
-respect to what it got. Between a forward and its backward the stage holds the micro-batch's activations: that is the
-memory a schedule costs.
+A stage has one or more chunks of consecutive blocks. Forward, it receives activations from the previous stage and sends its
+output to the next. Backward, it receives the derivative of the loss with respect to its output (a delta) and sends the
+derivative with respect to its input. Between a forward and its backward the stage stores the micro-batch's activations, which
+is the memory cost of a schedule.
 
-The loss is a mean over the mini-batch, so a micro-batch counts by its rows: the mean over M equal ones is the mean of
-their means. Micro-batches may differ by a row where M does not divide the batch.
+The loss is a mean over the mini-batch, so micro-batches are weighted by their rows. They differ by at most one row if M does not
+divide the batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Activation", "Delta", "ShardedLayers", "PipelineStage", "perform", "
 
 @dataclass(frozen=True)
 class Activation(Message):
-    """stage -> next stage: what my blocks made of micro-batch `micro`; for your chunk `chunk`. Flat, rows x width."""
+    """stage -> next stage: output for micro-batch `micro`, the input of the receiver's chunk `chunk`. Flat, rows x width."""
 
     values: np.ndarray
     micro: int
@@ -39,7 +39,7 @@ class Activation(Message):
 
 @dataclass(frozen=True)
 class Delta(Message):
-    """stage -> stage before: the derivative of the loss with respect to what you sent me. Flat, rows x width."""
+    """stage -> previous stage: the derivative of the loss with respect to the receiver's output. Flat, rows x width."""
 
     values: np.ndarray
     micro: int
@@ -50,8 +50,8 @@ class Delta(Message):
 class PipelineStage(ModelPart):
     """The chunks of one stage: `chunks[i]` are the blocks (first, last + 1) of its chunk i.
 
-    `part`: which parameters it owns, chunk after chunk; `slices[i]`: where chunk i is in its own vector. `held`: the
-    micro-batches whose backward is still to come, with what it needs.
+    The stage's parameters are in the order of the chunks; `slices[i]`: the slice of chunk i in the stage's vector. `held`: the
+    saved activations of micro-batches whose backward is outstanding.
     """
 
     def __init__(self, chunks: tuple[tuple[int, int], ...], micro_batches: int = 1, **more: Any):
@@ -60,8 +60,8 @@ class PipelineStage(ModelPart):
         self.stages = tuple(self.network.stage(*blocks) for blocks in chunks)
         edges = np.cumsum([0, *(stage.size for stage in self.stages)]).tolist()
         self.slices = tuple(slice(a, b) for a, b in zip(edges, edges[1:]))
-        self.begins = tuple(blocks[0] == 0 for blocks in chunks)  # nothing is before it: it takes x
-        self.ends = tuple(blocks[1] == len(self.network.blocks) for blocks in chunks)  # nothing is after: the loss
+        self.begins = tuple(blocks[0] == 0 for blocks in chunks)  # the first blocks of the network, whose input is x
+        self.ends = tuple(blocks[1] == len(self.network.blocks) for blocks in chunks)  # the last blocks, followed by the loss
         self.layers = [
             (number, slice(chunk.start + own.start, chunk.start + own.stop))
             for stage, chunk in zip(self.stages, self.slices)
@@ -73,14 +73,14 @@ class PipelineStage(ModelPart):
         self._scratch = np.empty(0 if self.null else max(stage.size for stage in self.stages), self.dtype)
 
     def begin(self, batch: Any, number: int = 0) -> None:
-        """Cut the next mini-batch into micro-batches, numbered from `number` on."""
+        """Divide the next mini-batch into micro-batches, numbered from `number` on."""
         self.count(batch.samples)
         self._rows = shard_slices(batch.samples, self.micro_batches)
         for i, rows in enumerate(self._rows, number):
             self._batches[i] = batch.x[rows], batch.y[rows]
 
     def x(self, work: Work) -> np.ndarray:
-        """What goes into the network for this work's micro-batch."""
+        """The network's input for this work's micro-batch."""
         return self._batches[work.micro][0]
 
     def rows(self, work: Work) -> int:
@@ -89,13 +89,14 @@ class PipelineStage(ModelPart):
         return rows.stop - rows.start
 
     def cost(self, work: Work) -> float:
-        """Share of one gradient of the whole model on one mini-batch: a third is forward, the rest backward."""
+        """Cost relative to one gradient of the whole model on one mini-batch: a third is forward, the rest backward."""
         thirds = 2 if work.kind == BACKWARD and not work.split else 1
         share = self.stages[work.chunk].multiply_adds / self.network.multiply_adds
         return share * self.rows(work) / self.samples * thirds / 3
 
     def forward(self, params: np.ndarray, work: Work, x: np.ndarray) -> np.ndarray:
-        """What chunk `work.chunk`, with `params`, makes of x (flat or by rows); flat. At the end also the loss."""
+        """The output of chunk `work.chunk` with `params` for input x (flat or by rows), flat. The last chunk also computes the
+        derivative of the loss."""
         stage, rows = self.stages[work.chunk], self.rows(work)
         if self.null:
             self.held[work.micro, work.chunk] = None
@@ -118,10 +119,10 @@ class PipelineStage(ModelPart):
         return dy
 
     def backward(self, params: np.ndarray, work: Work, dy: np.ndarray | None, out: np.ndarray) -> np.ndarray:
-        """The derivative with respect to the chunk's x, flat; its parameters' gradient is added up in `out`.
+        """The derivative with respect to the chunk's input, flat; the gradient of its parameters is accumulated in `out`.
 
-        `dy`: None at the end of the network, where it is the loss's. Of a split backward the parameters' half is left
-        for `weights`.
+        `dy`: None for the last chunk, which uses the derivative of the loss. A split backward leaves the gradient of the
+        parameters to `weights`.
         """
         stage, rows = self.stages[work.chunk], self.rows(work)
         kept = self.held[work.micro, work.chunk] if work.split else self._release(work)
@@ -140,7 +141,7 @@ class PipelineStage(ModelPart):
         return dx.reshape(-1)
 
     def weights(self, work: Work, out: np.ndarray) -> None:
-        """The half that a split backward has left: the parameters' gradient, added up in `out`."""
+        """The second part of a split backward: the gradient of the parameters, accumulated in `out`."""
         kept = self._release(work)
         if not self.null:
             target = self._target(work, out)
@@ -154,7 +155,7 @@ class PipelineStage(ModelPart):
         return self.held.pop((work.micro, work.chunk))
 
     def _target(self, work: Work, out: np.ndarray) -> np.ndarray:
-        """The first micro-batch's gradient is written where the sum will be, the others' are added to it."""
+        """The buffer for a micro-batch's gradient: `out` itself for the first one, else scratch space to be added to `out`."""
         return out if work.micro % self.micro_batches == 0 else self._scratch[: len(out)]
 
     def _add(self, target: np.ndarray, out: np.ndarray) -> None:
@@ -163,27 +164,27 @@ class PipelineStage(ModelPart):
 
 
 class ShardedLayers(PipelineStage):
-    """Every block of the network by itself; of each, this worker owns one of `of` chunks of its parameters.
+    """The blocks of a network whose parameters are sharded: this worker owns one of `of` chunks of every block.
 
-    `chunks[i]`: which chunk of block i; `own[i]`: where it is in the worker's own vector.
+    `chunks[i]`: the slice of block i that it owns; `own[i]`: the slice of this chunk in the worker's vector.
     """
 
     def __init__(self, of: int, **more: Any):
         super().__init__(**more)
-        self.layers = []  # measured whole, in `backward`, and not chunk by chunk
+        self.layers = []  # norms are recorded for whole blocks, in `backward`
         self.chunks = tuple(shard_slices(stage.size, of)[self.index] for stage in self.stages)
         edges = np.cumsum([0, *(chunk.stop - chunk.start for chunk in self.chunks)]).tolist()
         self.own = tuple(slice(a, b) for a, b in zip(edges, edges[1:]))
 
     def backward(self, params: np.ndarray, work: Work, dy: np.ndarray | None, out: np.ndarray) -> np.ndarray:
-        """See `PipelineStage.backward`; `params`, `out`: of the whole block."""
+        """See `PipelineStage.backward`; `params` and `out` are those of the whole block."""
         dx = super().backward(params, work, dy, out)
         if self.measures(self.step):
             self.measure(self.step, work.chunk, out, params)
         return dx
 
     def room(self, i: int, mine: np.ndarray | None = None) -> np.ndarray:
-        """A vector for all of block i, with `mine` (of the worker's own parameters) in its place."""
+        """A vector for the whole block i, with this worker's chunk of `mine` (the worker's parameters) filled in."""
         size = self.stages[i].size
         if self.null:
             return self.nothing(size)
@@ -193,13 +194,13 @@ class ShardedLayers(PipelineStage):
         return whole
 
     def keep(self, i: int, total: np.ndarray) -> None:
-        """Of block i's gradient, keep this worker's chunk."""
+        """Store this worker's chunk of `total`, the gradient of block i."""
         if not self.null:
             self.values[self.own[i]] = total[self.chunks[i]]
 
 
 async def perform(ctx: Context, stage: PipelineStage, params: np.ndarray, work: Work) -> None:
-    """One piece of a stage's work: wait for what it needs, do it, send on what came of it."""
+    """Perform one item of a stage's work: receive its input, compute, send its output."""
     members, part, cost = ctx.peers(stage.group), stage.slices[work.chunk], stage.cost(work)
     before, after = members[stage.index - 1], members[(stage.index + 1) % len(members)]
     begins, ends = stage.begins[work.chunk], stage.ends[work.chunk]
@@ -218,7 +219,7 @@ async def perform(ctx: Context, stage: PipelineStage, params: np.ndarray, work: 
 
 
 async def pipeline_pass(ctx: Context, stage: PipelineStage, weights: Weights, batch: Any, order: Iterable[Work]) -> Gradient:
-    """One mini-batch through the pipeline, in the order that a schedule gives this stage; its part of the gradient."""
+    """Process one mini-batch in the `order` of this stage's schedule. Returns the stage's part of the gradient."""
     stage.begin(batch)
     for work in order:
         await perform(ctx, stage, weights.values, work)
@@ -226,7 +227,7 @@ async def pipeline_pass(ctx: Context, stage: PipelineStage, weights: Weights, ba
 
 
 def stash(stage: PipelineStage, shard: Any, kept: Mapping[int, Weights]) -> Weights:
-    """The shard's weights as they are now, to be kept: a copy, unless there is one of this version in `kept`."""
+    """A copy of the shard's present weights, or the one of the same version in `kept`, if there is one."""
     now: Weights = shard.weights()
     same = [weights for weights in kept.values() if weights.read == now.read]
     if not same and not stage.null:

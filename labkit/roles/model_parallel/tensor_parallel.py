@@ -1,8 +1,8 @@
-"""What a rank of a tensor-parallel network computes with, and the way of one mini-batch through all ranks.
+"""Ranks of a tensor-parallel network: the model of a rank, and the pass of one mini-batch through all ranks.
 
-Every rank has the whole x and the whole y of every pair of layers (`nn/split.py`), and a part of what lies between. Its
-summand of y, and backward of dx, is added up over the ranks: one all-reduce each, for every pair. What is no part of a
-summand (the activation behind a pair, the loss) every rank computes for itself, from the same bits.
+Every rank has the whole input x and output y of every pair of layers (`nn/split.py`), and a part of the layer between them. Its
+partial sum of y, and in the backward pass of dx, is summed over the ranks by one all-reduce per pair. The activation after a
+pair and the loss are computed redundantly by every rank, from identical bits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["TensorRank", "tensor_parallel_parts", "tensor_pass"]
 
 
 class TensorRank(ModelPart):
-    """The parts of all pairs that rank `index` of `ranks` has. `slices[i]`: where pair i is in its own vector."""
+    """The parts of all pairs on rank `index` of `ranks`. `slices[i]`: the slice of pair i in the rank's vector."""
 
     def __init__(self, ranks: int, **more: Any):
         super().__init__(**more)
@@ -37,16 +37,16 @@ class TensorRank(ModelPart):
             for number, low, high in pair.layers
         ]
         self._saved: list[list[np.ndarray]] = []  # of every pair, for its backward
-        self._behind: list[np.ndarray] = []  # of the activations behind the pairs
+        self._behind: list[np.ndarray] = []  # saved by the activations after the pairs
         self._y: Any = None
 
     def begin(self, batch: Any) -> None:
-        """The next mini-batch."""
+        """Start the next mini-batch."""
         self.count(batch.samples)
         self._y, self._saved, self._behind = batch.y, [], []
 
     def forward(self, params: np.ndarray, i: int, x: np.ndarray) -> np.ndarray:
-        """This rank's summand of pair i's y, flat. x: for the first pair the batch's, else the one before's sum."""
+        """This rank's partial sum of pair i's output, flat. x: the batch's input, or the sum of the previous pair."""
         pair = self.pairs[i]
         if self.null:
             return self.nothing(self.samples * pair.outputs)
@@ -57,7 +57,7 @@ class TensorRank(ModelPart):
         return y.reshape(-1)
 
     def backward(self, params: np.ndarray, i: int, dy: np.ndarray) -> np.ndarray:
-        """This rank's summand of pair i's dx, flat. dy: for the last pair the scores, else the one behind's sum."""
+        """This rank's partial sum of pair i's dx, flat. dy: the scores for the last pair, else the sum of the next pair's dx."""
         pair, own = self.pairs[i], self.slices[i]
         if self.null:
             return self.nothing(self.samples * pair.inputs)
@@ -71,7 +71,7 @@ class TensorRank(ModelPart):
             return pair.backward(params[own], self._saved[i], dy, self.values[own]).reshape(-1)
 
     def _activate(self, i: int, total: np.ndarray) -> np.ndarray:
-        """What pair i's ranks have added up, through the activation behind it."""
+        """Apply the activation after pair i to the sum over the ranks."""
         y, kept = total.reshape(self.samples, -1), total
         activation = self.pairs[i].second.activation
         if activation is not None:
@@ -87,14 +87,14 @@ class TensorRank(ModelPart):
 
 
 def tensor_parallel_parts(strategy: Any, problem: Any, ranks: int) -> tuple[list[Boxes], list[Any]]:
-    """(what each rank owns, what makes the thing it computes with); `BadInput` for what cannot be split so."""
+    """(the parameters of each rank, the factory of each rank's model); `BadInput` if the network cannot be split so."""
     network = network_of(problem.objective(), strategy.name)
     parts = [boxes_of(split_pairs(network, rank, ranks)) for rank in range(ranks)]
     return parts, [partial(TensorRank, ranks)] * ranks
 
 
 async def tensor_pass(ctx: Context, rank: TensorRank, weights: Weights, batch: Any) -> Gradient:
-    """One mini-batch through all pairs, forward and back; this rank's part of the gradient."""
+    """Process one mini-batch, forward and backward through all pairs. Returns this rank's part of the gradient."""
     rank.begin(batch)
     sum_ = batch.x
     for i, pair in enumerate(rank.pairs):

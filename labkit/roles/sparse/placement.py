@@ -1,13 +1,13 @@
-"""Which server owns which row of a table: three laws, each a pure function of the row's id.
+"""Placement of the rows of a table on servers: three schemes, each a pure function of the row's id.
 
-    range            server = id * servers // rows      neighbours stay together; so does the head of Zipf's law
-    hash             server = scrambled(id) mod servers  even, whatever the ids; one server more moves nearly all rows
-    consistent-hash  a server owns the arcs that end at its points of a ring; an id belongs to the next point
-                     on from its own place                one server less moves only that server's rows
+    range            server = id * servers // rows       neighbours stay together, and so do the most frequent ids (Zipf)
+    hash             server = scrambled(id) mod servers  balanced for any ids; adding a server moves nearly all rows
+    consistent-hash  servers have points on a ring; an id belongs to the server of the next point
+                                                         removing a server moves only that server's rows
 
-No law can divide one row: where the hottest id makes 8% of all traffic, its server has at least that, however many
-servers there are. With v points each, the shares of S servers on the ring differ by a coefficient of variation of
-sqrt((S-1)/(S v+1)): 9.35% for S = 8 and v = 100, if the points are random (an arc's share is then Beta distributed).
+No scheme can divide one row: if the hottest id causes 8% of all traffic, its server has at least that share, for any number
+of servers. With v points each, the shares of S servers on the ring have a coefficient of variation of sqrt((S-1)/(S v+1)),
+9.35% for S = 8 and v = 100, if the points are random (an arc's share is then Beta distributed).
 
 Karger et al., "Consistent hashing and random trees", STOC 1997; Li et al., OSDI 2014 (key ranges on a server).
 """
@@ -32,7 +32,7 @@ Servers = int | Sequence[int]
 
 
 class Placement:
-    """The base of the three."""
+    """Base class of placements."""
 
     def __post_init__(self) -> None:
         check_knobs(self)
@@ -42,13 +42,13 @@ class Placement:
         raise NotImplementedError
 
     def of_table(self, rows: int) -> Placement:
-        """The same law for a table of so many rows."""
+        """The placement for a table with `rows` rows."""
         return self
 
 
 @dataclass(frozen=True)
 class RangePlacement(Placement):
-    """Contiguous ranges of ids, of even length. `rows`: of the table (0: those of the problem's)."""
+    """Contiguous ranges of ids, of equal length. `rows`: rows of the table (0: those of the problem)."""
 
     rows: int = knob(0, low=0, high=2**40, help="ids in all; 0: the problem's")
 
@@ -60,13 +60,13 @@ class RangePlacement(Placement):
         return numbers[np.minimum(np.asarray(ids, np.int64), self.rows - 1) * len(numbers) // self.rows]
 
     def of_table(self, rows: int) -> RangePlacement:
-        """With the table's rows, unless they were given."""
+        """The placement with the table's number of rows, unless it was given."""
         return self if self.rows else replace(self, rows=rows)
 
 
 @dataclass(frozen=True)
 class HashPlacement(Placement):
-    """By the remainder of a hash of the id."""
+    """The remainder of a hash of the id."""
 
     seed: int = knob(0, low=0, high=2**63 - 1, help="of the hash")
 
@@ -78,32 +78,32 @@ class HashPlacement(Placement):
 
 @dataclass(frozen=True)
 class ConsistentHash(Placement):
-    """By a ring of 2^64 places on which every server has `points` of its own, wherever the hash puts them."""
+    """Consistent hashing: a ring of 2^64 positions on which every server has `points` hashed positions."""
 
     points: int = knob(100, low=1, high=100_000, help="of each server on the ring; more: more even")
     seed: int = knob(0, low=0, high=2**63 - 1, help="of the hash")
 
     def owner(self, ids: np.ndarray, servers: Servers) -> np.ndarray:
-        """The server of the first point at or behind the id's own place, round the ring."""
+        """The server of the first point at or after the id's position on the ring."""
         places, owners = _ring(self.points, self.seed, tuple(_numbers(servers).tolist()))
         next_point = np.searchsorted(places, scramble(self.seed, np.asarray(ids)))
         return owners[next_point % len(owners)]
 
     def shares(self, servers: Servers) -> np.ndarray:
-        """The part of the ring that each server owns, float64, in the order of the servers; they add up to 1."""
+        """The fraction of the ring that each server owns, float64, in the order of the servers; the sum is 1."""
         numbers = _numbers(servers)
         if len(numbers) == 1:
             return np.ones(1)
         places, owners = _ring(self.points, self.seed, tuple(numbers.tolist()))
-        arcs = np.diff(places, prepend=places[-1:])  # uint64: the first arc runs over the ring's end, and wraps
+        arcs = np.diff(places, prepend=places[-1:])  # uint64: the first arc wraps around
         return np.array([arcs[owners == server].astype(np.float64).sum() for server in numbers]) / 2.0**64
 
 
 @functools.lru_cache(maxsize=64)
 def _ring(points: int, seed: int, servers: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(places of all points in order, the server of each). A point's place depends on its own server only."""
+    """(sorted positions of all points, the server of each). A point's position depends only on its server."""
     numbers = np.repeat(np.array(servers, np.int64), points)
-    # ids are hashed with `seed`, points with another key: no id falls on a point by construction
+    # points are hashed with another key than ids, so that their positions are independent
     places = scramble(seed ^ 0x52494E47, numbers * 100_000 + np.tile(np.arange(points), len(servers)))
     order = np.argsort(places, kind="stable")
     return places[order], numbers[order]
@@ -122,7 +122,7 @@ PLACEMENTS: Mapping[str, type[Placement]] = {
 
 
 def placement_of(given: Any) -> Placement:
-    """`"range"`, `"hash:3"` (seed), `"consistent-hash:100"`, or a placement as it is. `BadInput` with the nearest name."""
+    """Converts `"range"`, `"hash:3"` (seed), `"consistent-hash:100"` or a placement; `BadInput` with the nearest name."""
     if isinstance(given, Placement):
         return given
     if isinstance(given, type) and issubclass(given, Placement):

@@ -1,4 +1,4 @@
-"""Who owns which rows: the layout of a sharded server for models with an embedding table. Pure, and checked."""
+"""The layout of parameter servers for models with an embedding table, whose rows are distributed by a placement."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LAZY = (SGD, Adagrad)
 def row_layout(strategy: Any, problem: Any, cluster: Any) -> Layout:
     """Servers that own rows by `strategy.placement`, workers, and a chief.
 
-    The dense part is cut into as many slices as there are servers, or, with `strategy.dense="all-reduce"`, every worker
-    has a replica of it. `BadInput` for what cannot be.
+    The dense part is divided into one slice per server, or, with `strategy.dense="all-reduce"`, replicated on every worker.
+    `BadInput` for unsupported combinations.
     """
     network = _recommender(strategy, problem)
     servers = 1 if cluster.servers is None else cluster.servers
@@ -56,7 +56,7 @@ def row_layout(strategy: Any, problem: Any, cluster: Any) -> Layout:
 
 
 def _recommender(strategy: Any, problem: Any) -> Recommender:
-    """The problem's model; `BadInput` if it has no table."""
+    """The problem's model; `BadInput` if it has no embedding table."""
     objective = problem.objective()
     network = objective.network if isinstance(objective, NullObjective) else objective
     if not isinstance(network, Recommender):

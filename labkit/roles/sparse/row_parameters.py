@@ -1,10 +1,10 @@
-"""The parameters of a shard that owns rows of an embedding table, and perhaps a slice of the dense part of the model.
+"""The parameters of a shard that owns rows of an embedding table and optionally a slice of the dense part of the model.
 
-A row is made when it is first asked for: (seed, row) determine its first values, so a table of 10,000,000 rows costs a
-server what its used rows cost. The optimizer's memory is made with the row, and changes only in steps that have a
-gradient for the row ("lazy"). With SGD and Adagrad that equals the dense rule to the last bit, since a gradient of 0
-changes nothing; optimizers with a memory that fades (momentum, Adam) go on moving rows without a gradient, so for them
-lazy would be another rule, and they are refused (`row_layout`).
+Rows are created on first access: their initial values depend only on (seed, row), so a table of 10,000,000 rows needs memory
+only for its used rows. The optimizer state is created with the row, and changes only in steps with a gradient for the row
+("lazy"). For SGD and Adagrad this equals the dense rule bit for bit, because a gradient of 0 changes nothing. Optimizers with
+decaying state (momentum, Adam) also move rows without a gradient; a lazy version would differ, so they are refused
+(`row_layout`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .rows import RowPull, RowPush
 
 __all__ = ["HOTTEST", "RowParameters", "RowTable"]
 
-HOTTEST = 32  # rows that a server reports, those pulled most
+HOTTEST = 32  # number of most-pulled rows that a server reports
 
 
 class RowTable:
-    """The rows of `bag` that were touched: values, optimizer memory, and how often each was pulled and pushed.
+    """The rows of `bag` that were accessed: values, optimizer state, and the number of pulls and pushes of each.
 
-    A row has a slot, an index into arrays with room for more rows than there are. `memory`: the names of what is
-    remembered for each parameter. `counters.rows` follows the number of rows. `timing_only`: only counts are kept.
+    A row has a slot, an index into arrays with spare capacity. `memory`: the names of the optimizer's state arrays.
+    `counters.rows` is kept equal to the number of rows. `timing_only`: only counts are stored.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RowTable:
         return len(self._slots)
 
     def slots(self, ids: np.ndarray) -> np.ndarray:
-        """The slots of the rows `ids`; rows that were never asked for are made. `RoleError`: there is no such row."""
+        """The slots of the rows `ids`; missing rows are created. `RoleError` if an id is out of range."""
         find = self._slots.get
         slots = np.array([find(i, -1) for i in ids.tolist()], np.int64)
         new = slots < 0
@@ -83,33 +83,33 @@ class RowTable:
         return self._rows[slots].reshape(-1)
 
     def put(self, slots: np.ndarray, values: np.ndarray) -> None:
-        """The inverse of `get`; `slots`: each once."""
+        """The inverse of `get`; `slots` without repetition."""
         self._rows[slots] = values.reshape(len(slots), self._bag.columns)
 
     def remembered(self, name: str, slots: np.ndarray) -> np.ndarray:
-        """What is remembered as `name` for the rows in `slots`, flat, copied."""
+        """A copy of the state `name` of the rows in `slots`, flat."""
         return self._memory[name][slots].reshape(-1)
 
     def remember(self, name: str, slots: np.ndarray, values: np.ndarray) -> None:
-        """The inverse of `remembered`; `slots`: each once."""
+        """The inverse of `remembered`; `slots` without repetition."""
         self._memory[name][slots] = values.reshape(len(slots), self._bag.columns)
 
     def count_pulls(self, slots: np.ndarray) -> None:
-        """The rows in `slots` were pulled."""
+        """Count a pull of the rows in `slots`."""
         np.add.at(self._pulls, slots, 1)
         self._counters.row_pulls += len(slots)
 
     def count_pushes(self, slots: np.ndarray) -> None:
-        """A gradient of the rows in `slots` was applied."""
+        """Count an applied gradient of the rows in `slots`."""
         np.add.at(self._pushes, slots, 1)
         self._counters.row_pushes += len(slots)
 
     def touched(self) -> np.ndarray:
-        """The ids of all rows that there are, rising."""
+        """The ids of all stored rows, ascending."""
         return np.sort(self._ids[: len(self._slots)])
 
     def peek(self, ids: np.ndarray) -> np.ndarray:
-        """The values of rows as they are now, or would start, shape (k, columns). Rows that are not there are not made."""
+        """The present (or initial) values of rows, shape (k, columns). Missing rows are not created."""
         known = [self._slots.get(i, -1) for i in ids.tolist()]
         rows = self._rows[known] if self._slots else np.empty((len(ids), self._bag.columns), self._dtype)
         new = np.array(known, np.int64) < 0
@@ -117,19 +117,19 @@ class RowTable:
         return rows
 
     def hottest(self) -> list[list[int]]:
-        """[row, pulls, pushes] of the rows pulled most, at most `HOTTEST` of them; of equally many pulls the lowest rows."""
+        """[row, pulls, pushes] of the at most `HOTTEST` rows with the most pulls; ties are resolved by the lower row."""
         used = len(self._slots)
         pulls, most = self._pulls[:used], np.arange(used)
         if used > HOTTEST:
             least = np.partition(pulls, used - HOTTEST)[used - HOTTEST]
             more, ties = np.flatnonzero(pulls > least), np.flatnonzero(pulls == least)
-            room = HOTTEST - len(more)  # which of the ties a partition takes differs from processor to processor
+            room = HOTTEST - len(more)  # np.partition resolves ties differently on different processors
             most = np.concatenate([more, ties[np.argpartition(self._ids[ties], room - 1)[:room]]])
         most = most[np.lexsort((self._ids[most], -pulls[most]))]
         return np.column_stack([self._ids[most], pulls[most], self._pushes[most]]).tolist()
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The rows that there are, copied, as entries of a checkpoint."""
+        """Copies of all stored rows, as entries of a checkpoint."""
         used = len(self._slots)
         rows = {"ids": self._ids, "pulls": self._pulls, "pushes": self._pushes, "rows": self._rows}
         kept = {name: array[:used].copy() for name, array in rows.items()}
@@ -146,12 +146,12 @@ class RowTable:
 
 
 class RowParameters:
-    """Rows of a table (`table`), and a slice of the dense part: `values`, flat, perhaps of size 0, read-only to others.
+    """Rows of a table (`table`), and a slice of the dense part: `values`, flat, a read-only view, possibly of size 0.
 
-    `timing_only`: the run computes nothing (not to be seen from `values`, which may be empty); rows are still counted.
+    `timing_only`: nothing is computed, but rows are counted.
     """
 
-    steps = True  # also of a timing-only run: `step` counts
+    steps = True  # also in a timing-only run, because `step` counts rows
 
     def __init__(
         self, index: int, values: np.ndarray, bag: EmbeddingBag, dtype: np.dtype, seed: int, optimizer: Optimizer,
@@ -167,14 +167,14 @@ class RowParameters:
             self._optimizer = OptimizerState(optimizer, len(values), dtype)
         memory = [name for name in optimizer.state(0, dtype) if not name.startswith("_")]
         self._own = tuple(memory)
-        self._given: dict[str, np.ndarray] = {}  # what each reader was given last, if stale gradients are compensated
+        self._given: dict[str, np.ndarray] = {}  # {reader: the values sent last}, if stale gradients are compensated
         if correction is not None and correction.compensation is not None:
             correction.state = correction.compensation.state(len(values), dtype)
             memory += [_learned(name) for name in correction.state]
         self.table = RowTable(index, bag, dtype, seed, memory, counters, timing_only)
 
     def part_of(self, push: RowPush) -> np.ndarray:
-        """All of a push: the rows in it, then the slice of the dense part. `RoleError`: it does not fit."""
+        """All values of a push: its rows, then the slice of the dense part. `RoleError` if they do not fit."""
         ids, values = push.ids, push.values
         due = len(ids) * self.bag.columns + len(self._values)
         if values.shape != (due,):
@@ -184,7 +184,7 @@ class RowParameters:
         return np.asarray(values)
 
     def read(self, pull: RowPull) -> np.ndarray:
-        """The values of the rows that are pulled, then the slice of the dense part: flat, new memory."""
+        """The values of the pulled rows, then the slice of the dense part: flat, a new array."""
         slots = self.table.slots(pull.ids)
         self.table.count_pulls(slots)
         if self.timing_only:
@@ -195,7 +195,7 @@ class RowParameters:
         return values
 
     def peek(self, ids: np.ndarray) -> np.ndarray:
-        """The values of rows, none of which is made, then the slice of the dense part: flat, new memory."""
+        """The values of rows, without creating them, then the slice of the dense part: flat, a new array."""
         return np.concatenate([self.table.peek(ids).reshape(-1), self._values])
 
     def step(self, pushes: Sequence[RowPush], rate: float, reduce: str, version: int, generation: int) -> None:
@@ -223,7 +223,7 @@ class RowParameters:
     def _summed(
         self, pushes: Sequence[RowPush], version: int, generation: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(ids that occur, each once; the sum of their gradients; that of the dense slice), added in the order given."""
+        """(unique ids, the sum of their gradients, the sum for the dense slice), added in the given order."""
         ids, places = np.unique(np.concatenate([push.ids for push in pushes]), return_inverse=True)
         total = np.zeros((len(ids), self.bag.columns), self.dtype)
         dense = np.zeros(len(self._values), self.dtype)
@@ -237,7 +237,7 @@ class RowParameters:
         return ids, total, dense
 
     def _corrected(self, push: RowPush, version: int, generation: int) -> np.ndarray:
-        """A gradient, less harmful if it is stale. The weights on which it was computed are those given to its sender last."""
+        """The corrected gradient of a push. It was computed on the weights that were sent to its sender last."""
         correction, table, values = self.correction, self.table, push.values
         then = self._given.pop(push.sender, None)
         assert correction is not None
@@ -273,12 +273,12 @@ class RowParameters:
 
 
 def _learned(name: str) -> str:
-    """The memory of a row that a compensation keeps as `name`."""
+    """The name in the row table of the compensation's state `name`."""
     return f"of gradients: {name}"
 
 
 def _longer(array: np.ndarray, rows: int) -> np.ndarray:
-    """A copy with room for so many rows, 0 where it is new."""
+    """A copy with capacity for `rows` rows, filled with zeros."""
     more = np.zeros((rows, *array.shape[1:]), array.dtype)
     more[: len(array)] = array
     return more

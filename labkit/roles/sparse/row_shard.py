@@ -1,4 +1,4 @@
-"""A shard that owns rows of a table: it answers pulls of rows, and shows the chief the rows that an evaluation needs."""
+"""A shard that owns rows of a table: answers pulls of rows, and sends the chief the rows needed for evaluation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Assembly", "RowShard", "dense_replica"]
 
 
 class RowShard(Shard):
-    """The rows that a placement gives to one server. `values`: its slice of the dense part, perhaps of size 0.
+    """The rows that a placement assigns to one server. `values`: its slice of the dense part, possibly of size 0.
 
-    `held_out`: the rows of the held-out samples that it owns: a snapshot has these. When nothing more may be applied, or
-    the run ends, it has all rows that were touched.
+    `held_out`: the rows of the held-out samples that it owns, which a snapshot contains. A final snapshot, or one after the
+    budget is used up, contains all rows that were accessed.
     """
 
     pushes: ClassVar[dict[str, type]] = {"RowPush": RowPush}
@@ -50,11 +50,11 @@ class RowShard(Shard):
         return shard
 
     def rows(self, pull: RowPull) -> Rows:
-        """The answer to `pull`: its rows as they are now, then the slice of the dense part."""
+        """The reply to `pull`: the present values of its rows, then the slice of the dense part."""
         return Rows(self.parameters.read(pull), self.index, self.generation, self.version)
 
     def snapshot(self, final: bool, shown: bool) -> Snapshot:
-        """See `Shard.snapshot`: with the rows that evaluation needs, or all that were touched."""
+        """See `Shard.snapshot`: with the rows needed for evaluation, or all that were accessed."""
         if not shown:
             return super().snapshot(final, shown)
         if self.parameters.timing_only:
@@ -65,14 +65,14 @@ class RowShard(Shard):
 
 @dataclass(frozen=True)
 class Assembly:
-    """Makes the model of the snapshots of row shards and, behind them, of a replica of the dense part, if there is one."""
+    """Assembles the model from the snapshots of row shards, followed by that of a replica of the dense part, if there is one."""
 
     bag: EmbeddingBag
     seed: int
     null: bool = False
 
     def __call__(self, snapshots: Sequence[Snapshot]) -> Any:
-        """`SparseParameters`; of a timing-only run (`null`) an array without memory."""
+        """Returns `SparseParameters`; in a timing-only run (`null`), an array without memory."""
         if self.null:
             return np.broadcast_to(np.float32(0), (self.bag.size,))
         ids, rows, dense = [], [], []
@@ -86,12 +86,12 @@ class Assembly:
 
 
 def dense_replica(*, objective: Any, **more: Any) -> Shard:
-    """A worker's replica of the dense part; `spec.part` is all of it."""
+    """A worker's replica of the whole dense part."""
     return Shard.make(objective=_dense_part(objective), **more)
 
 
 def _dense_part(objective: Any) -> Any:
-    """The dense layers of a recommender, or what stands for them in a timing-only run."""
+    """The dense layers of a recommender; in a timing-only run, a `NullObjective` of their size."""
     if isinstance(objective, NullObjective):
         return NullObjective(objective.network.tower.size, dtype=str(objective.dtype))
     return objective.tower

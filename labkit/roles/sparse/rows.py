@@ -1,12 +1,12 @@
-"""Rows on their way: what a worker of a sparse model asks for, computes on, and sends back.
+"""Messages and computations of a worker of a sparse model: pulls rows, computes on them, and pushes their gradients.
 
-    worker -> server   RowPull   the ids of this batch that the server owns, each once              8 bytes a row
-    server -> worker   Rows      those rows, and the server's slice of the dense part               a row each
-    worker -> server   RowPush   the same ids, and the gradient of each, repeated ids summed        8 bytes and a row
+    worker -> server   RowPull   the unique ids of this batch that the server owns                  8 bytes per row
+    server -> worker   Rows      those rows, and the server's slice of the dense part               one row each
+    worker -> server   RowPush   the same ids, and the gradient of each, repeated ids summed        8 bytes and one row each
 
-So U distinct ids in a batch cost U (8 + row bytes) to pull and as much to push, however long the table is. The gradient
-is made on a table of those U rows, with ids that count them: neither a table nor a gradient as long as all rows ever
-exists on a worker.
+A batch with U distinct ids therefore costs U (8 + row bytes) to pull and the same to push, independent of the length of the
+table. The gradient is computed on a compact table of these U rows, with renumbered ids; a worker never stores the whole table
+or a gradient of its size.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = ["RowGradient", "RowModel", "RowPull", "RowPush", "RowWeights", "Rows"
 
 @dataclass(frozen=True)
 class RowPull(Message):
-    """worker -> server: send me these rows of yours. ids: (k,) int64, each once."""
+    """worker -> server: request for rows that the server owns. ids: (k,) int64, unique."""
 
     ids: np.ndarray
 
 
 @dataclass(frozen=True)
 class Rows(Message):
-    """server -> worker: the rows asked for, in that order, then the server's slice of the dense part. Flat.
+    """server -> worker: the requested rows, in order, then the server's slice of the dense part. Flat.
 
-    With several servers an asynchronous pull may be a torn read, so each says the version that its part is.
+    With several servers an asynchronous pull may be a torn read, so each reply contains the version of its part.
     """
 
     values: np.ndarray
@@ -52,10 +52,10 @@ class Rows(Message):
 
 @dataclass(frozen=True)
 class RowPush(Message):
-    """worker -> server: the gradient of rows `ids` ((k,) int64, each once), then that of your slice of the dense part.
+    """worker -> server: the gradient of rows `ids` ((k,) int64, unique), then that of the server's slice of the dense part.
 
-    `values`: flat, k * columns + the slice's size. The rest as in `Push`. A push may hold no rows at all: a synchronous
-    server counts one of every worker, and a gradient has reached a server only with its push.
+    `values`: flat, k * columns + the slice's size. Other fields are as in `Push`. A push may have no rows: a synchronous server
+    needs one push of every worker, and a gradient counts as applied by a server only through its push.
     """
 
     ids: np.ndarray
@@ -70,10 +70,10 @@ class RowPush(Message):
 
 
 class Wanted:
-    """The rows of one batch. ids: (U,) int64, each once, sorted. x: the batch's ids, as numbers of those rows.
+    """The rows of one batch. ids: (U,) int64, unique, sorted. x: the batch's ids as indices into `ids`.
 
-    `places[s]`: which of `ids` server s owns, int64 indices. `columns`: of a row; `dense`: size of the dense part.
-    `null`: the run is timing-only.
+    `places[s]`: int64 indices of those `ids` that server s owns. `columns`: length of a row; `dense`: size of the dense part.
+    `null`: whether the run is timing-only.
     """
 
     __slots__ = ("columns", "dense", "ids", "null", "places", "x")
@@ -86,12 +86,12 @@ class Wanted:
 
     @property
     def table(self) -> int:
-        """How many numbers the rows have together."""
+        """The number of parameters in the rows."""
         return len(self.ids) * self.columns
 
 
 class RowWeights:
-    """What a worker pulled: `values` are [rows of `wanted` | dense part], flat; `read` the version of every shard."""
+    """The weights that a worker pulled: `values` are [rows of `wanted` | dense part], flat; `read`: every shard's version."""
 
     __slots__ = ("read", "values", "wanted")
 
@@ -118,14 +118,14 @@ class RowGradient(Gradient):
         return RowPush(wanted.ids[place], values, self.step, generation, version, self.count, self.samples)
 
     def dense_for(self, replica: Any) -> Gradient:
-        """The dense part alone (a view), as a gradient on the weights of the worker's own replica of it."""
+        """The dense part (a view), as a gradient with the version of the worker's replica of it."""
         read = ((replica.generation, replica.version),)
         return Gradient(self.values[self.wanted.table :], self.step, read, self.samples, ())
 
 
 class RowModel(Model):
-    """A worker's recommender. `parts[s]`: the slice of the dense part that server s owns; `recipe`, `seed`: what a
-    timing-only run draws its ids from, so that its messages are as long as real ones.
+    """A worker's recommender. `parts[s]`: the slice of the dense part that server s owns; `recipe`, `seed`: the distribution of
+    the ids in a timing-only run, so that its messages have realistic sizes.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class RowModel(Model):
         self._rng = np.random.default_rng([seed, recorder.role]) if self.null else None
 
     def wanted(self, batch: Any) -> Wanted:
-        """Which rows this batch needs, and from whom."""
+        """The rows that a batch needs, and their servers."""
         x = batch.x if self._rng is None else self.recipe.draw(self._rng, batch.samples)
         ids, index = np.unique(x, return_inverse=True)
         servers = len(self.parts)
@@ -157,7 +157,7 @@ class RowModel(Model):
             values = self.pool.take(like.nbytes)[: like.nbytes].view(like.dtype)
             loss = self.network.compact_gradient(like, wanted.x, batch.y, values)
         counters.computed = step + 1
-        if not self.null and self.clip_norm is not None:  # rows that are not here are 0: it is the whole one's length
+        if not self.null and self.clip_norm is not None:  # missing rows are 0: this is the norm of the whole gradient
             clip_by_norm(values, self.clip_norm)
         if not self.null and self.norms_every and step % self.norms_every == 0:
             shift = wanted.table - self.network.bag.size
@@ -172,10 +172,10 @@ class RowModel(Model):
 async def pull_rows(
     ctx: Context, wanted: Wanted, replica: Any = None, pushed: RowGradient | None = None
 ) -> RowWeights:  # fmt: skip
-    """Fetch the rows of a batch from their owners; the dense part comes with them, or from the worker's `replica`.
+    """Fetch the rows of a batch from their servers; the dense part comes with them, or from the worker's `replica`.
 
-    `pushed`: the gradient that was pushed last. The answer to the pull acknowledges it: a server that was restarted
-    before it answered is told of both again.
+    `pushed`: the gradient that was pushed last. The reply to the pull acknowledges it: both are retransmitted to a server that
+    is restarted before it has answered.
     """
     servers = ctx.peers("server")
 
@@ -207,11 +207,11 @@ async def pull_rows(
 
 
 def push_rows(ctx: Context, gradient: RowGradient) -> None:
-    """Send every server the gradient of its rows (perhaps none) and of its slice of the dense part."""
+    """Send every server the gradient of its rows (possibly none) and of its slice of the dense part."""
     for shard, server in enumerate(ctx.peers("server")):
         ctx.send(server, gradient.push(shard))
 
 
 def _weightless(like: np.ndarray, size: int) -> np.ndarray:
-    """An array of a timing-only run: it has a size and no memory."""
+    """An array of a timing-only run, without memory (zero strides)."""
     return np.broadcast_to(like.dtype.type(0), (size,))
