@@ -1,4 +1,4 @@
-"""The engine of real time: Dask places, watches and ends roles; tensors travel from process to process."""
+"""The real-time engine: Dask starts, monitors and ends roles; tensors are sent directly between their processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failure detection: tells slow from dead by signs of life, without I/O and without a clock of its own."""
+"""Failure detection: distinguishes slow from dead processes by signs of life. No I/O; times are arguments."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["FailureDetector"]
 
 
 class FailureDetector:
-    """Which of the watched processes (or roles) have given no sign of life for too long.
+    """Detects watched processes (or roles) without a sign of life for too long.
 
-    A sign is a report, a heartbeat, or progress: a value, such as the processor time used, that has changed since it was
-    last observed. A process that is slow gives signs and is never suspected, however long it takes.
+    A sign of life is a report, a heartbeat, or progress: a value, such as the processor time used, that has changed since the
+    last observation. A slow process gives signs of life and is never suspected, however long it takes.
 
-    `absence`: if the detector itself has not been consulted for more than this many seconds (its process was suspended
-    or starved), the silence of others proves nothing, and all of them start anew.
+    `absence`: seconds. If the detector was not consulted for longer than this (its own process was suspended or starved), the
+    silence of others proves nothing, and all silences restart at zero.
     """
 
     def __init__(self, absence: float):
@@ -24,27 +24,27 @@ class FailureDetector:
         self._consulted: float | None = None
 
     def watch(self, names: Collection[str], now: float) -> None:
-        """Watch `names` from now on; for those that are watched already nothing changes."""
+        """Watch `names` from now on. No effect for names that are watched already."""
         for name in names:
             self._signs.setdefault(name, now)
 
     def forget(self, name: str) -> None:
-        """Watch `name` no longer."""
+        """Stop watching `name`."""
         self._signs.pop(name, None)
         self._values.pop(name, None)
 
     def sign(self, name: str, now: float) -> None:
-        """`name` has given a sign of life; it is watched from now on."""
+        """Record a sign of life of `name`, and watch it from now on."""
         self._signs[name] = now
 
     def progress(self, name: str, value: Hashable, now: float) -> None:
-        """`value` of `name` was observed; if it is another one than before, this is a sign of life."""
+        """Record an observed `value` of `name`. A change since the last observation is a sign of life."""
         if name in self._values and self._values[name] != value:
             self.sign(name, now)
         self._values[name] = value
 
     def consult(self, now: float) -> None:
-        """To be called regularly: the detector runs. After an absence all silences start anew."""
+        """Record that the detector runs; must be called regularly. After an absence all silences restart at zero."""
         if self._consulted is not None and now - self._consulted > self._absence:
             self._signs = dict.fromkeys(self._signs, now)
         self._consulted = now

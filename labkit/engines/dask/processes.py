@@ -1,6 +1,6 @@
-"""Which process is it, and how it is ended for real: SIGKILL, or what the system has instead.
+"""Identification of processes, and signals to them: SIGKILL, SIGSTOP and SIGCONT, or the system's equivalents.
 
-A process is named by the machine's boot, its number and the time at which it started: numbers are used again.
+A process is identified by the machine's boot, its pid and its start time, because pids are reused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["boot_id", "end_process", "freeze_process", "thaw_process", "this_pro
 
 
 def boot_id() -> str:
-    """The same in all processes that share a monotonic clock."""
+    """An identifier that is equal in all processes that share a monotonic clock."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
@@ -26,22 +26,22 @@ def boot_id() -> str:
 
 
 def this_process() -> tuple[str, int, float]:
-    """(boot, number, start)."""
+    """The identity of this process: (boot, pid, start time)."""
     return boot_id(), os.getpid(), psutil.Process().create_time()
 
 
 def end_process(process: Sequence[object]) -> None:
-    """End a process of this machine, whatever it is doing. One that is gone already is gone."""
+    """Kill a process of this machine (SIGKILL). No effect if it has ended."""
     _act(process, psutil.Process.kill)
 
 
 def freeze_process(process: Sequence[object]) -> None:
-    """Stop a process of this machine where it stands (SIGSTOP)."""
+    """Suspend a process of this machine (SIGSTOP)."""
     _act(process, psutil.Process.suspend)
 
 
 def thaw_process(process: Sequence[object]) -> None:
-    """Let it go on (SIGCONT)."""
+    """Resume a process of this machine (SIGCONT)."""
     _act(process, psutil.Process.resume)
 
 

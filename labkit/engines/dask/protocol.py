@@ -1,8 +1,8 @@
-"""The protocol that the processes of a run use with each other: its number, and the error for bytes that do not follow it.
+"""The protocol between the processes of a run: its number, and the error for bytes that do not follow it.
 
-The number changes with the format of a handshake, of a frame, or of a role assignment. It is checked where two processes
-meet: in the handshake of a connection, and when a Dask worker is given a role. `ProtocolError` stands here and not in
-`labkit.errors`, because no user meets it: it ends a connection, and its text goes into the record of refused connections.
+The number changes with the format of a handshake, of a frame, or of a role assignment. It is checked in the handshake of a
+connection, and when a Dask worker receives a role assignment. `ProtocolError` is defined here and not in `labkit.errors`,
+because it is internal: it ends a connection, and its text is recorded with the refused connections.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ class ProtocolError(LabkitError, ValueError):
 
 
 def other_protocol(number: int) -> str:
-    """What is wrong with a peer whose protocol has this number."""
+    """The error text for a peer with another protocol number."""
     return f"it speaks protocol {number}, and this process protocol {PROTOCOL}: their versions of labkit differ"

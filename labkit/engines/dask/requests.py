@@ -1,6 +1,6 @@
 """Requests with a timeout, to Dask workers and schedulers.
 
-`Client.run` waits for all workers, and without a limit for a frozen one; `Client` itself waits without a limit for a server
+`Client.run` waits for all workers, without timeout even for a frozen one; `Client` itself waits without timeout for a server
 that accepts a connection and then sends nothing.
 """
 
@@ -17,17 +17,17 @@ from distributed.security import Security
 
 __all__ = ["ask", "ask_scheduler", "heartbeats", "who_is", "who_is_there"]
 
-LOOK_S = 0.1  # seconds between two checks whether waiting has become pointless
+LOOK_S = 0.1  # interval of the calls of `pointless`, seconds
 
 
 def ask(
     client: Client, addresses: Iterable[str], limit: float, fn: Any, arguments: Callable[[str], tuple[Any, ...]],
     pointless: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:  # fmt: skip
-    """{address: what `fn(*arguments(address))` returned there}; all are called at the same time.
+    """Call `fn(*arguments(address))` on all Dask workers concurrently. Returns {address: result}.
 
-    Where the call failed, the exception stands for the answer: `TimeoutError` without an answer within `limit` seconds, or
-    before it became `pointless()` to wait. Never raises.
+    The result of a failed call is its exception: `TimeoutError` without an answer within `limit` seconds, or before
+    `pointless()` became true. Never raises.
     """
     asked = list(addresses)
 
@@ -51,29 +51,29 @@ def ask(
         if client.status != "running":
             raise OSError(f"the client is {client.status}")
         return dict(zip(asked, client.sync(everyone, callback_timeout=limit + 2)))
-    except Exception as error:  # the client is being closed under us
+    except Exception as error:  # the client is being closed by another thread
         return dict.fromkeys(asked, error)
 
 
 def ask_scheduler(client: Client, limit: float, fn: Any, *arguments: Any) -> Any:
-    """What `fn(*arguments)` returned in the scheduler's process. Raises what went wrong within `limit` seconds."""
+    """Call `fn(*arguments)` in the scheduler's process, and return its result. Raises any error, within `limit` seconds."""
     return _in_time(client, limit, lambda: client._run_on_scheduler(fn, *arguments))
 
 
 def who_is_there(client: Client, limit: float) -> list[str]:
-    """The addresses of all Dask workers, by the scheduler. Raises what went wrong within `limit` seconds."""
+    """The addresses of all Dask workers, from the scheduler. Raises any error, within `limit` seconds."""
     return sorted(heartbeats(client, limit))
 
 
 def heartbeats(client: Client, limit: float) -> dict[str, float]:
-    """{address of each Dask worker: when the scheduler heard of it last, by its own clock}. Raises as `who_is_there`."""
+    """{address of each Dask worker: time of its last heartbeat, by the scheduler's clock}. Raises as `who_is_there`."""
     scheduler: Any = client.scheduler
     found = _in_time(client, limit, lambda: scheduler.identity(n_workers=-1))
     return {address: float(about["last_seen"]) for address, about in found["workers"].items()}
 
 
 def _in_time(client: Client, limit: float, call: Callable[[], Awaitable[Any]]) -> Any:
-    """`Client.sync` and `Client.scheduler_info` would wait for a scheduler that is gone."""
+    """Run a coroutine with a timeout. `Client.sync` and `Client.scheduler_info` would wait for a scheduler that is gone."""
     if client.status != "running":
         raise OSError(f"the client is {client.status}")
 
@@ -84,7 +84,7 @@ def _in_time(client: Client, limit: float, call: Callable[[], Awaitable[Any]]) -
 
 
 def who_is(address: str, limit: float) -> str:
-    """What answers at `address`: "Scheduler", "Worker", "Nanny". Raises whatever went wrong within `limit` seconds."""
+    """The type of the server at `address`: "Scheduler", "Worker", "Nanny". Raises any error, within `limit` seconds."""
 
     async def identity() -> str:
         peer = rpc(address, timeout=limit, connection_args=Security().get_connection_args("client"))
@@ -96,5 +96,5 @@ def who_is(address: str, limit: float) -> str:
     async def in_time() -> str:
         return await asyncio.wait_for(identity(), limit)
 
-    with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has a loop already
+    with ThreadPoolExecutor(1) as thread:  # a notebook's main thread already runs an event loop
         return thread.submit(asyncio.run, in_time()).result()

@@ -1,5 +1,5 @@
-"""The processes of a `DaskCluster`, and the handle on them: started on this machine, or those of a scheduler that runs.
+"""The processes of a `DaskCluster`, started on this machine or by an existing scheduler, and the handle on them.
 
-`handle` is `DaskCluster`; `backend` starts, reaches, checks and ends the processes behind it; `local`, `nannies`, `servers` and
-`credentials` are a cluster of labkit's own; `placement` says which node goes to which process; `resources` measures them.
+`handle` defines `DaskCluster`; `backend` starts, connects to, checks and ends its processes; `local`, `nannies`, `servers` and
+`credentials` implement a local cluster; `placement` assigns nodes to processes; `resources` measures them.
 """

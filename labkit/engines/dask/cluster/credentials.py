@@ -1,14 +1,14 @@
 """Credentials of a local cluster: a certificate for this cluster only, and a token for its dashboard.
 
-All connections of a local cluster's Dask processes (scheduler, workers, nannies, client) use TLS, in both directions with a
-certificate: a peer without the private key is refused during the handshake, before any of its bytes reach Dask. The key is
-made when the cluster starts and exists in the memory of its processes; it reaches a new process through a pipe, never
-through a command line or an environment. Python's `ssl` reads keys from files only: on Linux that is memory without a name
-(`memfd`), elsewhere a file of mode 0600 that is there for about a millisecond.
+All connections of a local cluster's Dask processes (scheduler, workers, nannies, client) use mutual TLS: a peer without the
+private key is refused during the handshake, before any of its bytes reach Dask. The key is generated when the cluster
+starts and exists only in the memory of its processes; it is sent to a new process through a pipe, never in a command line or
+an environment variable. Python's `ssl` reads keys from files only: on Linux that is an anonymous file in memory (`memfd`),
+elsewhere a file of mode 0600 that exists for about a millisecond.
 
-P-256 instead of `Security.temporary`'s RSA: 2048-bit RSA keys take 50 to 300 ms to make, and a handshake a millisecond more.
-Each process makes its two TLS contexts once, where Dask makes one for every server, connection pool and client: 5 ms each,
-about thirty in a client with six processes.
+P-256 is used instead of the RSA of `Security.temporary`: generating a 2048-bit RSA key takes 50 to 300 ms, and a handshake 1 ms
+more. Each process creates its two TLS contexts once, where Dask creates one for every server, connection pool and client: 5 ms
+each, about thirty in a client with six processes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from distributed.security import Security
 
 __all__ = ["LocalSecurity", "new_security", "new_token", "private_folder"]
 
-VALID = datetime.timedelta(days=3650)  # a cluster may be left running; nothing uses the key after it has ended
-SKEW = datetime.timedelta(days=1)  # a clock that is set back must not make the certificate one of the future
+VALID = datetime.timedelta(days=3650)  # a cluster may run for long; the key is not used after its end
+SKEW = datetime.timedelta(days=1)  # keeps the certificate valid if the clock is set back
 
 
 class LocalSecurity(Security):
-    """One certificate for all of Dask's roles, with TLS contexts that are made once in each process.
+    """One certificate for all of Dask's roles, with TLS contexts that are created once per process.
 
-    `certificate`, `key`: PEM. A pickled copy has both, and makes contexts of its own.
+    `certificate`, `key`: PEM. A pickled copy contains both, and creates new contexts.
     """
 
     def __init__(self, certificate: str, key: str) -> None:
@@ -50,11 +50,11 @@ class LocalSecurity(Security):
         return LocalSecurity, (self._certificate, self._key)
 
     def get_connection_args(self, role: str) -> dict[str, Any]:
-        """Dask: how to connect."""
+        """Dask's hook: the arguments of outgoing connections."""
         return {**self.get_listen_args(role, ssl.Purpose.SERVER_AUTH), "extra_conn_args": self.extra_conn_args}
 
     def get_listen_args(self, role: str, purpose: ssl.Purpose = ssl.Purpose.CLIENT_AUTH) -> dict[str, Any]:
-        """Dask: how to listen."""
+        """Dask's hook: the arguments of a listener."""
         context = self._contexts.get(purpose)
         if context is None:
             context = self._contexts[purpose] = self._new_context(purpose)
@@ -63,7 +63,7 @@ class LocalSecurity(Security):
     def _new_context(self, purpose: ssl.Purpose) -> ssl.SSLContext:
         context = ssl.create_default_context(purpose, cadata=self._certificate)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # who has a certificate of this authority is in; hosts have addresses only
+        context.check_hostname = False  # the certificate alone authorizes a peer; hosts are given by address
         context.verify_mode = ssl.CERT_REQUIRED  # of servers and of clients
         if purpose is ssl.Purpose.CLIENT_AUTH:
             context.num_tickets = 0  # no session is resumed
@@ -74,7 +74,7 @@ class LocalSecurity(Security):
 
 @contextlib.contextmanager
 def _private_file(content: bytes) -> Iterator[str]:
-    """The path of a file with `content` that only this user can read, and that is gone afterwards."""
+    """The path of a temporary file with `content` that only this user can read."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         fd = os.memfd_create("labkit-key", os.MFD_CLOEXEC)
         try:
@@ -93,7 +93,7 @@ def _private_file(content: bytes) -> Iterator[str]:
 
 
 def new_security() -> LocalSecurity:
-    """Credentials for one cluster: every process that has them trusts the others, and nothing else."""
+    """New credentials for one cluster: processes with these credentials trust each other, and no other process."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -121,7 +121,7 @@ def new_security() -> LocalSecurity:
 
 
 def new_token() -> str:
-    """A token for a dashboard's address: 128 random bits as text."""
+    """A new token for a dashboard's address: 128 random bits as text."""
     return secrets.token_urlsafe(16)
 
 
@@ -130,8 +130,8 @@ def private_folder() -> str:
 
     Dask puts the folder into every worker's `sys.path`, and its own default, `dask-scratch-space` in the system's folder
     for temporary files, may belong to another user, who could then put modules there. The folder is the same for all
-    clusters of a user, so that Dask finds and removes what killed processes have left. Dask's setting
-    `temporary-directory` says where it is made.
+    clusters of a user, so that Dask finds and removes the files of killed processes. It is created in the folder of Dask's
+    setting `temporary-directory`.
     """
     base = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
     if not hasattr(os, "getuid"):  # Windows: the folder for temporary files is the user's own

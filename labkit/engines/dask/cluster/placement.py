@@ -1,13 +1,13 @@
-"""Which node of a layout goes to which Dask worker, and what that demands of the place where roles keep their state.
+"""Placement of the nodes of a layout on Dask workers, and the check that the checkpoint folder is reachable from them.
 
-Every function here is pure. A Dask worker runs one node of a run at most. Without a wish, the least used
-Dask workers are taken. The wishes are
+All functions are pure. A Dask worker runs at most one node of a run. By default the least used Dask workers are chosen. A
+placement request (`wish`) is one of
 
 - "spread": servers on different hosts first, then each node where the fewest of this run are; a backup is kept away
   from the host of its server;
 - "pack": as few hosts as possible;
 - {"server-0": "10.0.0.2", "worker": "10.0.0.3"}: a role, or all roles of a kind, on a host or on the Dask worker with
-  that address. A role's own wish goes before that of its kind; who has none is placed on what is left.
+  that address. The entry of a role overrides that of its kind; nodes without an entry are placed on the remaining Dask workers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def host_of(address: str) -> str:
 
 
 def check_wish(wish: Any) -> Wish:
-    """The wish itself, if it is one that `place` can be asked for; else `BadInput`."""
+    """Return the wish itself; `BadInput` if it is not a valid placement request."""
     if wish is None or (isinstance(wish, str) and wish in WORDS):
         return wish
     if isinstance(wish, str):
@@ -46,10 +46,10 @@ def check_wish(wish: Any) -> Wish:
 def place(
     nodes: Sequence[str], roles: Sequence[RoleSpec], addresses: Sequence[str], usage: Mapping[str, int], wish: Wish
 ) -> dict[str, str]:  # fmt: skip
-    """{node: address}, in the order of the nodes.
+    """Place all nodes. Returns {node: address}, in the order of the nodes.
 
-    `addresses`: the Dask workers that can be had; equally used ones are taken in this order. `usage`: how many roles
-    run on each now. `BadInput` says what there is if that is too little, or if the wish names what there is not.
+    `addresses`: the available Dask workers; equally used ones are chosen in this order. `usage`: number of roles on each.
+    `BadInput` if there are too few Dask workers, or the wish names unknown roles or places; its text lists the available ones.
     """
     if len(addresses) < len(nodes):
         raise BadInput(f"This run has {len(nodes)} nodes (one Dask worker each) and there are {len(addresses)}.")
@@ -70,9 +70,9 @@ def next_home(
     node: str, roles: Sequence[RoleSpec], free: Collection[str], placed: Mapping[str, str], usage: Mapping[str, int],
     wish: Wish,
 ) -> str | None:  # fmt: skip
-    """Where a node goes whose process was lost; None if nothing is `free`.
+    """The new address of a node whose process was lost; None if no Dask worker is `free`.
 
-    `placed`: where the run's other nodes are. The wish is kept if it can be: not if its host is gone.
+    `placed`: {node: address} of the run's other nodes. The wish is observed if possible: not if its host is gone.
     """
     there = sorted(free)
     if not there:
@@ -84,10 +84,10 @@ def next_home(
 
 
 def check_place(where: Any, hosts: Collection[str]) -> None:
-    """`BadInput` if roles on several `hosts` were to keep their state in a folder of one of them.
+    """`BadInput` if roles on several `hosts` would save their checkpoints in a folder of one of them.
 
-    `where`: the `checkpoint` of `train`. None and a path are folders of this machine; False keeps nothing; a URL (with
-    `://`) is taken to be reachable from everywhere.
+    `where`: the `checkpoint` of `train`. None and a path are folders of this machine; False disables checkpoints; a URL (with
+    `://`) is assumed to be reachable from everywhere.
     """
     count = len(set(hosts))
     if where is False or count < 2 or "://" in str(where):
@@ -100,7 +100,7 @@ def check_place(where: Any, hosts: Collection[str]) -> None:
 
 
 def _roles_of(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
-    """The roles of every node."""
+    """{node: its roles}."""
     roles_of: dict[str, list[RoleSpec]] = defaultdict(list)
     for role in roles:
         roles_of[role.node].append(role)
@@ -108,7 +108,7 @@ def _roles_of(roles: Sequence[RoleSpec]) -> dict[str, list[RoleSpec]]:
 
 
 def _wish_of(roles: Sequence[RoleSpec], wish: Wish) -> str | None:
-    """The place that is wished for the node of these roles; `BadInput` if there are two."""
+    """The requested place of the node with these roles; `BadInput` if there are two."""
     if not isinstance(wish, Mapping):
         return None
     found = {role.name: wish.get(role.name, wish.get(role.kind)) for role in roles}
@@ -122,7 +122,7 @@ def _wish_of(roles: Sequence[RoleSpec], wish: Wish) -> str | None:
 def _wanted(
     nodes: Sequence[str], roles_of: Mapping[str, Sequence[RoleSpec]], addresses: Sequence[str], wish: Wish
 ) -> dict[str, str]:  # fmt: skip
-    """{node: host or address}, of the nodes for which there is a wish; `BadInput` if it names what there is not."""
+    """{node: host or address}, of the nodes with a requested place; `BadInput` if the wish names unknown roles or places."""
     if not isinstance(wish, Mapping):
         return {}
     names = {name for roles in roles_of.values() for role in roles for name in (role.name, role.kind)}
@@ -138,7 +138,7 @@ def _wanted(
 
 
 def _rank(node: str, roles: Sequence[RoleSpec], wanted: str | None, wish: Wish) -> int:
-    """The order of choice: nodes that can take one Dask worker only, those that need one of a host, servers, the rest."""
+    """The order in which nodes are placed: those with an address, those with a host, servers, backups, all others."""
     if wanted is not None:
         return 0 if "://" in wanted else 1
     kinds = {role.kind for role in roles} if wish == "spread" else set()
@@ -149,7 +149,7 @@ def _choose(
     node: str, roles_of: Mapping[str, Sequence[RoleSpec]], free: Sequence[str], placed: Mapping[str, str],
     usage: Mapping[str, int], wish: Wish,
 ) -> str:  # fmt: skip
-    """The best of the free addresses; of equal ones the first."""
+    """The best of the free addresses; among equals the first."""
     mine = Counter(host_of(address) for address in placed.values())
     room = Counter(host_of(address) for address in free)
     there = Counter((r.kind, host_of(address)) for other, address in placed.items() for r in roles_of[other])

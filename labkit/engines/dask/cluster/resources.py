@@ -1,8 +1,7 @@
-"""What there is on a cluster, what runs ask of it, and how fast each Dask worker is.
+"""The resources of a cluster, the demand of runs, and the speed of each Dask worker.
 
-A role is one thread that computes in NumPy on one thread of linear algebra: that is what it asks for. What it is given
-is the Dask worker it runs on. Speeds are measured on all Dask workers at the same time, as roles will run: neighbours
-on one host share its cores, and what they do not get they will not get later.
+A role demands one thread, which computes in NumPy with single-threaded linear algebra, and runs on one Dask worker. Speeds are
+measured on all Dask workers at the same time, because roles run concurrently, too: Dask workers on one host share its cores.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ __all__ = ["Resource", "Resources", "measure_speed", "resources", "shares_of_spe
 
 ANSWER_S = 5.0
 MEASURE_S = 20.0
-TURNS, TURN_S = 5, 0.05  # the median of so many turns of so many seconds
+TURNS, TURN_S = 5, 0.05  # number and duration (seconds) of the measurements of which the median is used
 MEGA = 1 << 20
 
 
 @dataclass(frozen=True)
 class Resource:
-    """One Dask worker. Memory in bytes, speed in gradients a second of a small fixed network; None: not known.
+    """One Dask worker. Memory in bytes, speed in gradients per second of a small fixed network; None: unknown.
 
-    `cores`: those that its process may use (in a container perhaps half a one), shared with its neighbours on the
-    host. `asked`: threads that the roles there want, one each; `given`: how many of them the Dask worker has.
+    `cores`: cores that its process may use (in a container possibly a fraction), shared with other Dask workers on the
+    host. `asked`: threads that its roles demand, one each; `given`: how many of these the Dask worker has.
     """
 
     address: str
@@ -55,7 +54,7 @@ class Resource:
 
 
 class Resources:
-    """A table of `rows` that shows itself, in a notebook and in a terminal."""
+    """A table of `rows`, displayed as HTML in a notebook and as text in a terminal."""
 
     def __init__(self, rows: Iterable[Resource]):
         self.rows = tuple(rows)
@@ -99,9 +98,9 @@ def _plain(name: str, value: Any) -> str:
 
 
 def resources(client: Client, runs: Collection[Any] = (), speeds: bool = True) -> Resources:
-    """The table of all Dask workers that `client` knows. `runs`: those whose roles are listed; `speeds`: measure them.
+    """The table of all Dask workers of `client`. `runs`: the runs whose roles are listed; `speeds`: measure speeds.
 
-    A Dask worker that does not answer within 5 s is in the table with what the scheduler knows. `ClusterError` if the
+    The row of a Dask worker that does not answer within 5 s contains the scheduler's data only. `ClusterError` if the
     scheduler itself does not answer.
     """
     known = _by_scheduler(client)
@@ -134,7 +133,7 @@ def _row(
 
 
 def _by_scheduler(client: Client) -> dict[str, dict[str, Any]]:
-    """{address: what the scheduler knows of that Dask worker}, sorted."""
+    """{address: the scheduler's data about that Dask worker}, sorted."""
 
     async def identity() -> Any:
         scheduler: Any = client.scheduler
@@ -151,7 +150,7 @@ def _by_scheduler(client: Client) -> dict[str, dict[str, Any]]:
 
 
 def look() -> tuple[float, int]:
-    """In a Dask worker: (cores that this process may use, bytes of memory that its host or container has free)."""
+    """Run on a Dask worker: (cores that this process may use, free memory of its host or container in bytes)."""
     return usable_cpus(), free_memory()
 
 
@@ -159,16 +158,16 @@ def look() -> tuple[float, int]:
 
 
 def measure_speed(client: Client, addresses: Iterable[str]) -> dict[str, float]:
-    """{address: gradients a second of a small fixed network}, three digits; without those that do not answer in 20 s.
+    """{address: gradients per second of a small fixed network}, three digits; without those that do not answer in 20 s.
 
-    All are measured at the same time; each takes about a quarter of a second.
+    All are measured concurrently, in about a quarter of a second.
     """
     answers = ask(client, addresses, MEASURE_S, gradients_per_second, lambda address: ())
     return {address: float(f"{v:.3g}") for address, v in answers.items() if isinstance(v, float)}
 
 
 async def gradients_per_second() -> float:
-    """In a Dask worker, beside its event loop: the median of a few short turns."""
+    """Run on a Dask worker, in a separate thread: the median of a few short measurements."""
     return await asyncio.to_thread(_turns)
 
 
@@ -182,7 +181,7 @@ def _turns() -> float:
 
 
 def _turn(work: Any) -> float:
-    """How often `work` was done a second, for at least a moment."""
+    """Calls of `work` per second, measured for at least `TURN_S` seconds."""
     begun, done = time.perf_counter(), 0
     while (passed := time.perf_counter() - begun) < TURN_S:
         work()
@@ -195,8 +194,8 @@ def shares_of_speed(
 ) -> tuple[float, ...]:
     """For each share of the data, in their order, the speed of the slowest role that computes on it.
 
-    `placed`: {node: address}; `speeds`: {address: gradients a second}; `slow`: how many times slower a role is made to
-    compute. `ClusterError` names a role of which no speed is known.
+    `placed`: {node: address}; `speeds`: {address: gradients per second}; `slow`: {role: slowdown factor}. `ClusterError`
+    names a role whose speed is unknown.
     """
     found: dict[int, float] = {}
     for role in layout.roles:
