@@ -1,4 +1,4 @@
-"""The processes behind a `DaskCluster`: started when a run needs them, or reached at a scheduler; checked; ended."""
+"""The backend of a `DaskCluster`: starts its processes or connects to a scheduler, checks the processes, and ends them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from .servers import with_token
 
 __all__ = ["Backend"]
 
-LINK_S = 2.0  # seconds for the scheduler to say whether it has a dashboard, which nothing depends on
+LINK_S = 2.0  # timeout for the scheduler to answer whether it has a dashboard, seconds
 
 
 class Backend:
-    """A Dask client and, if the cluster is ours, its processes. Thread-safe.
+    """A Dask client and, if labkit starts the processes (`ours`), these processes. Thread-safe.
 
-    `usage`: how many roles are on each address now. `runs`: those that are going on. `ours`: it starts the processes.
+    `usage`: number of roles on each address. `runs`: the current runs.
     """
 
     def __init__(self, target: Any, dashboard: bool = False):
@@ -57,18 +57,18 @@ class Backend:
         self._cluster: OwnCluster | None = None
         self._lock = threading.RLock()
         self._present = PresentWorkers()
-        self._reached = False  # there have been processes, and they have answered
-        self._link: tuple[Client, str | None] | None = None  # the dashboard's, of this client
-        self._silent: set[str] = set()  # Dask workers that did not answer when last asked
+        self._reached = False  # enough processes have answered
+        self._link: tuple[Client, str | None] | None = None  # (client, its dashboard's address)
+        self._silent: set[str] = set()  # Dask workers that did not answer the last request
         self._closed = False
-        self._owner = os.getpid()  # of the process that reached the processes, or will
-        self._failures = 0  # in a row, to replace processes that were lost
+        self._owner = os.getpid()  # pid of the process that owns this backend
+        self._failures = 0  # consecutive failures to replace lost processes
         self.usage: Counter[str] = Counter()
         self.runs: set[Any] = set()
         in_forked_child(self._forked)
 
     def _forked(self) -> None:
-        """This is a copy in a forked child: the processes and runs are the parent's, which goes on with them."""
+        """Disable this copy in a forked child: the processes and runs belong to the parent, which continues to use them."""
         self._lock = threading.RLock()  # another thread of the parent may have held the old one
         client, cluster = self._client, self._cluster
         if client is None:
@@ -85,7 +85,7 @@ class Backend:
             )
 
     def describe(self) -> str:
-        """Where the processes are."""
+        """The location of the processes, for `repr`."""
         if self._target is None:
             return "on this machine"
         return self._target if isinstance(self._target, str) else "on a given client"
@@ -94,7 +94,7 @@ class Backend:
 
     @property
     def is_open(self) -> bool:
-        """Whether the processes have been reached, and not been closed since."""
+        """Whether the processes have been started or connected to, and not been closed since."""
         client, cluster = self._client, self._cluster
         if not self._reached or client is None or client.status != "running":
             return False
@@ -106,13 +106,13 @@ class Backend:
         return self._closed
 
     def up(self, wanted: int) -> int:
-        """How many of the processes that are wanted are there. Those of others are there once they have been reached."""
+        """The number of the `wanted` processes that are up. On a given scheduler all count as up once it was connected to."""
         if not self.ours:
             return wanted if self.is_open else 0
         return min(wanted, self._present.count)
 
     def dashboard_link(self) -> str | None:
-        """Where Dask's dashboard can be seen; None if there is none."""
+        """The address of Dask's dashboard; None if there is none."""
         client = self._client
         if client is None or not self.is_open or (self.ours and not self._dashboard):
             return None
@@ -145,9 +145,9 @@ class Backend:
             return self._client
 
     def addresses(self, nodes: int, every: bool = False) -> list[str]:
-        """`nodes` Dask workers that answer and have this very labkit (`every`: all of them), the least used first.
+        """At least `nodes` Dask workers that answer and have the same labkit (`every`: all of them), least used first.
 
-        Ours grow as needed; given ones are what they are.
+        A local cluster is enlarged as needed; `BadInput` if a given cluster is too small.
         """
         if self._target is None:
             cluster = self._cluster
@@ -174,7 +174,7 @@ class Backend:
             return awake
 
     def _awake(self, client: Client, nodes: int) -> list[str]:
-        """Up to `nodes` Dask workers, each asked: a frozen one would hold up the run."""
+        """Up to `nodes` Dask workers that have answered a request, because a frozen one would delay the run."""
         there = self._there(client)
         if not there and self._target is not None:
             there = self._await_workers(client)
@@ -196,7 +196,7 @@ class Backend:
 
     def _start(self, nodes: int) -> None:
         check_script()
-        self._end_processes()  # of a cluster that others have closed
+        self._end_processes()  # of a cluster that was closed from outside
         atexit.register(self.close)  # runs before Dask's own handlers: they were registered earlier
         self._present = PresentWorkers()
         try:
@@ -212,10 +212,9 @@ class Backend:
             raise ClusterError(f"The local cluster of {nodes} processes did not start: {why}") from error
 
     def _grow(self, nodes: int) -> None:
-        """Wait until there are `nodes` processes, and start those that are missing.
+        """Start missing processes, and wait until there are `nodes`. Lost processes are restarted.
 
-        A lost process comes back by itself. However long this takes: its nanny ends processes that do not get on, and
-        what has been started in vain several times is an error.
+        There is no timeout: a nanny ends processes that make no progress, and several failed starts are an error.
         """
         cluster, client = self._cluster, self._client
         assert cluster is not None
@@ -233,17 +232,17 @@ class Backend:
             if replaced.exception() is not None:
                 why = f"The local cluster did not come to {nodes} processes: {replaced.exception()}."
                 raise ClusterError(why) from replaced.exception()
-            with contextlib.suppress(TimeoutError):  # one that is lost by now is replaced next
+            with contextlib.suppress(TimeoutError):  # a process that was lost meanwhile is replaced in the next iteration
                 return client.wait_for_workers(nodes, timeout=LOOK_S)
 
     def _scale(self, nodes: int) -> None:
-        """Ask for `nodes` processes, and for no fewer than there are."""
+        """Scale the cluster to `nodes` processes, but never down."""
         assert self._cluster is not None
         self._cluster.scale(max(len(self._cluster.worker_spec), nodes))
 
     def grow_again(self, nodes: int) -> None:
-        """See to it that there will be `nodes` processes of ours, those that were given up included. Waits for none."""
-        with self._lock, contextlib.suppress(Exception):  # a cluster that is being closed does not grow
+        """Start processes until there are `nodes`, including replacements of those given up. Does not wait for them."""
+        with self._lock, contextlib.suppress(Exception):  # a cluster that is being closed cannot grow
             cluster = self._cluster
             if self.ours and cluster is not None and cluster.status.name == "running":
                 with settings():
@@ -257,7 +256,7 @@ class Backend:
 
     @property
     def returning(self) -> bool:
-        """Whether processes of labkit's own run or are being started, so that those that were lost come back."""
+        """Whether processes of labkit's own run or are starting, so that lost ones will be replaced."""
         cluster = self._cluster
         if cluster is None or self._failures >= STARTS:
             return False
@@ -276,7 +275,7 @@ class Backend:
             if found == "Scheduler":
                 self._client = Client(self._target, set_as_default=False, timeout=REACH_S)
                 return
-        except Exception as error:  # whatever stands there may answer anything
+        except Exception as error:  # any kind of server may run at this address
             found = type(error).__name__
         raise ClusterError(
             f"No Dask scheduler answers at {shown(self._target)} within {REACH_S:g} s ({found}). Is the address right, and "
@@ -301,13 +300,13 @@ class Backend:
     # the end ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the runs, then what is ours. Safe to call twice, from anywhere, also while processes are starting."""
+        """End the runs, then the processes of labkit's own. Idempotent; any thread may call it, even during a start."""
         if self._client is not None and in_async_call(self._client.loop):
             threading.Thread(target=self.close, name="labkit-close").start()  # garbage collected on Dask's own thread
             return
         for run in list(self.runs):
             run.execute(Stop("closed"))
-        first, self._closed = not self._closed, True  # first: a start that is under way holds the lock, and gives up
+        first, self._closed = not self._closed, True  # set before locking: a start in progress holds the lock, and aborts
         with self._lock:
             if first:
                 atexit.unregister(self.close)
@@ -326,7 +325,7 @@ class Backend:
         for name, end in ends:
             try:
                 end()
-            except Exception as error:  # closing must go on: the rest may still hold processes
+            except Exception as error:  # continue: the other part may still hold processes
                 print(f"labkit: {name} did not close cleanly: {error!r}", file=sys.stderr)
 
 
@@ -340,20 +339,20 @@ def _end_cluster(cluster: OwnCluster) -> None:
 
 
 def _dashboard_of(client: Client, ask_first: bool) -> str | None:
-    """What the client says, which follows Dask's setting `distributed.dashboard.link` (a proxy's address, for example).
+    """The client's dashboard address, by Dask's setting `distributed.dashboard.link` (a proxy's address, for example).
 
-    The client names an address even where the scheduler has no bokeh, without which there is nothing to see.
+    The client returns an address even if the scheduler has no bokeh and so no dashboard. `ask_first`: check for bokeh first.
     """
     try:
         if ask_first:
             ask_scheduler(client, LINK_S, importlib.metadata.version, "bokeh")
         return client.dashboard_link or None
-    except Exception:  # no bokeh, no answer, or a setting that names what is not there
+    except Exception:  # no bokeh, no answer, or an invalid setting
         return None
 
 
 def _check(address: str, answer: Any) -> None:
-    """Every worker must have this very labkit: the roles' code is imported there, not sent."""
+    """`ClusterError` unless the Dask worker has the same version of labkit: it imports the code of roles."""
     mine = version()
     if isinstance(answer, Exception) and "No module named 'labkit" in str(answer):
         raise ClusterError(f"The Dask worker at {address} has no labkit; install {DISTRIBUTION} {mine} there.")

@@ -1,8 +1,8 @@
-"""What `os.fork()` leaves of a cluster in the child: a copy of the objects, without their threads, and with their exit handlers.
+"""Handling of `os.fork()`: the child has copies of a cluster's objects without their threads, but with their exit handlers.
 
-The processes, connections and files belong to the parent. In the child nothing may wait for threads that are not there, and
-no handler that runs when the child exits may end or remove what the parent uses: Dask's handlers would close its clusters
-and delete its folders, and those of `multiprocessing` would end its processes.
+The processes, connections and files belong to the parent. The child must not wait for threads that it does not have, and its exit
+handlers must not end or remove the parent's resources: Dask's handlers would close the parent's clusters and delete their
+folders, and those of `multiprocessing` would end the parent's processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["disown", "in_forked_child"]
 
 
 def in_forked_child(method: Any) -> None:
-    """Call this bound method in every child that is forked from now on, as long as its object exists."""
+    """Register a bound method to be called in every child forked from now on, as long as its object exists."""
     if hasattr(os, "register_at_fork"):
         reference = weakref.WeakMethod(method)
 
@@ -33,7 +33,7 @@ def in_forked_child(method: Any) -> None:
 
 
 def disown(client: Client | None, cluster: Any) -> None:
-    """In a forked child: make `client` and `cluster` count as closed, and call off all that they would do at exit."""
+    """In a forked child: mark `client` and `cluster` as closed, and cancel their exit handlers."""
     if client is not None:
         client.status = "closed"
     for dead in (cluster, getattr(client, "cluster", None)):

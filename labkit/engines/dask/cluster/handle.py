@@ -1,8 +1,8 @@
-"""A cluster of Dask processes: one of our own on this machine, or any running scheduler.
+"""A cluster of Dask processes: a local one started by labkit, or any existing scheduler.
 
-A `DaskCluster` holds two things: `spec`, the values, and a backend, the handle on processes. The processes are started when
-the first run needs them, are shared by all runs and all `resized` views, grow when a run needs more, and end with `close()`,
-with the `with` block, or with the program.
+A `DaskCluster` consists of `spec`, its values, and a backend, the handle on its processes. The processes are started when
+the first run needs them, are shared by all runs and all `resized` views, increase in number when a run needs more, and end with
+`close()`, with the `with` block, or with the program.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["DaskCluster"]
 
 USUAL = ClusterSpec("dask")
 FIXED = ("engine", "scheduler", "dashboard")  # what `resized` cannot change
-LEAST_PATIENCE_S = BEAT_S + 0.1  # a role that has nothing else to say reports every `BEAT_S` seconds
+LEAST_PATIENCE_S = BEAT_S + 0.1  # roles send a heartbeat every `BEAT_S` seconds
 
 
 def check_patience(spec: ClusterSpec) -> None:
-    """`BadInput` if real roles would count as lost because they have nothing to say."""
+    """`BadInput` if the heartbeat timeout is shorter than the heartbeat interval of roles."""
     if spec.patience < LEAST_PATIENCE_S:
         raise BadInput(
             f"DaskCluster: patience={spec.patience:g} is not allowed; real roles report every {BEAT_S:g} s, so patience is at "
@@ -41,22 +41,22 @@ def check_patience(spec: ClusterSpec) -> None:
 
 
 class DaskCluster(Cluster):
-    """Runs a strategy for real: one process per node of its layout.
+    """Runs a strategy in real processes: one per node of its layout.
 
     `target`: None starts processes on this machine; else the address of a scheduler ("tcp://host:8786") or a
-    `distributed.Client`. `workers=None`: 4; on this machine, if it is a small container, as many as that can hold.
-    `pace`: a distribution of the time of a gradient (or seconds): work is really done, then slept until the drawn duration has
-    passed; None: full speed. `server_time`: the same for server work. `slow`: {role: factor}.
-    `servers=None`: what the strategy needs. `record=False`: counters only. `dashboard=True`: processes of labkit's own
-    come with Dask's dashboard (needs bokeh; half a second and 20 MB more). `may_kill=True`: `run.kill` may end
-    processes that labkit did not start. `patience`: seconds after which a role that is silent is lost.
-    `replicas=1`: every server has a backup, on a node of its own. `max_workers`: so many may be there at a time:
-    `run.scale(n)` has workers join and leave. On a scheduler that was given one also joins by itself when a Dask worker
-    comes (as `cluster.scale` or `adapt` start them), and leaves in order when Dask retires its Dask worker:
+    `distributed.Client`. `workers=None`: 4; on this machine, if it is a small container, as many as fit.
+    `pace`: a distribution of the time of a gradient (or seconds): the work is done, then the role sleeps until the drawn
+    duration has passed; None: full speed. `server_time`: the same for server work. `slow`: {role: slowdown factor}.
+    `servers=None`: the number that the strategy needs. `record=False`: record counters only. `dashboard=True`: start Dask's
+    dashboard with processes of labkit's own (needs bokeh; half a second and 20 MB more). `may_kill=True`: `run.kill` may end
+    processes that labkit did not start. `patience`: heartbeat timeout, seconds; a role that is silent for longer is lost.
+    `replicas=1`: every server has a backup, on a separate node. `max_workers`: limit of the workers at any time of an elastic
+    run: `run.scale(n)` has workers join and leave. On an existing scheduler a worker also joins automatically when a Dask
+    worker is added (as by `cluster.scale` or `adapt`), and leaves in order when Dask retires its Dask worker:
     `DaskCluster(client, workers=2, max_workers=6)`.
     `checkpoint_every`: seconds between two checkpoints of a shard; None is every second, but at most 5% of its time.
-    `place`: which role runs where, as "spread", "pack" or {"server-0": "10.0.0.2", "worker": "10.0.0.3"}, by role or kind;
-    None takes the least used Dask workers.
+    `place`: placement of roles, as "spread", "pack" or {"server-0": "10.0.0.2", "worker": "10.0.0.3"}, by role or kind;
+    None chooses the least used Dask workers.
     """
 
     engine = "dask"
@@ -84,7 +84,7 @@ class DaskCluster(Cluster):
         self._finalizer = weakref.finalize(self, self._backend.close)
 
     def _hold(self, spec: ClusterSpec, backend: Backend) -> None:
-        """Take these values, and this handle on processes."""
+        """Set the values, and the handle on processes."""
         self._backend = backend
         self.spec = replace(spec, may_kill=backend.ours or spec.may_kill)
         self._wanted = spec.workers + (1 if spec.servers is None else spec.servers) + 1
@@ -123,7 +123,7 @@ class DaskCluster(Cluster):
         return self._backend.ours
 
     def resized(self, **changes: Any) -> DaskCluster:
-        """The same processes, seen with another shape or pace: `cluster.resized(workers=2, pace=0.1)`."""
+        """A view of the same processes with other options: `cluster.resized(workers=2, pace=0.1)`."""
         can = [PACE["dask"] if name == "compute" else name for name in options_of("dask") if name not in FIXED]
         unknown = sorted(set(changes) - set(can))
         if unknown:
@@ -133,45 +133,45 @@ class DaskCluster(Cluster):
         return self.with_spec(replace(self.spec, **changes))
 
     def with_spec(self, spec: ClusterSpec) -> DaskCluster:
-        """The same processes, seen with the values of `spec`; `scheduler` and `dashboard` stay those of the processes."""
+        """A view of the same processes with the values of `spec`, except `engine`, `scheduler` and `dashboard`."""
         check_patience(spec)
         view = object.__new__(DaskCluster)
         fixed = {name: getattr(self.spec, name) for name in FIXED}
         view._hold(replace(spec, **fixed), self._backend)
-        view._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view on them
+        view._owner = self  # type: ignore[attr-defined]  # keeps the processes alive as long as a view of them
         return view
 
     def open(self, nodes: int | None = None) -> DaskCluster:
-        """Start (or reach) the processes now rather than with the first run.
+        """Start the processes, or connect to them, before the first run.
 
-        `nodes`: how many; None is workers, servers and a chief.
+        `nodes`: number of processes; None is workers, servers and a chief.
         """
         self._wanted = nodes or self._wanted
         self._backend.addresses(self._wanted)
         return self
 
     def progress(self) -> tuple[int, int]:
-        """(processes that are up, processes wanted), at any time and from any thread: how far `open` has come."""
+        """The progress of `open`: (processes that are up, processes wanted). Any thread may call it at any time."""
         return self._backend.up(self._wanted), self._wanted
 
     @property
     def is_open(self) -> bool:
-        """Whether the processes are there: started or reached, and not closed since."""
+        """Whether the processes are available: started or connected to, and not closed since."""
         return self._backend.is_open
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` has been called: nothing can run here any more."""
+        """Whether `close` has been called; then no run can start."""
         return self._backend.is_closed
 
     @property
     def dashboard_link(self) -> str | None:
-        """The address of Dask's dashboard, as Dask's own settings have it; None if there is no dashboard."""
+        """The address of Dask's dashboard, by Dask's settings; None if there is no dashboard."""
         return self._backend.dashboard_link()
 
     @property
     def runs(self) -> set[Any]:
-        """The runs that are going on here."""
+        """The current runs on this cluster."""
         return self._backend.runs
 
     @property
@@ -182,10 +182,10 @@ class DaskCluster(Cluster):
     def start(
         self, plan: Plan, commands: Iterable[Command | Executed] = (), checkpoint: Any = None, resume: Store | None = None
     ) -> Engine:  # fmt: skip
-        """A run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
+        """Start a run of `plan`; returns when all its roles run. `ClusterError` if they cannot.
 
         `commands`: primitive commands (see `engines/commands.py`), executed at their times. `resume`: the `Store`, at the
-        place `checkpoint`, of a run that is gone on with.
+        place `checkpoint`, of an earlier run that is resumed.
         """
         from ..client.start import start_run
 
@@ -197,18 +197,18 @@ class DaskCluster(Cluster):
         return place(nodes, roles, there, self._backend.usage, self.place)
 
     def resources(self, speeds: bool = True) -> Any:
-        """A table of the Dask workers that are there (`.rows`): threads, memory, the roles they run, their speed.
+        """A table of the Dask workers (`.rows`): threads, memory, roles, speed.
 
-        `speeds=False`: not measured, which takes half a second and the cores.
+        `speeds=False`: do not measure speeds, which takes half a second and occupies the cores.
         """
         from .resources import resources
 
         return resources(self._backend.client(), self.runs, speeds)
 
     def speeds(self, problem: Any, strategy: Any) -> tuple[float, ...]:
-        """For each share of the data, the speed (gradients a second) of the role that will compute on it: for `lk.ByWeight`.
+        """For each share of the data, the speed (gradients per second) of the role that will compute on it: for `lk.ByWeight`.
 
-        Measured now, where a run of `strategy` that starts next will be placed; a role that is `slow` counts as such.
+        Measured now, on the Dask workers where the next run of `strategy` would be placed; `slow` is taken into account.
         """
         from .resources import measure_speed, shares_of_speed
 
@@ -217,7 +217,7 @@ class DaskCluster(Cluster):
         return shares_of_speed(layout, placed, measure_speed(self.client, placed.values()), self.slow)
 
     def close(self) -> None:
-        """End the processes, if they are ours. Runs on them end first."""
+        """End the current runs, then the processes if labkit started them."""
         self._backend.close()
 
     def __repr__(self) -> str:

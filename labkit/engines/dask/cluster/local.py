@@ -1,4 +1,4 @@
-"""Processes of labkit's own on this machine: how they are started, and how many are there."""
+"""Starts the processes of a local cluster, and counts those that are up."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = [
 ]  # fmt: skip
 
 PRE_SPAWN = "distributed.nanny.pre-spawn-environ"
-SILENT = 50  # the level of logging that Dask's servers keep to
-# Under Dask's own setting glibc gives memory back after every large free, and large arrays fault in anew each time.
+SILENT = 50  # logging level of Dask's servers
+# With Dask's settings glibc returns memory after every large free, so large arrays cause page faults each time.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(256 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
 
 
 class PresentWorkers(SchedulerPlugin):
-    """Counts the Dask workers that are registered with the scheduler. Any thread may read the count, also while they start."""
+    """Counts the Dask workers that are registered with the scheduler. Any thread may read the count, even during a start."""
 
     name = "labkit-present-workers"
 
@@ -42,28 +42,28 @@ class PresentWorkers(SchedulerPlugin):
 
     @property
     def count(self) -> int:
-        """How many are registered."""
+        """The number of registered Dask workers."""
         return len(self._addresses)
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
-        """Dask: a worker has come."""
+        """Dask's hook: a worker has joined."""
         self._addresses.add(worker)
 
     def remove_worker(self, scheduler: Any, worker: str, **more: Any) -> None:
-        """Dask: a worker has gone."""
+        """Dask's hook: a worker has left."""
         self._addresses.discard(worker)
 
 
 def new_cluster(present: PresentWorkers, token: str | None) -> OwnCluster:
-    """A scheduler in this process; `scale` adds processes with one thread each. To be called inside `settings()`.
+    """A cluster with a scheduler in this process; `scale` adds processes with one thread each. Call it inside `settings()`.
 
-    Only processes and clients with the cluster's credentials, which are made here, can connect to it.
-    `token`: opens the dashboard; None: there is none.
+    Only processes and clients with the cluster's credentials, which are generated here, can connect to it.
+    `token`: the token of the dashboard; None: no dashboard.
     """
     for name in MALLOC:
-        os.environ.pop(name, None)  # what an earlier cluster left there would win over the configuration
+        os.environ.pop(name, None)  # values left by an earlier cluster would override the configuration
     if sys.platform.startswith("linux"):
-        forkserver.ensure_running()  # it imports its modules while the key is made
+        forkserver.ensure_running()  # it imports its modules while the key is generated
     common = {"host": "127.0.0.1", "protocol": "tls://", "security": new_security()}
     scheduler = {
         "plugins": [present],
@@ -85,10 +85,10 @@ def new_cluster(present: PresentWorkers, token: str | None) -> OwnCluster:
 
 
 def settings() -> Any:
-    """A block with Dask's settings, in which processes of our own are started.
+    """A context manager with the Dask settings for starting processes of labkit's own.
 
-    Dask's servers (the scheduler, and a nanny and a worker for each process) look at the clock fifty times a second and
-    at the machine twice, each of them: with six processes that alone took a tenth of a core.
+    By default each of Dask's servers (the scheduler, and a nanny and a worker per process) checks the clock fifty times per
+    second and the machine twice: with six processes that alone used a tenth of a core.
     """
     return dask.config.set(
         {
@@ -99,23 +99,23 @@ def settings() -> Any:
             "distributed.admin.system-monitor.gil.enabled": False,
             "distributed.comm.timeouts.connect": "3s",
             "distributed.logging.distributed": "error",
-            "distributed.worker.http.routes": [],  # there is no server for them
+            "distributed.worker.http.routes": [],  # workers have no HTTP server
         }
         | _quick_start()
     )
 
 
 def _quick_start() -> dict[str, str]:
-    """On Linux, processes are forked from one that has already imported everything: 6 of them in 1.7 s instead of 3.0
-    s.
+    """The setting for a fork server, on Linux: processes are forked from one that has imported all modules.
 
-    (`python -m benchmarks --only startup`.) Elsewhere forking is not safe, and each process imports for itself.
+    6 processes start in 1.7 s instead of 3.0 s (`python -m benchmarks --only startup`). On other systems forking is not safe,
+    and each process imports its modules.
     """
     if not sys.platform.startswith("linux"):
         return {}
     method = {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(method):
-        get_mp_context()  # Dask names its modules once; ours come in addition
+        get_mp_context()  # Dask sets its preload modules once; labkit's are added below
     preload = ["distributed", "distributed.protocol.numpy", "labkit.strategies", "labkit.engines.dask.worker.task"]
     multiprocessing.get_context("forkserver").set_forkserver_preload([*preload, "labkit.engines.dask.cluster.servers"])
     return method
@@ -123,10 +123,10 @@ def _quick_start() -> dict[str, str]:
 
 @contextlib.contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Block SIGINT: threads that are started here, and all processes that they start, never get it.
+    """Block SIGINT: threads started in this context, and all processes that they start, never receive it.
 
-    Ctrl-C, and a notebook's interrupt, go to the whole process group, and the workers must be there to end the run in
-    order. This process gets it when the block is left.
+    Ctrl-C and a notebook's interrupt are sent to the whole process group, and the workers are needed to end the run in
+    order. This process receives a pending SIGINT when the context is left.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -140,12 +140,12 @@ def interrupts_blocked() -> Iterator[None]:
 
 
 def interrupt_is_pending() -> bool:
-    """Whether SIGINT has come while it was blocked."""
+    """Whether SIGINT has been received while it was blocked."""
     return hasattr(signal, "sigpending") and signal.SIGINT in signal.sigpending()
 
 
 def check_script() -> None:
-    """`BadInput` if the main script cannot start processes, because each of them reads it again."""
+    """`BadInput` if the main script cannot start processes, because each of them executes it again."""
     if getattr(sys.modules.get("__main__"), "__file__", "") == "<stdin>":
         raise BadInput(
             "A script that comes through a pipe cannot start processes, which read it again: save it to a file."
@@ -159,10 +159,9 @@ def check_script() -> None:
 
 
 def guard_line() -> str | None:
-    """`file:line` of the main script's statement that is running now, if it is not under an `if __name__ ==
-    "__main__"`.
+    """`file:line` of the main script's current statement, if it is not guarded by `if __name__ == "__main__"`.
 
-    Processes are spawned: each imports the main script again, and would start processes itself. None for notebooks,
+    Each new process imports the main script again, and an unguarded script would start processes in turn. None for notebooks,
     modules, the interactive prompt, and guarded scripts.
     """
     path = getattr(sys.modules.get("__main__"), "__file__", None)

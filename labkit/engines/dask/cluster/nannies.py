@@ -1,9 +1,8 @@
-"""Supervision of the processes of an own cluster: a lost process is replaced at once, and all end when the cluster closes.
+"""Supervision of the processes of a local cluster: lost processes are replaced at once, and all end when the cluster closes.
 
-Dask's nannies restart a process that was lost, but not one that is lost while it starts for the first time; they restart
-it by the method that is configured at that moment (spawning, which imports everything again, instead of forking), and
-`SpecCluster` closes a nanny whose process is away 15 s after any of its processes was lost, although it is just
-being started. All three are replaced here.
+This module changes three behaviours of Dask. Its nannies restart a lost process, but not one that is lost during its first
+start. They restart it with the start method configured at that moment (spawn, which imports all modules again, instead of
+fork). `SpecCluster` closes a nanny whose process is missing 15 s after any of its processes was lost, even if it is starting.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ ENDED = (Status.closing, Status.closed, Status.closing_gracefully, Status.failed
 
 
 class Nanny(servers.Nanny):
-    """Starts its process within `settings()`, and again when it is lost, whether it was running or starting.
+    """Starts its process within `settings()`, and restarts it when it is lost, whether it was running or starting.
 
-    It keeps Dask's name, by which it introduces itself. A process that starts and uses no processor time for `SILENT_S`
-    seconds is ended, and counts as lost. After `STARTS` starts in a row without success the nanny gives up, until
-    `OwnCluster.replace_lost` replaces it.
+    The class keeps the name of Dask's class, which Dask uses as the server's type. A starting process that uses no processor
+    time for `SILENT_S` seconds is killed, and counts as lost. After `STARTS` consecutive failed starts the nanny gives up,
+    until `OwnCluster.replace_lost` replaces it.
     """
 
     def __init__(self, *arguments: Any, settings: Callable[[], AbstractContextManager[Any]], **options: Any):
@@ -60,7 +59,7 @@ class Nanny(servers.Nanny):
             self._instantiating = False
 
     async def _watch_start(self) -> None:
-        """End the process that is starting if it does not get on."""
+        """Kill the starting process if it makes no progress."""
         clock, detector = asyncio.get_running_loop().time, FailureDetector(ABSENT_S)
         while True:
             await asyncio.sleep(LOOK_S)
@@ -83,10 +82,10 @@ class OwnCluster(SpecCluster):
     """A `SpecCluster` whose nannies alone replace lost processes."""
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
-        super(SpecCluster, self)._update_worker_status(op, msg)  # without closing the nanny of a process that is away
+        super(SpecCluster, self)._update_worker_status(op, msg)  # without closing the nanny of a missing process
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Have a method of this cluster carried out on its event loop. To be called from other threads."""
+        """Run a coroutine of this cluster on its event loop. For calls from other threads."""
         loop: Any = self.loop
         return asyncio.run_coroutine_threadsafe(work, loop.asyncio_loop)
 
@@ -94,7 +93,7 @@ class OwnCluster(SpecCluster):
         """Replace the nannies that have ended or given up. Returns when the new ones have started their processes."""
         lost = [name for name, nanny in self.workers.items() if not nanny.has_process]
         for name in lost:
-            self._futures.add(asyncio.ensure_future(self.workers.pop(name).close()))  # which closing waits for
+            self._futures.add(asyncio.ensure_future(self.workers.pop(name).close()))  # awaited when the cluster closes
         await self._correct_state()
 
     async def end(self) -> bool:
@@ -117,14 +116,14 @@ class OwnCluster(SpecCluster):
 
 
 def end_process_of(nanny: Any) -> None:
-    """SIGKILL to the process of a nanny, if it has one."""
+    """Kill the process of a nanny (SIGKILL), if it has one."""
     if nanny.pid is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(nanny.pid).kill()
 
 
 def work_done(pid: int) -> tuple[float, ...]:
-    """A value that changes while a process gets on: it uses the processor, or waits for the disk."""
+    """A value that changes while a process makes progress: it uses processor time, or waits for the disk."""
     try:
         process = psutil.Process(pid)
         waits = process.status() == psutil.STATUS_DISK_SLEEP
@@ -138,10 +137,10 @@ def work_done(pid: int) -> tuple[float, ...]:
 def stepwise(
     settings: Callable[[], AbstractContextManager[Any]], work: Coroutine[Any, Any, Any]
 ) -> Generator[Any, Any, Any]:
-    """Await `work` with `settings()` entered in each of its steps and left while it waits.
+    """Await `work`, entering `settings()` for each of its steps and leaving it while it waits.
 
-    Dask's configuration is global: a block around an `await` would hold for whatever else runs meanwhile, and blocks
-    that overlap restore each other's values.
+    Dask's configuration is global: a block around an `await` would also apply to other tasks that run meanwhile, and
+    overlapping blocks would restore each other's values.
     """
     step, value = work.send, None
     while True:

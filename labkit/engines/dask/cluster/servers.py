@@ -1,9 +1,9 @@
-"""The servers of a local cluster: Dask's own, without HTTP servers that answer every user of the machine. They keep
-Dask's names, by which Dask's servers introduce themselves.
+"""The servers of a local cluster: Dask's, without HTTP servers that are open to every user of the machine. They keep the names
+of Dask's classes, which Dask uses as the types of servers.
 
 Dask's TLS covers its connections, not its HTTP servers: each scheduler and each worker has one, with logs, call stacks and,
-where bokeh is installed, the dashboard. Here a worker has none, and the scheduler has one only for a dashboard that was
-asked for; it answers requests that carry the cluster's token.
+if bokeh is installed, the dashboard. Here a worker has none, and the scheduler has one only if a dashboard was requested;
+it serves only requests with the cluster's token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Worker(distributed.Worker):
     """A Dask worker without an HTTP server."""
 
     def start_http_server(self, *arguments: Any, **more: Any) -> None:
-        """Dask: start it. There is none."""
+        """Dask's hook: start no HTTP server."""
 
 
 class Nanny(distributed.Nanny):
@@ -43,14 +43,14 @@ class Nanny(distributed.Nanny):
 
 
 class Scheduler(distributed.Scheduler):
-    """A scheduler whose HTTP server, if it has a dashboard, asks for `token`."""
+    """A scheduler whose HTTP server, present only with a dashboard, requires `token`."""
 
     def __init__(self, *arguments: Any, token: str | None, dashboard: bool, **more: Any) -> None:
         self._token = token
         super().__init__(*arguments, dashboard=dashboard, **more)
 
     def start_http_server(self, *arguments: Any, **more: Any) -> None:
-        """Dask: start it. The guard is in place before the first connection is accepted, which the event loop does later."""
+        """Dask's hook: start it. The event loop accepts the first connection later, when the guard is installed."""
         if self._token is None:
             return
         super().start_http_server(*arguments, **more)
@@ -63,17 +63,17 @@ def with_token(link: str, token: str) -> str:
 
 
 class TokenGuard(HTTPServerConnectionDelegate):
-    """Hands a request to `application` if it carries the token in a cookie; all others are answered with status 403.
+    """Passes requests with the token in a cookie to `application`; answers others with status 403.
 
-    A request with the token in its query gets the cookie, and is sent to the same page without the token: so that the token
-    does not stay in the browser's history. Covers everything that the server has, web sockets included.
+    A request with the token in its query receives the cookie, and is redirected to the same page without the token, which
+    keeps the token out of the browser's history. Covers all routes of the server, including web sockets.
     """
 
     def __init__(self, application: HTTPServerConnectionDelegate, token: str, port: int) -> None:
         self.application, self.token, self.cookie = application, token, f"{TOKEN}-{port}"
 
     def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
-        """Tornado: a request begins."""
+        """Tornado's hook: a request begins."""
         return _Request(self, server_conn, request_conn)
 
     def allows(self, headers: HTTPHeaders) -> bool:
@@ -98,7 +98,7 @@ class _Request(HTTPMessageDelegate):
         self._answer: tuple[ResponseStartLine, HTTPHeaders, bytes] | None = None
 
     def headers_received(self, start_line: Any, headers: HTTPHeaders) -> Any:
-        """Tornado: all that decides is here."""
+        """Tornado's hook: decide whether the request is refused, redirected or passed on."""
         assert isinstance(start_line, RequestStartLine)
         guard = self._guard
         if guard.allows(headers):
@@ -122,11 +122,11 @@ class _Request(HTTPMessageDelegate):
         self._answer = line, HTTPHeaders({**headers, "Content-Length": str(len(body)), "Connection": "close"}), body
 
     def data_received(self, chunk: bytes) -> Any:
-        """Tornado: a part of the body."""
+        """Tornado's hook: a part of the body."""
         return None if self._inner is None else self._inner.data_received(chunk)
 
     def finish(self) -> None:
-        """Tornado: the request is complete."""
+        """Tornado's hook: the request is complete."""
         if self._inner is not None:
             self._inner.finish()
         elif self._answer is not None:
@@ -134,6 +134,6 @@ class _Request(HTTPMessageDelegate):
             self._connection.finish()
 
     def on_connection_close(self) -> None:
-        """Tornado: the client has gone."""
+        """Tornado's hook: the client has disconnected."""
         if self._inner is not None:
             self._inner.on_connection_close()
