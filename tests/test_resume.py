@@ -57,7 +57,7 @@ def all_of(run):
     "strategy", [lk.AsyncPS(), lk.SyncPS(), lk.RingAllReduce(), lk.LocalSGD()], ids=lambda s: s.name
 )
 def test_it_stands_where_it_stood_and_goes_the_same_way(tmp_path, strategy):
-    faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]  # one end of it is past, the other still to come
+    faults = [lk.Slow("worker-1", 4, at=0.15, until=0.6)]  # it has begun, and has not ended yet
     whole = meddled(begun(None, strategy, faults=faults))
     meddled(begun(tmp_path, strategy, faults=faults))  # and dropped
     again = lk.resume(tmp_path)
@@ -75,7 +75,7 @@ def test_again_and_again(tmp_path):
     third = lk.resume(tmp_path)
     assert all_of(third) == all_of(whole)
     assert all_of(third.wait()) == all_of(whole.wait())
-    assert all_of(lk.resume(tmp_path)) == all_of(whole)  # it is over, there too
+    assert all_of(lk.resume(tmp_path)) == all_of(whole)  # it has ended in the resumed run, too
     assert lk.resume(tmp_path).stopped_by == "seconds"
 
 
@@ -308,7 +308,7 @@ def test_a_run_of_another_format_is_refused(tmp_path):
 
 
 def format_1(place, cluster, prints, strategy):
-    """`run.json` as it was written before there was a `RunSpec`."""
+    """`run.json` in format 1, from before `RunSpec`."""
     problem = {
         "lk": "Problem", "data": "moons", "hidden": [8], "batch_size": 8, "seed": 3, "activation": "relu", "dtype": "float32",
         "partition": {"lk": "Even"}, "standardize": True, "test_fraction": 0.2, "timing_only": False, "options": {"samples": 200},

@@ -51,7 +51,7 @@ _spent = {t.id: t.user_time + t.system_time for t in _psutil.Process().threads()
 
 @dataclass(frozen=True)
 class Frames:
-    """Pictures that came in a span of time (seconds), by image in the order of the page.
+    """Pictures received in a time span (seconds), by image in the order of the page.
 
     `given`: how often an image got another picture; `shown`: how often one was decoded and shown (a picture that was
     replaced at once is given and not shown).
@@ -258,7 +258,7 @@ class Notebook:
         """Milliseconds from the press that `click` makes until the frame in which `condition` holds.
 
         `condition` is a JavaScript expression over the page that is false before, or will be in a moment: the kernel may
-        be ahead of the page. An error if it does not come true.
+        be ahead of the page. An error if it does not become true.
         """
         with contextlib.suppress(PlaywrightTimeout):
             self.page.wait_for_function(f"() => !({condition})", timeout=1000 * SETTLES)

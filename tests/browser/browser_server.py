@@ -89,7 +89,7 @@ class LabServer:
     def _answers(self) -> bool:
         assert self._process.poll() is None, f"JupyterLab ended at once; it said {self._said()}"
         file = self.folder / "runtime" / f"jpserver-{self._process.pid}.json"
-        with contextlib.suppress(OSError, ValueError, KeyError):  # not there yet, half written, not listening
+        with contextlib.suppress(OSError, ValueError, KeyError):  # not created yet, half written, not listening
             self.url = json.loads(file.read_text())["url"]
             return bool(self.request("GET", "api/status"))
         return False

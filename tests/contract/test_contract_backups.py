@@ -27,7 +27,7 @@ def test_a_server_that_is_killed_costs_nothing(engine, strategy):
     book = closed(run)
     assert (book["rolled_back"], book["lost"]) == (0, 0)
     versions = run.trace.column("applies", "version").tolist()
-    if engine.simulated:  # where every row is there
+    if engine.simulated:  # for traces with all rows
         assert sorted(set(versions)) == list(range(1, max(versions) + 1))
     assert UNKNOWN not in run.trace.column(
         "applies", "staleness"

@@ -25,7 +25,7 @@ def failed(engine, strategy, says, problem=QUADRATIC, workers=2, kind=lk.RoleErr
         run.wait(timeout=60)
     assert run.done
     assert run.stopped_by == ("deadlock" if kind is lk.Deadlock else "error")
-    assert run.trace.ending["why"] == str(caught.value)  # the trace is kept
+    assert run.trace.ending["why"] == str(caught.value)  # the trace is available
     return str(caught.value)
 
 
@@ -117,7 +117,7 @@ def test_asyncio_is_refused_by_name(engine, strategy):
 
 
 class Odd(Part):
-    """A component that declares the kind of work `work`, and calls `broken` when its work is given up."""
+    """A component that declares the kind of work `work`, and calls `broken` when its work is cancelled."""
 
     def __init__(self, work="server", broken=None):
         self.work, self.broken = work, broken

@@ -125,7 +125,7 @@ def test_e1_hybrid_is_one_process_with_a_bigger_batch(engine, shape, workers, mo
     ids=["pipeline", "tensor", "fsdp", "hybrid"],
 )
 def test_knobs_of_all_strategies_hold_for_parts(strategy, workers, replicas, knobs):
-    """Optimizers and decay go by element; a length is that of all parts together, of each replica by itself."""
+    """Optimizers and decay are elementwise; a norm is that of all parts of one replica."""
     knobs = {**knobs, "learning_rate": 0.05}
     if strategy is FSDP and "clip_norm" in knobs:
         with pytest.raises(lk.BadInput, match=r"clip_norm=0\.5 needs the length"):

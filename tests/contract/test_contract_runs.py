@@ -255,7 +255,7 @@ def test_once_only(engine):
     run = engine.wait(MOONS, Twice(), lk.Budget(updates=10), workers=1)
     book = closed(run)
     assert book["applied"] == 10
-    assert run.trace.counters[0].duplicates >= 9  # and, on a cluster, those that came after the end
+    assert run.trace.counters[0].duplicates >= 9  # and, on a cluster, those that arrived after the end
     assert query.staleness(run.trace)["histogram"] == {"0": 10}
 
 

@@ -49,7 +49,7 @@ def labkit_threads():
 
 
 def plugins(client):
-    """{address: the names of labkit's plugins there}, where there are any."""
+    """{address: the names of labkit's plugins}, of Dask workers that have any."""
     found = client.run(lambda dask_worker: [name for name in dask_worker.plugins if name.startswith("labkit")])
     return {address: names for address, names in found.items() if names}
 

@@ -47,7 +47,7 @@ def test_every_node_has_a_dask_worker_of_its_own(servers, workers, backups, coun
     assert list(found) == [role.node for role in roles]
     assert len(set(found.values())) == len(roles)
     assert set(found.values()) <= set(there)
-    if wish == "spread":  # no more servers on one host than if they were counted out, as far as there are hosts
+    if wish == "spread":  # at most one server per host, unless there are fewer hosts than servers
         most = max(Counter(hosts_of(found, "server")).values())
         assert most == 1 or len(counts) < servers
     if wish == "pack":  # as few hosts as possible, the largest first
@@ -59,7 +59,7 @@ def test_the_least_used_are_taken_first():
     there = at(a=3, b=3)
     usage = Counter({there[0]: 1, there[1]: 2})
     assert set(placed(layout(1, 2), there, None, usage).values()) == set(there[2:])
-    assert list(placed(layout(1, 2), there).values()) == there[:4]  # as they come
+    assert list(placed(layout(1, 2), there).values()) == there[:4]  # in the given order
 
 
 def test_a_backup_is_kept_away_from_its_server():

@@ -54,5 +54,5 @@ def test_in_a_scheduled_pause_its_end_is_due_and_nothing_else(command):
     assert world.schedule.left == 0.5
     assert world.take(3.0) == [command.word]
     world.clock.resume()
-    assert world.schedule.left == 1.0  # engine time has come to 1 s
+    assert world.schedule.left == 1.0  # engine time has reached 1 s
     assert world.take(4.0) == ["kill"]

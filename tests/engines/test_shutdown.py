@@ -1,4 +1,4 @@
-"""The last reports of roles that have ended are fetched from their Dask workers: one that is lost is not waited for."""
+"""Final reports of roles that have ended are fetched from their Dask workers, without waiting for lost ones."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from labkit.engines.dask.client.shutdown import SHUTDOWN_S, Shutdown
 
 
 class Task:
-    """A finished task of Dask's, whose result lies on a Dask worker. `gone`: that worker is killed before the result
+    """A finished Dask task, whose result is stored on a Dask worker. `gone`: that worker is killed before the result
     is fetched.
     """
 
@@ -24,7 +24,7 @@ class Task:
     def done(self):
         return True
 
-    def result(self, timeout):  # as Dask does it: a result that is gone is waited for
+    def result(self, timeout):  # like Dask, waits for a result that is gone
         if self.gone:
             time.sleep(timeout)
             raise TimeoutError

@@ -176,7 +176,7 @@ def test_what_would_undo_something_now():
     assert undoable(recorded(*LIFE[:3])) == {"worker-1": {"restart"}}
     assert undoable(recorded(*LIFE[:5])) == {"worker-0": {"thaw"}}
     assert undoable(recorded(*LIFE[:11])) == {"worker-2": {"thaw", "restart"}}
-    assert undoable(recorded(*LIFE[:12])) == {"worker-2": {"thaw"}}  # the process that was given up, not its successor
+    assert undoable(recorded(*LIFE[:12])) == {"worker-2": {"thaw"}}  # the process that was declared lost, not its successor
     assert undoable(recorded(*LIFE)) == {}
     assert undoable(recorded(RoleFrozen(1, "worker-0"), RoleKilled(2, "worker-0"))) == {"worker-0": {"restart"}}
 

@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 class Client:
-    """The test's side of the program, which runs on `host`. `limit`: seconds in which every answer has to come."""
+    """The test's side of the program, which runs on `host`. `limit`: timeout of every answer, seconds."""
 
     def __init__(self, host: Any, env: dict[str, str], limit: float = 15.0):
         self.limit = limit

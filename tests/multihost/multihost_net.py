@@ -136,7 +136,7 @@ class Network:
         return [self.head, *self.hosts]
 
     def host(self, address: str) -> Host:
-        """The host with this address (or with what a Dask worker has: `tcp://10.86.0.2:34567`)."""
+        """The host with this address (or a Dask worker's: `tcp://10.86.0.2:34567`)."""
         plain = address.rpartition("//")[2].partition(":")[0]
         return next(host for host in self.all if host.address == plain)
 

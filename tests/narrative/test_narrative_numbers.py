@@ -46,7 +46,7 @@ def test_those_of_the_past_are_what_was_shown_then(name):
         then, now = dict(numbers(whole, round(t * NANO))), dict(numbers(going.trace))
         if t == 0:  # a role counts what it sends from before anything has happened
             then.pop("sent"), now.pop("sent")
-        if whole.header["layout"]["copies"] == "own":  # rows do not tell which gradients all replicas have
+        if whole.header["layout"]["copies"] == "own":  # rows do not contain which gradients all replicas have
             now = {name: value for name, value in now.items() if name in then}
         if name in PIECES:  # nor in which piece an unfinished gradient was
             assert abs(int(then.pop("in flight")) - int(now.pop("in flight"))) <= 1

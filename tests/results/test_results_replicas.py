@@ -141,7 +141,7 @@ def test_a_gradient_counts_as_applied_once_the_mean_of_the_replicas_holds_it():
 
 
 def easgd(problem, workers, rate, a, tau, pulls, momentum=0.0, decay=0.0):
-    """(z, X) after `pulls` pulls of the spring, of equal workers who take turns: the paper's lines, one by one."""
+    """(z, X) after `pulls` elastic updates of equal workers in turn: the paper's equations, one by one."""
     x, gradient = start(problem, workers), gradients(problem, workers)
     z, v, t = x[0].copy(), np.zeros_like(x), [0] * workers
     for pull in range(pulls + workers):  # those at t = 0 have no effect, and do not count
@@ -333,7 +333,7 @@ def test_dpsgd_sends_its_model_once_to_every_neighbour_a_step(graph, workers):
 
 def test_dpsgd_hides_the_network_behind_the_compute_and_waits_for_neighbours_only():
     """One latency a step, while it computes: 10 ms a step, not 13. A slow worker holds up its neighbours, these theirs:
-    who is d hops away is at most d steps ahead.
+    a worker d hops away is at most d steps ahead.
     """
     trace = trained(lk.DPSGD(graph="ring"), 10, TIMING, 6, compute=0.01, latency=0.003).trace
     assert trace.column("applies", "time").max() == 10 * 10_000_000
@@ -412,7 +412,7 @@ def test_adpsgd_a_slow_worker_slows_nobody_else(graph):
         assert len(even[i]) > 250
     assert len(uneven[2]) < 40
     sync = trained(lk.DPSGD(graph=graph), 30, TIMING, 4, compute=0.01, slow={"worker-2": 10.0}).trace
-    assert sync.now >= 30 * 90_000_000  # where D-PSGD goes at the pace of the slowest
+    assert sync.now >= 30 * 90_000_000  # where D-PSGD has the pace of the slowest
 
 
 def test_adpsgd_is_looked_at_as_often_with_a_slow_worker():

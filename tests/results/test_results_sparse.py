@@ -187,7 +187,7 @@ def test_the_trace_says_which_rows_are_hot_and_who_has_them():
     hot = query.hot_rows(trace, 5)
     assert [row for row, _, _ in hot] == [0, 1, 2, 3, 4]
     assert 4 * 40 <= hot[0][1] <= 4 * 41  # in every batch, and perhaps in those of the step after the last
-    total = bytes_of(trace, "RowPull").sum() // 8  # the last pulls were asked for, but not answered any more
+    total = bytes_of(trace, "RowPull").sum() // 8  # the last pulls were sent, but not answered any more
     assert hot[0][2] == pytest.approx(hot[0][1] / total, rel=0.03)
     load = query.row_load(trace)
     assert [name for name, *_ in load] == [f"server-{i}" for i in range(4)]

@@ -352,7 +352,7 @@ def test_downpour_keeps_the_books(n_push, n_fetch):
 
 @pytest.mark.parametrize(("n_push", "n_fetch"), [(1, 1), (5, 5), (2, 6), (6, 2)])
 def test_downpour_sends_as_many_times_less(n_push, n_fetch):
-    """A step of a worker sends M / n_push, and brings M / n_fetch."""
+    """A step of a worker sends M / n_push bytes, and receives M / n_fetch."""
     size, steps = 1000, 600
     problem = lk.Problem("quadratic", timing_only=True, options={"dimension": size, "samples": 1})
     cluster = lk.SimulatedCluster(workers=1, servers=2)

@@ -86,7 +86,7 @@ def ignoring_the_late(workers, needed, draws, steps):
     plain
     heap of end times. `draws[w]`: durations of worker w, one after the other.
     """
-    ends = [(next(draws[w]), w, 0) for w in range(workers)]  # (when it ends, who, the version that it computes on)
+    ends = [(next(draws[w]), w, 0) for w in range(workers)]  # (end time, worker, the version that it computes on)
     heapq.heapify(ends)
     version, came, idle, made = 0, 0, [], []
     while len(made) < steps:

@@ -210,7 +210,7 @@ class Ctx:
     async def recv(self, *kinds):
         assert kinds == (lk.Push, lk.Pull, Left, Joined)
         made = self.script.pop(0)
-        if isinstance(made, (Left, Joined)):  # it comes after they have changed
+        if isinstance(made, (Left, Joined)):  # it arrives after they have changed
             there = {*self.there, made.name} if isinstance(made, Joined) else {*self.there} - {made.name}
             self.there = tuple(sorted(there))
         return made

@@ -28,7 +28,9 @@ def bit(index):
 
 
 class OnceOnly(RuleBasedStateMachine):
-    """`held`: what the parameter holds; `closed`: {gradient: why} that this incarnation of the shard has given up."""
+    """`held`: what the parameter holds; `closed`: {gradient: reason} of gradients that this incarnation of the shard
+    has given up.
+    """
 
     saves = Bundle("saves")
 

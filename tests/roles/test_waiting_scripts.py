@@ -165,7 +165,7 @@ def test_worker_with_two_shards_waits_for_the_same_version_of_both():
     worker = lk.KSync().worker(ctx, Model(slice(0, 1), slice(1, 2)))
     assert worker.send(None) == WAIT
     assert worker.send(weights([1.0], 0, version=1)) == WAIT  # the first shard is a step ahead
-    assert worker.send(weights([5.0], 1, version=0)) == WAIT  # of no use by itself
+    assert worker.send(weights([5.0], 1, version=0)) == WAIT  # not usable alone
     assert worker.send(weights([6.0], 1, version=1)) == POLL
     work = worker.send(None)
     assert (work[2][0].values.tolist(), work[2][0].read) == ([1.0, 6.0], ((0, 1), (0, 1)))
@@ -185,7 +185,7 @@ def test_worker_of_k_batch_sync_goes_on_until_the_step_is_made_and_never_beyond_
     worker.send(weights([1.0]))
     work = worker.send(None)
     for step in range(2):
-        assert worker.send(perform(work)) == POLL  # have newer ones come?
+        assert worker.send(perform(work)) == POLL  # have newer ones arrived?
         assert [(m.step, m.version) for _, m in ctx.posted() if isinstance(m, lk.Push)] == [(step, 0)]
         work = worker.send(None)  # no: once more on the same weights
         assert work[2][0].values.tolist() == [1.0]
@@ -195,7 +195,7 @@ def test_worker_of_k_batch_sync_goes_on_until_the_step_is_made_and_never_beyond_
     assert worker.send(weights([2.0], version=1)) == POLL
     work = worker.send(None)
     assert work[2][0].values.tolist() == [2.0]
-    assert worker.send(None) == WAIT  # given up half-way
+    assert worker.send(None) == WAIT  # cancelled half-way
     assert worker.send(weights([3.0], version=2)) == POLL
     work = worker.send(None)
     assert (work[2][0].values.tolist(), work[2][1]) == ([3.0], "batch 4")
@@ -278,7 +278,7 @@ def test_a_replica_that_answers():
 
 
 def test_a_replica_that_asks():
-    """replica-0 asks one neighbour of the other side before it takes a gradient, and waits for that answer only."""
+    """replica-0 sends a request to one neighbour of the other side before it computes, and waits for that answer only."""
     ctx, mine = replicas("replica-0")
     role = lk.ADPSGD(learning_rate=0.5).replica(ctx, mine)
     wait = role.send(None)
@@ -323,7 +323,7 @@ def test_the_chief_of_ad_psgd_looks_at_all_when_one_has_come_to_the_next_multipl
     assert ctx.posted() == [(r, SnapshotRequest(0)) for r in owners]
     for goal, shown in ((0, (0, 0)), (10, (10, 3)), (10, (20, 7)), (10, (20, 20))):
         full = shown[0] == 20
-        assert chief.send(snapshot(0, 0, shown[0], 0, values=[1.0])) == wait  # one has come so far
+        assert chief.send(snapshot(0, 0, shown[0], 0, values=[1.0])) == wait  # one has arrived so far
         assert ctx.posted() == [(r, SnapshotRequest(final=True)) for r in owners]
         assert chief.send(snapshot(0, 0, shown[1], 1, values=[9.0])) == wait  # an answer to an earlier snapshot request
         assert chief.send(snapshot(0, 0, shown[1], 1, final=True, values=[2.0])) == wait

@@ -252,7 +252,7 @@ def test_whoever_asks_gets_a_turn_while_another_thread_hurries(verb):
     together(lambda: run.wait(60), asks)
     assert run.stopped_by == "user"
     assert ledger(run.trace)["closes"]
-    again = run.engine.cluster.start(run.plan, commands=run.engine.commands)  # whenever it came: it can be repeated
+    again = run.engine.cluster.start(run.plan, commands=run.engine.commands)  # it can be repeated, at whatever time it was executed
     again.wait()
     assert contents(again.trace, in_order=False) == contents(run.trace, in_order=False)
 
@@ -271,7 +271,7 @@ def test_two_clicks_at_once(one, two):
     assert run.stopped_by == "user"
     assert ledger(run.trace)["closes"]
     assert len([m for m in run.trace.events if m.kind == "killed"]) <= (one, two).count("kill")
-    assert len([m for m in run.trace.events if m.kind == "lost"]) <= 1  # the dead are not lost again
+    assert len([m for m in run.trace.events if m.kind == "lost"]) <= 1  # killed roles are not lost again
     assert run.trace.events[-1:] == [] or run.trace.events[-1].time <= run.trace.ending["time"]
 
 

@@ -90,7 +90,7 @@ def test_messages_that_end_work_are_received_in_order_of_arrival(faults):
 
 
 class Breaks(Part):
-    """Work that cannot be given up."""
+    """Work that cannot be cancelled."""
 
     work = "gradient"
 

@@ -281,10 +281,10 @@ class Overtakes(lk.AsyncPS):
 
     async def worker(self, ctx, model):
         if ctx.name == "worker-2":
-            ctx.send("worker-0", lk.Chunk(np.zeros(2000, np.uint8), 0, 0))  # 2,000 bytes, there after 2 ms
+            ctx.send("worker-0", lk.Chunk(np.zeros(2000, np.uint8), 0, 0))  # 2,000 bytes, arrives after 2 ms
         elif ctx.name == "worker-0":
             await ctx.sleep(0.001)
-            ctx.send("worker-1", lk.Chunk(np.zeros(1000, np.uint8), 1, 0))  # 1,000 bytes, there after 2 ms too
+            ctx.send("worker-1", lk.Chunk(np.zeros(1000, np.uint8), 1, 0))  # 1,000 bytes, arrives after 2 ms too
             await ctx.recv(lk.Chunk)
             ctx.send("worker-1", lk.Ack(2))
         else:
@@ -307,7 +307,7 @@ def test_advance_and_step():
     assert (run.summary()["updates"], run.engine.seconds) == (0, 0.0099)
     run.advance(0.0001)  # the instant itself is included
     assert (run.summary()["updates"], run.engine.seconds) == (4, 0.01)
-    for updates in range(5, 12):  # one at a time, although four come in one instant
+    for updates in range(5, 12):  # one at a time, although four arrive in one instant
         run.step()
         assert run.summary()["updates"] == updates
     assert run.engine.seconds == 0.03

@@ -145,7 +145,7 @@ def test_a_server_among_servers():
 
 
 def real(slow, pace=None):
-    """The others' gradients take 1 ms, with a hiccup of 30 ms now and then."""
+    """The others' gradients take 1 ms, with an occasional delay of 30 ms."""
     trace = empty(engine="dask", pace=pace)
     for i in range(4):
         rng = np.random.default_rng(i)

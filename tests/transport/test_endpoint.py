@@ -335,7 +335,7 @@ def test_an_earlier_incarnation_is_refused(make: Callable[..., Endpoint]) -> Non
         introduce(server, worker)
         worker.send("server", Ack(worker.incarnation))
         run((server, worker), lambda worker=worker: len(server.inbox) == worker.incarnation + 1)
-    assert "worker: incarnation 0, but 1 is known" in server.refused  # closed when the new one came
+    assert "worker: incarnation 0, but 1 is known" in server.refused  # closed when the new one was accepted
     run((old,), lambda: "server" in old.unreachable)
     late = make("worker", 0)
     introduce(server, late)
@@ -455,7 +455,7 @@ def test_ends_that_do_not_come_are_named(make: Callable[..., Endpoint]) -> None:
     two.send("one", Push(np.zeros(4_000_000), 0, 0, 0))
     assert two.finish_sending(0.0) == {"one"}
     two.close()
-    assert one.drain({"two"}, PATIENCE) == set()  # three is still there, and not waited for
+    assert one.drain({"two"}, PATIENCE) == set()  # three still exists, and is not waited for
     assert one.lost == {"two"}
 
 

@@ -82,7 +82,7 @@ def test_a_recorded_handshake_opens_nothing(
 ) -> None:
     one, two, relay = relayed
     recorded = bytes(relay.forth)
-    for _ in range(2):  # while the connection is there, and when it is gone
+    for _ in range(2):  # while the connection is open, and after it is closed
         sock = dial(two, recorded)
         run((two,), lambda: two.refused)
         assert "one" in two.refused.pop()
@@ -183,7 +183,7 @@ def test_a_greeting_takes_its_answer_in_pieces_and_no_other() -> None:
 
 @pytest.mark.parametrize("share", [True, False])
 def test_a_role_gets_in_through_a_flood(make: Callable[..., Endpoint], share: bool) -> None:
-    """More idle connections than there is room for, all the time: it takes as many polls as without them."""
+    """Permanently more idle connections than the limit: connecting takes as many polls as without them."""
     server, worker = make("server", share=share), make("worker", share=share)
     introduce(server, worker)
     idle = [dial(server) for _ in range(600)]

@@ -261,7 +261,7 @@ def test_who_has_not_heard_of_the_cut_loses_nothing(pair: tuple[Endpoint, Endpoi
     warm(two, one)
     two.set_link_fault("one", cut=True)
     run(pair, lambda: not one.receiving)
-    one.send("two", push(1))  # over the connection that there is
+    one.send("two", push(1))  # over the existing connection
     idle(one, two)
     one.set_link_fault("two", cut=True)
     run(pair, lambda: not two.receiving)
@@ -364,7 +364,7 @@ def test_draining_reads_what_a_cut_has_kept_away(pair: tuple[Endpoint, Endpoint]
     one.send("two", push(1))
     run(pair, lambda: suspended(two))
     idle(one, two)
-    assert not two.inbox  # though it came together with the hello
+    assert not two.inbox  # though it arrived together with the handshake
     one.finish_sending(0.0)
     run(pair, lambda: not one.queued)
     assert two.drain({"one"}, 20.0) == set()

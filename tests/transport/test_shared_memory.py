@@ -748,7 +748,7 @@ def test_who_writes_for_ever_after_its_end_is_not_waited_for(pair: tuple[Endpoin
     select.select([receiving_from(two, "one")], [], [])
     for _ in range(1000):
         two.poll(0.0)
-    assert two.lost == {"one"}  # and `poll` came back
+    assert two.lost == {"one"}  # and `poll` has returned
 
 
 @pytest.mark.parametrize("nonsense", [1 << 40, -(1 << 40), -(1 << 63)])

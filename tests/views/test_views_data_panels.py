@@ -44,7 +44,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def traces():
-    """Made when they are asked for."""
+    """Created on first use."""
 
     class Made(dict):
         def __missing__(self, name):

@@ -87,7 +87,7 @@ def test_read_compute_send_apply_follow_each_other(name, request):
             shown.arrives[sent],
             applied,
         ]
-        assert all(a <= b + 0.031 for a, b in itertools.pairwise(order)), order  # each is seen for 3% of it at least
+        assert all(a <= b + 0.031 for a, b in itertools.pairwise(order)), order  # each is visible for at least 3% of it
         assert applied == pytest.approx(1 - REST)
 
 

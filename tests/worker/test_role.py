@@ -240,7 +240,7 @@ def test_a_role_that_has_missed_a_pause_waits_until_the_run_has_come_as_far():
     report = one.run(goes_on, lambda: None)
     assert sum(waited) == pytest.approx(2.0)
     assert one.now == pytest.approx(5 * NANO)
-    assert report["time"] == pytest.approx(3 * NANO)  # it never goes back
+    assert report["time"] == pytest.approx(3 * NANO)  # it never decreases
 
 
 def test_a_role_that_begins_is_told_whether_the_run_is_paused():

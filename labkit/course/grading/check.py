@@ -104,7 +104,7 @@ def unsaved_warnings(
 
     Args:
         last_run: when its cells last ran (ISO 8601), if JupyterLab records that.
-        environment: tells whether this process was started by the notebook's own kernel.
+        environment: environment variables, which show whether this process was started by the notebook's kernel.
         busy: the last activity of the kernel, if a Jupyter server runs on this computer; else 0.
     """
     warnings = []

@@ -49,7 +49,7 @@ def _row(score: QuestionScore) -> str:
 
 
 def _by_hand(score: QuestionScore, unread: bool) -> list[str]:
-    """The answers in words, for grading by hand."""
+    """The text answers, for manual grading."""
     if not score.answers or unread:
         return []
     texts = "".join(

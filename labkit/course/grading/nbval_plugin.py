@@ -1,7 +1,7 @@
 """A pytest plugin that writes nbval's verdict on each cell as JSON (`-p labkit.course.grading.nbval_plugin`).
 
 nbval alone decides whether a cell passes. The plugin changes what makes results depend on the load of the machine:
-outputs must arrive within 5 seconds, a dead kernel is not noticed, the standard error is compared, and two kernels that start at
+outputs must arrive within 5 seconds, a dead kernel is not detected, the standard error is compared, and two kernels that start at
 once may choose the same port (here they use sockets in a folder).
 """
 

@@ -204,7 +204,7 @@ class StudentConnection:
         return ProcessEnded(self._why)
 
     def ended(self) -> ProcessEnded:
-        """The error for a process that has ended by itself or was killed by the kernel."""
+        """The error for a process that has exited or was killed by the kernel."""
         status = self.close()
         most = self.server.processor_s
         if os.WIFSIGNALED(status) and self._used > most - 0.5:

@@ -86,7 +86,9 @@ class RemoteRole:
         return await effects.compute(None, fn, *args, cost=cost, unless=unless)
 
     def _perform_there(self, one_gradient: bool) -> None:
-        """Have the student process call its own function when the engine performs the work; the result stays there."""
+        """Request the student process to call its function when the engine performs the work; the result stays in
+        that process.
+        """
         self.session.validator.one_gradient = one_gradient
         frame = self.session.exchange(["perform"])
         self.session.validator.one_gradient = False

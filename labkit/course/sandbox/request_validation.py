@@ -2,7 +2,7 @@
 
 A student process may construct a `Push` or `Weights` with any numbers, and the engine's accounting uses them: a step of 2**62
 would keep it busy without end. So a role may only send gradients that it has computed, with the version of the weights that they
-were computed on, and weights of the newest version that it has seen. Times and costs must be finite numbers within limits.
+were computed on, and weights of the newest version that it has received. Times and costs must be finite numbers within limits.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_reports_are_replaced_atomically(tmp_path, monkeypatch, step):
 
 
 def handed_in(folder, **answers):
-    """A zip of Moodle's with these answers to q3 by name."""
+    """A Moodle zip with these answers to q3 by name."""
     path = folder / "all.zip"
     with zipfile.ZipFile(path, "w") as made:
         for i, (name, answer) in enumerate(answers.items()):

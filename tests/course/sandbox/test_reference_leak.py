@@ -103,7 +103,7 @@ ATTEMPTS = {
 
 
 def attempt(lines):
-    """A q2 that searches, and raises with what it has found (the end of it, where the secret is, if it is there)."""
+    """A q2 that searches, and raises with what it has found (its end, which contains the secret if it was found)."""
     body = "\n".join("    " + line for line in (FIND + lines).split("\n"))
     return f"""# q2 (keep this line)
 def both(x, y):
@@ -243,7 +243,7 @@ def test_the_same_class_of_error_and_nothing_else_comes_through():
 
 
 def test_globals_of_the_reference_persist_for_one_student_process():
-    """As in a notebook: a global of the reference's is there at its next call by the same process."""
+    """As in a notebook: a global of the reference persists until its next call by the same process."""
     cells = [
         {"id": "q1", "kind": "reference", "source": "", "defines": {"h": "function"}},
         {"id": "q2", "kind": "solution", "source": "def f(): return h(), h()", "defines": {"f": "function"}},
