@@ -28,7 +28,7 @@ from labkit.trace.ledger import ledger
 MOONS = lk.Problem("moons", hidden=(8,), batch_size=8, options={"samples": 400})
 ENDLESS = lk.Budget(updates=10**9)
 
-# One of each class, in the order in which they can follow one another; and the event that is waited for before the next.
+# One of each class, in a valid order; and the event to wait for before the next.
 EACH = [
     (lk.Slow("worker-0", 2.0), None),
     (lk.Delay("worker-0", "server-0", 0.001), None),

@@ -143,8 +143,8 @@ def test_w4_a_read_has_everybodys_updates_up_to_i_minus_s_minus_1(engine, s, ser
 
 
 def every_read_is_of_a_whole_round(run):
-    """Whether each gradient of round i was computed on the version that the first i rounds made. A read may see more: on
-    processes the first push of one worker may come before the first pull of another.
+    """Whether each gradient of round i was computed on the version that the first i rounds made. A read may contain more: on
+    processes the first push of one worker may arrive before the first pull of another.
     """
     step, stale, version = run.trace.column("applies", "step", "staleness", "version")
     return bool((version - 1 - stale == len(run.trace.role_ids("worker")) * step).all())

@@ -160,7 +160,7 @@ def test_faults_of_a_worker_that_is_not_there_are_said(wide, started):
 
 @pytest.fixture(scope="module")
 def theirs():
-    """A cluster of Dask's own, of four Dask workers, and a client."""
+    """A Dask cluster of four Dask workers, and a client."""
     quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
     with LocalCluster(n_workers=4, threads_per_worker=1, **quiet) as made, Client(made, set_as_default=False) as client:
         yield made, client

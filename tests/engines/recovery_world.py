@@ -58,7 +58,7 @@ class Process:
     alive: bool = True
     frozen: bool = False
     closing: bool = False
-    held_back: list = field(default_factory=list)  # what arrives while it is frozen
+    held_back: list = field(default_factory=list)  # requests received while it is frozen
 
 
 @dataclass
@@ -131,7 +131,7 @@ class World:
         self.join_process(address)
 
     def join_process(self, address=None):
-        """The cluster has one more Dask worker, at this address, where an earlier one was, or at a new one."""
+        """Add a Dask worker to the cluster: at this address, at that of an earlier worker, or at a new one."""
         process = self._new_process(address)
         self.tell(WorkerJoined(process.address))
 
@@ -167,7 +167,7 @@ class World:
             self._in(self._delay(), what, *arguments)
 
     def retire(self, address):
-        """Dask closes it orderly: its roles are shut down."""
+        """Close the Dask worker in order: its roles are shut down."""
         process = self.processes.get(address)
         if process is None or not process.alive or process.closing:
             return
@@ -377,7 +377,7 @@ class World:
         assert not self.members.is_present(action.role, action.incarnation)
         task = self.tasks[action.role, action.incarnation]
         if not task.up:
-            self._in(self._delay(), self._told_to_leave, task)  # Dask forgets it; one that is up leaves when it is fenced
+            self._in(self._delay(), self._told_to_leave, task)  # Dask removes it; a running one leaves when it is fenced
 
     def _arrives(self):
         return self.chance.random() >= self.lose_orders

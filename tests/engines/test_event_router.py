@@ -1,4 +1,4 @@
-"""Events of a Dask cluster become events of runs; no cluster is needed."""
+"""Routing of events of a Dask cluster to runs; no cluster is needed."""
 
 import logging
 from queue import Empty

@@ -107,7 +107,7 @@ def test_e8_bytes_in_a_run():
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("strategy", [lk.RingAllReduce, HalvingDoubling])
 def test_bytes_of_an_all_reduce(strategy, workers):
-    """2(N-1)/N of what is added up: halves; or the factors P and the biases, then the factors Q."""
+    """2(N-1)/N of the summed values: float16; or the factors P and the biases, then the factors Q."""
     problem = lk.Problem("digits", hidden=(64,), timing_only=True)
     first, second = 2 * (64 + 64) + 64 + 10, 2 * (64 + 10)  # values
     d = 64 * 64 + 64 + 64 * 10 + 10

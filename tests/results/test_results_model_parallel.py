@@ -158,7 +158,7 @@ def test_fsdp_sends_three_halves_of_an_all_reduce(workers):
 
 @pytest.mark.parametrize("split", ["pipeline", "tensor"])
 def test_hybrid_sends_a_part_between_replicas(split):
-    """2(R-1)/R of a part a step and worker, beside what its replica sends within itself."""
+    """2(R-1)/R of a part a step and worker, besides messages within its replica."""
     problem = even(4, batch_size=8)
     inside = lk.train(
         problem, Hybrid(shape="1x2", split=split), lk.SimulatedCluster(workers=2, latency=1e-6), lk.Budget(updates=1)

@@ -1,7 +1,7 @@
 """Replicas that are averaged periodically: result E5, elastic averaging, gossip. The NumPy oracle holds all replicas
 in one array.
 
-In virtual time; what needs no assumption about time is on both engines in tests/contract/test_contract_replicas.py.
+In virtual time; results without assumptions about time are in tests/contract/test_contract_replicas.py, for both engines.
 """
 
 import numpy as np

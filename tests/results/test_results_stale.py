@@ -312,7 +312,7 @@ def test_a8_with_the_true_hessian_it_is_stable_wherever_one_process_is(workers, 
     ("problem", "servers"), [(BOWL, 2), (MOONS, 1), (MOONS, 2)], ids=["bowl", "network", "network, 2"]
 )
 def test_downpour_is_its_pseudo_code(problem, servers, n_push, n_fetch, optimizer):
-    """One worker, line by line: fetch every n_fetch steps, step on what one has, push what has been added up."""
+    """One worker, line by line: fetch every n_fetch steps, step on the local weights, push the accumulated gradients."""
     rate, updates = 0.05, 12
     strategy = lk.Downpour(learning_rate=rate, n_push=n_push, n_fetch=n_fetch, optimizer=optimizer)
     run = trained(strategy, updates, problem, workers=1, servers=servers)

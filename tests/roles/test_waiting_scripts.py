@@ -18,7 +18,7 @@ def pull(sender):
 
 
 class Dropping(Counting):
-    """A shard that also remembers what it dropped; it may refuse to apply, as at the end of a budget."""
+    """A shard that also records what it dropped; it can refuse to apply, as at the end of a budget."""
 
     full = False
 

@@ -252,7 +252,7 @@ def test_whoever_asks_gets_a_turn_while_another_thread_hurries(verb):
     together(lambda: run.wait(60), asks)
     assert run.stopped_by == "user"
     assert ledger(run.trace)["closes"]
-    again = run.engine.cluster.start(run.plan, commands=run.engine.commands)  # it can be repeated, at whatever time it was executed
+    again = run.engine.cluster.start(run.plan, commands=run.engine.commands)  # repeatable, whenever it was executed
     again.wait()
     assert contents(again.trace, in_order=False) == contents(run.trace, in_order=False)
 
