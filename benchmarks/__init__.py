@@ -1,9 +1,9 @@
-"""How fast labkit is, and beside whom: `python -m benchmarks`.
+"""Benchmarks of labkit and of comparable systems (peers): `python -m benchmarks`.
 
-Law: both sides of a comparison are measured in the same run, in turns, several times; what is printed is the median
-with the lowest and the highest, and the machine it was measured on. Nothing here asserts a time.
+Both sides of a comparison are measured in the same run, alternating, several times. Results are the median with the minimum
+and maximum, and a description of the machine. Nothing here asserts a time.
 
-Read `rows.py` (what a measurement is), then any benchmark (`round_trip.py` is the shortest), then `peers/` (whom labkit
-is compared with). A new benchmark is a file with a `BENCHMARK`, listed in `registry.py`. A new peer is a file in
-`peers/` and one `Side` in the benchmark that measures it; a side whose packages are not installed is skipped, by name.
+Read `rows.py` (measurements), then any benchmark (`round_trip.py` is the shortest), then `peers/` (the peers). A new
+benchmark is a file with a `BENCHMARK`, listed in `registry.py`. A new peer is a file in `peers/` and one `Side` in the
+benchmark that measures it; a side whose packages are not installed is skipped, and listed by name.
 """

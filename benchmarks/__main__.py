@@ -1,4 +1,4 @@
-"""`python -m benchmarks`. The guard matters: the processes of a cluster import this module again."""
+"""`python -m benchmarks`. The guard is needed because the processes of a cluster import this module again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Fresh processes for what must not be measured in this one: each imports this very source and has one BLAS thread.
+"""New processes for measurements: each imports this source tree and has one BLAS thread.
 
-Whatever a program starts inherits a mark in its environment, and everything that still bears it when the program has
-ended, failed or run out of time is killed: a framework's daemons, too, which have left their parents behind.
+All descendants of a program inherit a mark in its environment. Processes with the mark are killed when the program has ended,
+failed or timed out, including a framework's daemons, which have detached from their parents.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ ONE_THREAD = {
 }
 MARK = "LABKIT_BENCHMARK_PROGRAM"
 PATIENCE = 300.0  # seconds
-LEAVE = 10.0  # seconds that a partner has to end by itself
-WORDS = 500  # characters of what a program said last
+LEAVE = 10.0  # seconds for a partner to end before it is killed
+WORDS = 500  # characters of a program's last output
 
 
 class ProgramFailed(RuntimeError):
-    """A program ended with an error, or not at all; the message ends with its last words."""
+    """A program failed or timed out; the message ends with its last output."""
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of a process that imports this very source, with one thread of linear algebra."""
+    """The environment of a process that imports this source tree, with one thread of linear algebra."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, **ONE_THREAD, "PYTHONPATH": path, **more}
 
 
 def fresh(module: str, *arguments: object, patience: float = PATIENCE) -> Any:
-    """Run `python -m module arguments` to its end; what it prints as its last line, which is JSON.
+    """Run `python -m module arguments` to its end; returns its last line, which is JSON.
 
-    Nothing that it started outlives this call. `ProgramFailed` if it fails or is not through after `patience` seconds.
+    All its descendants are killed before this call returns. `ProgramFailed` if it fails or exceeds `patience` seconds.
     """
     command, mark = [sys.executable, "-m", module, *map(str, arguments)], uuid.uuid4().hex
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:  # a pipe could be held open
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:  # a descendant could keep a pipe open
         streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": said, "stderr": complained}
         process = subprocess.Popen(command, env=environment(**{MARK: mark}), start_new_session=True, **streams)
         try:
@@ -69,19 +69,19 @@ def _end_of(file: IO[bytes], length: int = WORDS) -> str:
 
 
 def _kill_marked(mark: str) -> None:
-    """Twice, since a process may start another while the first look is under way."""
+    """Kill all processes with the mark. Two passes, because a process may start another one during the first."""
     for _ in range(2):
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):  # somebody else's, or just gone
+            with contextlib.suppress(psutil.Error, OSError):  # another user's process, or one that has just ended
                 if process.environ().get(MARK) == mark:
                     process.kill()
 
 
 @contextlib.contextmanager
 def partner(module: str, *arguments: object) -> Iterator[str]:
-    """Run `python -m module arguments` beside this process; gives its first line, which says where it listens.
+    """Run `python -m module arguments` beside this process; yields its first line, the address at which it listens.
 
-    It is expected to end when its peer is gone, and is killed if it does not.
+    It should end when its peer has ended, and is killed otherwise.
     """
     command = [sys.executable, "-m", module, *map(str, arguments)]
     process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
@@ -94,6 +94,6 @@ def partner(module: str, *arguments: object) -> Iterator[str]:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(LEAVE)
     finally:
-        process.kill()  # nothing happens if it has ended
+        process.kill()  # no effect if it has ended
         process.wait()
         process.stdout.close()

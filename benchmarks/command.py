@@ -1,4 +1,4 @@
-"""The command line: which benchmarks, how long, tables for people and JSON for machines."""
+"""The command line: selects benchmarks and sizes, prints tables, writes JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a benchmark. `error`: why it has no rows."""
+    """The outcome of a benchmark. `error`: the reason why it has no rows."""
 
     benchmark: Benchmark
     rows: list[Row]
@@ -53,7 +53,7 @@ def main(only: tuple[str, ...], quick: bool, file: Path | None, list_them: bool)
         return
     machine, outcomes = describe(), list[Outcome]()
     console.print(in_words(machine))
-    _keep(file, machine, quick, outcomes)  # a file that cannot be written is refused now, not in ten minutes
+    _keep(file, machine, quick, outcomes)  # an unwritable file is refused before the measurements
     for benchmark in BENCHMARKS:
         if not only or benchmark.name in only:
             outcomes.append(_run(benchmark, quick))
@@ -73,7 +73,7 @@ def _keep(file: Path | None, machine: dict[str, Any], quick: bool, outcomes: lis
 
 
 def _run(benchmark: Benchmark, quick: bool) -> Outcome:
-    """One benchmark; its failure is told and does not end the others."""
+    """Run one benchmark; a failure is reported and the others continue."""
     began = time.perf_counter()
     with Console(stderr=True).status(benchmark.name) as status:
         settings = Settings(quick, lambda text: status.update(f"{benchmark.name}: {text}"))

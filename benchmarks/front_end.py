@@ -1,8 +1,8 @@
-"""A Jupyter kernel, and somebody who plays the browser: an answer to every frame, so that the next one is drawn.
+"""A Jupyter kernel with a simulated browser that acknowledges every frame.
 
-A live figure draws for somebody: without answers it slows down, and then stops. In a browser a link between two fields
-answers; the kernel tells every front end about it when it is made. Here that link is played: what its source says is
-written to its target at once, as by a browser that takes no time to draw. Everything on the kernel's side is real.
+Without acknowledgements a live figure is drawn at a slower rate, and then not at all. In a browser a link between two fields
+sends them; the kernel announces it to all front ends when it is made. Here that link is simulated: the value of its source
+is written to its target at once, as by a browser that draws in no time. The kernel's side is real.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def open_kernel() -> Iterator[FrontEnd]:
                 front_end.greet()
                 yield front_end
         finally:
-            kernel.kill()  # asked to shut down, a kernel that has used Dask may stay
+            kernel.kill()  # a kernel that has used Dask may ignore a shutdown request
             kernel.wait()
 
 
 class FrontEnd:
-    """`door`: the kernel's connection file. `frames`: the frames that were answered."""
+    """`door`: the kernel's connection file. `frames`: the acknowledged frames."""
 
     def __init__(self, door: Any):
         import zmq
@@ -62,11 +62,11 @@ class FrontEnd:
         self.frames: list[int] = []
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._context.destroy()
 
     def greet(self) -> None:
-        """Until the kernel answers, and what it says to everybody arrives."""
+        """Wait until the kernel replies, and its broadcast (IOPub) messages are received."""
         give_up = time.monotonic() + PATIENCE
         while time.monotonic() < give_up:
             self._session.send(self._shell, "kernel_info_request", {})
@@ -75,13 +75,13 @@ class FrontEnd:
         raise RuntimeError(f"the kernel has not answered for {PATIENCE:g} s")
 
     def look_on(self, seconds: float) -> None:
-        """Answer every frame for so long."""
+        """Acknowledge every frame for `seconds` seconds."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._listen(left)
 
     def run(self, code: str, value: str = "None") -> Any:
-        """Run a cell while answering frames; then an expression's value, plain. `RuntimeError` if the cell fails."""
+        """Run a cell while acknowledging frames; returns the value of an expression. `RuntimeError` if the cell fails."""
         content = {"code": code, "silent": False, "user_expressions": {"value": value}, "stop_on_error": False}
         sent = self._session.send(self._shell, "execute_request", content)["header"]["msg_id"]
         give_up = time.monotonic() + PATIENCE
@@ -94,7 +94,7 @@ class FrontEnd:
         raise RuntimeError(f"the kernel has not answered for {PATIENCE:g} s")
 
     def _listen(self, seconds: float) -> None:
-        """The next thing that the kernel says to everybody, if it says one within `seconds`."""
+        """Handle the kernel's next broadcast message, if one arrives within `seconds`."""
         if not self._heard.poll(1000 * seconds):
             return
         _, message = self._session.recv(self._heard)

@@ -1,7 +1,7 @@
-"""The rate of a run on a real cluster, told from its trace: after the warm-up, before the end.
+"""The rate of a run on a cluster, computed from its trace, between the warm-up and the end.
 
-Every report of a role carries its cumulative counts and the engine time up to which they hold. Two reports of the shard
-therefore give an exact rate, whatever was recorded besides; starting, stopping and the client's own delays are outside.
+Every report of a role has its cumulative counts and the engine time up to which they hold. Two reports of the shard
+therefore give an exact rate for any level of recording, without start, stop and delays of the client.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import labkit as lk
 __all__ = ["Window", "gradient_rate"]
 
 NANO = 1_000_000_000
-SILENT = 20.0  # seconds without the report that is waited for
+SILENT = 20.0  # timeout for the expected report, in seconds
 
 
 @dataclass(frozen=True)
 class Window:
-    """Seconds of engine time: counted is what happens from `warm_up` until `length` later."""
+    """A window of engine time: `length` seconds, beginning at `warm_up`."""
 
     warm_up: float
     length: float
@@ -45,7 +45,7 @@ def _report(run: lk.Run, at: float) -> tuple[int, int]:
         if counted is not None and counted[0] >= at * NANO:
             return counted
         if run.done:
-            run.wait()  # says what ended it, if that was an error
+            run.wait()  # raises the error that ended the run, if any
             raise RuntimeError(f"the run ended before its time: {run.stopped_by}")
         time.sleep(0.02)
     raise RuntimeError(f"{trace.roles[shard]} has not reported for {SILENT:g} s")

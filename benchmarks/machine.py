@@ -1,4 +1,4 @@
-"""The machine, named: a number without it is not a measurement."""
+"""Description of the machine, which is part of every result."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from threadpoolctl import threadpool_info
 
 __all__ = ["describe", "in_words"]
 
-PEERS = ("ray", "torch", "mpi4py", "simpy")  # where they are installed
+PEERS = ("ray", "torch", "mpi4py", "simpy")  # listed if installed
 
 
 def describe() -> dict[str, Any]:
-    """CPU, memory, versions and the load before anything was measured, in plain values."""
+    """CPU, memory, versions and the load before the measurements, in plain values."""
     blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     return {
         "cpu": _cpu(),
@@ -35,7 +35,7 @@ def describe() -> dict[str, Any]:
 
 
 def in_words(machine: dict[str, Any]) -> str:
-    """Two lines for people."""
+    """The description as two lines of text."""
     m, blas = machine, ", ".join(machine["blas"]) or "no BLAS found"
     hardware = f"{m['cpu']}, {m['cores']} cores, {m['memory_bytes'] / 1e9:.1f} GB, load {m['load']}, {m['system']}"
     peers = "".join(f", {name} {m['versions'][name]}" for name in PEERS if m["versions"][name])

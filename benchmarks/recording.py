@@ -1,4 +1,4 @@
-"""What recording costs: the same run with all rows and with counters only, on both engines."""
+"""The cost of recording: the same run with all rows and with counters only, on both engines."""
 
 from __future__ import annotations
 

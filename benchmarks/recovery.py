@@ -1,7 +1,7 @@
-"""The way back of roles whose processes are killed: of one, and of all of a run at once.
+"""Recovery of roles whose processes are killed: of one, and of all roles of a run at once.
 
-Processes of labkit's own are started again for them. From the kill until the last of the roles is up in its next incarnation,
-and until a worker among them begins to compute; each time in a fresh client with a cluster of its own.
+labkit restarts the processes. Measured from the kill until the last of the roles is up in its next incarnation, and until a
+worker among them begins to compute; each time in a new client with a new cluster.
 """
 
 from __future__ import annotations

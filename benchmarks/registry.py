@@ -1,4 +1,4 @@
-"""Every benchmark, in the order in which they run. One list; the command line and the tables are derived from it."""
+"""The list of benchmarks, in the order in which they run. The command line and the tables are derived from it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A push and the pull that answers it, between two processes: labkit's wire, two floors, and what others offer.
+"""A push and its reply between two processes: labkit's transport, two lower bounds, and other systems.
 
-The bare socket is what the kernel allows: no header, no names, no fresh array, the same buffer every time; shared
-memory with a socket's byte as the bell is what the memory allows. One repetition is the median of many round trips; all
-pairs stay up, idle, while one of them is measured. A peer that is not installed, or does not start here, is named.
+The bare socket is the kernel's limit: no header, no names, no new array, the same buffer every time. Shared memory with one
+byte through a socket as the doorbell is the memory's limit. One repetition is the median of many round trips; all pairs stay
+open and idle while one of them is measured. A peer that is not installed, or does not start here, is listed as skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PEERS: Mapping[str, tuple[Callable[[], AbstractContextManager[Trip]], tuple[str,
 
 
 def run(settings: Settings) -> list[Row]:
-    """All sizes in every repetition, the sides in turns; ratios to the socket, and of labkit to every peer."""
+    """All sizes in every repetition, sides alternating; ratios to the socket, and of labkit to every peer."""
     with wire_pair.open_pair() as wire, raw_socket.open_pair() as bare, contextlib.ExitStack() as stack:
         sides = [Side(name, _round_trips(trip, settings)) for name, trip in ((LABKIT, wire), (SOCKET, bare))]
         for name, (open_pair, needs) in PEERS.items():
@@ -47,7 +47,7 @@ def run(settings: Settings) -> list[Row]:
 def _start(
     stack: contextlib.ExitStack, open_pair: Callable[[], AbstractContextManager[Trip]], settings: Settings
 ) -> Callable[[], Values]:
-    """The pair's measurement; one that says why, if it does not start here."""
+    """The pair's measurement; one that raises `Unmeasured` if the pair does not start here."""
     try:
         return _round_trips(stack.enter_context(open_pair()), settings)
     except Exception as error:

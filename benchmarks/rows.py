@@ -1,8 +1,8 @@
-"""What a measurement is: sides that take turns, and rows of medians.
+"""Measurements: alternating sides, and rows of medians.
 
-A `Side` measures itself once when called and returns values by (name, unit). `alternate` lets all sides measure once,
-then once more in the opposite order, and so on: a machine that grows slower, or busy, meets all of them alike. A ratio
-is formed within one turn, and only then the median over the turns: of ratios, not of times taken minutes apart.
+A `Side` makes one measurement when called and returns values by (name, unit). `alternate` measures all sides once, then once
+more in the opposite order, and so on, so that a change of the machine's speed or load affects all sides equally. Ratios are
+formed within one turn; the result is the median of these ratios, not the ratio of times taken minutes apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Values = Mapping[tuple[str, str], float]  # (what was measured, unit) -> how muc
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table. `median`, `low`, `high` over `repetitions`; all None where the side was `skipped`, and why."""
+    """A line of a table. `median`, `low`, `high` over `repetitions`; all None if the side was `skipped` (the reason)."""
 
     name: str
     side: str
@@ -34,7 +34,7 @@ class Row:
 
 
 class Unmeasured(Exception):
-    """Raised by a side that cannot be measured: its row says why, and the other sides go on without it."""
+    """Raised by a side that cannot be measured: its row contains the reason, and the other sides continue."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Settings:
-    """`quick`: tiny sizes, one repetition, numbers without worth. `say` tells what is being measured now."""
+    """`quick`: tiny sizes, one repetition, results without meaning. `say`: reports what is being measured."""
 
     quick: bool = False
     say: Callable[[str], None] = lambda text: None
 
     def choose(self, full: int | float, quick: int | float) -> int | float:
-        """A size: `full`, or what is enough to see that it runs."""
+        """A size: `full`, or `quick`, which only tests that it runs."""
         return quick if self.quick else full
 
     @property
@@ -89,7 +89,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """`name` is what `--only` takes, `what` one sentence, `note` what a reader of the numbers must know."""
+    """`name`: for `--only`; `what`: one sentence; `note`: remarks on the results."""
 
     name: str
     what: str
@@ -101,11 +101,11 @@ def alternate(
     settings: Settings, name: str, sides: Sequence[Side], against: str | None = None, *,
     repetitions: int | None = None, pairs: Sequence[Pair] = (),
 ) -> list[Row]:  # fmt: skip
-    """Measure `sides` in turns; a row for each name, unit and side: what can be compared stands together.
+    """Measure `sides` in turns; a row for each name, unit and side, with comparable rows next to each other.
 
     `against`: a side's name; every other side also gets a row of its ratio to that one, under the same name, unit "x".
-    `pairs`: further ratios, at the end. `name` stands in the row of a side that is skipped. `repetitions`: if
-    not the settings' own.
+    `pairs`: further ratios, at the end. `name` stands in the row of a side that is skipped. `repetitions`:
+    overrides the settings.
     """
     skipped = {side.name: side.missing for side in sides if side.missing}
     turns = _take_turns(settings, name, sides, skipped, repetitions or settings.repetitions)
@@ -121,7 +121,7 @@ def alternate(
 def _take_turns(
     settings: Settings, name: str, sides: Sequence[Side], skipped: dict[str, str | None], repetitions: int
 ) -> list[dict[str, Values]]:
-    """What each side measured at each turn. A side that fails is `skipped` from then on, with the reason."""
+    """The measurements of each side at each turn. A side that fails is `skipped` from then on, with the reason."""
     turns: list[dict[str, Values]] = []
     for turn in range(repetitions):
         taken: dict[str, Values] = {}
@@ -129,7 +129,7 @@ def _take_turns(
             if side.name in skipped:
                 continue
             settings.say(f"{name}: {side.name} ({turn + 1} of {repetitions})")
-            gc.collect()  # what one side left behind is not the next one's to clear up
+            gc.collect()  # so that the garbage of one side is not collected during the next
             try:
                 taken[side.name] = side.measure()
             except Unmeasured as why:

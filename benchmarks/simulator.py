@@ -1,18 +1,18 @@
-"""Virtual time in wall time: how many updates of a timing-only AsyncPS are simulated in a second, 8 to 10,000 workers.
+"""Speed of the simulator: updates of a timing-only AsyncPS per second of wall time, for 8 to 10,000 workers.
 
-Two peers, both SimPy, both given the draws that labkit's workers take; all three end at the same nanosecond.
+There are two peers, both in SimPy and with the same draws as labkit's workers; all three end at the same nanosecond.
 
-"SimPy, nodes and links" is the comparison: the same model, written as SimPy's documentation teaches it. Any roles on any
-nodes, cores and cut-through links that are queued for, mailboxes that are read by kind, every message counted in bytes;
-the algorithm on top. It pays for links and cores also where they take no time, as whoever writes a general model does.
+"SimPy, nodes and links" is the comparison: the same general model, written in the style of SimPy's documentation. Roles on
+nodes, queues for cores and cut-through links, mailboxes read by kind, bytes counted for every message; the algorithm on
+top. As in any general model, links and cores cost events even if they take no time.
 
-"SimPy, this algorithm only" is the lower bound of what a SimPy program can cost: it can simulate nothing else, and what
-this run does not need is left away (no cores, no bytes, no events on links that take no time).
+"SimPy, this algorithm only" is a lower bound of the cost of a SimPy program: it can simulate nothing else, and omits what
+this run does not need (cores, bytes, events on links that take no time).
 
-labkit records every span, message and application, as it does by default; the peers record nothing. How much of its time
-that takes is seen from the side that does not. Two networks: one that takes no time (the default), where a simulator
-only hands over messages, and one with latency, bandwidth and a busy server. Setting the roles up is timed apart, so that
-the rates of few and of many workers can be compared.
+labkit records every span, message and application, as by default; the peers record nothing. One side runs labkit without
+recording, to show its cost. Two networks: one that takes no time (the default), where a simulator only delivers messages,
+and one with latency, bandwidth and a busy server. The setup of the roles is timed separately, so that the rates of few and
+of many workers can be compared.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Case:
     updates: int
     law: Distribution
     links: bool = False
-    repetitions: int | None = None  # None: the settings' own
+    repetitions: int | None = None  # None: those of the settings
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ class Case:
         return f"{self.workers:,} workers, {self.law.describe()}" + (", links" if self.links else "")
 
     def cluster(self, **more: Any) -> lk.SimulatedCluster:
-        """Where labkit runs it."""
+        """labkit's cluster for this case."""
         network = {"latency": 1e-4, "bandwidth": 1e9, "server_time": 1e-5} if self.links else {}
         return lk.SimulatedCluster(workers=self.workers, compute=self.law, **network, **more)
 
@@ -67,7 +67,7 @@ QUICK = (Case(8, 1_000, FIXED), Case(8, 1_000, RANDOM, links=True), Case(100, 1_
 
 
 def labkit_run(case: Case, **more: Any) -> lk.Run:
-    """The model in labkit, standing at time zero."""
+    """The model in labkit, at time zero."""
     problem, budget = lk.Problem("digits", timing_only=True), lk.Budget(updates=case.updates)
     return lk.train(problem, lk.AsyncPS(), case.cluster(**more), budget, checkpoint=False)
 
@@ -115,8 +115,8 @@ def _simpy(case: Case, peer: str) -> Values:
 
 
 def _largest(settings: Settings) -> Row:
-    """The seconds of a run of a million updates, the default law, setting it up included. Once: it is long, and compared
-    with nobody.
+    """The seconds of a run of a million updates with the default distribution, including its setup. Measured once, because it
+    is long and has no peer.
     """
     workers, each = (100, 10) if settings.quick else (MANY, EACH)
     name = f"{workers:,} workers x {each} updates each"

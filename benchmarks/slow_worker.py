@@ -1,9 +1,9 @@
-"""What a worker that is 10 times slower does to each strategy: gradients a second, as a share of the undisturbed run's.
+"""The effect of a straggler (10 times slower) on each strategy: gradients per second relative to the undisturbed run.
 
-Three answers beside each other: a formula, virtual time, and a cluster of processes whose gradients are paced to 20 ms,
-or, where workers share a gradient in many small pieces, to 200 ms, so that messages between them do not decide. Four
-workers, worker-1 is the slow one; messages take no time in the formula and in virtual time. Counted is from a third of
-the run on: what holds in the long run, after the slack of a bounded staleness is used up.
+Three results: a formula, virtual time, and a cluster of processes whose gradients are paced to 20 ms, or to 200 ms if workers
+split a gradient into many small pieces, so that messages do not dominate. There are four workers, of which worker-1 is slow;
+messages take no time in the formula and in virtual time. The first third of the run is not counted, so that the result is the
+steady state, after the slack of a bounded staleness is used up.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .rows import Benchmark, Row, Settings
 
 __all__ = ["BENCHMARK", "FACTOR", "THEORY", "WORKERS", "measured", "problem_for", "simulated"]
 
-WORKERS, FACTOR, SLOW, PACE = 4, 10.0, "worker-1", 0.02  # seconds a gradient
-SHARED = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")  # whose pieces last 1 to 15 ms of 200
-N, F, M = WORKERS, FACTOR, 4  # M: micro-batches of a pipeline, as they are by default
+WORKERS, FACTOR, SLOW, PACE = 4, 10.0, "worker-1", 0.02  # PACE: seconds per gradient
+SHARED = ("tensor-parallel", "pipeline", "hybrid", "pipedream", "fsdp")  # their pieces take 1 to 15 ms of 200
+N, F, M = WORKERS, FACTOR, 4  # M: micro-batches of a pipeline, the default
 
 ALL = ("1/F: all wait for it", 1 / F)
 FREE = ("(N-1+1/F)/N: only its own share", (N - 1 + 1 / F) / N)
@@ -44,7 +44,7 @@ THEORY: Mapping[str, tuple[str, float]] = {
 
 
 def problem_for(strategy: lk.Strategy, timing_only: bool = False) -> lk.Problem:
-    """Something of the strategy's kind: four equal layers, or clicks."""
+    """A problem that suits the strategy: four equal layers, or clicks."""
     if strategy.suits.get("data"):
         return lk.Problem(strategy.suits["data"], batch_size=16, hidden=(16,), timing_only=timing_only)
     rng = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def problem_for(strategy: lk.Strategy, timing_only: bool = False) -> lk.Problem:
 
 
 def simulated(name: str, seconds: float = 20.0) -> float:
-    """Share of the throughput that is left, in virtual time."""
+    """The relative throughput in virtual time."""
     strategy = STRATEGIES[name]()
     cluster = lk.SimulatedCluster(workers=WORKERS, compute=PACE)
     rates = [
@@ -64,7 +64,7 @@ def simulated(name: str, seconds: float = 20.0) -> float:
 
 
 def measured(name: str, cluster: lk.DaskCluster, seconds: float) -> float:
-    """The same on processes, paced; twice as long where gradients are long."""
+    """The relative throughput on processes, paced; runs with long gradients take twice as long."""
     strategy, longer = STRATEGIES[name](), name in SHARED
     problem, budget = problem_for(strategy), lk.Budget(seconds=seconds * (2 if longer else 1))
     rates = []
@@ -76,7 +76,7 @@ def measured(name: str, cluster: lk.DaskCluster, seconds: float) -> float:
 
 
 def _rate(run: lk.Run) -> float:
-    """Gradients a second that shards have applied, up to a factor that is the same for all runs of a strategy."""
+    """Gradients per second applied by shards, up to a factor that is the same for all runs of a strategy."""
     layout = run.trace.header["layout"]
     role, time, count = run.trace.column("applies", "role", "time", "count")
     own = layout["copies"] == "own"  # each replica applies its own gradients; else one shard sees them all
@@ -93,7 +93,7 @@ def _rate(run: lk.Run) -> float:
 def run(settings: Settings) -> list[Row]:
     """Three rows for every strategy."""
     rows: list[Row] = []
-    seconds = float(settings.choose(6.0, 1.0))  # once: all strategies take some minutes
+    seconds = float(settings.choose(6.0, 1.0))  # measured once, because all strategies take some minutes
     with lk.DaskCluster(workers=WORKERS, pace=PACE) as cluster:
         for name in STRATEGIES:
             theory = THEORY[name][1]

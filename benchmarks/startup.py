@@ -1,8 +1,7 @@
-"""What comes before the first update: imports, processes, roles; and the memory that all of them take.
+"""Startup time (imports, processes, roles, first update) and memory.
 
-"From nothing" is from the moment before the interpreter is started. Private memory is what would be free if the
-processes were gone (unique set size), added up over the client, its workers and whatever else was started, while they
-train.
+"From nothing" is measured from before the start of the interpreter. Private memory is the unique set size, summed over the
+client, its workers and all other processes that were started, during training.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ RUN = "4 workers, 1 server, chief"
 
 def run(settings: Settings) -> list[Row]:
     """Imports, then clusters, each time in a fresh process."""
-    _imports()  # compiles what was not compiled yet
+    _imports()  # writes missing bytecode files
     sides = [Side("labkit", _imports)]
     return alternate(settings, "imports", sides) + alternate(settings, RUN, [Side("labkit", _first_update)])
 

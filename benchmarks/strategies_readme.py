@@ -1,8 +1,8 @@
 """The generated parts of labkit/strategies/README.md: `python -m benchmarks.strategies_readme` writes them anew.
 
-The list comes from the classes and the docstrings of their files. The table of the slow worker has a formula, what
-virtual time says, and what was measured on a cluster of processes; the last column is kept unless `--measure` is given
-(ten minutes; leave the machine alone meanwhile).
+The list is made from the classes and the docstrings of their modules. The table of the slow worker has a formula, the result
+in virtual time, and the measurement on a cluster of processes; the last column is kept unless `--measure` is given (ten
+minutes, on an otherwise idle machine).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ OF_MANY = ("codec", "staleness_aware", "compensation")
 
 
 def source(made: type) -> str:
-    """Where an algorithm is from: the last paragraph with a year in the docstring of its file."""
+    """The source of an algorithm: the last paragraph with a year in the docstring of its module."""
     module = inspect.getdoc(sys.modules[made.__module__]) or ""
     dated = [part for part in module.split("\n\n") if re.search(r"\b(19|20)\d\d\b", part)]
     return " ".join(dated[-1].split())
 
 
 def own_knobs(made: type[Strategy]) -> str:
-    """The knobs that not every strategy has, with their defaults, as `--set` takes them; those of many come last."""
+    """The knobs that not all strategies have, with their defaults, as `--set` takes them; the more common ones come last."""
     texts = []
     for knob in sorted(knobs_of(made).values(), key=lambda knob: knob.name in OF_MANY):
         if knob.name not in knobs_of(Strategy) and knob.name != "learning_rate":
@@ -64,7 +64,7 @@ def list_section() -> str:
 
 
 def slow_section(on_processes: Mapping[str, str]) -> str:
-    """The table of the slow worker; `on_processes`: what the last column says of each strategy."""
+    """The table of the slow worker; `on_processes`: the last column for each strategy."""
     lines = ["| strategy | theory | | virtual time | processes |", "|---|---|---|---|---|"]
     for name in STRATEGIES:
         words, share = THEORY[name]
@@ -73,7 +73,7 @@ def slow_section(on_processes: Mapping[str, str]) -> str:
 
 
 def section(name: str) -> str:
-    """What stands between the marks of this part of the README."""
+    """The text between the marks of this part of the README."""
     found = re.search(rf"<!-- begin {name} -->\n(.*?)\n<!-- end {name} -->", README.read_text(), re.DOTALL)
     assert found is not None, f"README.md has no part {name!r}"
     return found[1]
@@ -86,7 +86,7 @@ def with_section(text: str, name: str, inner: str) -> str:
 
 
 def kept() -> dict[str, str]:
-    """The last column as it stands in the README."""
+    """The last column in the present README."""
     rows = re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]*) \|$", section("slow worker"), re.MULTILINE)
     return dict(rows)
 

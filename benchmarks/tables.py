@@ -1,4 +1,4 @@
-"""Rows as a table. Numbers get four digits at most: nothing here is known better than that."""
+"""Rows as a table. Numbers have at most four digits, the precision of the measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .rows import Benchmark, Row
 
 __all__ = ["number", "show", "wide_console"]
 
-WIDE = 160  # columns, where the output is no terminal
+WIDE = 160  # columns, if the output is not a terminal
 REASON = 60  # characters of why a side was skipped; `--json` has them all
 
 
@@ -27,13 +27,13 @@ def number(value: float) -> str:
 
 
 def wide_console() -> Console:
-    """As wide as the terminal; wide enough for every table where there is none."""
+    """A console as wide as the terminal; if there is none, wide enough for every table."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=WIDE)
 
 
 def show(console: Console, benchmark: Benchmark, rows: Sequence[Row], error: str | None) -> None:
-    """The rows of a benchmark, or why there are none."""
+    """Print the rows of a benchmark, or the reason why there are none."""
     console.print()
     console.print(Text(f"{benchmark.name}: {benchmark.what}", style="bold"))
     if error is not None:

@@ -1,10 +1,9 @@
-"""Gradients per second: labkit on a cluster of processes, one NumPy process alone, and whatever else trains this way.
+"""Gradients per second: labkit on a cluster of processes, a single NumPy process, and other systems.
 
-All do the same work on a gradient: the same network, from the same first weights, mini-batches of 32 digits, SGD, one
-thread of linear algebra in every process. Nothing is paced, labkit records. labkit's cluster stays up, idle, while the
-others are measured; each of them gets fresh processes at each turn. A rate is that of a window after a warm-up, so
-starting and stopping are outside. What is compared is measured minutes apart at most, and its ratio formed turn by
-turn.
+All do the same work per gradient: the same network with the same first weights, mini-batches of 32 digits, SGD, one thread of
+linear algebra in every process. Gradients are not paced, and labkit records. labkit's cluster stays up and idle while the
+others are measured; these get new processes at each turn. A rate is measured in a window after a warm-up, which excludes
+start and stop. Compared values are measured at most minutes apart, and ratios are formed within a turn.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ __all__ = ["BENCHMARK", "NETS", "SHAPES", "all_jobs", "cluster_for", "labkit_nam
 NETS = ((128,), (256, 256))
 SHAPES = {"alone": (1,), "async": (1, 2, 4), "sync": (1, 2, 4), "reduce": (2, 4)}  # rule: numbers of workers
 STRATEGIES: dict[str, type[lk.Strategy]] = {"async": lk.AsyncPS, "sync": lk.SyncPS, "reduce": lk.RingAllReduce}
-RATE = 0.01  # small enough for every number of workers; it decides nothing about speed
+RATE = 0.01  # small enough for every number of workers; no effect on speed
 UNIT = "gradients/s"
 REPETITIONS = 3  # a turn of all sides takes two to three minutes
-GOALS = (  # labkit's rule and workers, whose, their rule and workers
+GOALS = (  # labkit's rule and workers, the peer, its rule and workers
     ("async", 2, trainers.ALONE, "alone", 1),
     ("async", 4, trainers.RPC_NUMPY, "async", 4),
     ("async", 4, trainers.RAY_TORCH, "async", 4),
@@ -41,7 +40,7 @@ GOALS = (  # labkit's rule and workers, whose, their rule and workers
 
 
 def run(settings: Settings) -> list[Row]:
-    """All sides in turns, each with all its jobs; then labkit against its peers."""
+    """All sides alternating, each with all its jobs; then the ratios of labkit to its peers."""
     warm_up, length = settings.choose(1.0, 0.05), settings.choose(1.0, 0.1)
     jobs = all_jobs(settings, functools.partial(Job, learning_rate=RATE, warm_up=warm_up, length=length))
     repetitions = int(settings.choose(REPETITIONS, 1))
@@ -63,7 +62,7 @@ def all_jobs(settings: Settings, make: Callable[..., Job], fewest: int = 1) -> l
 
 
 def sides_of(jobs: Sequence[Job], unit: str, measure: Callable[[Job], float]) -> list[Side]:
-    """Everybody who can do some of `jobs`; labkit does a job by `measure`, and what is compared stands together."""
+    """All sides that can do some of `jobs`; labkit does a job by `measure`. Compared sides are next to each other."""
 
     def labkit(rule: str) -> Side:
         mine = [job for job in jobs if job.rule == rule]
@@ -98,12 +97,12 @@ def _pairs(jobs: Sequence[Job]) -> list[Pair]:
 
 
 def strategy_for(job: Job) -> lk.Strategy:
-    """labkit's, with the job's rate."""
+    """labkit's strategy for the job's rule, with its learning rate."""
     return STRATEGIES[job.rule](learning_rate=job.learning_rate)  # type: ignore[call-arg]
 
 
 def cluster_for(job: Job, cluster: lk.DaskCluster) -> lk.DaskCluster:
-    """As many of the cluster's workers as the job asks for."""
+    """The cluster with the job's number of workers."""
     return cluster.resized(workers=job.workers, servers=1 if STRATEGIES[job.rule].uses_servers else None)
 
 

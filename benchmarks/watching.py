@@ -1,7 +1,7 @@
-"""What watching costs: the same run in a notebook's kernel with nobody looking, and with the live figure before a browser.
+"""The cost of a live figure: the same run in a notebook's kernel without a figure, and with one shown in a browser.
 
-The browser is played (`front_end`): it answers every frame at once, so the figure is drawn as often as it ever is. What
-a real browser does to show a frame is not measured; it is done by another process, on a student's own computer.
+The browser is simulated (`front_end`): it acknowledges every frame at once, so the figure is drawn at its maximum rate. The
+work of a real browser is not measured; it is done by another process, on the user's computer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["BENCHMARK"]
 
 OFF = "nobody watches"
 RUN = "AsyncPS on Dask, 64-128-10, 2 workers"
-AFTER = 0.5  # seconds that a run goes on after the window, so that the window's end is reported
+AFTER = 0.5  # seconds by which a run is longer than the window, so that the window's end is reported
 
 
 def run(settings: Settings) -> list[Row]:

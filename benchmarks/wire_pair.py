@@ -1,6 +1,6 @@
-"""Two processes on labkit's endpoint: a worker here, and a server that answers every push with as many bytes of weights.
+"""Two processes on labkit's endpoint: a worker here, and a server that replies to every push with as many bytes of weights.
 
-`open_pair` is this end; `python -m benchmarks.wire_pair PORT` is the other, where PORT is what this end listens at.
+`open_pair` is the worker's side; `python -m benchmarks.wire_pair PORT` is the server, where PORT is the worker's listening port.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .peers.pairs import Trip
 __all__ = ["open_pair"]
 
 HOST = "127.0.0.1"
-PATIENCE, IDLE = 30.0, 600.0  # seconds without an answer; without a question, while others are measured
+PATIENCE, IDLE = 30.0, 600.0  # seconds without a reply; without a request, while other pairs are measured
 
 
 @contextlib.contextmanager
@@ -52,7 +52,7 @@ def _endpoint(name: str) -> Endpoint:
 
 
 def _next(endpoint: Endpoint, patience: float) -> Message | None:
-    """The next message; None when the other end is gone. `RuntimeError` after `patience` seconds of silence."""
+    """The next message; None if the other process has ended. `RuntimeError` after `patience` seconds without a message."""
     until = time.monotonic() + patience
     while not endpoint.inbox:
         if endpoint.left or endpoint.lost:

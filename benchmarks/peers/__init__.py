@@ -1,1 +1,1 @@
-"""Whom labkit is compared with, one file each. A peer knows nothing of the benchmark that measures it."""
+"""The systems that labkit is compared with, one file each. A peer does not depend on the benchmark that measures it."""

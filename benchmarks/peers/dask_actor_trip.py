@@ -1,6 +1,6 @@
 """A Dask actor on one worker, called by a task on another: a NumPy array there, a NumPy array back.
 
-From a task the call goes straight from worker to worker; from a client it is slower. `python -m
+From a task the call goes directly from worker to worker; from a client it is slower. `python -m
 benchmarks.peers.dask_actor_trip` starts the cluster and orders the trips, which are timed inside the task.
 """
 
@@ -25,7 +25,7 @@ def open_pair() -> AbstractContextManager[Trip]:
 
 
 class Server:
-    """What runs in the actor."""
+    """The actor's class."""
 
     def __init__(self) -> None:
         self.weights = np.zeros(0, np.float32)

@@ -1,10 +1,10 @@
-"""A parameter server as a Dask actor, called from long-running tasks: what one would write first with Dask.
+"""A parameter server as a Dask actor, called from long-running tasks: the obvious design with Dask.
 
 After "Actors", https://distributed.dask.org/en/stable/actors.html (Dask documents no parameter server that trains)
 
 Kept: a plain class, `client.submit(Server, actor=True)`, calls that return actor futures, `.result()`; a `LocalCluster`,
-encrypted because any user of the machine could run code in it otherwise. Changed: nothing, but one call pushes a gradient
-and brings the weights back, where two would be the first idea; all roles are pinned, each to a Dask worker of its own.
+encrypted because otherwise any user of the machine could run code in it. Changed: one call pushes a gradient and returns
+the weights, where two calls would be more obvious; each role is pinned to a separate Dask worker.
 Gradients and weights are labkit's, one flat array.
 """
 
@@ -28,12 +28,12 @@ class ParameterServer:
         self.gradients, self.going = 0, True
 
     def start(self) -> np.ndarray:
-        """Training begins now; the first weights."""
+        """Begin training; returns the first weights."""
         self.score.begin()
         return self.weights.copy()
 
     def push(self, gradient: np.ndarray) -> np.ndarray | None:
-        """Apply it; a copy of the weights (the next push may come before they have left), None when all is over."""
+        """Apply it; returns a copy of the weights (the next push may come before they are sent), None when training is over."""
         if not self.going:
             return None
         self.weights -= np.float32(self.job.learning_rate) * gradient
@@ -48,18 +48,18 @@ class ParameterServer:
 
 
 def train(server: Any, job: Job, worker: int, weights: np.ndarray | None) -> None:
-    """A worker's task: as long as the server answers with weights."""
+    """A worker's task: train until the server returns None."""
     batches, gradient = job.batches(worker), job.gradient()
     while weights is not None:
         weights = server.push(gradient(weights, next(batches))).result()
 
 
 def run(client: Client, addresses: list[str], job: Job) -> float:
-    """One job on a server and workers of its own."""
+    """One job on a new server and new workers."""
     first, *others = addresses[: job.workers + 1]
     client.gather(
         [client.submit(job.batches, 0, workers=[a], pure=False) for a in others]
-    )  # data and imports are there
+    )  # data and imports are loaded
     server = client.submit(ParameterServer, job, actor=True, workers=[first], pure=False).result()
     weights = server.start().result()
     tasks = [

@@ -1,6 +1,6 @@
-"""`torch.distributed` on gloo: `send` and `recv` between two ranks, tensors that are there already.
+"""`torch.distributed` on gloo: `send` and `recv` between two ranks, with preallocated tensors.
 
-`python -m benchmarks.peers.gloo_trip` is rank 0 and makes the trips; with a file to meet at, it is rank 1.
+`python -m benchmarks.peers.gloo_trip` is rank 0 and makes the trips; with a rendezvous file as argument, it is rank 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .pairs import Trip, apart, beside, obey
 __all__ = ["open_pair"]
 
 MODULE = "benchmarks.peers.gloo_trip"
-IDLE = datetime.timedelta(seconds=600)  # while others are measured
+IDLE = datetime.timedelta(seconds=600)  # while other pairs are measured
 
 
 def open_pair() -> AbstractContextManager[Trip]:
@@ -43,7 +43,7 @@ def _pair() -> Iterator[Trip]:
 
     with tempfile.TemporaryDirectory() as folder, beside(MODULE, f"{folder}/meet"), _rank(0, f"{folder}/meet"):
         yield trip
-        distributed.send(torch.tensor([0, 0]), 1)  # that was all
+        distributed.send(torch.tensor([0, 0]), 1)  # end of the trips
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
-"""What a peer has to do, and how it is measured: the same for every peer.
+"""The jobs of peers and their measurement, the same for every peer.
 
-A peer that trains is a program, `python -m benchmarks.peers.NAME [WORDS] JOBS`: it does one job after the other and
-prints a list of numbers, one a job. All have labkit's data, its split, its first weights and, worker by worker, its
-very batches. So those that step together (a synchronous server, an all-reduce) walk the same path, but for rounding.
+A peer that trains is a program, `python -m benchmarks.peers.NAME [WORDS] JOBS`: it does its jobs in sequence and prints a
+list of numbers, one per job. All have labkit's data, split and first weights, and each worker has labkit's batches. So
+synchronous peers (a synchronous server, an all-reduce) compute the same weights, except for rounding.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ RULES = {"alone": "alone", "async": "asynchronous server", "sync": "synchronous 
 
 @dataclass(frozen=True)
 class Job:
-    """Train digits by one of `RULES`, for `warm_up` and then `length` seconds; with `accuracy`: until the test set is
-    that well answered, for `length` seconds at most. The clock is looked at every `look` updates.
+    """Train digits by one of `RULES`, for `warm_up` and then `length` seconds; with `accuracy`: until that accuracy
+    on the test set, for `length` seconds at most. The clock is read every `look` updates.
     """
 
     rule: str
@@ -46,14 +46,14 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What is compared, as "64-128-10, all-reduce, 2 workers"."""
+        """The name of the measurement, as "64-128-10, all-reduce, 2 workers"."""
         net = "-".join(map(str, (64, *self.hidden, 10)))
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
         return f"{net}, {RULES[self.rule]}" if self.rule == "alone" else f"{net}, {RULES[self.rule]}, {workers}"
 
     @cached_property
     def problem(self) -> lk.Problem:
-        """labkit's own, mini-batches of 32."""
+        """labkit's problem, with mini-batches of 32."""
         return lk.Problem("digits", hidden=tuple(self.hidden), batch_size=32, seed=self.seed)
 
     @property
@@ -69,7 +69,7 @@ class Job:
         return Batches(data.x_train[own], data.y_train[own], self.problem.batch_size, rng)
 
     def gradient(self) -> Callable[[np.ndarray, Any], np.ndarray]:
-        """(weights, batch) -> gradient, by labkit's network, into the same array every time. Has run once."""
+        """(weights, batch) -> gradient, by labkit's network, into the same array every time. It was called once already."""
         objective = self.problem.objective()
         out = np.empty(objective.size, objective.dtype)
 
@@ -82,7 +82,7 @@ class Job:
 
 
 class Score:
-    """The clock of one job, kept where the weights are. It stands still while they are evaluated."""
+    """The clock of one job, in the process that has the weights. It is stopped during evaluations."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.result = job, float("nan")
@@ -92,11 +92,11 @@ class Score:
         self._before: int | None = None
 
     def begin(self) -> None:
-        """Training begins now."""
+        """Start the clock: training begins."""
         self._zero = time.perf_counter()
 
     def goes_on(self, gradients: int, weights: Callable[[], np.ndarray]) -> bool:
-        """Every `look` updates: so many gradients have been applied so far. False when the job is done.
+        """Called every `look` updates with the number of gradients applied so far. False when the job is done.
 
         `result` is then the gradients per second, or the seconds to the accuracy (nan: not reached).
         """
@@ -118,23 +118,23 @@ class Score:
 
 
 def as_json(jobs: Sequence[Job]) -> str:
-    """For the command line of a peer."""
+    """Jobs as text for the command line of a peer."""
     return json.dumps([asdict(job) for job in jobs])
 
 
 def from_json(text: str) -> list[Job]:
-    """What `as_json` wrote."""
+    """The inverse of `as_json`."""
     return [Job(**fields) for fields in json.loads(text)]
 
 
 def answer(jobs: Sequence[Job], do: Callable[[Job], float]) -> None:
-    """Do the jobs, print the results. If the benchmark is gone meanwhile, nobody waits for them: end."""
+    """Do the jobs and print the results. Ends early if the benchmark has ended."""
     threading.Thread(target=_end_with_the_benchmark, daemon=True).start()
     results = [do(job) for job in jobs]
     print(f"\n{json.dumps(results)}", flush=True)
 
 
 def _end_with_the_benchmark() -> None:
-    while os.read(0, 1):  # the benchmark holds the other end open, and says nothing
+    while os.read(0, 1):  # the benchmark keeps the other end open without writing
         continue
     os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -1,10 +1,10 @@
-"""All-reduce with MPI: every process holds the weights, adds up the gradients in place, and steps.
+"""All-reduce with MPI: every process has the weights, sums the gradients in place, and steps.
 
 After the tutorial of mpi4py, https://mpi4py.readthedocs.io/en/stable/tutorial.html (collectives on NumPy arrays)
 
 Kept: `comm.Allreduce` on the NumPy array itself, `MPI.IN_PLACE`, `mpirun -n N python -m ...`. Changed: nothing; the
-network and the data are labkit's, a gradient is one flat array. Every `look` steps rank 0 tells the others whether
-training goes on. Open MPI is told that there may be more processes than cores; it then yields where it would spin.
+network and the data are labkit's, a gradient is one flat array. Every `look` steps rank 0 broadcasts whether
+training continues. Open MPI is configured for more processes than cores, so that it yields instead of spinning.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def launch(job: Job) -> float:
 
 
 def _options() -> list[str]:
-    """Of Open MPI: more processes than cores, and root where it is root who asks. Other MPIs need none."""
+    """Options of Open MPI: allow more processes than cores, and running as root. Other MPIs need none."""
     version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
     if "Open MPI" not in version:
         return []

@@ -1,6 +1,6 @@
-"""One process alone: batch, gradient, step, nothing else. What distributing the work is measured against.
+"""One process: batch, gradient, step, nothing else. The baseline for distributed training.
 
-It is labkit's own network, data and optimizer without roles, engine or record, in a fresh process with one BLAS thread:
+It uses labkit's network, data and optimizer without roles, engine or recording, in a new process with one BLAS thread:
 `python -m benchmarks.peers.numpy_process JOBS`.
 """
 

@@ -1,9 +1,9 @@
-"""What every peer of the round trip offers: `open_pair()`, a context manager that gives a `Trip`.
+"""The interface of the round trip's peers: `open_pair()`, a context manager that returns a `Trip`.
 
-A peer that brings a framework along lives apart from the benchmark: the framework's threads, settings and shutdown are
-then nobody else's. `apart` is the benchmark's end and `obey` the other: an order "bytes count" goes there as a line,
-the seconds come back as a line of JSON. The process has a group of its own, which is killed whatever happens; if the
-benchmark itself is killed, the orders end, and so does the peer.
+A peer that uses a framework runs in a separate process, so that the framework's threads, settings and shutdown do not affect
+the benchmark. `apart` is the benchmark's side and `obey` the peer's: an order "bytes count" is sent as a line, the seconds
+are returned as a line of JSON. The process is in a separate process group, which is always killed at the end; if the
+benchmark itself is killed, the peer reads the end of its input and ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PATIENCE, LEAVE = 120.0, 10.0  # seconds for an answer (a framework's start incl
 
 @contextlib.contextmanager
 def apart(module: str) -> Iterator[Trip]:
-    """Run `python -m module`, which calls `obey`, while this is open. `RuntimeError`, with its last words, if it fails."""
+    """Run `python -m module`, which calls `obey`, while this is open. `RuntimeError`, with its last output, if it fails."""
     with tempfile.TemporaryFile() as words:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": words}
         process = _start([module], text=True, start_new_session=True, **pipes)
@@ -45,7 +45,7 @@ def apart(module: str) -> Iterator[Trip]:
 
 def _ask(process: subprocess.Popen[str], words: IO[bytes], order: str) -> list[float]:
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # then the answer fails, and says why
+    with contextlib.suppress(BrokenPipeError):  # reading the answer then fails with the reason
         process.stdin.write(order)
         process.stdin.flush()
     return _answer(process, words)
@@ -78,9 +78,9 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def obey(pair: Callable[[], AbstractContextManager[Trip]]) -> None:
-    """Open `pair` and make the trips that are ordered, until there are no more orders."""
+    """Open `pair` and make the ordered trips, until there are no more orders."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a framework prints is no answer
+    os.dup2(2, 1)  # keep a framework's output out of the answers
     with contextlib.suppress(BrokenPipeError), answers, pair() as trip:
         print("[]", file=answers, flush=True)
         for order in sys.stdin:
@@ -89,7 +89,7 @@ def obey(pair: Callable[[], AbstractContextManager[Trip]]) -> None:
 
 @contextlib.contextmanager
 def beside(module: str, *arguments: object, pass_fds: Sequence[int] = ()) -> Iterator[None]:
-    """Run `python -m module arguments` as the other end. It should end when its peer is gone, and is killed if not."""
+    """Run `python -m module arguments` as the other end. It should end when its peer has ended, and is killed otherwise."""
     process = _start([module, *map(str, arguments)], pass_fds=pass_fds)
     try:
         yield

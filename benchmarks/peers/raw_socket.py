@@ -1,8 +1,7 @@
-"""Two processes on a blocking TCP socket with `TCP_NODELAY`: what the kernel allows.
+"""Two processes on a blocking TCP socket with `TCP_NODELAY`: the kernel's limit.
 
-The size is said once for many round trips; after that nothing travels but the bytes, from and into buffers that are
-there.
-`python -m benchmarks.peers.raw_socket` is the end that answers.
+The size is sent once for many round trips; after that only the bytes are sent, from and into existing buffers.
+`python -m benchmarks.peers.raw_socket` is the server.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ def open_pair() -> Iterator[Trip]:
 
 def _prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.settimeout(None)  # blocking: a timeout would make Python wait in `poll` before every call
+    sock.settimeout(None)  # blocking: with a timeout Python calls `poll` before every operation
 
 
 def _read(sock: socket.socket, into: memoryview) -> None:
-    """Fill `into`; `EOFError` if the other end is gone."""
+    """Fill `into`; `EOFError` if the connection is closed."""
     while into:
         count = sock.recv_into(into)
         if not count:

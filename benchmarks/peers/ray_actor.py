@@ -1,6 +1,6 @@
 """A Ray actor on the same machine: a NumPy array as the argument, a NumPy array as the result.
 
-`python -m benchmarks.peers.ray_actor` starts Ray for itself, dashboard and usage report off, and makes the trips.
+`python -m benchmarks.peers.ray_actor` starts a Ray instance, without dashboard and usage report, and makes the trips.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def open_pair() -> AbstractContextManager[Trip]:
 
 
 class Server:
-    """What runs in the actor."""
+    """The actor's class."""
 
     def __init__(self) -> None:
         self.weights = np.zeros(0, np.float32)

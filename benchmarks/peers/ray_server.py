@@ -5,8 +5,8 @@ After Ray's own example, https://docs.ray.io/en/latest/ray-core/examples/plot_pa
 Kept: the two actor classes with their methods, and both loops of the driver: all gradients, then `apply_gradients`; or
 `ray.wait` for the first gradient, apply it, give its worker the next task. Changed: the network and the data, and no
 `DataLoader` (labkit's batches cost less); `prepare` instead of constructors, so that one set of processes does all
-jobs; gradients are averaged, not summed; the clock is looked at where the example evaluates, and the accuracy is
-measured only where that is the job. With `torch`, gradients and weights are what the example sends: a list of arrays,
+jobs; gradients are averaged, not summed; the clock is read where the example evaluates, and the accuracy is
+measured only if the job asks for it. With `torch`, gradients and weights are what the example sends: a list of arrays,
 a `state_dict`. With `numpy`, they are labkit's, each one flat array: `python -m benchmarks.peers.ray_server WORD JOBS`.
 """
 
@@ -93,7 +93,7 @@ class TorchWorker:
         from .torch_net import gradient_of, mlp
 
         self.model, self.batches, self.gradient_of = mlp(job), job.batches(number), gradient_of
-        gradient_of(self.model, next(job.batches(number)))  # the first one makes what the others use again
+        gradient_of(self.model, next(job.batches(number)))  # the first call allocates what the others reuse
 
     def compute_gradients(self, weights: Any) -> list[np.ndarray]:
         """On the next batch."""
@@ -106,7 +106,7 @@ KINDS: dict[str, tuple[type, type]] = {"numpy": (NumpyServer, NumpyWorker), "tor
 
 
 def as_vector(weights: Any) -> np.ndarray:
-    """As labkit orders them."""
+    """The weights in labkit's order, flat."""
     weights = ray.get(weights)
     if isinstance(weights, np.ndarray):
         return weights
@@ -114,7 +114,7 @@ def as_vector(weights: Any) -> np.ndarray:
 
 
 def synchronous(server: Any, workers: list[Any], score: Score, look: int) -> None:
-    """A step when all gradients are there."""
+    """A step when all gradients are ready."""
     weights, steps, going = server.get_weights.remote(), 0, True
     while going:
         gradients = [worker.compute_gradients.remote(weights) for worker in workers]
@@ -144,7 +144,7 @@ LOOPS = {"sync": synchronous, "async": asynchronous}
 
 
 def run(server: Any, workers: list[Any], job: Job) -> float:
-    """One job with as many workers as it says."""
+    """One job with its number of workers."""
     mine, score = workers[: job.workers], Score(job)
     ray.get([server.prepare.remote(job), *(worker.prepare.remote(job, number) for number, worker in enumerate(mine))])
     score.begin()

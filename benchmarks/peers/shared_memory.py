@@ -1,8 +1,8 @@
-"""Two processes on memory that both map, and one byte through a socket to wake the other: the floor.
+"""Two processes with shared memory, and one byte through a socket to wake the other: the lower bound.
 
-Each side copies its array in and says so; the other finds it where it is. No copy by the kernel, none on the way out.
-The memory has no name, so nothing of it is left when the processes are gone, however they ended.
-`python -m benchmarks.peers.shared_memory FD` is the end that answers; FD is its end of the socket.
+Each side copies its array into the memory and sends the byte; the other reads it in place. The kernel copies nothing. The
+memory is anonymous, so it is released when the processes end for any reason.
+`python -m benchmarks.peers.shared_memory FD` is the server; FD is its end of the socket.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_pair() -> Iterator[Trip]:
     """A function (bytes, count) -> seconds of each of `count` round trips."""
     ours, theirs = socket.socketpair()
     with theirs, beside("benchmarks.peers.shared_memory", theirs.fileno(), pass_fds=[theirs.fileno()]), ours:
-        theirs.close()  # the other process has its own; only so is its end noticed here
+        theirs.close()  # the other process has a copy; the end of that process can be detected only if this one is closed
 
         def trip(nbytes: int, count: int) -> list[float]:
             gradient, seconds = bytes(nbytes), []

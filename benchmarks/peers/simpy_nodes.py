@@ -1,13 +1,13 @@
 """Nodes, links and mailboxes in SimPy, and an asynchronous parameter server on top: the model of labkit's simulator.
 
-Written as SimPy's documentation teaches it: what can be occupied is a `Resource`, what waits is a process, what is
-handed over goes through a store, what takes time is a `timeout`. A node has a core, an egress and an ingress, each
-first come, first served. Roles live on nodes and know each other by name; a role takes messages out of its mailbox by
-kind; every message is counted in bytes. All that is there whether it takes time or not. Time is whole nanoseconds.
+Written in the style of SimPy's documentation: a `Resource` for what can be occupied, a process for what waits, a store for
+message delivery, a `timeout` for durations. A node has a core, an egress and an ingress, each first come, first served.
+Roles run on nodes and are addressed by name; a role takes messages out of its mailbox by kind; bytes are counted for every
+message. All this is modelled even if it takes no time. Time is whole nanoseconds.
 
-Cut-through: a message holds the sender's egress and, `latency` later, the receiver's ingress for bytes / bandwidth.
-Every way has the same latency, so the ingress is booked in the sender's time: a message takes both when it sets off,
-gives both back when its last byte has left, and arrives `latency` after that.
+Cut-through: a message occupies the sender's egress and, `latency` later, the receiver's ingress for bytes / bandwidth. All
+links have the same latency, so the ingress is reserved in the sender's time: a message acquires both when it departs,
+releases both when its last byte has left, and arrives `latency` after that.
 
 Given the same draws it ends at the same nanosecond as labkit, with the same staleness of every update and the same bytes
 (tested). It records nothing else.
@@ -41,7 +41,7 @@ class Outcome:
 
 
 class Message(NamedTuple):
-    """What roles say to each other. `nbytes` is what it weighs on a link."""
+    """A message between roles. `nbytes`: its size on a link."""
 
     kind: str
     sender: str
@@ -50,7 +50,7 @@ class Message(NamedTuple):
 
 
 class Node:
-    """A machine: what only one computation, or one message, can hold at a time. `sent` and `received` are bytes."""
+    """A machine: its core, egress and ingress have capacity 1. `sent` and `received` are bytes."""
 
     def __init__(self, env: simpy.Environment):
         self.core = simpy.Resource(env, capacity=1)
@@ -75,7 +75,7 @@ class Cluster:
         return role
 
     def carry(self, message: Message, source: Node, target: Role) -> Process:
-        """The way of one message. Roles on one node talk for free."""
+        """Deliver one message. Messages between roles on one node take no time."""
         node = target.node
         if node is not source:
             with source.egress.request() as way_out, node.ingress.request() as way_in:
@@ -95,7 +95,7 @@ class Role:
         self.mailbox = simpy.FilterStore(cluster.env)
 
     def send(self, to: str, kind: str, version: int = 0, nbytes: int = 0) -> None:
-        """Put a message on its way to role `to`, and do not wait for it."""
+        """Send a message to role `to` without waiting for its delivery."""
         self.node.sent += nbytes
         message = Message(kind, self.name, version, nbytes)
         self.env.process(self.cluster.carry(message, self.node, self.cluster.roles[to]))
@@ -115,7 +115,7 @@ class Role:
 
 
 def server(role: Role, updates: int, service: int, nbytes: int, staleness: Counter[int]) -> Process:
-    """Whoever comes first is served first. `service`: ns an update takes; `nbytes`: of the weights."""
+    """Serve requests first come, first served. `service`: ns of an update; `nbytes`: of the weights."""
     version = 0
     while version < updates:
         request = yield role.recv(PUSH, PULL)
@@ -123,11 +123,11 @@ def server(role: Role, updates: int, service: int, nbytes: int, staleness: Count
             yield from role.compute(service)
             staleness[version - request.version] += 1
             version += 1
-        role.send(request.sender, WEIGHTS, version, nbytes)  # only the sender moves on
+        role.send(request.sender, WEIGHTS, version, nbytes)  # only the sender continues
 
 
 def worker(role: Role, draw: Callable[[], int], nbytes: int) -> Process:
-    """Compute on the weights that came, send the gradient, get newer weights. `draw`: ns of the next gradient."""
+    """Compute on the received weights, send the gradient, receive newer weights. `draw`: ns of the next gradient."""
     role.send("server", PULL)
     weights = yield role.recv(WEIGHTS)
     while True:

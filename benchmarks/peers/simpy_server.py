@@ -1,12 +1,12 @@
 """An asynchronous parameter server in SimPy: the model of a timing-only run of labkit's `AsyncPS`, and nothing else.
 
 Workers and the server are processes. The server's inbox is a `Store`, which it serves first come, first served, one at
-a time; a worker waits for an event of its own, which is faster than a `Store` each (by a third). Links are cut-through
-and full duplex, as labkit's: a message holds the sender's way out and, `latency` later, the receiver's way in for as
-long as its bytes take. Links that take no time and a server that takes none cost no event. Time is whole nanoseconds.
+a time; each worker waits for an event, which is faster than a `Store` (by a third). Links are cut-through and full
+duplex, as labkit's: a message occupies the sender's egress and, `latency` later, the receiver's ingress for as long as its
+bytes take. Links that take no time and a server that takes none cost no event. Time is whole nanoseconds.
 
 Given the same draws it ends at the same nanosecond as labkit, with the same staleness of every update (tested). It keeps
-a histogram of the staleness and no other record; its messages are tuples, and nobody checks or copies them.
+a histogram of the staleness and no other record; its messages are tuples, which are neither checked nor copied.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Outcome:
 
 
 class Links:
-    """The ways in and out of every node. `latency` in ns, `per_byte` ns a byte; both 0: a message arrives at once."""
+    """The ingress and egress of every node. `latency` in ns, `per_byte` ns a byte; both 0: a message arrives at once."""
 
     def __init__(self, env: simpy.Environment, nodes: int, latency: int = 0, per_byte: float = 0.0):
         self.env, self.latency, self.per_byte = env, latency, per_byte

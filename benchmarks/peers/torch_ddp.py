@@ -4,8 +4,8 @@ After "Getting Started with Distributed Data Parallel", https://docs.pytorch.org
 
 Kept: `init_process_group("gloo")`, `DDP(model)`, and a step of `zero_grad`, loss, `backward`, `optimizer.step()`.
 Changed: the network, the data, and no `DataLoader` (labkit's batches cost less); `gradient_as_bucket_view=True`, which
-saves a copy. Every `look` steps rank 0 tells the others whether training goes on. Processes end without cleaning up:
-in PyTorch 2.13 the end of a gloo group waits, holding the GIL, for a thread that may need it, and so at times for ever.
+saves a copy. Every `look` steps rank 0 broadcasts whether training continues. Processes end without cleaning up:
+in PyTorch 2.13 the end of a gloo group waits, holding the GIL, for a thread that may need it, and so sometimes for ever.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def train(rank: int, ranks: int, answers: Any, job: Job) -> None:
     model = DDP(network, gradient_as_bucket_view=True)
     optimizer = optim.SGD(model.parameters(), lr=job.learning_rate)
     batches, score, going = job.batches(rank), Score(job), torch.ones(1)
-    gradient_of(model, next(job.batches(rank)))  # the first one makes what the others use again
+    gradient_of(model, next(job.batches(rank)))  # the first call allocates what the others reuse
     dist.barrier()
     score.begin()
     for step in count(1):

@@ -1,4 +1,4 @@
-"""What the PyTorch peers share: the same network in PyTorch, from the same first weights, and processes by rank.
+"""Common code of the PyTorch peers: labkit's network in PyTorch, with the same first weights, and processes by rank.
 
 Only programs that use PyTorch import it; the benchmark itself does not.
 """
@@ -42,7 +42,7 @@ def mlp(job: Job) -> nn.Sequential:
 
 
 def flat(model: nn.Module) -> np.ndarray:
-    """The parameters as labkit orders them."""
+    """The parameters in labkit's order, flat."""
     return torch.cat([p.detach().T.reshape(-1) if p.ndim == 2 else p.detach() for p in model.parameters()]).numpy()
 
 
@@ -53,11 +53,11 @@ def gradient_of(model: nn.Module, batch: Any) -> None:
 
 
 def run_ranks(play: Callable[..., Any], ranks: int, *arguments: Any) -> Any:
-    """`play(rank, ranks, answers, *arguments)` in a process for each rank; what rank 0 puts into `answers`.
+    """`play(rank, ranks, answers, *arguments)` in a process for each rank; returns what rank 0 puts into `answers`.
 
-    PyTorch is imported once, in a process from which the others are forked: half a dozen imports take longer than a
-    measurement. The store in which they meet is served from here, as `torchrun` does it: one that rank 0 serves, or a
-    file, may be gone before the last rank has left.
+    PyTorch is imported once, in a process from which the others are forked, because several imports take longer than a
+    measurement. The rendezvous store is served by this process, as in `torchrun`: a store served by rank 0, or a file, may
+    disappear before the last rank has left.
     """
     context = mp.get_context("forkserver")
     context.set_forkserver_preload([__name__, OF_OPTIMIZERS])
@@ -68,7 +68,7 @@ def run_ranks(play: Callable[..., Any], ranks: int, *arguments: Any) -> Any:
 
 
 def _play(rank: int, play: Callable[..., Any], ranks: int, port: int, *arguments: Any) -> None:
-    """PyTorch reads from the environment where the store is, and which network to use."""
+    """Set the environment variables from which PyTorch reads the store's address and the network interface, and call `play`."""
     os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     if LOOPBACK in [name for _, name in socket.if_nameindex()]:
         os.environ |= {"GLOO_SOCKET_IFNAME": LOOPBACK, "TP_SOCKET_IFNAME": LOOPBACK}

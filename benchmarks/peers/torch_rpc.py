@@ -1,11 +1,11 @@
-"""A parameter server on `torch.distributed.rpc`: trainers call a method of the server, which answers with the model.
+"""A parameter server on `torch.distributed.rpc`: trainers call a method of the server, which returns the model.
 
 After "Implementing Batch RPC Processing Using Asynchronous Executions" (its parameter server),
 https://docs.pytorch.org/tutorials/intermediate/rpc_async_execution.html
 
 Kept: an object on the server, referred to by an `RRef`; trainers that send their gradients with `rpc_sync` and get the
 new model back; a lock around the update. Changed: the server applies every gradient at once instead of waiting for all
-trainers (an asynchronous server); parameters come back, not a pickled module; the network and the data. With the word
+trainers (an asynchronous server); parameters are returned, not a pickled module; the network and the data. With the word
 `numpy`, gradients and weights are labkit's, each one flat tensor; with `torch`, one tensor for every parameter.
 """
 
@@ -111,16 +111,16 @@ class ParameterServer:
 
 
 class Trainer:
-    """A trainer is made first and trains later, when all are there."""
+    """A trainer, made first; it trains later, when all trainers are ready."""
 
     def __init__(self, kind: str, job: Job, number: int) -> None:
         self.model, self.batches = MODELS[kind](job), job.batches(number)
 
     def ready(self) -> None:
-        """Answers when the trainer has been made."""
+        """Returns when the trainer has been made."""
 
     def train(self, server: rpc.RRef, parameters: Tensors | None) -> None:
-        """Until the server has had enough."""
+        """Train until the server returns None."""
         while parameters is not None:
             self.model.load(parameters)
             gradient = self.model.gradient(next(self.batches))
@@ -129,7 +129,7 @@ class Trainer:
 
 
 def play(rank: int, ranks: int, answers: Any, kind: str, job: Job) -> None:
-    """Rank 0 is the server and starts the trainers; the others wait to be called."""
+    """Rank 0 is the server and starts the trainers; the others wait for calls."""
     torch.set_num_threads(1)
     rpc.init_rpc(f"rank{rank}", rank=rank, world_size=ranks)
     if rank == 0:

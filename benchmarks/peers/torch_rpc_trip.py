@@ -1,6 +1,7 @@
 """PyTorch RPC: a function called on another process with a tensor, and a tensor as its result.
 
-`python -m benchmarks.peers.torch_rpc_trip` is the worker and makes the trips; with a file to meet at, it is the server.
+`python -m benchmarks.peers.torch_rpc_trip` is the worker and makes the trips; with a rendezvous file as argument it is the
+server.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def open_pair() -> AbstractContextManager[Trip]:
 
 
 def exchange(gradient: Any) -> Any:
-    """Runs on the server. What came is sent back: as many bytes, and nothing to keep or to make anew."""
+    """Runs on the server. Returns its argument: as many bytes, without a new tensor."""
     return gradient
 
 
@@ -62,7 +63,7 @@ def _serve(meet: str) -> None:
     from torch.distributed import rpc
 
     _join("server", 1, meet)
-    rpc.shutdown()  # serves until the worker says that it is done
+    rpc.shutdown()  # serves until the worker shuts down
 
 
 if __name__ == "__main__":

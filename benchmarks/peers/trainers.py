@@ -1,6 +1,6 @@
-"""Every peer that trains: its name, its program, what it needs, what it can do. `throughput` and `accuracy` ask these.
+"""The peers that train: name, program, requirements and supported jobs. Used by `throughput` and `accuracy`.
 
-A peer does all its jobs in one start: a framework's start takes longer than the window in which it is measured.
+A peer does all its jobs in one process, because the start of a framework takes longer than a measurement.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RPC_TORCH, RPC_NUMPY = "PyTorch RPC server, PyTorch", "PyTorch RPC server, NumPy
 
 @dataclass(frozen=True)
 class Trainer:
-    """`words`: what its program is told before the jobs. `shapes`: rule and number of workers of what it can do."""
+    """`words`: arguments of its program before the jobs. `shapes`: the supported pairs of rule and number of workers."""
 
     name: str
     program: str
@@ -32,7 +32,7 @@ class Trainer:
     programs: tuple[str, ...] = ()
 
     def side(self, jobs: Sequence[Job], unit: str) -> Side:
-        """Measures, at each turn, those of `jobs` that this trainer can do, in fresh processes."""
+        """The side that measures, at each turn, those of `jobs` that this trainer supports, in new processes."""
         mine = [job for job in jobs if (job.rule, job.workers) in self.shapes]
         return Side(self.name, lambda: self._measure(mine, unit), self.needs, self.programs)
 

@@ -1,4 +1,4 @@
-"""Start a cluster and a run; say when the cluster was ready and the first update applied, and how much memory it took.
+"""Start a cluster and a run; print when the cluster was ready and the first update was applied, and the memory used.
 
 `python -m benchmarks.programs.first_update WORKERS SERVERS`. Times are those of the machine's monotonic clock.
 """
@@ -28,7 +28,7 @@ def _main(workers: int, servers: int) -> None:
 
 
 def _first_update(run: lk.Run) -> float:
-    """Monotonic seconds of the first application. The news of it comes later; its age is known from the trace."""
+    """Monotonic seconds of the first application. It is reported later; its age is computed from the trace."""
     while not run.done:
         times = run.trace.column("applies", "time")
         if len(times):
@@ -39,7 +39,7 @@ def _first_update(run: lk.Run) -> float:
 
 
 def _private_bytes() -> list[int]:
-    """Of this process and all below it."""
+    """Private bytes of this process and of all its descendants."""
     me = psutil.Process()
     sizes = []
     for process in (me, *me.children(recursive=True)):

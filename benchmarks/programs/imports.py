@@ -1,4 +1,4 @@
-"""Seconds that imports take: each beyond those before it, and the first beyond the interpreter's own."""
+"""Import times in seconds, each in addition to the imports before it, and the first to those of the interpreter."""
 
 from __future__ import annotations
 

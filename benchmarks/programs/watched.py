@@ -1,4 +1,4 @@
-"""What runs in the kernel while watching is measured: AsyncPS on 2 Dask workers, with the live figure or without it."""
+"""The program in the kernel for the benchmark of watching: AsyncPS on 2 Dask workers, with or without the live figure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Bench"]
 
 
 class Bench:
-    """A cluster that stays, and one run after another on it."""
+    """A cluster, and consecutive runs on it."""
 
     def __init__(self) -> None:
         self.cluster = lk.DaskCluster(workers=2, servers=1).open()
 
     def begin(self, length: float, watched: bool) -> None:
-        """Start a run of `length` seconds; a cell with this line ends at once, as it should in a notebook."""
+        """Start a run of `length` seconds; returns at once, as it should in a notebook."""
         problem, strategy = lk.Problem("digits", hidden=(128,), batch_size=32), lk.AsyncPS(learning_rate=0.01)
         self.processor, self.began = time.process_time(), time.perf_counter()
         self.run = lk.train(problem, strategy, self.cluster, lk.Budget(seconds=length), checkpoint=False)
@@ -35,12 +35,12 @@ class Bench:
         return _rate(self.run.trace, Window(warm_up, length)), cores
 
     def close(self) -> None:
-        """Take the cluster down."""
+        """Close the cluster."""
         self.cluster.close()
 
 
 def _rate(trace: lk.Trace, window: Window) -> float:
-    """Updates a second between two reports of the shard: the first one of the window, the first one after it."""
+    """Updates per second between two reports of the shard: the first one of the window, the first one after it."""
     role, time_, sender, gradients = trace.column("progress", "role", "time", "sender", "gradients")
     shard = trace.roles.index(trace.header["layout"]["observed"][0])
     ours = (role == shard) & (sender == EVERYONE)

@@ -1,4 +1,4 @@
-"""Kill one role of a run, then all at once; say how long it takes until they are back, and until they compute again.
+"""Kill one role of a run, then all at once; print the times until they have restarted, and until they compute again.
 
 `python -m benchmarks.programs.way_back WORKERS SERVERS`. Times are in seconds of engine time, from the kill.
 """
@@ -13,8 +13,8 @@ import numpy as np
 
 import labkit as lk
 
-LIMIT = 60.0  # seconds for anything that is awaited
-GOES_ON = 50  # updates between two kills: the run has settled
+LIMIT = 60.0  # timeout of every wait, in seconds
+GOES_ON = 50  # updates between two kills, so that the run is in a steady state
 PACE = 0.01  # seconds that a worker takes for a gradient
 
 
@@ -30,7 +30,7 @@ def _main(workers: int, servers: int) -> None:
 
 
 def _way_back(run: lk.Run, roles: list[str]) -> list[float]:
-    """[seconds until all of `roles` are back, until a worker among them begins to compute] after they were killed."""
+    """[seconds until all of `roles` have restarted, until a worker among them begins to compute] after they were killed."""
     _until(run, GOES_ON + run.summary()["updates"])
     since, killed_at = len(run.trace.events), run.engine.seconds
     for role in roles:
