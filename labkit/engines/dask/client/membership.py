@@ -48,7 +48,7 @@ class Membership:
         self._players = computing or [role.name for role in layout.roles if role.kind != "chief"]
         usage.update(where.values())
 
-    # what is -----------------------------------------------------------------------------------------------------------
+    # queries -----------------------------------------------------------------------------------------------------------
 
     def in_state(self, *states: State) -> list[str]:
         """The roles in these states, in the order of the layout."""
@@ -102,7 +102,7 @@ class Membership:
         here = {name: (*contact, self.incarnation[name]) for name, contact in self.contact.items()}
         return {"do": "members", "change": self.change, "lives": dict(self.incarnation), "here": here, "peers": self.peers()}
 
-    # what changes ------------------------------------------------------------------------------------------------------
+    # changes -----------------------------------------------------------------------------------------------------------
 
     def lose(self, role: str, why: str, stays_away: bool = False) -> int:
         """Declare an incarnation lost, and fence it. Returns its number. `stays_away`: the role is not restarted."""

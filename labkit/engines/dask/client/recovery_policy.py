@@ -682,7 +682,7 @@ class RecoveryPolicy:
         self._do(FailRun(tuple(roles), why))
         self._ended = True
 
-    # what is due -------------------------------------------------------------------------------------------------------------
+    # due actions -------------------------------------------------------------------------------------------------------------
 
     def _consult(self) -> None:
         self._roles_alive.consult(self._now)

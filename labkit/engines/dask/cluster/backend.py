@@ -145,7 +145,7 @@ class Backend:
             return self._client
 
     def addresses(self, nodes: int, every: bool = False) -> list[str]:
-        """At least `nodes` Dask workers that answer and have the same labkit (`every`: all of them), least used first.
+        """`nodes` Dask workers that answer and have the same labkit (`every`: all of them), least used first.
 
         A local cluster is enlarged as needed; `BadInput` if a given cluster is too small.
         """
@@ -192,7 +192,7 @@ class Backend:
                 awake.append(address)
         return awake
 
-    # our own ----------------------------------------------------------------------------------------------------------
+    # local cluster ----------------------------------------------------------------------------------------------------------
 
     def _start(self, nodes: int) -> None:
         check_script()
@@ -266,7 +266,7 @@ class Backend:
         """The addresses of all Dask workers of the cluster."""
         return self._there(self.client())
 
-    # given ------------------------------------------------------------------------------------------------------------
+    # existing scheduler ------------------------------------------------------------------------------------------------------------
 
     def _reach(self) -> None:
         assert isinstance(self._target, str)
@@ -297,7 +297,7 @@ class Backend:
             why = f"{type(error).__name__}: {error}"
             raise ClusterError(f"The Dask scheduler did not say which Dask workers there are ({why}).") from error
 
-    # the end ----------------------------------------------------------------------------------------------------------
+    # closing ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the runs, then the processes of labkit's own. Idempotent; any thread may call it, even during a start."""
