@@ -483,7 +483,7 @@ class DaskRun(Engine):
             self.recovery.handle(command)
         self._present = self.recovery.present
 
-    # end of the run -------------------------------------------------------------------------------------------------
+    # end of the run ---------------------------------------------------------------------------------------------------
 
     def check_returned(self) -> None:
         """Request the final evaluation if the coroutines of all awaited roles have returned."""
@@ -573,7 +573,7 @@ class DaskRun(Engine):
             if isinstance(event, Execute | Step):
                 event.done(None)
 
-    # interface for recovery -----------------------------------------------------------------------------------------------------
+    # interface for recovery -------------------------------------------------------------------------------------------
 
     def event(self, kind: type[TraceEvent], *fields: Any) -> None:
         """Record an event of this kind at the current engine time. `fields`: its fields after the time."""

@@ -192,7 +192,7 @@ class Backend:
                 awake.append(address)
         return awake
 
-    # local cluster ----------------------------------------------------------------------------------------------------------
+    # local cluster ----------------------------------------------------------------------------------------------------
 
     def _start(self, nodes: int) -> None:
         check_script()
@@ -266,7 +266,7 @@ class Backend:
         """The addresses of all Dask workers of the cluster."""
         return self._there(self.client())
 
-    # existing scheduler ------------------------------------------------------------------------------------------------------------
+    # existing scheduler -----------------------------------------------------------------------------------------------
 
     def _reach(self) -> None:
         assert isinstance(self._target, str)
