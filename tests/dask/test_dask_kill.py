@@ -67,7 +67,7 @@ def test_all_roles_of_the_process_are_lost_and_come_back_together(cluster, start
 
 
 def test_a_kill_at_its_engine_time(cluster, started):
-    """As for a scheduled fault: by the command thread."""
+    """Executed as a scheduled command, not on the calling thread."""
     run = started(on=cluster.resized(pace=0.005))
     run.inject(lk.Kill("server-0", at=max(0.0, 0.2 - run.engine.seconds)))
     lost(run, "server-0")

@@ -167,7 +167,7 @@ class World:
             self._in(self._delay(), what, *arguments)
 
     def retire(self, address):
-        """Close the Dask worker in order: its roles are shut down."""
+        """Retire the Dask worker gracefully: its roles are shut down."""
         process = self.processes.get(address)
         if process is None or not process.alive or process.closing:
             return

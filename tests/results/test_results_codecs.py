@@ -140,7 +140,7 @@ def test_digits_are_learned_with_linear_codecs_in_an_all_reduce(strategy, codec)
 
 
 def test_a_diverging_run_says_so_by_its_loss():
-    """Neither the memory nor the codec hides it. float16 has a largest value, so with it the loss grows without overflow."""
+    """Neither the memory nor the codec hides it. float16 has a largest value, so with it the loss can grow without overflow."""
     problem = lk.Problem("digits", hidden=(16,), batch_size=32)
     for codec in (None, *ALL):
         made = lk.SyncPS(learning_rate=10.0, reduce="sum", codec=codec, optimizer="momentum:0.999")

@@ -66,7 +66,7 @@ def test_t2_for_other_numbers(workers):
     whole = (2 * k + 2) * LATENCY + (2 * (power - 1) * M // power + 2 * M) * BYTE
     assert max(ends.values()) == whole
     for rank, (worker, messages) in enumerate(zip(trace.role_ids("worker"), sent_in_a_step(trace, 2_000_000_000))):
-        if rank < 2 * folded and rank % 2 == 0:  # sent its whole vector, and received the whole sum
+        if rank < 2 * folded and rank % 2 == 0:  # folded: sent its whole vector, and received the whole sum
             assert ends[worker] == whole
             assert messages == [M]
         else:
