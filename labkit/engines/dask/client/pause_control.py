@@ -82,7 +82,7 @@ class PauseControl:
 
     @property
     def stepping(self) -> bool:
-        """Whether roles run to their goals."""
+        """Whether roles run to their goals, or are being paused there."""
         return self._step is not None and self._step.phase in (GOING, STOPPING)
 
     def orders(self) -> list[dict[str, Any]]:

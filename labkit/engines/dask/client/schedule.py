@@ -40,7 +40,7 @@ class Schedule:
 
     @property
     def left(self) -> float:
-        """Seconds until a command is due; infinite if there is none, or the run is paused."""
+        """Seconds until a command is due; infinite if none can become due (none is scheduled, or the run is paused)."""
         command = self._next()
         return float("inf") if command is None else self._left(command)
 
